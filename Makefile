@@ -1,18 +1,18 @@
-# Everything here installs the Debian packages that are missing first, and says so (scripts/install-deps.sh).
+# Every target first installs missing Debian packages, and reports that (scripts/install-deps.sh).
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 LAB := $(TARGET_DIR)/release/hawkeye-lab
-# Exit status of the demo where nothing can be managed.
+# Exit status of the demo where HawkEye can't manage this machine.
 CANNOT_MANAGE := 3
 
-.PHONY: help run lab test selftests torture test-kernels kernel-test build bench lint deb check-packages deps test-deps selftests-deps kernels-deps kernel-test-deps lint-deps clean
+.PHONY: help run lab docs test selftests torture test-kernels kernel-test build bench lint deb check-packages deps test-deps selftests-deps kernels-deps kernel-test-deps lint-deps clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
-run: build ## build, then show what HawkEye does, in under a minute; in the simulator where the kernel can't be managed
+run: build ## build, then run a demo of under a minute; in the simulator where this kernel can't be managed
 	@$(HAWKEYE) demo || \
 	  if [ $$? -eq $(CANNOT_MANAGE) ]; then $(MAKE) --no-print-directory lab && $(LAB) demo; else exit 1; fi
 
@@ -22,43 +22,47 @@ build: deps ## build target/release/hawkeye
 lab: deps ## build target/release/hawkeye-lab: the simulator and the experiments
 	cargo build --release -p hawkeye-lab
 
-test: test-deps ## run all tests; the live ones need root and are counted as skipped without
+docs: ## build the book of docs/ into target/book
+	@scripts/docs.sh
+
+test: test-deps ## run all tests; without root the live tests count as skipped
 	@scripts/test.sh
 
-selftests: build selftests-deps ## run the kernel's own mm tests without a manager and under it, and compare; needs root (10 minutes); KERNEL=6.1 for one in QEMU
+selftests: build selftests-deps ## compare the kernel's own mm tests without a manager and under HawkEye; needs root (10 minutes); KERNEL=6.1 for one in QEMU
 	@scripts/selftests/compare.py "$$(scripts/selftests/build.sh)" --hawkeye $(HAWKEYE) $(if $(KERNEL),--vm $(KERNEL))
 
-torture: test-deps ## let stress-ng verify its memory under the daemon for an hour, or HAWKEYE_STRESS_SECONDS; needs root
+torture: test-deps ## run stress-ng, which verifies its memory, under the daemon for HAWKEYE_STRESS_SECONDS [default: 3600]; needs root
 	@HAWKEYE_STRESS_SECONDS=$${HAWKEYE_STRESS_SECONDS:-3600} cargo test -p hawkeye-cli --test live -- --nocapture stress_ng
 
-test-kernels: kernels-deps ## boot Linux 6.1, 6.12 and 7.2 in QEMU, run the live tests in each, write docs/kernels.md (about an hour)
+test-kernels: kernels-deps ## run the live tests on Linux 6.1, 6.12 and 7.2 in QEMU, write docs/kernels.md (about an hour)
 	@scripts/vm/test-kernels.sh
 
-kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test and measure them in QEMU, write docs/prezero.md (two hours and more)
+kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test and measure them in QEMU, write docs/prezero.md (two hours or more)
 	@kernel/test.sh
 
-bench: lab ## measure on this machine, side by side in one run
+bench: lab ## run the live benchmarks on this machine, side by side in one run
 	$(LAB) bench --live
 
-lint: lint-deps ## check format, lints, documentation, shell scripts and licence headers
+lint: lint-deps ## check format, lints, documentation, language, links, shell scripts and licence headers
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --package hawkeye-cli --document-private-items
 	scripts/lint-files.sh
+	scripts/lint-prose.py
 	scripts/packages/check.sh quick
 
 deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
 	@scripts/install-deps.sh deb
-	# Two builds: in one, the product would get the features that the laboratory wants of libraries.
+	# Two builds: in one, the product would get the library features that the laboratory enables.
 	cargo build --release --locked -p hawkeye-cli
 	cargo build --release --locked -p hawkeye-lab -p hawkeye-pages
 	scripts/packages/deb.sh
 
-check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each by its own tool; needs root
+check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each with its own tool; needs root
 	scripts/packages/check.sh
 
-deps: ## install the packages that building needs
+deps: ## install the packages that a build needs
 	@scripts/install-deps.sh
 
 test-deps:
@@ -76,5 +80,5 @@ kernel-test-deps:
 lint-deps:
 	@scripts/install-deps.sh lint
 
-clean: ## remove everything that was built
+clean: ## remove all build results
 	cargo clean

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# apply.sh VERSION             makes target/kernel/VERSION/patched of .../source (fetch-source.sh) and the series in patches/VERSION;
-#                              files whose contents stay keep their time, so that building again is short
-# apply.sh --check [VERSION]   only checks that the series applies, on copies of the files it touches; without VERSION, each series;
-#                              one whose source Debian has no more is skipped, and said to be, as is one that does not apply
-#                              to a source that is newer than the one it was made for (patches/VERSION/made-for)
+# apply.sh VERSION             makes target/kernel/VERSION/patched from .../source (fetch-source.sh)
+#                              and the series in patches/VERSION. Files with unchanged contents keep
+#                              their time, so that the next build is short
+# apply.sh --check [VERSION]   only checks that the series applies, on copies of the files it
+#                              touches. Without VERSION it checks each series. It skips a series in
+#                              two cases, and reports that: Debian no longer has its source, or it
+#                              does not apply to a source that is newer than the one it was made for
+#                              (patches/VERSION/made-for)
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # patches VERSION: the files of the series, in order
 patches() { sed "s#^#$here/patches/$1/#" "$here/patches/$1/series"; }
 
-# files VERSION OLD|NEW: the files of the series that it finds or leaves, by the headers of its patches
+# files VERSION OLD|NEW: the files before or after the series, by the headers of its patches
 files() {
   local all side=---
   [ "$2" = OLD ] || side=+++
@@ -19,7 +22,7 @@ files() {
   cat /dev/null "${all[@]}" | awk -v side="$side" '$1 == side && $2 ~ /^[ab]\// { print substr($2, 3) }' | sort -u
 }
 
-# found VERSION: the files that must be there before the series
+# found VERSION: the files that must exist before the series
 found() { comm -23 <(files "$1" OLD) <(created "$1"); }
 
 # created VERSION: the files that the series creates
@@ -29,7 +32,7 @@ created() {
   cat /dev/null "${all[@]}" | awk '$1 == "---" { new = $2 == "/dev/null" } $1 == "+++" && new { print substr($2, 3) }' | sort -u
 }
 
-# apply VERSION DIRECTORY: applies the series there, no line of context off
+# apply VERSION DIRECTORY: applies the series there, with exact context
 apply() {
   local file
   while read -r file; do
@@ -44,7 +47,7 @@ check() {
   local status=0
   "$here/fetch-source.sh" "$1" "$work/$1" "${files[@]}" || status=$?
   if [ $status -eq 3 ]; then
-    echo "SKIPPED apply: $1: its source package is gone from the archive"
+    echo "SKIPPED apply: $1: its source package is no longer in the archive"
     return
   fi
   [ $status -eq 0 ] || return $status
@@ -54,8 +57,8 @@ check() {
   if apply "$1" "$work/$1"; then
     echo "apply: $1: $(patches "$1" | wc -l) patches apply to linux-source $source"
   elif dpkg --compare-versions "$source" gt "$made_for"; then
-    # The archive moves on by itself; what is here has not become wrong by that.
-    echo "SKIPPED apply: $1: made for linux-source $made_for, does not apply to $source, which the archive has now"
+    # The archive moves on; that does not make the series wrong.
+    echo "SKIPPED apply: $1: made for linux-source $made_for, does not apply to $source, the version now in the archive"
   else
     return 1
   fi
@@ -81,7 +84,7 @@ if [ ! -d patched ]; then
   mv patched.part patched
 fi
 
-# Those that this series changes, and those that the last one did.
+# The files that this series changes, and those that the previous one changed.
 mapfile -t files < <({ cat patched.files; files "$version" NEW; } | sort -u)
 for file in "${files[@]}"; do
   mkdir -p "$work/$(dirname "$file")"
@@ -93,7 +96,7 @@ for file in "${files[@]}"; do
   if [ ! -f "$work/$file" ]; then
     rm -f "patched/$file"
   elif ! cmp -s "$work/$file" "patched/$file"; then
-    # Never into the file that source has too.
+    # Never writes into the file itself: it is a hard link to the one in source.
     rm -f "patched/$file"
     mkdir -p "patched/$(dirname "$file")"
     cp "$work/$file" "patched/$file"

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# build.sh VERSION CONFIG: builds Debian's kernel source VERSION (7.2 or 6.12) with the series, to target/kernel/VERSION/CONFIG:
-#   bzImage, vmlinux, config, modules/*.ko (the kernel's own, of kernel/module, and of kernel/test/module if there is that)
-# CONFIG: minimal (compiled as distributions do); debug or kasan; stock, stock-debug (minimal, debug, without the series, to compare with).
-# Does nothing where what is there was made of the same source, series, configuration and modules.
+# build.sh VERSION CONFIG: builds Debian's kernel source VERSION (7.2 or 6.12) with the series, to
+# target/kernel/VERSION/CONFIG:
+#   bzImage, vmlinux, config, modules/*.ko (the kernel's own, of kernel/module, and of
+#   kernel/test/module if it exists)
+# CONFIG is one of
+#   minimal             compiled as distributions compile theirs
+#   debug, kasan        with checks
+#   stock, stock-debug  minimal and debug without the series, for comparison
+# Does nothing where the result was made from the same source, series, configuration and modules.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,7 +27,7 @@ cd "$here"
 directory=$(realpath "$here/../target/kernel/$version")
 out=$directory/$config
 
-# fingerprint: of everything that goes into it
+# fingerprint: of everything that the build reads
 fingerprint() {
   cat "$directory/linux-source.version"
   gcc --version | head -n 1
@@ -43,7 +48,7 @@ rm -f "$out/fingerprint"
 
 run_make() { make -s -C "$directory/$tree" O="$out/build" -j "$(nproc)" KBUILD_BUILD_USER=hawkeye KBUILD_BUILD_HOST=kernel "$@"; }
 
-# What a fragment sets and what became of it may differ only in what the stock kernel cannot have.
+# The result may differ from a fragment only in options that the stock kernel cannot have.
 configure() {
   local line wrong=0
   run_make tinyconfig
@@ -56,9 +61,9 @@ configure() {
       *) continue ;;
     esac
     grep -qxF "$line" "$out/build/.config" && continue
-    # A symbol that does not exist, or whose dependencies fail, is no line at all.
+    # A symbol that does not exist, or that lacks a dependency, has no line at all.
     case $line in '# '*) ! grep -q "^${line:2:-11}=" "$out/build/.config" && continue ;; esac
-    echo "build: the configuration has not '$line'" >&2
+    echo "build: the configuration lacks '$line'" >&2
     wrong=1
   done < <(for fragment in "${fragments[@]}"; do sed 's/ *$//' "$here/config/$fragment"; done)
   return $wrong
@@ -75,7 +80,7 @@ mkdir "$out/modules"
 find "$out/build" -name '*.ko' -exec cp {} "$out/modules/" \;
 for module in "${modules[@]}"; do
   [ -f "$module/Kbuild" ] || continue
-  # Built in a copy: only newer kernels can put a module's objects elsewhere.
+  # Builds in a copy, because only newer kernels can put a module's objects elsewhere.
   copy=$out/module-build/$(basename "$(dirname "$module")")-$(basename "$module")
   mkdir -p "$copy"
   cp -a "$module/." "$copy/"

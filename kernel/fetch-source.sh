@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# fetch-source.sh VERSION                    unpacks Debian's linux-source-VERSION into target/kernel/VERSION/source, unless it is there
-# fetch-source.sh VERSION DIRECTORY FILE...  unpacks these files of it only, into DIRECTORY
-# VERSION is 7.2 (from sid) or 6.12 (from trixie). The package is downloaded once, to target/kernel/VERSION/linux-source.deb;
-# delete that and source to fetch again. Exits with 3 where Debian has no such package any more. apt runs on sources and lists of its own; the system's stay as they are.
+# fetch-source.sh VERSION                    unpacks Debian's linux-source-VERSION into
+#                                            target/kernel/VERSION/source, unless it exists
+# fetch-source.sh VERSION DIRECTORY FILE...  unpacks only these files of it, into DIRECTORY
+# VERSION is 7.2 (from sid) or 6.12 (from trixie). The package is downloaded once, to
+# target/kernel/VERSION/linux-source.deb; delete that and source to fetch again. Exits with 3 where
+# Debian no longer has the package. apt uses separate sources and lists, and leaves the system's as
+# they are.
 set -euo pipefail
 # shellcheck source=scripts/debian-apt.sh
 . "$(dirname "$0")/../scripts/debian-apt.sh"
@@ -20,7 +23,7 @@ mkdir -p "$directory"
 exec 9>"$directory/source.lock"
 flock 9
 
-# download: linux-source.deb, and its version in linux-source.version
+# download: gets linux-source.deb, and writes its version to linux-source.version
 download() {
   local work file
   work=$(mktemp -d "$directory/fetch.XXXXXX")
@@ -29,7 +32,7 @@ download() {
   {
     debian_apt "$work" "$suite"
     [ -n "$(apt-cache "${apt_options[@]}" show "$package" 2>/dev/null)" ] ||
-      { echo "fetch-source: $suite has no $package any more" >&2; exit 3; }
+      { echo "fetch-source: $suite no longer has $package" >&2; exit 3; }
     (cd "$work" && apt-get "${apt_options[@]}" download "$package")
   } >&2
   file=$(echo "$work/$package"_*.deb)
@@ -38,7 +41,7 @@ download() {
   rm -rf "$work"
 }
 
-# unpack DIRECTORY [FILE]...: all of the source, or these files.
+# unpack DIRECTORY [FILE]...: unpacks all of the source, or these files
 unpack() {
   local to=$1
   shift
@@ -50,7 +53,7 @@ unpack() {
 if [ $# -gt 0 ]; then
   to=$1
   shift
-  [ $# -gt 0 ] || { echo "fetch-source: which files?" >&2; exit 2; }
+  [ $# -gt 0 ] || { echo "fetch-source: no FILE given" >&2; exit 2; }
   mkdir -p "$to"
   unpack "$to" "$@"
 elif [ ! -d "$directory/source" ]; then

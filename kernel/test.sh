@@ -1,23 +1,29 @@
 #!/usr/bin/env bash
-# test.sh [--quick] [--only RUN]... [VERSION]...: builds kernels with the series (7.2 and 6.12, or those named), boots them in QEMU,
-# and tests and measures them. Prints a line a check and a table of figures, and puts all of it into
-# target/kernel/VERSION/results.json, from which it writes docs/prezero.md. RUNs, each a machine of its own:
-#   correctness-debug        10 minutes of allocating, dirtying, freeing and reading back, with every check the allocator has
-#   correctness-debug-init   2.5 minutes of it with init_on_alloc=1, Debian's default
-#   correctness-minimal      10 minutes of it as it would be used, without checks in the kernel
-#   correctness-kasan        10 minutes with KASAN, and init_on_alloc=1
-#   isolation                2 minutes of isolating contiguous ranges that overlap, beside free page reporting, with KASAN
-#   isolation-stock          the same without the series (and KASAN), to tell whose a splat is: it is upstream's there
-#   selfcheck-debug          a device that lies about zeroing, which the debug check must find
+# test.sh [--quick] [--no-build] [--only RUN]... [VERSION]...: builds kernels with the series, boots
+# them in QEMU, and tests and measures them [default: 7.2 and 6.12]. Prints a line per check and a
+# table of figures, and writes all of it to target/kernel/VERSION/results.json. Writes
+# docs/prezero.md from these files. RUNs, each in a machine of its own:
+#   correctness-debug        10 minutes of allocating, dirtying, freeing and reading back, with
+#                            every check that the allocator has
+#   correctness-debug-init   2.5 minutes of the same with init_on_alloc=1, Debian's default
+#   correctness-minimal      10 minutes of the same as in normal use, without checks in the kernel
+#   correctness-kasan        10 minutes of the same with KASAN and init_on_alloc=1
+#   isolation                2 minutes of isolating contiguous ranges that overlap, beside free page
+#                            reporting, with KASAN
+#   isolation-stock          the same without the series (and without KASAN): a splat there is
+#                            upstream's
+#   selfcheck-debug          a device that lies about zeroing: the debug check must find it
 #   selfcheck-kasan          the same in the kernel with KASAN
 #   selfcheck-minimal        the same without the debug check: reading back must find it
-#   benchmarks               faults and start-ups, counted, and preference, the device off and on in turn
+#   benchmarks               faults and start-ups, counted, and preference; the device off and on in
+#                            turn
 #   benchmarks-init          the same once with init_on_alloc=1
-#   instructions             of the allocator with the series, counted
-#   instructions-stock       and without
-# --no-build: takes the kernels as they are in target/kernel/VERSION.
-# --quick: 1 minute instead of 10, one round of measurements. --only keeps what other runs left in target/kernel/VERSION/test.
-# Takes about an hour a kernel, 20 minutes with --quick, and what building takes.
+#   instructions             counts the allocator's instructions with the series
+#   instructions-stock       counts them without the series
+# --no-build: uses the kernels in target/kernel/VERSION as they are.
+# --quick: 1 minute instead of 10, and one round of measurements.
+# --only: keeps the results of other runs in target/kernel/VERSION/test.
+# Takes about an hour per kernel, or 20 minutes with --quick, and the time to build.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
@@ -51,7 +57,8 @@ compile() {
 compile stress stress.c stress_maps.c stress_others.c check.c
 for program in faults startup preference offline; do compile $program $program.c check.c counters.c; done
 
-# boot CONFIG TIMEOUT OPTION... -- PLAN ARG...: a plan of kernel/test/guest in a kernel that build.sh made; the result to $to
+# boot CONFIG TIMEOUT OPTION... -- PLAN ARG...: runs a plan of kernel/test/guest in a kernel that
+# build.sh made, and writes the result to $to
 boot() {
   local config=$1 timeout=$2 file files=() status=0
   shift 2
@@ -88,7 +95,7 @@ start() {
   esac
 }
 
-# built_for RUN: the configuration of build.sh
+# built_for RUN: its CONFIG of build.sh
 built_for() {
   case $1 in
     *-debug*) echo debug ;;

@@ -1,7 +1,8 @@
-# Sourced: apt on sources and lists of its own, so that the system's stay as they are.
+# Sourced. Runs apt with separate sources and lists, so that the system's stay unchanged.
 # shellcheck shell=bash disable=SC2034
 
-# debian_apt WORK SUITE: lists of that suite of Debian in WORK; sets `apt_options` for apt-get and apt-cache.
+# debian_apt WORK SUITE: fetches the lists of that suite of Debian to WORK, and sets `apt_options`
+# for apt-get and apt-cache
 debian_apt() {
   chmod 755 "$1"
   mkdir -p "$1"/{lists,cache}

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
-# install-deps.sh [test|selftests|kernels|kernel|lint|deb|packages]: installs the Debian packages that building (and testing, here or on other
-# kernels, building the kernels of kernel/, linting, making the package, or checking all that is shipped) needs and that are missing.
-# Does nothing where all is there, whatever the distribution. Tests go on without programs that only some of them use.
+# install-deps.sh [PURPOSE]: installs the missing Debian packages for a build, and for PURPOSE:
+#   test       tests on this kernel; they go on without programs that only some tests use
+#   selftests  the kernel's selftests
+#   kernels    tests on other kernels
+#   kernel     builds of the kernels of kernel/
+#   lint       lints
+#   deb        the package
+#   packages   checks of everything that is shipped
+# Does nothing where nothing is missing, on any distribution.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,23 +26,23 @@ need_header() {
   cc -E -include "$1" -x c /dev/null >/dev/null 2>&1 || installed "$2" || missing+=("$2")
 }
 
-# need_cargo COMMAND PACKAGE: a part of cargo; PACKAGE fits Debian's own cargo, and no other.
+# need_cargo COMMAND PACKAGE: a part of cargo; PACKAGE is only for Debian's own cargo
 need_cargo() {
   if cargo "$1" --version >/dev/null 2>&1; then return; fi
   case $(dpkg-query -S "$(command -v cargo)" 2>/dev/null) in
     cargo:*) missing+=("$2") ;;
-    *) die "cargo has no '$1' here, which rustup (https://rustup.rs) brings: 'rustup component add rustfmt clippy'." ;;
+    *) die "this cargo has no '$1'; install it with rustup (https://rustup.rs): 'rustup component add rustfmt clippy'" ;;
   esac
 }
 
 root=()
 
-# become_root PACKAGE...: dies where these can't be installed.
+# become_root PACKAGE...: fails where these can't be installed
 become_root() {
   command -v apt-get >/dev/null ||
-    die "apt-get is not here to install what is missing; install what Debian calls $* by other means."
+    die "there is no apt-get to install the missing packages; install what Debian calls $* by other means"
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "neither root nor sudo is here to install what is missing: as root, run 'apt-get install $*'."
+    command -v sudo >/dev/null || die "installing the missing packages needs root or sudo: as root, run 'apt-get install $*'"
     root=(sudo)
   fi
 }
@@ -46,31 +52,32 @@ install() {
   become_root "$@"
   echo "install-deps: installing $*" >&2
   local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
-  # Where one source of several cannot be reached, the others may do.
+  # Where one of several sources cannot be reached, the others may have the packages.
   "${apt[@]}" update </dev/null >&2 || true
   "${apt[@]}" install -y --no-install-recommends "$@" </dev/null >&2 ||
-    die "apt-get could not install $*; its own words are above."
+    die "apt-get could not install $*; its messages are above"
 }
 
-# install_stopped PACKAGE...: as install, but no service of theirs is started: Debian asks this program before it starts one.
+# install_stopped PACKAGE...: as install, but starts none of their services: Debian asks policy-rc.d
+# before it starts one
 install_stopped() {
   local ask=/usr/sbin/policy-rc.d
   become_root "$@"
   if ! [ -e $ask ]; then
     # shellcheck disable=SC2064
     trap "${root[*]} rm -f $ask" EXIT
-    printf '#!/bin/sh\n# For the time of scripts/install-deps.sh: start nothing.\nexit 101\n' | "${root[@]}" tee $ask >/dev/null
+    printf '#!/bin/sh\n# While scripts/install-deps.sh runs: start nothing.\nexit 101\n' | "${root[@]}" tee $ask >/dev/null
     "${root[@]}" chmod 755 $ask
   fi
   install "$@"
 }
 
 wanted=$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml)
-where="'apt-get install cargo-web' brings one on Debian 12, 'apt-get install cargo' on Debian 13, and rustup (https://rustup.rs) anywhere."
-command -v cargo >/dev/null || die "cargo $wanted or newer is needed and there is none: $where"
+where="install it with 'apt-get install cargo-web' on Debian 12, 'apt-get install cargo' on Debian 13, or rustup (https://rustup.rs) anywhere"
+command -v cargo >/dev/null || die "cargo $wanted or newer is needed, and there is none: $where"
 found=$(cargo --version | cut -d ' ' -f 2)
 [ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -n 1)" = "$wanted" ] ||
-  die "cargo $wanted or newer is needed and this is $found: $where"
+  die "cargo $wanted or newer is needed, and this is $found: $where"
 
 need_command clang clang
 need_command cc gcc
@@ -84,7 +91,7 @@ if [ "${1-}" = lint ]; then
   need_command shellcheck shellcheck
   need_cargo fmt rustfmt
   need_cargo clippy rust-clippy
-  # .ci/run sees whether the kernel's patches apply.
+  # .ci/run checks that the kernel's patches apply.
   need_command patch patch
   need_command xz xz-utils
 fi
@@ -127,7 +134,7 @@ fi
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
 if [ "${1-}" = test ]; then
   missing=()
-  # The page that 'hawkeye report' writes is tried in it.
+  # Tests open the page that 'hawkeye report' writes in it.
   need_command chromium chromium
   # Programs that experiments measure.
   need_command redis-server redis-server
@@ -139,6 +146,6 @@ if [ "${1-}" = test ]; then
   need_command g++ g++
   /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
   if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then
-    echo "install-deps: going on without ${missing[*]}: tests that use them are skipped." >&2
+    echo "install-deps: going on without ${missing[*]}; tests that use them are skipped" >&2
   fi
 fi

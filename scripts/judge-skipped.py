@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""judge-skipped.py FILE: what is wrong with the tests that were skipped, a line each.
+"""judge-skipped.py FILE: prints a line for each test that was skipped without a valid reason.
 
 FILE holds a line "NAME: WHY" for each skipped test (scripts/test.sh). Standard input is the output
-of `hawkeye doctor --json` on this machine. Where the machine can be managed, a test may be skipped
-only "without CAPABILITY: ...", and only if the doctor does not find that capability either.
+of `hawkeye doctor --json` on this machine. Where HawkEye can manage the machine, a test may be
+skipped only "without CAPABILITY: ...", and only if the doctor does not find that capability either.
 
-judge-skipped.py --self-test: whether it finds what it is there for.
+judge-skipped.py --self-test: checks this program itself.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 
 
 def judge(doctor_text, skipped):
-    """What is wrong with these lines, by the doctor's report."""
+    """The lines without a valid reason, by the doctor's report."""
     try:
         doctor = json.loads(doctor_text)
         manageable = doctor["can_manage"]
@@ -26,7 +26,7 @@ def judge(doctor_text, skipped):
     for line in skipped:
         test, found, why = line.rstrip("\n").partition(": ")
         if not found:
-            wrong.append(f"a line of the skipped tests has no reason: {line!r}")
+            wrong.append(f"a line of the skipped tests gives no reason: {line!r}")
             continue
         absent = [name for name in available if not available[name]]
         if not any(why.startswith(f"without {name}: ") for name in absent):
@@ -35,7 +35,7 @@ def judge(doctor_text, skipped):
 
 
 def self_test():
-    """Fails where the judge would let pass what it must not, or the other way round."""
+    """Fails where `judge` accepts an invalid reason, or rejects a valid one."""
 
     def doctor(can_manage, **available):
         capabilities = [{"name": name, "available": there} for name, there in available.items()]
@@ -46,9 +46,9 @@ def self_test():
         (doctor(True, damon=True), [], 0),
         (doctor(True, damon=False), [skipped], 0),
         (doctor(False, damon=True), [skipped, "run::a: needs root"], 0),
-        # The capability is there.
+        # The capability is available.
         (doctor(True, damon=True), [skipped], 1),
-        # It is one that the doctor does not know, or only the beginning of its name.
+        # The doctor does not know the capability, or knows only the beginning of its name.
         (doctor(True, counters=False), [skipped], 1),
         (doctor(True, dam=False), [skipped], 1),
         # Any other reason, on a machine that can be managed.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Checks what cargo does not: shell scripts, and the licence headers of what runs in the kernel.
+# Checks what cargo does not: shell scripts, and licence headers of code that runs in the kernel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 mapfile -t scripts < <(grep -rlE '^#!.*[ /](ba|da)?sh$' --exclude-dir=target --exclude-dir=.git .)
-# SC2187: Debian 12's shellcheck does not know busybox's shell, and says so.
+# SC2187: Debian 12's shellcheck does not know busybox's shell, and warns about it.
 shellcheck --external-sources --exclude SC2187 "${scripts[@]}"
 
 licence='SPDX-License-Identifier: GPL-2.0-only'
@@ -14,8 +14,8 @@ if [ -n "$unmarked" ]; then
   exit 1
 fi
 
-# Nothing else here would notice them: clippy knows what of the library is newer than rust-version, but not of the
-# language. rustfmt refuses let chains in the 2021 edition.
+# No other check finds let chains: clippy knows which parts of the library are newer than
+# rust-version, but not which parts of the language. rustfmt refuses let chains in the 2021 edition.
 chains=$(rustfmt --edition 2021 --check crates/*/src/{lib,main}.rs crates/*/src/bin/*.rs crates/*/tests/{,*/}*.rs 2>&1 >/dev/null |
   grep -A 1 'let chains') || true
 if [ -n "$chains" ]; then

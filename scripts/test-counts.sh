@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# test-counts.sh LOG SKIPPED STATUS: "N passed, N failed, N skipped" of what cargo test wrote to LOG
-# and ended with. SKIPPED holds a line for each test that was skipped while it ran, which cargo
-# counts as passed. test-counts.sh --self-test: whether it counts right.
+# test-counts.sh LOG SKIPPED STATUS: prints "N passed, N failed, N skipped" for a run of cargo test
+# with the output LOG and the exit status STATUS. SKIPPED holds a line for each test that was
+# skipped while it ran; cargo counts such a test as passed.
+# test-counts.sh --self-test: checks this program itself.
 set -euo pipefail
 
-# total WORD LOG: of all "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
+# total WORD LOG: sum of WORD over all lines "test result: ok. 3 passed; 0 failed; 1 ignored; ..."
 total() {
   sed -nE "s/^test result: .* ([0-9]+) $1;.*/\1/p" "$2" | awk '{ n += $1 } END { print n + 0 }'
 }
@@ -14,7 +15,7 @@ counts() {
   unable=$(sort -u "$2" | wc -l)
   passed=$(($(total passed "$log") - unable)) failed=$(total failed "$log")
   skipped=$(($(total ignored "$log") + unable))
-  # What did not compile, or ended in the middle of its tests, has no result of its own.
+  # A crate that did not compile, or ended in the middle of its tests, prints no result.
   if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi
   echo "$passed passed, $failed failed, $skipped skipped"
 }

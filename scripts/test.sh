@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test.sh [ARG]...: runs all tests, ARGs going to cargo test. The last line sums up: N passed, N failed, N skipped.
+# test.sh [ARG]...: runs all tests, and passes ARGs to cargo test. The last line is the sum:
+# N passed, N failed, N skipped.
 #
 # A test that this machine cannot run returns at once, so cargo counts it as passed. It adds one
 # line, "NAME: WHY", to the file $HAWKEYE_SKIPPED_TESTS; its name is the one that the test harness

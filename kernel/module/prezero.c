@@ -2,7 +2,7 @@
 /*
  * Zeroes free memory ahead of its allocation, for a kernel with CONFIG_PREZERO.
  *
- * Free page reporting hands over free blocks that no one else can reach, and
+ * Free page reporting hands over free blocks that nothing else can reach, and
  * marks as zeroed those that report() returns.
  */
 #include <linux/highmem.h>
@@ -22,14 +22,14 @@
 #undef pr_fmt
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-/* Never sleeps longer than this without looking whether it is to end (ms). */
+/* Longest sleep without a check whether the module must end (ms). */
 #define PREZERO_NAP		100
-/* How often a block is kept from the allocator a jiffy longer, for want of idle time. */
+/* How often a block is withheld for one more jiffy while there is no idle time. */
 #define PREZERO_PATIENCE	5
 
 static unsigned int pages_per_second = 10000;
 module_param(pages_per_second, uint, 0644);
-MODULE_PARM_DESC(pages_per_second, "Base pages to zero in a second at most (default 10000, 0: no limit)");
+MODULE_PARM_DESC(pages_per_second, "Most base pages to zero per second (default 10000, 0: no limit)");
 
 static bool idle_only;
 module_param(idle_only, bool, 0644);
@@ -39,15 +39,15 @@ static bool stopping;
 static DECLARE_WAIT_QUEUE_HEAD(stop_wait);
 
 /*
- * Pages zeroed that are not paid for yet, by letting time pass, and up to when
- * it was counted. Only the worker, of which there is one, uses them.
+ * Pages zeroed ahead of the rate, which passing time pays off, and the time up
+ * to which that was counted. Only the worker uses them, and there is one worker.
  */
 static unsigned long owed;
 static ktime_t counted;
 
 /*
- * Without the cache: who allocates the memory may be on another CPU, and later.
- * Such stores are not ordered by the zone lock, under which the page is put back.
+ * Bypasses the cache: the allocation may come later, on another CPU. The zone
+ * lock, under which the page is put back, does not order such stores.
  */
 static void zero_page(struct page *page)
 {
@@ -71,7 +71,7 @@ static void zero_page(struct page *page)
 #endif
 }
 
-/* Sleeps, and wakes up early when the module is to be unloaded. */
+/* Sleeps, and wakes up early when the module is unloaded. */
 static void nap(unsigned int ms)
 {
 	wait_event_timeout(stop_wait, READ_ONCE(stopping),
@@ -83,7 +83,7 @@ static bool may_run(void)
 	return !READ_ONCE(idle_only) || single_task_running();
 }
 
-/* Called with blocks that are kept from the allocator meanwhile. */
+/* Called with blocks that are withheld from the allocator meanwhile. */
 static int prezero_report(struct page_reporting_dev_info *prdev,
 			  struct scatterlist *sgl, unsigned int nents)
 {
@@ -110,7 +110,7 @@ static int prezero_report(struct page_reporting_dev_info *prdev,
 	return 0;
 }
 
-/* How many milliseconds it takes, at the rate of now, until nothing is owed. */
+/* Milliseconds, at the current rate, until nothing is owed. */
 static unsigned int time_owed(void)
 {
 	unsigned int rate = READ_ONCE(pages_per_second);
@@ -123,7 +123,7 @@ static unsigned int time_owed(void)
 		return 0;
 	}
 
-	/* More than a day is for ever, and does not overflow. */
+	/* A day is enough to pay everything, and does not overflow. */
 	ns = min_t(u64, ktime_to_ns(ktime_sub(now, counted)), NSEC_PER_SEC * 86400ULL);
 	paid = mul_u64_u32_div(ns, rate, NSEC_PER_SEC);
 	if (paid >= owed) {
@@ -131,13 +131,13 @@ static unsigned int time_owed(void)
 		counted = now;
 		return 0;
 	}
-	/* Parts of a page are not lost. */
+	/* Keeps the time of a partial page. */
 	counted = ktime_add_ns(counted, mul_u64_u32_div(paid, NSEC_PER_SEC, rate));
 	owed -= paid;
 	return min_t(u64, div_u64((u64)owed * MSEC_PER_SEC, rate) + 1, UINT_MAX);
 }
 
-/* Called before report(), with nothing kept from the allocator. */
+/* Called before report(), with nothing withheld from the allocator. */
 static int prezero_pause(struct page_reporting_dev_info *prdev)
 {
 	unsigned int ms = time_owed();
@@ -156,8 +156,8 @@ static struct page_reporting_dev_info prezero_device = {
 	.report = prezero_report,
 	.pause = prezero_pause,
 	.zeroes = true,
-	.order = -1,	/* that of a pageblock */
-	/* A block at a time: the fewer are away from the allocator, the better. */
+	.order = -1,	/* the order of a pageblock */
+	/* One block at a time, to withhold as little as possible from the allocator. */
 	.capacity = 1,
 };
 

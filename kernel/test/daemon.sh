@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# daemon.sh [VERSION]: runs the doctor and the live tests of zeroed memory (crates/cli/tests/live/prezeroing.rs) on a kernel with the
-# series and its module (7.2 unless named), in QEMU. Takes some minutes, and what building takes.
+# daemon.sh [VERSION]: runs the doctor and the live tests of zeroed memory
+# (crates/cli/tests/live/prezeroing.rs) in QEMU, on a kernel with the series and its module (default
+# 7.2). Takes some minutes, and the time to build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=${1:-7.2}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What kernel/test.sh found.
+"""Reports the results of kernel/test.sh.
 
-report.py collect DIRECTORY        prints the checks and figures of target/kernel/VERSION/test, writes DIRECTORY/results.json, and
-                                   ends with 1 where a check failed
-report.py document RESULTS...      docs/prezero.md from such files
+report.py collect DIRECTORY     prints the checks and figures of target/kernel/VERSION/test, writes
+                                DIRECTORY/results.json, and exits with 1 where a check failed
+report.py document RESULTS...   prints docs/prezero.md from such files
 """
 
 import json
@@ -17,32 +17,43 @@ SPLAT = re.compile(
     r"|inconsistent lock|Invalid wait context|Oops|general protection|Kernel panic|unable to handle|lockup|Bad page|refcount_t|list_(add|del) corruption"
     r"|Call Trace|corrupted"
 )
-# What a debug kernel says of itself at boot.
+# What a debug kernel logs about itself at boot.
 HARMLESS = re.compile(r"lock_?dep.*(enabled|proving)|Lock dependency validator|\bkasan: |KernelAddressSanitizer initialized", re.I)
 
 
-# Of the document: what is counted, and what an allocation still takes.
+# Text of the document: what is counted, and what an allocation still costs.
 COUNTED = """\
-Faults and start-ups: all instructions of a machine with one processor (QEMU's -icount), a nanosecond each, so that nothing that runs beside it and
-no noise is in them. Kernels clear memory with `rep stosb` where they can, which the emulator takes for an instruction a byte: 4.1 us for a base page,
-where a processor takes 0.45 (the machine of docs/simulator.md) or 0.85 (the paper's), and everything else would be small against it. So these machines say
-that theirs has no fast `rep stosb` (`clearcpuid=erms`), and kernels clear eight bytes an instruction: 0.5 us for a base page. By that a base
-fault that clears has a tenth more than one that does not, and a huge one 35 times as much; the paper's Table 1 has a third more, and 36 times.
+Faults and start-ups: all instructions of a machine with one processor (QEMU's -icount), a
+nanosecond each. They include no other work of the host, and no noise. Kernels clear memory with
+`rep stosb` where they can. The emulator counts it as an instruction a byte: 4.1 us for a base page.
+A processor takes 0.45 us (the machine of docs/research/simulator.md) or 0.85 us (the paper's).
+Everything else would be small beside 4.1 us. So these machines report that their processor has no
+fast `rep stosb` (`clearcpuid=erms`), and kernels clear eight bytes an instruction: 0.5 us for a
+base page. With that, a base-page fault that clears takes a tenth more than one that does not, and a
+huge-page fault 35 times as much. In the paper's Table 1 it is a third more, and 36 times.
 
-Instructions of the allocator, in the table of that name:
-of one allocation and the free that follows, the least of 200 runs, in kernels that are compiled as
-distributions compile theirs (-O2, static keys). "held" is the allocation alone, of pages that were not in use lately. A fault is counted from
-user space to user space.
+Instructions of the allocator, in the table of that name: those of one allocation and the free that
+follows, the least of 200 runs, in kernels that are compiled as distributions compile theirs (-O2,
+static keys). "held" is the allocation alone, of pages that were not in use lately. A fault is
+counted from user space to user space.
 
-Memory is cleared with `rep stosb` in that table: rows in which something is cleared hide what the series adds, and what they save is no measure of time;
-rows in which nothing is cleared are the ones to look at for the cost.
+Kernels clear memory with `rep stosb` in that table. Rows in which something is cleared hide what
+the series adds, and what they save is no measure of time. Rows in which nothing is cleared show the
+cost.
 
-What the series adds to an allocation that wants no zeroes and is served by its processor's list: with the device off a no-op where the static key
-is, and the store of a flag that tells a list just filled; with it on, instead of the no-op, a jump to code out of line, whether the first page of
-the list is marked, whether zeroes are wanted, and a conditional jump each, the second one back. What the compiler makes of it outweighs
-most of that, or more: the refilling of a list has two callers with the series and is not inlined any more, so that what was computed ahead for it in every allocation is not.
-The mark is in the page's `private` field, which the allocation writes anyway; who wants no zeroes does not look at it again. The rest stays: it is how
-those who overwrite memory find pages that are not zeroed.
+What the series adds to an allocation that wants no zeros and is served by its processor's list:
+
+- With the device off: a no-op at the static key, and the store of a flag that marks a list
+  just filled.
+- With the device on: instead of the no-op, a jump to code out of line, and two checks, each with a
+  conditional jump: whether the first page of the list is marked, and whether zeros are wanted. The
+  second jump leads back.
+
+The compiler's output offsets most of that cost, or more than all of it. With the series the
+refilling of a list has two callers and is no longer inlined. Values for it are then no longer
+computed ahead in every allocation. The mark is in the page's `private` field, which the allocation writes anyway. An
+allocation that wants no zeros does not read the mark again. The rest of the cost stays: through it,
+allocations that overwrite memory find pages that are not zeroed.
 """
 
 
@@ -77,7 +88,7 @@ class Run:
             found = any("WRONG BYTE" in line for line in splats)
             self.checks.append(("threads-report", "ok" if found else "FAILED", "the console names address and byte"))
         elif self.name == "isolation-stock":
-            # Without the series: what splats there is upstream's, and fails nothing here.
+            # Without the series a splat is upstream's, and is no failure here.
             self.checks += [("console", "noted", line) for line in splats if "WARNING:" in line or "BUG" in line]
         else:
             self.checks.append(("console", "FAILED" if splats else "ok", splats[0] if splats else f"{len(console)} lines without a splat"))
@@ -88,7 +99,7 @@ class Run:
 
 
 def median(figures, pattern):
-    """The median over the rounds of `faults.huge.off.*.us_per_fault` and the like; None where there is none."""
+    """The median over the rounds, for example of `faults.huge.off.*.us_per_fault`; None where there is none."""
     found = re.compile(re.escape(pattern).replace(r"\*", r"\d+"))
     values = [value for name, value in figures.items() if found.fullmatch(name)]
     return statistics.median(values) if values else None
@@ -99,7 +110,7 @@ def instruction_names(figures):
 
 
 def targets(runs):
-    """Rows (what, wanted, found, result) of what issue 9 asks for, from the figures."""
+    """Rows (what, wanted, found, result) for the targets of issue 9, from the figures."""
     rows = []
 
     def add(what, wanted, found, right):
@@ -118,7 +129,7 @@ def targets(runs):
         columns = [("4k", "off"), ("4k", "on"), ("2m", "off"), ("2m", "on")]
         for what in ("touch", "kvm", "jvm", "populate"):
             seconds = [median(figures, f"startup.{what}.{size}.{device}.*.seconds") for size, device in columns]
-            # The paper's programs could not populate.
+            # The paper's programs had no call to populate memory.
             right = seconds == sorted(seconds, reverse=True)
             add(f"{what}: total time 4 KiB > 4 KiB zeroed > 2 MiB > 2 MiB zeroed{mode}", "reported" if what == "populate" else "the paper's order",
                 (" > " if right else ", ").join(f"{s:.2f}" for s in seconds) + " s", right or what == "populate")
@@ -137,7 +148,7 @@ def targets(runs):
         for name in instruction_names(figures):
             for device in ("off", "on"):
                 before, after = stock.get(f"instructions.off.{name}"), figures.get(f"instructions.{device}.{name}")
-                # Order 5 is not on the per-CPU lists, so not on the fast path.
+                # Order 5 is not on the per-CPU lists, so it is not on the fast path.
                 wanted = "reported" if "order_5" in name else "<= 1.01"
                 if before and after:
                     add(f"instructions, {name.replace('_', ' ')}, device {device}, with / without the series", wanted,
@@ -231,7 +242,7 @@ def correctness(runs):
 def document(files):
     print("# Pre-zeroed free pages: tests and figures\n")
     print("Written by `make kernel-test` (kernel/test.sh, kernel/test/report.py); not by hand. **All of it ran under emulation** (QEMU without KVM): "
-          "what is counted holds, times on a real machine were not measured. Seconds and microseconds of faults and start-ups are instructions, a "
+          "counts are valid, times on a real machine were not measured. Seconds and microseconds of faults and start-ups are instructions, a "
           "nanosecond each (\"What is counted\", at the end). \"Off\" and \"on\" are measured in turn in the same boot; figures are medians of the rounds.\n")
     for file in files:
         results = json.loads(Path(file).read_text())
@@ -242,9 +253,9 @@ def document(files):
         print(f"## Linux {results['version']}\n")
         print(f"Kernel {every['kernel']} of Debian's {every['source']} with `kernel/patches/{results['version']}`; tree {every['tree']}; "
               f"{dates[0]} to {dates[-1]} UTC; {every['emulator']} (TCG).\n")
-        # Instructions without a limit are in a table of their own.
+        # Instructions without a target are in a table of their own.
         rows = [r for r in results["targets"] if not (r["what"].startswith("instructions") and r["wanted"] == "reported")]
-        print(table(["what it must reach", "wanted", "found", ""], [[r["what"], r["wanted"], r["found"], r["result"]] for r in rows]))
+        print(table(["target", "wanted", "found", ""], [[r["what"], r["wanted"], r["found"], r["result"]] for r in rows]))
         print("### Correctness\n")
         print(correctness(runs))
         for name, label in (("benchmarks", "init_on_alloc=0"), ("benchmarks-init", "init_on_alloc=1, Debian's default")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check-dashboard.py DASHBOARD: reads a dashboard by Grafana's own types, and says what of it these do not know.
+"""check-dashboard.py DASHBOARD: reads a dashboard by Grafana's own types, and reports unknown keys.
 
 This Python must have the package grafana-foundation-sdk (PyPI).
 """
@@ -11,12 +11,13 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-# Written by Grafana, and not in its types: how an annotation of Prometheus is called, and a variable's query as text.
+# Grafana writes these, but its types lack them: the name of an annotation of Prometheus, and a
+# variable's query as text.
 UNTYPED = {"titleFormat", "definition"}
 
 
 def lost(before, after, path):
-    """What of `before` is not in `after`."""
+    """The parts of `before` that are not in `after`."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key, value in before.items():
             if key in after:

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""check-metrics.py EXPOSITION RULES DASHBOARD: alerts and dashboard ask only for what the daemon exposes.
+"""check-metrics.py EXPOSITION RULES DASHBOARD: checks that alerts and dashboard use only exposed metrics.
 
-Every metric, and every label of it that is asked for, is in EXPOSITION (OpenMetrics text, as the daemon serves it); every alert has a
-unit test in which it fires (RULES with .test.yml for .yml); the dashboard's panels have titles, descriptions, units, and places that do
-not overlap. Its expressions are printed as recording rules, for promtool to check.
+It checks that
+- every metric and label in use is in EXPOSITION (OpenMetrics text, as the daemon serves it);
+- every alert has a unit test in which it fires (RULES with .test.yml for .yml);
+- the dashboard's panels have titles, descriptions, units, and places that do not overlap.
+It prints the dashboard's expressions as recording rules, for promtool to check.
 """
 
 import json
 import re
 import sys
 
-# What Prometheus itself adds to what it scrapes.
+# Series that Prometheus itself adds to what it scrapes.
 OF_PROMETHEUS = {"up": {"job", "instance"}}
 TARGET_LABELS = {"job", "instance"}
 NAME = re.compile(r"\b(hawkeye_\w+|up)\b(?:\{([^}]*)\})?")
@@ -21,7 +23,7 @@ mistakes = []
 
 
 def exposed(path):
-    """By name of a series: its labels."""
+    """The labels of each series, by its name."""
     series = {}
     for line in open(path, encoding="utf-8"):
         sample = None if line.startswith("#") else SAMPLE.match(line)
@@ -31,7 +33,7 @@ def exposed(path):
 
 
 def check(where, expression, series):
-    """Returns the names asked for."""
+    """Returns the names in the expression."""
     names = set()
     for name, matchers in NAME.findall(expression):
         names.add(name)
@@ -47,7 +49,7 @@ def check(where, expression, series):
 
 
 def of_rules(path):
-    """Alerts and their expressions: promtool reads the YAML, so that its simplest form is enough here."""
+    """Alerts and their expressions. promtool checks the YAML, so a simple parser is enough here."""
     alerts = {}
     for part in re.split(r"^\s*- alert: ", open(path, encoding="utf-8").read(), flags=re.MULTILINE)[1:]:
         name = part.split()[0]
@@ -109,7 +111,8 @@ for title, expression in expressions(dashboard):
     if not expression.startswith("label_values("):
         plain = expression.replace("$__rate_interval", "5m")
         recorded.append({"record": f"dashboard:{len(recorded)}", "expr": plain})
-# What is exposed and shown nowhere was forgotten; who manages is for tables of versions, not for a graph.
+# A metric that is shown nowhere was forgotten. hawkeye_manager_info is for tables of versions, not
+# for a graph.
 for name in series.keys() - used - {"hawkeye_manager_info"}:
     mistakes.append(f"{name} is exposed, and neither the dashboard nor an alert shows it")
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# check.sh [quick]: checks what is shipped around the program, each by its own tool. What is missing of these is installed, and said.
-# quick: what takes seconds and installs nothing. All of it needs target/packages/hawkeye_*_amd64.deb (make deb) and root.
+# check.sh [quick]: checks everything that is shipped with the program, each part by its own tool.
+# It installs missing tools, and reports that.
+# quick: only checks that take seconds and install nothing. Without it, the checks need root and
+# target/packages/hawkeye_*_amd64.deb (make deb).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,11 +15,12 @@ golden=crates/cli/src/daemon/prometheus/golden.txt
 alerts=packaging/prometheus/hawkeye-alerts.yml
 dashboard=packaging/grafana/hawkeye-dashboard.json
 manifest=packaging/kubernetes/hawkeye.yaml
-# The oldest that knows each of the manifest's keys, and the newest that the schemas' package has.
+# The oldest version that knows each key of the manifest, and the newest in the schemas' package.
 kubernetes=(1.30.0 1.37.0)
 deb=target/packages/hawkeye_$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)_amd64.deb
 
-# Alerts and dashboard against an exposition; what promtool is to check of the dashboard goes to a file.
+# check_metrics EXPOSITION: checks alerts and dashboard against an exposition, and prints the rules
+# that promtool checks for the dashboard
 check_metrics() { scripts/packages/check-metrics.py "$1" "$alerts" "$dashboard"; }
 
 has_go() { command -v go >/dev/null; }
@@ -27,7 +30,7 @@ metric_names() { grep -oE '^hawkeye_[a-z_]+' "$1" | sort -u; }
 check_unit() {
   local exposure
   exposure=$(systemd-analyze security --no-pager --offline=yes packaging/hawkeye.service | sed -nE 's/.*Overall exposure level for [^:]*: ([0-9.]+).*/\1/p')
-  awk -v exposure="$exposure" 'BEGIN { exit !(exposure != "" && exposure < 4.0) }' || die "the unit's exposure is '$exposure'; under 4.0 is wanted"
+  awk -v exposure="$exposure" 'BEGIN { exit !(exposure != "" && exposure < 4.0) }' || die "the unit's exposure is '$exposure'; it must be under 4.0"
   told "hawkeye.service: exposure $exposure (systemd-analyze security)"
 }
 
@@ -42,7 +45,7 @@ check_prometheus() {
 
 check_man_pages() {
   local pages=target/packages/build/generated/hawkeye/man1 said
-  # clap_mangen puts breaks around paragraphs; nothing else is forgiven.
+  # clap_mangen puts breaks around paragraphs; every other warning is an error.
   said=$(mandoc -Tlint -W warning "$pages"/*.1 | grep -v 'skipping paragraph macro: br') || true
   said+=$(for page in "$pages"/*.1; do LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null; done)
   [ -z "$said" ] || die "manual pages: $said"
@@ -54,11 +57,11 @@ check_deb() {
   told "$deb (lintian)"
   scripts/packages/test-deb.sh
   told "$deb was installed, upgraded, removed and purged"
-  # The exposition that alerts and dashboard are checked against is a test's; a real one holds nothing else.
+  # Alerts and dashboard are checked against a test's exposition; a real one must hold nothing else.
   local unknown
   unknown=$(comm -13 <(metric_names "$golden") <(metric_names target/packages/metrics.txt))
   [ -z "$unknown" ] || die "the daemon serves what $golden lacks: $unknown"
-  told "what the confined daemon served, $(metric_names target/packages/metrics.txt | wc -l) metrics"
+  told "the confined daemon served $(metric_names target/packages/metrics.txt | wc -l) known metrics"
 }
 
 check_kubernetes() {
@@ -72,8 +75,10 @@ check_kubernetes() {
     told "$manifest, Kubernetes $version (kubeconform)"
   done
   has_go || return 0
-  # It must be root: see packaging/hawkeye.service. An image that a version names does not change.
-  kube-score score --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score.log" ||
+  # The container must be root: see packaging/hawkeye.service. An image with a version is fixed. A
+  # CPU limit would stop the manager while it holds a lock of a program: see
+  # docs/operate/security.md.
+  kube-score score --ignore-container-cpu-limit --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score.log" ||
     die "kube-score: $(cat "$tools/kube-score.log")"
   told "$manifest (kube-score)"
 }
@@ -96,7 +101,7 @@ install_tools() {
   fi
   export PATH="$tools:$PATH"
   if ! command -v promtool >/dev/null; then
-    # Installed, Debian's package would start a server.
+    # Debian's package would start a server if it were installed.
     echo "check-packages: taking promtool out of Debian's package prometheus into $tools" >&2
     (cd "$tools" && apt-get -q download prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool >promtool)
     chmod +x "$tools/promtool"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# deb.sh [VERSION]: packs target/release/hawkeye and hawkeye-lab, which must be built, as target/packages/hawkeye_VERSION_amd64.deb and
-# hawkeye-lab_VERSION_amd64.deb.
-# VERSION is that of Cargo.toml unless given (tests of upgrades need a second one).
+# deb.sh [VERSION]: packs target/release/hawkeye and hawkeye-lab, which must be built, as
+# target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
+# [default: the version of Cargo.toml]. Tests of upgrades need a second VERSION.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

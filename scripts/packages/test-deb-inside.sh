@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# test-deb-inside.sh: what test-deb.sh has systemd run in its container, as root, with /shared/{first,next}.deb.
+# test-deb-inside.sh: the tests that systemd runs as root in the container of test-deb.sh, with
+# /shared/{first,next}.deb
 set -euo pipefail
 
 die() { echo "FAILED: $*" >&2; exit 1; }
@@ -10,12 +11,12 @@ until_true() {
   local deadline=$((SECONDS + $1))
   shift
   until "$@"; do
-    [ "$SECONDS" -lt "$deadline" ] || die "in vain waited for: $*"
+    [ "$SECONDS" -lt "$deadline" ] || die "timed out waiting for: $*"
     sleep 0.2
   done
 }
 
-# What can be written to: the rest counts.
+# Only writable files: the others are counters.
 settings() { find /sys/kernel/mm/transparent_hugepage -type f -perm -200 ! -path '*/stats/*' -exec grep -H . {} + | sort; }
 apt() { apt-get -q -y -o DPkg::Options::=--force-confold "$@" </dev/null >/tmp/apt.log 2>&1 || { cat /tmp/apt.log; die "apt-get $*"; }; }
 active() { systemctl is-active --quiet hawkeye; }
@@ -30,18 +31,21 @@ found=$(settings)
 apt update
 
 apt install /shared/first.deb
-[ "$(systemctl is-enabled hawkeye || true)" = disabled ] || die "it is enabled"
-inactive || die "it runs"
+[ "$(systemctl is-enabled hawkeye || true)" = disabled ] || die "the unit is enabled"
+inactive || die "the unit runs"
 hawkeye daemon --check | grep -q /etc/hawkeye/hawkeye.toml
 dpkg-query --show --showformat '${Conffiles}' hawkeye | grep -q /etc/hawkeye/hawkeye.toml
-for file in man/man1/hawkeye.1.gz man/man1/hawkeye-sim-run.1.gz bash-completion/completions/hawkeye zsh/vendor-completions/_hawkeye \
+for file in man/man1/hawkeye.1.gz man/man1/hawkeye-run.1.gz bash-completion/completions/hawkeye zsh/vendor-completions/_hawkeye \
   fish/vendor_completions.d/hawkeye.fish hawkeye/prometheus/hawkeye-alerts.yml hawkeye/grafana/hawkeye-dashboard.json doc/hawkeye/copyright; do
   [ -s "/usr/share/$file" ] || die "/usr/share/$file is missing"
+done
+for path in $(dpkg-query --listfiles hawkeye); do
+  case $path in *hawkeye-lab*) die "$path is of the laboratory" ;; esac
 done
 as_found
 done_with "installed; off until enabled"
 
-# A program of another user's, with all of its memory in use.
+# A program of another user, with all of its memory in use.
 { echo go; sleep 120; } | setpriv --reuid nobody --regid nogroup --clear-groups -- \
   hawkeye demo-program reader --mib 64 --hot-mib 16 --hot-percent 90 >/dev/null &
 cat >/etc/hawkeye/hawkeye.toml <<'C'
@@ -55,12 +59,12 @@ selection.look_every = "1 s"
 metrics.listen = "127.0.0.1:9754"
 C
 systemctl enable --now --quiet hawkeye
-active || die "it does not run"
+active || die "the unit does not run"
 until_true 30 promoted
-[ "$(settings)" != "$found" ] || die "it has changed no setting"
+[ "$(settings)" != "$found" ] || die "the daemon has changed no setting"
 status=/proc/$(main_pid)/status
-grep -Eq '^NoNewPrivs:\s1$' "$status" || die "it may gain privileges"
-grep -Eq '^Seccomp:\s2$' "$status" || die "its system calls are not filtered"
+grep -Eq '^NoNewPrivs:\s1$' "$status" || die "the daemon may gain privileges"
+grep -Eq '^Seccomp:\s2$' "$status" || die "the daemon's system calls are not filtered"
 echo "    confined: $(grep -E '^(CapBnd|Seccomp|NoNewPrivs):' "$status" | tr -s '\t\n' ' ')"
 hawkeye status | sed 's/^/    /'
 exec 3<>/dev/tcp/127.0.0.1/9754
@@ -71,8 +75,8 @@ done_with "enabled: the confined daemon promotes another user's memory"
 
 before=$(main_pid)
 apt install /shared/next.deb
-active || die "it does not run after the upgrade"
-[ "$(main_pid)" != "$before" ] || die "the old one still runs"
+active || die "the unit does not run after the upgrade"
+[ "$(main_pid)" != "$before" ] || die "the old daemon still runs"
 grep -q 'of this test' /etc/hawkeye/hawkeye.toml || die "the configuration was replaced"
 until_true 30 promoted
 done_with "upgraded: the running daemon was restarted, the configuration kept"
@@ -81,17 +85,17 @@ systemctl stop hawkeye
 as_found
 apt install --reinstall /shared/next.deb
 inactive || die "it was started"
-done_with "stopped: settings are as they were found; installed anew: it stays stopped"
+done_with "stopped: settings are as they were found; installed again: it stays stopped"
 
 systemctl start hawkeye
 kill -KILL "$(main_pid)"
-# Before it is started again, 5 s later.
+# Before systemd starts it again, 5 s later.
 until_true 4 same
 until_true 20 active
-done_with "killed: ExecStopPost puts settings back, and systemd starts it again"
+done_with "killed: ExecStopPost restores settings, and systemd starts it again"
 
 apt remove hawkeye
-inactive || die "it still runs"
+inactive || die "the daemon still runs"
 as_found
 [ ! -e /usr/bin/hawkeye ] || die "the program is left"
 [ -e /etc/hawkeye/hawkeye.toml ] || die "the configuration is gone"
@@ -109,4 +113,4 @@ as_found
 for gone in /etc/hawkeye /var/lib/hawkeye /var/log/hawkeye /run/hawkeye /usr/share/hawkeye /etc/systemd/system/multi-user.target.wants/hawkeye.service; do
   [ ! -e "$gone" ] || die "$gone is left"
 done
-done_with "purged: what a killed 'hawkeye run' left changed is put back, no file is left"
+done_with "purged: settings that a killed 'hawkeye run' left changed are restored, no file is left"

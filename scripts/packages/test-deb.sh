@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# test-deb.sh: installs, upgrades, removes and purges target/packages/hawkeye_*_amd64.deb in a clean Debian 12 that systemd boots in
-# a container, as root; what it tries is in test-deb-inside.sh. The kernel is this machine's: its huge-page settings change
-# meanwhile, and are the same afterwards, or that is an error. What the confined daemon's port served stays in
-# target/packages/metrics.txt.
+# test-deb.sh: installs, upgrades, removes and purges target/packages/hawkeye_*_amd64.deb in a clean
+# Debian 12 that systemd boots in a container, as root. The tests are in test-deb-inside.sh. The
+# kernel is this machine's: its huge-page settings change meanwhile, and it is an error if they
+# differ afterwards. The output of the confined daemon's port stays in target/packages/metrics.txt.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -23,7 +23,7 @@ fi
 
 shared=$(mktemp -d)
 trap 'rm -rf "$shared"' EXIT
-# The same, as a newer version.
+# The same package, as a newer version.
 scripts/packages/deb.sh "$version+next" >/dev/null
 mv "$packages/hawkeye_${version}+next_amd64.deb" "$shared/next.deb"
 cp "$deb" "$shared/first.deb"
@@ -42,12 +42,13 @@ StandardError=inherit
 TimeoutStartSec=120
 U
 
-# The container's root is the base under a layer that is forgotten. It has a terminal, for systemd prints to nothing else.
+# The container's root is the base under a temporary layer. It has a terminal, because systemd
+# prints to nothing else.
 export SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
 status=0
 script --quiet --return --log-out "$packages/boot.log" --command "systemd-nspawn --quiet --directory='$base' --volatile=overlay \
   --register=no --keep-unit --capability=all --bind='$shared:/shared' \
   --bind-ro='$shared/test.service:/etc/systemd/system/test.service' --boot -- --unit=test.service" </dev/null >/dev/null || status=$?
 cat "$shared/log" || die "the container did not boot: see $packages/boot.log"
-[ "$status" -eq 0 ] || die "it failed: above is how far it came"
+[ "$status" -eq 0 ] || die "the tests failed; their output is above"
 cp "$shared/metrics.txt" "$packages/metrics.txt"

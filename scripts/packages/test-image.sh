@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# test-image.sh: does by hand, as root, what packaging/container/Containerfile and packaging/kubernetes/hawkeye.yaml ask of a container
-# engine, where there is none: the image's last stage in Debian's base, read-only, and in it the daemon, with the capabilities of the
-# manifest, without new privileges, in a cgroup namespace of its own, and with nothing of /sys to write to but the mounted settings.
-# It must promote another user's program of this machine. Not done: the build in Debian 13, and the runtime's seccomp profile.
+# test-image.sh: acts as the container engine that packaging/container/Containerfile and
+# packaging/kubernetes/hawkeye.yaml need, where there is none. It runs as root:
+#   - it builds the image's last stage on Debian's base, read-only
+#   - it runs the daemon there with the capabilities of the manifest, without new privileges, and in
+#     a cgroup namespace of its own
+#   - in /sys the daemon may write only to the mounted settings
+# The daemon must promote in a program of another user on this machine. This does not test the build
+# in Debian 13, nor the runtime's seccomp profile.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -10,9 +14,9 @@ die() { echo "test-image: $*" >&2; exit 1; }
 [ "$(id -u)" -eq 0 ] || die "root is needed"
 base=target/packages/bookworm
 hawkeye=${CARGO_TARGET_DIR:-target}/release/hawkeye
-[ -d "$base" ] || die "there is no $base: test-deb.sh makes it"
+[ -d "$base" ] || die "there is no $base: run test-deb.sh, which makes it"
 
-# What can be written to: the rest counts.
+# Only writable files: the others are counters.
 settings() { find /sys/kernel/mm/transparent_hugepage -type f -perm -200 ! -path '*/stats/*' -exec grep -H . {} + | sort; }
 
 work=$(mktemp -d)
@@ -37,7 +41,7 @@ mkdir "$work/layer/upper" "$work/layer/work"
 mount -t overlay overlay -o "lowerdir=$base,upperdir=$work/layer/upper,workdir=$work/layer/work" "$work/root"
 cp /etc/resolv.conf "$work/root/etc/resolv.conf"
 chroot "$work/root" sh -c 'apt-get -q update && apt-get -q install -y --no-install-recommends libelf1 zlib1g && rm -rf /var/lib/apt/lists/*' \
-  </dev/null >"$work/apt.log" 2>&1 || { cat "$work/apt.log"; die "the image's packages"; }
+  </dev/null >"$work/apt.log" 2>&1 || { cat "$work/apt.log"; die "could not install the image's packages"; }
 install -Dm755 "$hawkeye" "$work/root/usr/bin/hawkeye"
 mkdir -p "$work/root/etc/hawkeye" "$work/root/run/hawkeye" "$work/state"
 cat >"$work/root/etc/hawkeye/hawkeye.toml" <<'C'
@@ -54,14 +58,14 @@ match.command = "image-minded"
 action = "include"
 C
 
-# A program of another user's, outside of the container.
+# A program of another user, outside the container.
 cp "$hawkeye" "$work/image-minded"
 chmod 755 "$work"
 { echo go; sleep 60; } | setpriv --reuid nobody --regid nogroup --clear-groups -- \
   "$work/image-minded" demo-program reader --mib 64 --hot-mib 16 --hot-percent 90 >/dev/null &
 program=$!
 
-# Runs in the namespaces: makes the mounts, and the daemon out of this shell.
+# Runs in the namespaces: makes the mounts, and replaces this shell by the daemon.
 contained() {
   mount --make-rprivate /
   mount -o remount,bind,ro "$work/root"
@@ -92,6 +96,6 @@ grep -E '^(CapBnd|CapEff|NoNewPrivs):' "/proc/$daemon/status" | tr -s '\t\n' ' '
 echo
 ask | sed 's/^/    /'
 kill "$daemon"
-wait "$daemon" || die "it did not end well: $(cat "$work/log")"
+wait "$daemon" || die "the daemon failed at its end: $(cat "$work/log")"
 [ "$(settings)" = "$found" ] || die "settings are not as they were found"
-echo "ok: with ${capabilities[*]} alone, on a read-only root, the daemon promotes another user's memory"
+echo "ok: with only ${capabilities[*]}, on a read-only root, the daemon promotes another user's memory"

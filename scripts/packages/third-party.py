@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""third-party.py: prints the libraries that are built into `hawkeye`, each with its licence and the licence's text."""
+"""third-party.py: prints the libraries that are built into `hawkeye`, with licences and their texts."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ NAMES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE")
 
 
 def built_in():
-    """Names and versions of what is linked, not of what only builds."""
+    """Names and versions of linked libraries, without those for builds only."""
     command = ["cargo", "tree", "--package", "hawkeye-cli", "--edges", "normal", "--prefix", "none", "--format", "{p}"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return {(words[0], words[1].removeprefix("v")) for words in map(str.split, filter(None, lines))}
@@ -28,7 +28,7 @@ def texts(folder):
 wanted = built_in()
 known = set()
 for package in sorted(packages(), key=lambda package: (package["name"], package["version"])):
-    # Those without a source are our own.
+    # Packages without a source are our own.
     if (package["name"], package["version"]) not in wanted or package["source"] is None:
         continue
     licence = package["license"]

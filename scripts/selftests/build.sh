@@ -10,7 +10,7 @@ version=${1:-6.12}
 here=$(cd "$(dirname "$0")" && pwd)
 source=$(cd "$here/../.." && pwd)/target/selftests/$version
 programs=$source/tools/testing/selftests/mm
-# What the tests include, and what the headers of user space are made from.
+# Files that the tests include, and sources of the user-space headers.
 files=(
   Makefile Kbuild Kconfig scripts include usr arch/x86 arch/arm64 mm lib/test_hmm_uapi.h
   tools/testing/selftests tools/include tools/arch tools/scripts tools/build

@@ -2,7 +2,7 @@
 """Runs the kernel's mm selftests without a manager and under HawkEye, and compares the results line by line.
 
 Exits with 0 when no result differs, with 1 when one does, with 2 when the comparison could not be
-made. Needs root. What the tests change in the kernel's settings is put back after each of them.
+made. Needs root. After each test it restores the kernel's settings.
 """
 
 import argparse
@@ -18,13 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-# Tests that assert which pages are huge: a manager that promotes or splits them changes what they
-# look at. They run while the
-# manager is paused. Each has the reason.
+# Tests that assert which pages are huge: a manager that promotes or splits pages changes their
+# results. They run while the manager is paused. Each has the reason.
 STATE = "asserts which pages are huge, and that only its own calls change that"
 KHUGEPAGED = "asserts what khugepaged alone collapses"
 
-# (program and arguments, huge pages of hugetlbfs that it needs, why the manager is paused)
+# (program and arguments, huge pages of hugetlbfs that it needs, reason to pause the manager)
 TESTS = [
     ("cow", 4, None),
     ("gup_longterm", 4, None),
@@ -71,7 +70,7 @@ TESTS = [
     ("khugepaged -s 2 all:anon", 0, KHUGEPAGED),
 ]
 
-# Settings that the tests change, with those that they might.
+# Settings that the tests change or may change.
 SETTINGS = [
     "/sys/kernel/mm/transparent_hugepage/*",
     "/sys/kernel/mm/transparent_hugepage/khugepaged/*",
@@ -91,7 +90,7 @@ HUGE_PAGES = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = "timed out"
-# A test is run under the manager again and again until this many seconds have passed.
+# A test runs under the manager repeatedly until this many seconds have passed.
 ENOUGH_SECONDS = 2
 # Exit status of a selftest that can't run here (KSFT_SKIP).
 SKIPPED = 4
@@ -103,7 +102,7 @@ def die(message):
 
 
 class Settings:
-    """What the kernel's settings were, to be put back."""
+    """Saves the kernel's settings, to restore them."""
 
     def __init__(self):
         self.found = {}
@@ -126,7 +125,7 @@ class Settings:
             if value is None or self.read(path) == value:
                 continue
             if path.endswith("/ksm/run"):
-                # Pages that a test left merged are separated first.
+                # First unmerges pages that a test left merged.
                 self.write(path, "2")
             self.write(path, value)
 
@@ -161,10 +160,10 @@ WORDS |= {"PASS": "pass", "OK": "pass", "FAIL": "fail", "SKIP": "skip"}
 
 
 def results(output, code, labels):
-    """The result of each line that has one, and the exit status, by what is tested.
+    """The result of each line that has one, and the exit status, by the subject of the test.
 
-    Keys hold no numbers: addresses, durations and counts differ from run to run. `labels` gets each
-    key's line as it was read first."""
+    Keys hold no numbers: addresses, durations and counts differ from run to run. `labels` gets the
+    first line of each key."""
     found = {}
 
     def add(label, result):
@@ -186,7 +185,7 @@ def results(output, code, labels):
         elif match := TAP.match(line):
             word, rest = match.groups()
             label, _, directive = rest.partition("#")
-            # A result may have no name of its own but that of the line before it.
+            # A result may have no name of its own; then the line before it has the name.
             label, run = f"{run} {label}".strip(), ""
             if directive.strip().upper().startswith("SKIP"):
                 # The reason of a skipped test may follow its name.
@@ -221,7 +220,7 @@ class Runner:
             folder.mkdir(parents=True, exist_ok=True)
         self.labels = {}
         self.managed = {"samples": 0, "promoted": 0, "split": 0}
-        # How often the last test was run under the manager.
+        # Number of runs of the last test under the manager.
         self.runs = 1
 
     def run(self, test, huge_pages, side, command=()):
@@ -233,7 +232,7 @@ class Runner:
             Settings.write(HUGE_PAGES, str(max(have, huge_pages)))
         call = [f"./{words[0]}", *words[1:]]
         if command:
-            # What the manager says must not get between the test's lines; the test's own errors
+            # The manager's messages must not mix with the test's lines; the test's own errors
             # belong there.
             call = [*command, "sh", "-c", 'exec "$0" "$@" 2>&1', *call]
         errors = (self.scratch / "manager.log").open("w") if command else subprocess.STDOUT
@@ -251,7 +250,7 @@ class Runner:
             output, _ = process.communicate(timeout=self.seconds)
         except subprocess.TimeoutExpired:
             late = True
-            # A manager puts settings back before it ends.
+            # A manager restores settings before it ends.
             process.terminate()
             try:
                 output, _ = process.communicate(timeout=20)
@@ -261,7 +260,7 @@ class Runner:
         finally:
             if command:
                 errors.close()
-            # What the test left running.
+            # Ends processes that the test left running.
             try:
                 os.killpg(process.pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -274,7 +273,7 @@ class Runner:
         return results(text, TIMEOUT if late else process.returncode, self.labels)
 
     def run_managed(self, test, huge_pages, unmanaged):
-        """Runs it under the manager, again and again where it ends before the manager can act.
+        """Runs a test under the manager, repeatedly where it ends before the manager can act.
 
         Returns the first results that differ from those without a manager, or the last."""
         did = {"samples": 0, "promoted": 0, "split": 0}
@@ -306,10 +305,10 @@ class Runner:
 
 
 class VmRunner:
-    """Results of tests on another kernel, all of which were run in one virtual machine (scripts/vm/run.sh)."""
+    """Results of tests on another kernel, all from one virtual machine (scripts/vm/run.sh)."""
 
     SIDES = ("unmanaged", "unmanaged-again", "managed")
-    # An emulated processor is many times as slow.
+    # An emulated processor is many times slower.
     SECONDS = 600
     OPTIONS = "run --policy {policy} --period 0.2 --window 0.02 --average 1 --cpu 100 --json summary.json --"
 
@@ -351,7 +350,7 @@ class VmRunner:
         return "\n".join(lines)
 
     def run(self, test, _huge_pages, side):
-        # Once more is not possible: what it was before stands.
+        # Another run is not possible: this returns the earlier result.
         text, code, _ = self.found[test, side if side in self.SIDES else "unmanaged"]
         return results(text, TIMEOUT if code in (124, 143) else code, self.labels)
 
@@ -419,7 +418,7 @@ action = "include"
 
 
 def compare(runner, test, huge_pages, paused, rows):
-    """Adds a row for each result of a test; whether one differs."""
+    """Adds a row for each result of a test, and returns whether one differs."""
     runner.labels = {}
     first = runner.run(test, huge_pages, "unmanaged")
     again = runner.run(test, huge_pages, "unmanaged-again")
@@ -427,14 +426,14 @@ def compare(runner, test, huge_pages, paused, rows):
     labels = list(dict.fromkeys([*first, *again, *managed]))
     unstable = {label for label in labels if first.get(label) != again.get(label)}
     different = {label for label in labels if first.get(label) != managed.get(label)} - unstable
-    # What seems to differ may be as rare without a manager, in as many runs and more.
+    # A difference may be as rare without a manager, so this adds as many runs without one, or more.
     for n in range(2 if paused else 2 * runner.runs):
         if not different:
             break
         more = runner.run(test, huge_pages, f"unmanaged-{n + 3}")
         moved = {label for label in different if more.get(label) != first.get(label)}
         if paused:
-            # Nothing acted: what khugepaged reaches in its time is chance. A difference shows twice.
+            # The manager did not act: how far khugepaged gets is chance. A real difference repeats.
             again, _ = runner.run_paused(test, huge_pages, first)
             moved |= {label for label in different if again.get(label) == first.get(label)}
         unstable |= moved
@@ -465,11 +464,11 @@ def main():
     parser.add_argument("programs", type=Path, help="folder of the built tests (build.sh prints it)")
     parser.add_argument("--hawkeye", default="hawkeye", help="the program [default: hawkeye]")
     parser.add_argument("--policy", default="hawkeye-g", help="policy of the manager [default: hawkeye-g]")
-    parser.add_argument("--only", action="append", help="run only tests whose command contains this; may be repeated")
-    parser.add_argument("--timeout", type=int, default=180, help="seconds that a test may take [default: 180]")
+    parser.add_argument("--only", action="append", help="run only tests with this text in their command; may be repeated")
+    parser.add_argument("--timeout", type=int, default=180, help="seconds before a test times out [default: 180]")
     parser.add_argument("--vm", metavar="KERNEL", help="run on this kernel in QEMU, without tests that need a paused manager")
     arguments = parser.parse_args()
-    # Settings are put back on the way out.
+    # The exit restores settings.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     if os.geteuid() != 0:
         die("root is needed: the tests change settings of the kernel")
@@ -486,7 +485,7 @@ def main():
             missing.add(test.split()[0])
         elif not (arguments.vm and paused):
             built.append((test, huge_pages, paused))
-    # Some tests ask the kernel through it.
+    # Some tests query the kernel through it.
     mounts_debugfs = not arguments.vm and not os.path.ismount(DEBUGFS)
     if mounts_debugfs:
         subprocess.run(["mount", "-t", "debugfs", "debugfs", DEBUGFS], check=False)

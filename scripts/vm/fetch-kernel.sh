@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# fetch-kernel.sh KERNEL DIRECTORY: puts Debian's cloud kernel of that series into DIRECTORY, unless one is there:
+# fetch-kernel.sh KERNEL DIRECTORY: puts Debian's cloud kernel of that series into DIRECTORY, unless
+# it has one:
 #   vmlinuz, config, release (as in uname -r), lib/modules/RELEASE
-# Delete DIRECTORY to fetch again. apt runs on sources and lists of its own; the system's stay as they are.
+# Delete DIRECTORY to fetch again. apt uses separate sources and lists, and leaves the system's as
+# they are.
 set -euo pipefail
 # shellcheck source=scripts/debian-apt.sh
 . "$(dirname "$0")/../debian-apt.sh"
@@ -20,12 +22,12 @@ work=$(mktemp -d "$directory.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/image"
 debian_apt "$work" "$suite"
-# depends PACKAGE: what it depends on, a name a line.
+# depends PACKAGE: its dependencies, one name per line
 depends() { apt-cache "${apt_options[@]}" depends "$1" | sed -n 's/^ *Depends: //p'; }
 package=$(depends linux-image-cloud-amd64 | grep -m 1 "^linux-image-${kernel//./\\.}\.") ||
   { echo "fetch-kernel: $suite has no cloud kernel $kernel" >&2; exit 1; }
 release=${package#linux-image-}
-# In 7.2 the image's package is empty, and depends on three that are not.
+# In 7.2 the image's package is empty, and depends on three other packages.
 mapfile -t packages < <(echo "$package"; depends "$package" | grep -E "^linux-(base|binary|modules)-${release//[.+]/\\&}$" || true)
 (cd "$work" && apt-get "${apt_options[@]}" download "${packages[@]}")
 for file in "$work"/*.deb; do dpkg-deb -x "$file" "$work/image"; done

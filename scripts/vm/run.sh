@@ -1,27 +1,29 @@
 #!/usr/bin/env bash
-# Runs one command on another Linux kernel, in a virtual machine that lives as long as the command.
+# Runs one command on another Linux kernel, in a virtual machine that ends with the command.
 set -euo pipefail
 
 usage() {
   cat <<'U'
 usage: scripts/vm/run.sh KERNEL [OPTION]... -- COMMAND [ARG]...
 
-KERNEL is 6.1, 6.12 or 7.2: Debian's cloud kernel, downloaded once to target/vm (see fetch-kernel.sh).
-Or a folder with a / in its name, in which kernel/build.sh has put a kernel.
+KERNEL is 6.1, 6.12 or 7.2: Debian's cloud kernel, downloaded once to target/vm (see
+fetch-kernel.sh). It may also be a folder with a / in its name that holds a kernel of
+kernel/build.sh.
 
-  -f FILE      copy FILE into the machine, to /vm, which is the working directory and first in PATH;
-               a program's shared libraries come with it (may be repeated)
-               (a program that busybox has by the same name, such as stat, needs ./ before it)
-  -k MODULE    load a kernel module, such as zram, and what it needs (may be repeated)
+  -f FILE      copy FILE to /vm in the machine, with a program's shared libraries. /vm is the
+               working directory and first in PATH; a program with a name that busybox has too,
+               such as stat, needs ./ before it (repeatable)
+  -k MODULE    load a kernel module, such as zram, and its dependencies (repeatable)
   -a STRING    append STRING to the kernel's command line
-  -m MIB       memory of the machine, in MiB (default 1024)
-  -t SECONDS   time for everything, from boot to end (default 300)
-  -i           one processor, whose time stamp counter counts instructions
+  -m MIB       give the machine MIB of memory [default: 1024]
+  -t SECONDS   end after SECONDS from boot [default: 300]
+  -i           use one processor with a time stamp counter that counts instructions
 
-COMMAND runs as root on busybox, with /proc, /sys, cgroup2, debugfs, tracefs, securityfs, bpf, and tmpfs
-on /run, /tmp and /dev/shm. What it prints comes out on standard output, what the kernel prints goes to
-console.log in the kernel's folder (target/vm/KERNEL). Its exit status is passed on; 124: out of time, 125: the machine failed.
-One machine runs at a time; a second waits for the first. There is no KVM: times mean nothing.
+COMMAND runs as root on busybox, with /proc, /sys, cgroup2, debugfs, tracefs, securityfs, bpf, and
+tmpfs on /run, /tmp and /dev/shm. Its output goes to standard output; the kernel's output goes to
+console.log in the kernel's folder (target/vm/KERNEL). run.sh exits with the status of COMMAND, with
+124 when out of time, or with 125 when the machine failed. Only one machine runs at a time; a second
+waits for the first. There is no KVM: measured times mean nothing.
 U
 }
 
@@ -31,11 +33,15 @@ wrong_usage() { echo "vm: $*" >&2; usage >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 cache=$(cd "$here/../.." && pwd)/target/vm
 
-[ $# -gt 0 ] || wrong_usage "which kernel?"
+[ $# -gt 0 ] || wrong_usage "no KERNEL given"
 case $1 in
   -h | --help) usage; exit 0 ;;
   6.1 | 6.12 | 7.2) kernel=$1 folder=$cache/$1 image=$cache/$1/vmlinuz; shift ;;
-  */*) kernel=$1 folder=$1 image=$1/bzImage cache=$1; shift; [ -f "$image" ] || die "no kernel in $folder" ;;
+  */*)
+    kernel=$1 folder=$1 image=$1/bzImage cache=$1
+    shift
+    [ -f "$image" ] || die "no kernel in $folder"
+    ;;
   *) wrong_usage "no such kernel: $1" ;;
 esac
 files=() modules=() append='' memory=1024 seconds=300 processors=(-accel "tcg,thread=single" -smp 2)
@@ -47,11 +53,11 @@ while getopts f:k:a:m:t:i option; do
     m) memory=$OPTARG ;;
     t) seconds=$OPTARG ;;
     i) processors=(-accel tcg -smp 1 -icount "shift=0,sleep=off") ;;
-    *) wrong_usage "see below" ;;
+    *) wrong_usage "unknown option" ;;
   esac
 done
 shift $((OPTIND - 1))
-[ $# -gt 0 ] || wrong_usage "no command"
+[ $# -gt 0 ] || wrong_usage "no COMMAND given"
 
 # install_missing PROGRAM PACKAGE [PROGRAM PACKAGE]...
 install_missing() {
@@ -66,7 +72,7 @@ install_missing() {
     die "could not install ${missing[*]}"
 }
 
-# add_file FILE: to /vm, and the shared libraries it needs to where they are here.
+# add_file FILE: copies it to /vm, and the shared libraries that it needs to the same paths as here
 add_file() {
   local library
   cp -L "$1" "$root/vm/"
@@ -76,7 +82,7 @@ add_file() {
   done < <(ldd "$1" 2>/dev/null | sed -nE 's#^[^/]*(/[^ ]+) \(0x.*#\1#p')
 }
 
-# add_module MODULE: the module and those it depends on, decompressed, in loading order.
+# add_module MODULE: adds the module and its dependencies, decompressed, in loading order
 add_module() {
   local list file
   list=$(modprobe --show-depends -d "$folder" -S "$(cat "$folder/release")" "$1") ||
@@ -114,8 +120,9 @@ root=$work/root
 build_initramfs "$@"
 
 # Three serial lines: the kernel's console, the command's output, its exit status.
-# Without cx16: Debian 12's QEMU 7.2 emulates cmpxchg16b wrongly, and a kernel that sees it crashes in its slab
-# allocator sooner or later (with thread=multi during boot). thread=single keeps to one core of the host.
+# Without cx16: Debian 12's QEMU 7.2 emulates cmpxchg16b wrongly. A kernel that uses it crashes in
+# its slab allocator sooner or later (with thread=multi during boot). thread=single uses one core of
+# the host.
 ended=0
 timeout "$seconds" nice -n 10 qemu-system-x86_64 \
   -M q35 "${processors[@]}" -cpu max,-cx16 -m "$memory" \
@@ -126,7 +133,7 @@ timeout "$seconds" nice -n 10 qemu-system-x86_64 \
   -chardev stdio,id=output,signal=off -serial chardev:output \
   -serial "file:$work/status" </dev/null 9>&- || ended=$?
 
-[ "$ended" -ne 124 ] || { echo "vm: not done after $seconds s" >&2; exit 124; }
+[ "$ended" -ne 124 ] || { echo "vm: the command did not end within $seconds s" >&2; exit 124; }
 status=$(tr -cd 0-9 <"$work/status" || true)
 if [ "$ended" -ne 0 ] || [ -z "$status" ]; then
   tail -n 30 "$folder/console.log" >&2 || true

@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# test-kernels.sh [-k KERNEL]... [PART]...: boots Debian's 6.1, 6.12 and 7.2 (or those that are named) in QEMU and runs in
-# each the doctor, the live tests with the torture, and the kernel's own managers of huge pages beside ours (PARTs: doctor,
-# tests, peers), each in a machine of its own. The PART test=NAME[,NAME]... runs single tests, whose results take the place
-# of earlier ones. Once there are results of all parts on all kernels it writes docs/kernels.md. Takes about 15 minutes a
-# kernel.
+# test-kernels.sh [-k KERNEL]... [PART]...: boots Debian's kernels in QEMU, and runs PARTs on each
+# [default: all kernels, and doctor, tests and peers]. Each PART runs in a machine of its own.
+# KERNEL is 6.1, 6.12 or 7.2. PARTs:
+#   doctor                 the doctor
+#   tests                  the live tests, with the torture
+#   peers                  the kernel's own managers of huge pages beside HawkEye
+#   test=NAME[,NAME]...    single tests; their results replace earlier ones
+# Once there are results of all parts on all kernels, it writes docs/kernels.md. Takes about 15
+# minutes per kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -25,13 +29,13 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# A debug build would do, several times as slowly.
+# A debug build would work too, but several times slower.
 live=$(cargo test --release -p hawkeye-cli --test live --no-run --message-format=json |
   sed -nE 's/.*"executable":"([^"]*\/live-[^"]*)".*/\1/p' | tail -n 1)
 strip -o "$work/live" "$live"
 strip -o "$work/hawkeye" "$target/release/hawkeye"
 
-# What each kernel needs for a swap device in memory: zram, and on 6.1 what it compresses with.
+# Modules for a swap device in memory: zram, and on 6.1 its compressor.
 declare -A modules=([6.1]="-k lzo-rle -k zram" [6.12]="-k zram" [7.2]="-k zram")
 failed=0
 results=$cache/results
@@ -41,7 +45,7 @@ for kernel in "${kernels[@]}"; do
     status=0
     to=$results/$kernel.${part%%=*}
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
-    # Larger than what the largest test takes, which is the torture with 2 GiB.
+    # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$kernel" -m 5120 -t 2400 ${modules[$kernel]} \
       -f "$work/hawkeye" -f "$work/live" -f "$here/kernels/inside" \
@@ -55,7 +59,7 @@ for kernel in "${kernels[@]}"; do
         *) mv "$to.new" "$to" ;;
       esac
     else
-      echo "test-kernels: $part on $kernel did not get to its end ($status): see $to.new" >&2
+      echo "test-kernels: $part on $kernel did not finish (status $status): see $to.new" >&2
     fi
   done
 done

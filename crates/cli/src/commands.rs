@@ -1,4 +1,5 @@
-//! One file a command. Each holds the command's options (`clap`) and `execute`, which carries it out.
+//! Commands, one file each. A file holds the command's options (`clap`) and `execute`, which runs
+//! it.
 //!
 //! ```text
 //!  run, attach, record, daemon ----> managing: one managed session, from taking the machine over to the summary
@@ -10,7 +11,7 @@
 //! ```
 
 pub mod advise;
-mod asking;
+pub mod asking;
 pub mod attach;
 mod choosing;
 pub mod daemon;

@@ -7,74 +7,76 @@
 //!                  |   value: how each kind is written       rules: [[rule]]
 //!                  `-> error: Problems, with line and key, all at once
 //! ```
-//! A section notes which keys were asked for. Those that were not are unknown, and are reported as such.
+//! A section notes which keys were read. All other keys in the file are unknown, and are reported.
 
 mod error;
-mod prezeroing;
 mod rules;
 mod section;
 mod value;
 
 pub use error::{ConfigError, Problems};
-pub use prezeroing::PrezeroingSettings;
 
+use crate::daemon::journal_writer::JournalSettings;
+use crate::recording::Place;
 use hawkeye_linux::page_sizes::GivenTo;
 use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::takeover::thp_settings::Khugepaged;
 use hawkeye_manager::Settings;
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, IngensSettings, LinuxSettings, Pace, PolicySettings};
-use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, Rules, SamplingPace, Selection,
-    Unmatched, Watermarks,
-};
+use hawkeye_policy::prezeroing::ZeroingBounds;
+use hawkeye_policy::{MemoryGuard, Rate, Rules, SamplingPace, Selection, Unmatched, Watermarks};
 use section::Section;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use value::{Bytes, Word};
+use value::Bytes;
+pub use value::Word;
 
-/// Everything that the daemon is told. Every value is valid.
+/// Name of the policy if the configuration has none.
+pub const DEFAULT_POLICY: &str = "hawkeye";
+
+/// The daemon's settings. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Name of the policy; one that exists.
+    /// Name of an existing policy.
     pub policy: String,
-    /// What policies are told.
+    /// Settings of the policies.
     pub policy_settings: PolicySettings,
-    /// How the manager works; its watermarks are the machine's.
+    /// Settings of the manager; its watermarks are those of the machine.
     pub settings: Settings,
-    /// Watermarks of every cgroup that has a memory limit.
+    /// Watermarks of each cgroup with a memory limit.
     pub group_watermarks: Watermarks,
-    /// Which processes are large enough.
+    /// Conditions on the size of managed processes.
     pub selection: Selection,
-    /// Which of them are managed, and on which terms.
+    /// Rules that include or exclude processes, and their terms.
     pub rules: Rules,
-    /// What becomes of khugepaged meanwhile.
+    /// What the daemon does with khugepaged.
     pub khugepaged: Khugepaged,
-    /// Whether the kernel is to split sparse huge pages itself where memory runs out, those of
-    /// excluded programs too.
-    pub kernel_split: Switch,
-    /// Where `status` and the like reach the daemon.
+    /// Whether the kernel splits sparse huge pages itself when memory runs out. This includes those
+    /// of excluded programs.
+    pub kernel_split: bool,
+    /// The socket for `status` and other clients.
     pub socket: PathBuf,
-    /// Where metrics are served, on this machine only; `None`: nowhere.
+    /// Loopback address for metrics; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
-    /// The file that events are written to; `None`: they are kept in memory alone.
-    pub journal: Option<JournalFile>,
-    /// Where coverage and decisions are recorded over time; `None`: nowhere.
-    pub recording: Option<RecordingFolder>,
+    /// The file for events; `None`: the journal is kept in memory only.
+    pub journal: Option<JournalSettings>,
+    /// The folder for recordings of coverage and decisions; `None`: no recording.
+    pub recording: Option<Place>,
     /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
-    /// What is done before programs ask for it.
+    /// What is done ahead of programs.
     pub fill: FillSettings,
-    /// What becomes of the kernel's own zeroing of free memory.
+    /// Settings for the kernel's own zeroing of free memory.
     pub prezeroing: PrezeroingSettings,
-    /// To whom pages between 4 KiB and 2 MiB may be given at first touches. The kernel's switches hold for the
-    /// whole machine.
+    /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
+    /// hold for the whole machine.
     pub small_pages: GivenTo,
-    /// Whether what is learned of programs is kept for their next start.
-    pub learn: Switch,
+    /// Whether what the manager learns about programs is kept for their next start.
+    pub learn: bool,
 }
 
 impl Word for GivenTo {
@@ -85,31 +87,38 @@ impl Word for GivenTo {
     ];
 }
 
-/// What is done before programs ask for it.
+/// What is done ahead of programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FillSettings {
-    /// Huge pages are zeroed and mapped before programs get there.
-    pub fault_ahead: Switch,
-    /// So many regions a second at the most; `None`: as fast as it goes.
+    /// Zero and map huge pages before programs touch them.
+    pub fault_ahead: bool,
+    /// Regions per second at most; `None`: no limit.
     pub rate: Option<Rate>,
-    /// By so many threads; `None`: by as many as there are spare cores.
+    /// Number of threads; `None`: the number of spare cores.
     pub threads: Option<FillThreads>,
-    /// Everybody on the machine gets huge pages at first faults while memory allows.
-    pub huge_faults: Switch,
+    /// Every program on the machine gets huge pages at first faults while memory allows.
+    pub huge_faults: bool,
 }
 
-/// Something that is done or not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Switch {
-    /// It is done.
-    On,
-    /// It is not.
-    #[default]
-    Off,
+/// Settings for the kernel's own zeroing of free memory, on kernels that can do that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrezeroingSettings {
+    /// Whether memory and idle time set its rate; if not, the rate stays as it is.
+    pub paced: bool,
+    /// Limits of the rate.
+    pub bounds: ZeroingBounds,
+    /// Whether it zeroes only when a processor is otherwise idle; if not, this stays as it was.
+    pub idle_only: bool,
 }
 
-impl Word for Switch {
-    const WORDS: &'static [(&'static str, Self)] = &[("off", Self::Off), ("on", Self::On)];
+impl Default for PrezeroingSettings {
+    fn default() -> Self {
+        Self {
+            paced: true,
+            bounds: ZeroingBounds::default(),
+            idle_only: true,
+        }
+    }
 }
 
 impl Word for Khugepaged {
@@ -120,59 +129,21 @@ impl Word for Khugepaged {
     ];
 }
 
-/// A journal on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalFile {
-    /// Where.
-    pub file: PathBuf,
-    /// How large it may become before it is begun anew, in bytes (64 KiB and up).
-    pub max_bytes: u64,
-}
-
-/// Recordings on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordingFolder {
-    /// The folder of their files, one a minute.
-    pub folder: PathBuf,
-    /// How much of them is kept, in bytes (1 MiB and up).
-    pub max_bytes: u64,
-}
-
-/// The policy where none is named.
-const DEFAULT_POLICY: &str = "hawkeye";
 const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
-/// A journal that holds nothing is of no use.
-const LEAST_JOURNAL_BYTES: u64 = 64 << 10;
+/// A smaller journal would hold nothing.
+const LEAST_JOURNAL: (u64, &str) = (64 << 10, "64 KiB");
 const DEFAULT_RECORDING_BYTES: u64 = 256 << 20;
-/// Some minutes of a large machine.
-const LEAST_RECORDING_BYTES: u64 = 1 << 20;
+/// Enough for some minutes of a large machine.
+const LEAST_RECORDING: (u64, &str) = (1 << 20, "1 MiB");
 /// `sun_path` has 108 bytes, the last of them 0 (unix(7)).
 const LONGEST_SOCKET_BYTES: usize = 107;
-/// No configuration is as long as this; a device given by mistake is.
+/// No configuration is longer; a device given by mistake is.
 const LONGEST_FILE_BYTES: u64 = 1 << 20;
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            policy: DEFAULT_POLICY.into(),
-            policy_settings: PolicySettings::default(),
-            settings: Settings::default(),
-            group_watermarks: Watermarks::default(),
-            selection: Selection::default(),
-            rules: Rules::default(),
-            khugepaged: Khugepaged::default(),
-            kernel_split: Switch::default(),
-            socket: DEFAULT_SOCKET.into(),
-            metrics: None,
-            journal: None,
-            recording: None,
-            counters: CounterEvents::default(),
-            fill: FillSettings::default(),
-            prezeroing: PrezeroingSettings::default(),
-            small_pages: GivenTo::default(),
-            learn: Switch::default(),
-        }
+        section::read("", "", read).0
     }
 }
 
@@ -180,7 +151,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// It can't be read, or something in it is wrong: all of that, with line and key.
+    /// The file can't be read, or it has mistakes. All mistakes are reported, with line and key.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let failed = |source| ConfigError::Read {
             path: path.to_owned(),
@@ -191,41 +162,35 @@ impl Config {
         let mut file = file.take(LONGEST_FILE_BYTES + 1);
         file.read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > LONGEST_FILE_BYTES {
-            let error = io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "this is no configuration: over 1 MiB",
-            );
-            return Err(failed(error));
+            let why = "this is no configuration: over 1 MiB";
+            return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, why)));
         }
         Ok(Self::parse(&path.display().to_string(), &text)?)
     }
 
-    /// Reads a text; `name` is what errors call it.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it.
+    /// Reads a text; errors call it `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
         let (config, _, verdict) = section::read(name, text, read);
         verdict.map(|()| config)
     }
 }
 
-/// Reads everything. Where something is wrong, its default stands in: nobody will see it.
+/// Reads everything. A default replaces each wrong value, but a configuration with mistakes is
+/// never used.
 fn read(top: &mut Section<'_, '_>) -> Config {
-    let usual = Config::default();
-    let policy = top.or("policy", usual.policy.clone());
-    if let Err(error) = policies::by_name(&policy, &usual.policy_settings) {
+    let policy: String = top.or("policy", DEFAULT_POLICY.into());
+    if let Err(error) = policies::by_name(&policy, &PolicySettings::default()) {
         top.complain("policy", format!("can't be used: {error}"));
     }
-    let socket = top.or("socket", usual.socket.clone());
+    let socket: PathBuf = top.or("socket", DEFAULT_SOCKET.into());
     if socket.as_os_str().len() > LONGEST_SOCKET_BYTES {
         top.refuse("socket", "a path of at most 107 bytes");
     }
-    let khugepaged = top.or("khugepaged", usual.khugepaged);
-    let kernel_split = top.or("kernel_split", usual.kernel_split);
-    let small_pages = top.or("small_pages", usual.small_pages);
-    let learn = top.or("learn", usual.learn);
-    let mut settings = usual.settings;
+    let khugepaged = top.or("khugepaged", Khugepaged::default());
+    let kernel_split = top.or("kernel_split", false);
+    let small_pages = top.or("small_pages", GivenTo::default());
+    let learn = top.or("learn", false);
+    let mut settings = Settings::default();
     top.section("sampling", |s| sampling(s, &mut settings));
     top.section("limits", |s| limits(s, &mut settings));
     let group_watermarks = top.section("memory", |s| memory(s, &mut settings));
@@ -235,7 +200,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
     let selection = top.section("selection", |s| selection(s, &mut unmatched));
     let rules = Rules::new(rules::read(top), unmatched);
     let fill = top.section("fault_ahead", fault_ahead);
-    if rules.want_warm_starts() && fill.fault_ahead == Switch::Off {
+    if rules.want_warm_starts() && !fill.fault_ahead {
         let why = "has rules with `warm`, which takes mode = \"on\" under [fault_ahead]";
         top.complain("rule", why.into());
     }
@@ -258,7 +223,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
         recording: top.section("recording", recording),
         counters: top.section("counters", counters),
         fill,
-        prezeroing: top.section("prezeroing", prezeroing::read),
+        prezeroing: top.section("prezeroing", prezeroing),
         small_pages,
         learn,
     }
@@ -272,10 +237,7 @@ fn sampling(s: &mut Section<'_, '_>, settings: &mut Settings) {
     };
     let keys = [("window (s)", "window"), ("period (s)", "period")];
     *settings = s.checked(wanted.check(), &keys).unwrap_or(*settings);
-    let weight = s.or("newest_weight", settings.average.weight_new());
-    let average = CoverageAverage::new(weight);
-    let keys = [("weight of the newest sample", "newest_weight")];
-    settings.average = s.checked(average, &keys).unwrap_or_default();
+    settings.average = s.or("newest_weight", settings.average);
     let usual = SamplingPace::default();
     let pace = SamplingPace::new(
         s.or("slowdown_percent", usual.slowdown_percent()),
@@ -292,14 +254,9 @@ fn sampling(s: &mut Section<'_, '_>, settings: &mut Settings) {
 }
 
 fn limits(s: &mut Section<'_, '_>, settings: &mut Settings) {
-    let cpu = CpuBudget::new(s.or("cpu_percent", CpuBudget::DEFAULT_PERCENT));
-    let keys = [("CPU budget (% of one core)", "cpu_percent")];
-    settings.cpu = s.checked(cpu, &keys).unwrap_or_default();
+    settings.cpu = s.or("cpu_percent", settings.cpu);
     settings.max_promotions = s.optional("max_promotions");
-    let keys = [("rate (per second)", "promotions_per_s")];
-    settings.rate = s
-        .optional("promotions_per_s")
-        .and_then(|rate| s.checked(Rate::per_second(rate), &keys));
+    settings.rate = s.optional("promotions_per_s");
 }
 
 fn memory(s: &mut Section<'_, '_>, settings: &mut Settings) -> Watermarks {
@@ -310,11 +267,7 @@ fn memory(s: &mut Section<'_, '_>, settings: &mut Settings) -> Watermarks {
     if s.checked(guard, &keys).is_some() {
         settings.pressure_limit_percent = limit;
     }
-    let pages = s.or("bloat_pages", settings.bloat.zero_pages());
-    let keys = [("bloat threshold (zero base pages)", "bloat_pages")];
-    settings.bloat = s
-        .checked(BloatThreshold::new(pages), &keys)
-        .unwrap_or_default();
+    settings.bloat = s.or("bloat_pages", settings.bloat);
     s.section("cgroup", watermarks)
 }
 
@@ -331,12 +284,11 @@ fn watermarks(s: &mut Section<'_, '_>) -> Watermarks {
 }
 
 fn ingens(s: &mut Section<'_, '_>) -> IngensSettings {
-    let wanted = IngensSettings::new(
-        s.or(
-            "utilisation_percent",
-            IngensSettings::DEFAULT_UTILISATION_PERCENT,
-        ),
-        s.or("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
+    use IngensSettings as Ingens;
+    let utilisation = s.or("utilisation_percent", Ingens::DEFAULT_UTILISATION_PERCENT);
+    let wanted = Ingens::new(
+        utilisation,
+        s.or("fmfi_switch", Ingens::DEFAULT_FMFI_SWITCH),
     );
     let keys = [
         ("utilisation (%)", "utilisation_percent"),
@@ -351,18 +303,12 @@ fn linux(s: &mut Section<'_, '_>, settings: &Settings) -> LinuxSettings {
     if max_ptes_none > 511 {
         s.refuse("max_ptes_none", "at most 511");
     }
-    let (usual_pages, usual_sleep) = match Pace::default() {
-        Pace::Khugepaged {
-            pages_to_scan,
-            scan_sleep,
-        } => (pages_to_scan, scan_sleep),
-        Pace::PerSecond(_) | Pace::Unlimited => (4096, Duration::from_secs(10)),
-    };
-    let pages_to_scan = s.or("pages_to_scan", usual_pages);
+    // The kernel's default, as in `Pace::default`.
+    let pages_to_scan = s.or("pages_to_scan", 4096);
     if pages_to_scan == 0 {
         s.refuse("pages_to_scan", "at least 1");
     }
-    let scan_sleep = s.or("scan_sleep", usual_sleep);
+    let scan_sleep = s.or("scan_sleep", Duration::from_secs(10));
     if scan_sleep < Duration::from_millis(1) {
         s.refuse("scan_sleep", "at least \"1 ms\"");
     }
@@ -405,42 +351,40 @@ fn metrics(s: &mut Section<'_, '_>) -> Option<SocketAddr> {
     local
 }
 
-fn journal(s: &mut Section<'_, '_>) -> Option<JournalFile> {
-    let file = s.optional("file");
-    let Bytes(max_bytes) = s.or("max_size", Bytes(DEFAULT_JOURNAL_BYTES));
-    if max_bytes < LEAST_JOURNAL_BYTES {
-        s.refuse("max_size", "at least \"64 KiB\"");
-    }
-    if s.is_set("max_size") && !s.is_set("file") {
-        s.complain("max_size", "has no meaning without file".into());
-    }
-    file.map(|file| JournalFile { file, max_bytes })
+fn journal(s: &mut Section<'_, '_>) -> Option<JournalSettings> {
+    let (path, most_bytes) = limited_path(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
+    path.map(|path| JournalSettings { path, most_bytes })
 }
 
-fn recording(s: &mut Section<'_, '_>) -> Option<RecordingFolder> {
-    let folder = s.optional("folder");
-    let Bytes(max_bytes) = s.or("max_size", Bytes(DEFAULT_RECORDING_BYTES));
-    if max_bytes < LEAST_RECORDING_BYTES {
-        s.refuse("max_size", "at least \"1 MiB\"");
+fn recording(s: &mut Section<'_, '_>) -> Option<Place> {
+    let (path, most_bytes) = limited_path(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
+    path.map(|folder| Place::Folder { folder, most_bytes })
+}
+
+/// A path, and the limit `max_size` in bytes.
+fn limited_path(
+    s: &mut Section<'_, '_>,
+    key: &'static str,
+    usual_bytes: u64,
+    (least_bytes, least): (u64, &str),
+) -> (Option<PathBuf>, u64) {
+    let path = s.optional(key);
+    let Bytes(most_bytes) = s.or("max_size", Bytes(usual_bytes));
+    if most_bytes < least_bytes {
+        s.refuse("max_size", &format!("at least {least:?}"));
     }
-    if s.is_set("max_size") && !s.is_set("folder") {
-        s.complain("max_size", "has no meaning without folder".into());
+    if s.is_set("max_size") && !s.is_set(key) {
+        s.complain("max_size", format!("has no meaning without {key}"));
     }
-    folder.map(|folder| RecordingFolder { folder, max_bytes })
+    (path, most_bytes)
 }
 
 fn fault_ahead(s: &mut Section<'_, '_>) -> FillSettings {
     let usual = FillSettings::default();
-    let keys = [("rate (per second)", "regions_per_s")];
     FillSettings {
         fault_ahead: s.or("mode", usual.fault_ahead),
-        rate: s
-            .optional("regions_per_s")
-            .and_then(|rate| s.checked(Rate::per_second(rate), &keys)),
-        threads: s.optional("threads").and_then(|threads| {
-            let keys = [(FillThreads::NAME, "threads")];
-            s.checked(FillThreads::new(threads), &keys)
-        }),
+        rate: s.optional("regions_per_s"),
+        threads: s.optional("threads"),
         huge_faults: s.or("huge_faults", usual.huge_faults),
     }
 }
@@ -450,6 +394,22 @@ fn counters(s: &mut Section<'_, '_>) -> CounterEvents {
         load_walk_cycles: s.optional("load_walk_cycles"),
         store_walk_cycles: s.optional("store_walk_cycles"),
         cycles: s.optional("cycles"),
+    }
+}
+
+fn prezeroing(s: &mut Section<'_, '_>) -> PrezeroingSettings {
+    let usual = PrezeroingSettings::default();
+    let pages = s.or("pages_per_s", usual.bounds.usual());
+    let most = s.or("most_pages_per_s", usual.bounds.most().max(pages));
+    let bounds = ZeroingBounds::new(pages, most);
+    let keys = [
+        (ZeroingBounds::USUAL, "pages_per_s"),
+        (ZeroingBounds::MOST, "most_pages_per_s"),
+    ];
+    PrezeroingSettings {
+        paced: s.or("mode", usual.paced),
+        bounds: s.checked(bounds, &keys).unwrap_or_default(),
+        idle_only: s.or("idle_only", usual.idle_only),
     }
 }
 

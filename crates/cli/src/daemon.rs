@@ -1,7 +1,7 @@
-//! The daemon around the manager: who asks it from outside, and where it writes to.
+//! The daemon around the manager: it serves clients and writes the journal.
 //!
-//! Clients are served by threads of their own. Their requests reach the manager's thread through a
-//! channel and are answered between two steps, so that nothing of the manager is shared.
+//! Threads of their own serve the clients. Their requests reach the manager's thread through a
+//! channel, which answers them between two steps. The manager's data are never shared.
 //!
 //! ```text
 //!  status, top, why, ...  --protocol-->  server --+
@@ -11,8 +11,8 @@
 //!                                                                                  v events
 //!                          disk  <-- journal_file <-- (thread) journal_writer <----+
 //! ```
-//! Clients may be slow or hostile. `door` bounds how many connections and threads there are, for each user and in
-//! all; `deadline` bounds how long each may take; readers bound how many bytes they accept.
+//! Clients may be slow or hostile. `door` limits connections and threads, per user and in total.
+//! `deadline` limits the time of each client; readers limit the bytes that they accept.
 
 mod calls;
 pub mod client;
@@ -20,126 +20,101 @@ mod deadline;
 mod door;
 mod http;
 mod journal_file;
-mod journal_writer;
+pub(crate) mod journal_writer;
 mod prometheus;
 pub mod protocol;
 mod server;
 
 pub use calls::Wake as Bell;
 pub use journal_writer::JournalSettings;
+#[cfg(test)]
+pub(crate) use prometheus::tests::status as full_status;
 
+use crate::config::Config;
 use crate::view::{self, Views};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use calls::{Caller, Calls};
-use hawkeye_linux::page_sizes::SizesSeen;
+use hawkeye_linux::takeover::instance::state_dir;
 use hawkeye_manager::{Event, Machine, Manager, Wake};
 use http::MetricsServer;
 use journal_writer::JournalWriter;
-use protocol::{DaemonStatus, FillStatus, PrezeroingStatus, Reply, Request};
+use protocol::{DaemonStatus, Reply, Request};
 use server::SocketServer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The socket's name in the state folder.
+/// Name of the socket in the state folder.
 const SOCKET: &str = "hawkeye.sock";
 
-/// Where the socket is unless it is set.
+/// Path of the socket unless the configuration sets one.
 pub fn default_socket(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
 
-/// What the daemon has besides the manager.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DaemonSettings {
-    /// Where it listens.
-    pub socket: PathBuf,
-    /// Where metrics are served (a loopback address), if they are.
-    pub metrics: Option<SocketAddr>,
-    /// Where the journal is written to, if it is.
-    pub journal: Option<JournalSettings>,
-}
-
-/// What only the machine knows, for those who ask how it stands.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// How fault-ahead stands.
-    pub fill: Option<FillStatus>,
-    /// How the kernel's own zeroing of free memory stands.
-    pub prezeroing: Option<PrezeroingStatus>,
-    /// Pages by size.
-    pub page_sizes: Option<SizesSeen>,
-    /// Calls into other processes that took longer than 30 ms.
-    pub slow_calls: u64,
-}
-
-/// Everything around the manager; it ends when this is dropped.
+/// The daemon's socket, metrics and journal; they end when this is dropped.
 pub struct Daemon {
-    settings: DaemonSettings,
+    config: Config,
     caller: Caller,
     calls: Calls,
     journal: Option<JournalWriter>,
     metrics: Option<MetricsServer>,
-    /// As of the last step.
-    seen: Seen,
+    /// Status as of the last step, without the manager's part.
+    seen: DaemonStatus,
     views: Views,
     _socket: SocketServer,
 }
 
 impl Daemon {
-    /// Opens the socket and what else the settings say. `bell` ends the manager's wait, from any
-    /// thread.
-    ///
-    /// # Errors
-    /// Another daemon is there, or an address can't be had.
-    pub fn start(settings: DaemonSettings, bell: Bell) -> Result<Self> {
+    /// Opens the socket, and the metrics and the journal that the configuration asks for. `bell`
+    /// ends the manager's wait, from any thread.
+    pub fn start(config: Config, bell: Bell) -> Result<Self> {
         let (caller, calls) = calls::calls(bell);
         Ok(Self {
-            seen: Seen::default(),
+            seen: DaemonStatus::default(),
             views: Views::default(),
-            _socket: SocketServer::start(&settings.socket, caller.clone())?,
-            metrics: serve_metrics(settings.metrics, &caller)?,
-            journal: write_journal(settings.journal.clone(), 0)?,
-            settings,
+            _socket: SocketServer::start(&socket(&config), caller.clone())?,
+            metrics: open_metrics(config.metrics, &caller)?,
+            journal: write_journal(config.journal.clone(), 0)?,
+            config,
             caller,
             calls,
         })
     }
 
-    /// Goes by new settings from now on.
-    ///
-    /// # Errors
-    /// An address can't be had, or the socket is another: what can't be changed stays as it was.
-    pub fn change<M: Machine>(
-        &mut self,
-        settings: DaemonSettings,
-        manager: &mut Manager<M>,
-    ) -> Result<()> {
-        if settings.socket != self.settings.socket {
-            anyhow::bail!("the socket can't be moved while the daemon runs: restart it");
+    /// Applies a new configuration. What can't be changed stays as it was, and is an error.
+    pub fn change<M: Machine>(&mut self, new: Config, manager: &mut Manager<M>) -> Result<()> {
+        if new.socket != self.config.socket {
+            bail!("the socket can't be moved while the daemon runs: restart it");
         }
-        if settings.metrics != self.settings.metrics {
-            self.metrics = serve_metrics(settings.metrics, &self.caller)?;
-            self.settings.metrics = settings.metrics;
+        if new.metrics != self.config.metrics {
+            self.metrics = open_metrics(new.metrics, &self.caller)?;
+            self.config.metrics = new.metrics;
         }
-        if settings.journal != self.settings.journal {
-            // What happened so far belongs to the file before.
+        if new.journal != self.config.journal {
+            // Events so far belong into the previous file.
             if let Some(journal) = &mut self.journal {
                 journal.take(manager);
             }
             let seen = manager.journal().written();
-            self.journal = write_journal(settings.journal.clone(), seen)?;
-            self.settings.journal = settings.journal;
+            self.journal = write_journal(new.journal.clone(), seen)?;
         }
+        self.config = new;
         Ok(())
     }
 
-    /// Manages until the end. `reload` is called when the configuration is to be read again; whether
-    /// it did or why not is written down. `each_step` is called between steps, and brings what it is given up to date.
+    /// The configuration in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Manages until the end. `reload` is called when the configuration must be read again. Its
+    /// result or its error is logged. `each_step` is called between steps, and updates the status
+    /// that it is given.
     pub fn run<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         mut reload: impl FnMut(&mut Manager<M>, &mut Self) -> Result<()>,
-        mut each_step: impl FnMut(&mut Manager<M>, &mut Seen),
+        mut each_step: impl FnMut(&mut Manager<M>, &mut DaemonStatus),
     ) {
         loop {
             match manager.step() {
@@ -163,7 +138,7 @@ impl Daemon {
         let Self {
             calls,
             journal,
-            settings,
+            config,
             seen,
             views,
             ..
@@ -171,12 +146,9 @@ impl Daemon {
         calls.answer(|request| match request {
             Request::Status => Reply::Status(Box::new(DaemonStatus {
                 manager: views.status(manager),
-                fill: seen.fill,
-                prezeroing: seen.prezeroing.clone(),
-                page_sizes: seen.page_sizes.clone(),
-                slow_calls: seen.slow_calls,
-                metrics: settings.metrics,
+                metrics: config.metrics,
                 journal: journal.as_ref().map(JournalWriter::status),
+                ..seen.clone()
             })),
             Request::Why { pid, address } => {
                 Reply::Explanation(views.explain(manager, pid, address))
@@ -198,10 +170,17 @@ impl Daemon {
     }
 }
 
-fn serve_metrics(address: Option<SocketAddr>, caller: &Caller) -> Result<Option<MetricsServer>> {
-    address
-        .map(|address| MetricsServer::start(address, caller.clone()))
-        .transpose()
+/// Path of the socket: as configured, or in the state folder.
+fn socket(config: &Config) -> PathBuf {
+    match config.socket == Config::default().socket {
+        true => default_socket(&state_dir()),
+        false => config.socket.clone(),
+    }
+}
+
+fn open_metrics(address: Option<SocketAddr>, caller: &Caller) -> Result<Option<MetricsServer>> {
+    let open = |address| http::serve_metrics(address, caller.clone());
+    address.map(open).transpose()
 }
 
 fn write_journal(settings: Option<JournalSettings>, seen: u64) -> Result<Option<JournalWriter>> {

@@ -1,7 +1,7 @@
 //! The program `hawkeye`: manages huge pages for running Linux programs.
 //!
-//! This crate joins the product's libraries into a program. It decides nothing about memory: what is promoted or
-//! recovered, and when, is up to `hawkeye_policy` and `hawkeye_manager`.
+//! This crate joins the product's libraries into a program. It decides nothing about memory: what
+//! is promoted or recovered, and when, is up to `hawkeye_policy` and `hawkeye_manager`.
 //!
 //! ```text
 //!  command line (options)      configuration file (config)
@@ -16,10 +16,10 @@
 //!        hawkeye_linux: the running kernel       commands::{status, top, why, pausing}
 //! ```
 //!
-//! How to read it: a command is one file in `commands`, named after it. `run`, `attach`, `record` and `daemon`
-//! manage, by `commands/managing.rs`. `status`, `top`, `why`, `pause` and `resume` ask a daemon that runs.
-//! `doctor`, `advise` and `report` change nothing. Most of the rest is one step from values to text: pure, and
-//! tested without a machine.
+//! How to read it: a command is one file in `commands`, named after it. `run`, `attach`, `record`
+//! and `daemon` manage processes, by `commands/managing.rs`. `status`, `top`, `why`, `pause` and
+//! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
+//! Most of the rest is one step from values to text: pure, and tested without a machine.
 
 mod commands;
 mod config;
@@ -36,12 +36,13 @@ mod view;
 mod words;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use commands::asking::AskOptions;
 use std::process::ExitCode;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Exit code of a command that could not do what was asked.
+/// Exit code of a command that failed.
 const COULD_NOT: u8 = 1;
 
 /// Gives running programs huge pages where they help, and takes wasted memory back.
@@ -79,23 +80,37 @@ enum Command {
     Top(commands::top::Top),
     Record(commands::record::Record),
     Report(commands::report::Report),
-    Status(commands::status::Status),
+    /// Show what the daemon manages, what it has done and what holds it back.
+    #[command(after_help = "\
+Examples:
+  hawkeye status
+  hawkeye status --json")]
+    Status(AskOptions),
     Why(commands::why::Why),
-    Pause(commands::pausing::Pause),
-    Resume(commands::pausing::Resume),
+    /// Have the daemon leave every process alone, until `resume`. Takes root.
+    #[command(after_help = "Example: hawkeye pause")]
+    Pause(AskOptions),
+    /// Have the daemon go on after `pause`. Takes root.
+    #[command(after_help = "Example: hawkeye resume --json")]
+    Resume(AskOptions),
     Advise(commands::advise::Advise),
-    Restore(commands::restore::Restore),
+    /// Put back kernel settings that a killed manager left changed.
+    ///
+    /// Only those that are still as it left them. One that was changed since stays, and is shown.
+    /// Every start of a manager does this too.
+    #[command(after_help = "Example: hawkeye restore")]
+    Restore,
     /// One of the programs of `demo`.
     #[command(subcommand, hide = true)]
     DemoProgram(demo::program::Program),
 }
 
-/// All that the program can be told, for its manual pages and completions.
+/// The definition of the command line, for manual pages and completions.
 pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Carries out what this process's arguments ask for.
+/// Runs the command that this process's arguments name.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let messages = fmt::layer()
@@ -115,12 +130,12 @@ pub fn run() -> ExitCode {
         Command::Top(command) => command.execute(),
         Command::Record(command) => command.execute(),
         Command::Report(command) => command.execute(),
-        Command::Status(command) => command.execute(),
+        Command::Status(options) => commands::status::execute(&options),
         Command::Why(command) => command.execute(),
-        Command::Pause(command) => command.execute(),
-        Command::Resume(command) => command.execute(),
+        Command::Pause(options) => commands::pausing::set(&options, true),
+        Command::Resume(options) => commands::pausing::set(&options, false),
         Command::Advise(command) => command.execute(),
-        Command::Restore(command) => command.execute(),
+        Command::Restore => commands::restore::execute(),
         Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -7,12 +7,13 @@
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 const VARIABLE: &str = "HAWKEYE_LOG";
-/// Where nothing is asked for.
+/// The default level.
 const USUAL: LevelFilter = LevelFilter::WARN;
-/// Every target is a module of one of our crates.
+/// Every valid target is a module of one of our crates.
 const OUR_CRATES: &str = "hawkeye";
 
-/// What the variable asks for. Where it is wrong, a warning on standard error and the default.
+/// The filter of the environment variable. If it is wrong: a warning on standard error, and the
+/// default.
 pub fn from_environment() -> Targets {
     let usual = Targets::new().with_default(USUAL);
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
@@ -26,7 +27,7 @@ pub fn from_environment() -> Targets {
 
 fn parse(text: &str) -> Result<Targets, String> {
     let filter: Targets = text.parse().map_err(|e: ParseError| e.to_string())?;
-    // A slip in the name of a level makes it a target that does not exist.
+    // A misspelt level parses as a target that does not exist.
     let foreign = filter
         .iter()
         .map(|(target, _)| target.to_owned())

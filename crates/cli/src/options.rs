@@ -1,165 +1,141 @@
-//! Options that `run` and `attach` share.
+//! Options of `run` and `attach`.
 
-use crate::config::{FillSettings, Switch};
+use crate::config::{DEFAULT_POLICY, FillSettings, Word};
 use bytesize::ByteSize;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use hawkeye_linux::page_sizes::GivenTo;
 use hawkeye_manager::Settings;
 use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, PolicySettings};
-use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, Watermarks};
+use hawkeye_policy::{
+    BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, SettingError, Watermarks,
+};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The policy where none is named.
-pub const DEFAULT_POLICY: &str = "hawkeye";
-/// Seconds from one sampling window to the next.
+/// Default of the seconds from one sampling window to the next.
 pub const DEFAULT_PERIOD_S: &str = "30";
-/// Seconds that one lasts.
+/// Default of the seconds that a sampling window lasts.
 pub const DEFAULT_WINDOW_S: &str = "1";
 
 #[derive(Args, Clone, Debug)]
 pub struct ManagingOptions {
-    /// Who gets huge pages first.
+    /// Choose which regions become huge first.
     ///
-    /// hawkeye (by what each promotion saves; none where translation costs under 2 %), hawkeye-g (by access coverage),
-    /// hawkeye-pmu (by overhead, then coverage), ingens (by memory held; regions 90 % in use while memory is
-    /// fragmented), linux (khugepaged's order and pace), none (recover bloat only).
+    /// hawkeye (by what each promotion saves; none where translation costs under 2 %), hawkeye-g
+    /// (by access coverage), hawkeye-pmu (by overhead, then coverage), ingens (by memory held;
+    /// regions 90 % in use while memory is fragmented), linux (khugepaged's order and pace), none
+    /// (recover bloat only).
     #[arg(long, value_name = "P", default_value = DEFAULT_POLICY, value_parser = known_policy)]
     pub policy: String,
 
-    /// Seconds between windows.
+    /// Seconds between sampling windows.
     ///
-    /// From one sampling window to the next; more where that would cost the program over 1 %, less until a large process was looked at whole.
+    /// Measured from the start of one window to the start of the next. HawkEye waits longer where
+    /// sampling would cost the program over 1 %, and less until it has sampled all of a large
+    /// process.
     #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = seconds)]
     period: Duration,
 
-    /// Seconds that a window lasts.
-    ///
-    /// A sampling window.
+    /// Seconds that a sampling window lasts.
     #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = seconds)]
     window: Duration,
 
     /// Weight of the newest window in the moving average of coverage, over 0 and at most 1.
-    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = average)]
+    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = checked(CoverageAverage::new))]
     average: CoverageAverage,
 
     /// Promote at most N regions in all.
     #[arg(long, value_name = "N")]
     max_promotions: Option<u64>,
 
-    /// Promote so many regions a second.
+    /// Promote at most N regions a second.
     ///
-    /// At most; for the policy linux instead of khugepaged's 8 in 10 s.
-    #[arg(long, value_name = "REGIONS_PER_S", value_parser = rate)]
+    /// With the policy linux this replaces khugepaged's 8 regions in 10 s.
+    #[arg(long, value_name = "REGIONS_PER_S", value_parser = checked(Rate::per_second))]
     rate: Option<Rate>,
 
-    /// CPU time for it, % of a core.
+    /// Limit the manager's CPU time, in % of a core.
     ///
-    /// That the manager may use over a minute; it keeps that by doing less.
-    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = cpu)]
+    /// The share that the manager may use over a minute. It does less work to stay within it.
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = checked(CpuBudget::new))]
     cpu: CpuBudget,
 
-    /// Recover over HIGH %, to LOW.
+    /// Recover bloat over HIGH %, to LOW %.
     ///
-    /// Bloat, above HIGH per cent of memory in use, until under LOW; of the machine and of the program's cgroup.
+    /// Recovery begins above HIGH per cent of memory in use and ends under LOW. Both hold for the
+    /// machine and for the program's cgroup.
     #[arg(long, value_name = "HIGH,LOW", default_value = "85,70", value_parser = watermarks)]
     watermarks: Watermarks,
 
-    /// Split pages with so many zeros.
+    /// Split at N zero-filled base pages.
     ///
-    /// Huge pages, with so many of their 512 base pages that hold nothing but zeros.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = bloat)]
+    /// Recovery splits huge pages in which at least N of the 512 base pages hold only zeros.
+    #[arg(long, value_name = "N", default_value = "64", value_parser = checked(BloatThreshold::new))]
     bloat_threshold: BloatThreshold,
 
     /// Let the kernel split sparse huge pages of every program where memory runs out.
     ///
-    /// Linux 6.12 and later. At a cgroup's limit, before the kernel kills, and faster than the manager can look.
-    /// Two settings of the machine change for that, max_ptes_none and shrink_underused. They also govern programs
-    /// that are not managed. Put back at the end.
+    /// Linux 6.12 and later. At a cgroup's limit, before the kernel kills, and faster than the
+    /// manager can look. Two settings of the machine change for that, max_ptes_none and
+    /// shrink_underused. They also govern programs that are not managed. Put back at the end.
     #[arg(long, hide_short_help = true)]
     pub kernel_split: bool,
 
-    #[command(flatten)]
-    pub fill: FillOptions,
+    /// Prefault memory: on, off or auto.
+    ///
+    /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where
+    /// there is a second CPU and the kernel reports where programs touch new memory.
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_enum, default_value_t = FaultAheadMode::Off)]
+    fault_ahead: FaultAheadMode,
+
+    /// Prefault at most N regions of 2 MiB a second.
+    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked(Rate::per_second))]
+    fill_rate: Option<Rate>,
+
+    /// Prefault with N threads, 1 to 64.
+    ///
+    /// The default is one fewer than there are cores, at most 4.
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked(FillThreads::new))]
+    fill_threads: Option<FillThreads>,
+
+    /// Huge pages at page faults, MACHINE-WIDE.
+    ///
+    /// Enables huge pages at page faults for every program on this machine, while memory allows,
+    /// without waiting for compaction. The setting is restored at the end.
+    #[arg(long)]
+    huge_faults: bool,
 
     /// Smaller pages: advised, all.
     ///
-    /// Give memory that is too small or too sparse for huge pages pages of 16 KiB to 1 MiB at its first touch, where the
-    /// policy finds that they pay: off, advised (only memory whose program asked for huge pages by madvise), or all.
-    /// The kernel's switches hold for the whole machine: with all, EVERY program on it gets such pages meanwhile, not only
-    /// those that are managed. Put back at the end.
-    #[arg(long, value_name = "WHOSE", hide_possible_values = true, value_enum, default_value_t = SmallPagesMode::Off)]
-    pub small_pages: SmallPagesMode,
+    /// Give memory that is too small or too sparse for huge pages pages of 16 KiB to 1 MiB at its
+    /// first touch, where the policy finds that they pay. off: none. advised: only memory for which
+    /// its program asked for huge pages by madvise. all: all memory. The kernel's switches hold for
+    /// the whole machine: with all, EVERY program on it gets such pages meanwhile, not only managed
+    /// ones. The settings are restored at the end.
+    #[arg(long, value_name = "MODE", hide_possible_values = true, default_value = "off", value_parser = word::<GivenTo>())]
+    pub small_pages: GivenTo,
 
     /// Keep what is learned for the next start.
     ///
-    /// Of the program, by its executable, and use it when it is started again: page sizes at first touches
-    /// (with --small-pages), and how much is filled at its start (with --fault-ahead). Kept in /var/lib/hawkeye/learned, one
-    /// file a program; deleting a file has it forgotten.
+    /// HawkEye records by executable which page sizes suited the program (with --small-pages) and
+    /// how much memory each start touched (with --fault-ahead), and uses that at its next start.
+    /// /var/lib/hawkeye/learned has one file a program; delete a file to forget the program.
     #[arg(long)]
     pub learn: bool,
 
     /// Record into a Parquet file.
     ///
-    /// Coverage by region, overhead, memory and every decision, for `hawkeye report`; see docs/recordings.md.
+    /// Coverage by region, overhead, memory and every decision, for `hawkeye report`; see
+    /// docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
     /// Write the summary as JSON too.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// What is done before the program asks for it.
-#[derive(Args, Clone, Debug)]
-pub struct FillOptions {
-    /// Fill memory ahead: on or auto.
-    ///
-    /// Zero huge pages and map them before the program gets there, on another CPU: on, off, or auto (where there is a second CPU, and the kernel
-    /// shows where programs touch new memory).
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_enum, default_value_t = FaultAheadMode::Off)]
-    pub fault_ahead: FaultAheadMode,
-
-    /// Fill ahead at most so many regions a second.
-    ///
-    /// Regions of 2 MiB.
-    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = rate)]
-    pub fill_rate: Option<Rate>,
-
-    /// Fill ahead by so many threads, 1 to 64.
-    ///
-    /// Unless set: as many as there are cores but one, at most 4.
-    #[arg(long, value_name = "N", hide_short_help = true, value_parser = fill_threads)]
-    pub fill_threads: Option<FillThreads>,
-
-    /// Huge pages at first faults for EVERYBODY.
-    ///
-    /// Everybody on this machine, while memory allows, without waiting for compaction. Put back at the end.
-    #[arg(long)]
-    pub huge_faults: bool,
-}
-
-/// To whom pages between 4 KiB and 2 MiB may be given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SmallPagesMode {
-    /// To nobody.
-    Off,
-    /// Memory whose program asked for huge pages.
-    Advised,
-    /// Everybody on the machine.
-    All,
-}
-
-impl From<SmallPagesMode> for GivenTo {
-    fn from(mode: SmallPagesMode) -> Self {
-        match mode {
-            SmallPagesMode::Off => Self::Nobody,
-            SmallPagesMode::Advised => Self::Advised,
-            SmallPagesMode::All => Self::Everybody,
-        }
-    }
 }
 
 /// Whether memory is filled ahead.
@@ -172,26 +148,23 @@ pub enum FaultAheadMode {
     Auto,
 }
 
-impl FillOptions {
-    /// The same as settings; whether it is an error where memory can't be filled ahead.
-    pub fn settings(&self, warm_bytes: u64) -> (FillSettings, bool) {
+impl ManagingOptions {
+    /// Settings of prefault, and whether it is an error if memory can't be prefaulted.
+    pub fn fill_settings(&self, warm_bytes: u64) -> (FillSettings, bool) {
         let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-        let switch = |on| if on { Switch::On } else { Switch::Off };
-        // Whoever asks for a warm start wants it.
+        // A warm start is impossible without prefault.
         let required = self.fault_ahead == FaultAheadMode::On || warm_bytes > 0;
         let wanted = required || (self.fault_ahead == FaultAheadMode::Auto && several);
         let settings = FillSettings {
-            fault_ahead: switch(wanted),
+            fault_ahead: wanted,
             rate: self.fill_rate,
             threads: self.fill_threads,
-            huge_faults: switch(self.huge_faults),
+            huge_faults: self.huge_faults,
         };
         (settings, required)
     }
-}
 
-impl ManagingOptions {
-    /// The settings that were asked for.
+    /// The manager's settings, as the options say.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let settings = Settings {
             period: self.period,
@@ -206,16 +179,16 @@ impl ManagingOptions {
         };
         Ok(settings.check()?)
     }
+}
 
-    /// The policy that was asked for.
-    pub fn make_policy(&self, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
-        let settings = PolicySettings {
-            average: settings.average,
-            linux: settings.linux(),
-            ..PolicySettings::default()
-        };
-        Ok(policies::by_name(&self.policy, &settings)?)
-    }
+/// The policy with this name and these settings.
+pub fn policy(name: &str, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
+    let settings = PolicySettings {
+        average: settings.average,
+        linux: settings.linux(),
+        ..PolicySettings::default()
+    };
+    Ok(policies::by_name(name, &settings)?)
 }
 
 fn known_policy(name: &str) -> Result<String, String> {
@@ -238,24 +211,20 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no time: more than 0 seconds are needed"))
 }
 
-fn average(text: &str) -> Result<CoverageAverage, String> {
-    CoverageAverage::new(number(text)?).map_err(|error| error.to_string())
+/// A parser for a setting that is made from a number.
+fn checked<N: FromStr, T>(
+    make: fn(N) -> Result<T, SettingError>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| make(number(text)?).map_err(|error| error.to_string())
 }
 
-fn rate(text: &str) -> Result<Rate, String> {
-    Rate::per_second(number(text)?).map_err(|error| error.to_string())
-}
-
-fn fill_threads(text: &str) -> Result<FillThreads, String> {
-    FillThreads::new(number(text)?).map_err(|error| error.to_string())
-}
-
-fn cpu(text: &str) -> Result<CpuBudget, String> {
-    CpuBudget::new(number(text)?).map_err(|error| error.to_string())
-}
-
-fn bloat(text: &str) -> Result<BloatThreshold, String> {
-    BloatThreshold::new(number(text)?).map_err(|error| error.to_string())
+/// A parser for words that the configuration knows too.
+fn word<T: Word + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    let words = || T::WORDS.iter().copied();
+    let value =
+        move |text: String| words().find_map(|(word, value)| (word == text).then_some(value));
+    PossibleValuesParser::new(words().map(|(word, _)| word))
+        .try_map(move |text| value(text).ok_or("no such word"))
 }
 
 /// A size in bytes, with or without a unit.
@@ -284,6 +253,9 @@ mod tests {
         for bad in ["0", "-1", "nan", "1e400", "soon"] {
             assert!(seconds(bad).is_err(), "{bad}");
         }
+        let (cpu, average) = (checked(CpuBudget::new), checked(CoverageAverage::new));
+        let (rate, bloat) = (checked(Rate::per_second), checked(BloatThreshold::new));
+        let fill_threads = checked(FillThreads::new);
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
         assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());
         assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());

@@ -1,4 +1,4 @@
-//! What the managed program used, seen from outside.
+//! Resources that the managed program used, measured from outside.
 
 use hawkeye_linux::processes::process::{self, Used};
 use serde::Serialize;
@@ -13,7 +13,7 @@ pub struct ProgramUse {
     pub system_s: f64,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
-    /// Most memory that was resident at once.
+    /// Peak of resident memory.
     pub rss_peak_bytes: u64,
     /// Resident memory when last seen.
     pub rss_end_bytes: u64,
@@ -21,15 +21,24 @@ pub struct ProgramUse {
     pub huge_end_bytes: u64,
 }
 
-/// Counters of processes that somebody else started: what they used while they were managed.
+impl ProgramUse {
+    /// Adds the counters of `used`.
+    pub fn add(&mut self, used: Self) {
+        self.user_s += used.user_s;
+        self.system_s += used.system_s;
+        self.minor_faults += used.minor_faults;
+        self.rss_peak_bytes = self.rss_peak_bytes.max(used.rss_peak_bytes);
+    }
+}
+
+/// Counters of processes that other programs started: their use while they were managed.
 #[derive(Debug)]
 pub struct Watched {
-    /// By pid: counters at the start, and when last seen.
+    /// By pid: the counters at the start, and the last ones seen.
     processes: BTreeMap<u32, (Used, Used)>,
 }
 
 impl Watched {
-    /// Starts counting.
     pub fn new(pids: &[u32]) -> Self {
         let now = |pid: &u32| {
             let used = process::used(*pid).ok()?;
@@ -40,7 +49,7 @@ impl Watched {
         }
     }
 
-    /// Looks again; a process that has ended keeps what it was last seen with.
+    /// Reads the counters again. A process that has ended keeps its last ones.
     pub fn update(&mut self) {
         for (pid, (_, last)) in &mut self.processes {
             if let Ok(used) = process::used(*pid) {
@@ -49,7 +58,7 @@ impl Watched {
         }
     }
 
-    /// What they used since the start.
+    /// Resources used since the start.
     pub fn used(&self) -> ProgramUse {
         let mut used = ProgramUse::default();
         for (first, last) in self.processes.values() {
@@ -61,13 +70,14 @@ impl Watched {
     }
 }
 
-/// Waits for a child of ours and returns its status and what it and its own children used.
+/// Waits for a child process. Returns its status, and the resources that it and its own children
+/// used.
 pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
     let mut status = 0;
     // SAFETY: all zeros is a valid rusage; the call below fills it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both pointers are to our own variables.
+        // SAFETY: both pointers are to local variables.
         let done = unsafe { libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut usage) };
         if done >= 0 {
             break;
@@ -88,7 +98,7 @@ pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
     Ok((status, used))
 }
 
-/// The exit code that passes a wait status on, as shells do: 128 + signal for one that was killed.
+/// The exit code that passes a wait status on, as shells do: 128 + signal for a killed process.
 pub fn exit_code(status: i32) -> u8 {
     if libc::WIFEXITED(status) {
         libc::WEXITSTATUS(status) as u8

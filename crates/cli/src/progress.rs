@@ -1,27 +1,27 @@
-//! Lines that show on a terminal how a command is getting on.
+//! Lines on a terminal that show the progress of a command.
 
 use crate::words;
 use hawkeye_manager::{Machine, Manager};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-/// Longer lines would wrap, and a wrapped line is not written over as a whole.
+/// A longer line would wrap, and then it can't be replaced as a whole.
 const COLUMNS: usize = 110;
 
-/// A line on standard error that is written over again and again; nothing where that is no terminal.
+/// A line on standard error that each new text replaces. Prints nothing where that is not a
+/// terminal.
 pub struct StatusLine {
     terminal: bool,
 }
 
 impl StatusLine {
-    /// Shows nothing yet.
     pub fn new() -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),
         }
     }
 
-    /// Replaces what the line says.
+    /// Replaces the text of the line.
     pub fn show(&self, text: &str) {
         self.write(&words::clipped(text, COLUMNS));
     }
@@ -33,20 +33,20 @@ impl StatusLine {
 
     fn write(&self, text: &str) {
         if self.terminal {
-            // A terminal that is gone is no reason to stop.
+            // A closed terminal is no reason to stop.
             let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
         }
     }
 }
 
-/// Shows how management goes on, at most once a second.
+/// Shows the state of management, at most once a second.
 pub struct Progress {
-    line: StatusLine,
+    /// The line to draw on.
+    pub line: StatusLine,
     next: Duration,
 }
 
 impl Progress {
-    /// Draws nothing yet.
     pub fn new() -> Self {
         Self {
             line: StatusLine::new(),
@@ -54,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// Draws if it is time to.
+    /// Draws if the last drawing is at least a second old.
     pub fn draw<M: Machine>(&mut self, manager: &Manager<M>) {
         let now = manager.machine().now();
         if !self.line.terminal || now < self.next {
@@ -74,10 +74,5 @@ impl Progress {
             totals.promoted,
             totals.split,
         ));
-    }
-
-    /// Clears the line.
-    pub fn finish(&self) {
-        self.line.clear();
     }
 }

@@ -1,5 +1,5 @@
-//! Recordings, summed up for people: a recording's rows become figures on fixed grids, however long it is, and these become text, SVG, a
-//! page and JSON.
+//! Summaries of recordings. The rows become figures on fixed grids, however long the recording is.
+//! These become text, SVG, a page and JSON.
 //!
 //! ```text
 //!               1st reading            2nd reading
@@ -9,7 +9,7 @@
 //!                                     |-- heat     coverage     `--> page      (HTML, with the SVG)
 //!                                     `-- decisions
 //! ```
-//! Only the two readings see rows. The rest is pure: figures to words and pictures.
+//! Only the two readings see rows. The rest is pure.
 
 mod decisions;
 mod extent;

@@ -1,4 +1,4 @@
-//! What came of it: for people and for programs.
+//! The summary of a session, for people and for programs.
 
 use crate::program::ProgramUse;
 use crate::words;
@@ -12,50 +12,51 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Everything about one run of management. Units are in the names.
+/// The figures of one session. Units are in the names.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// What was managed.
+    /// What was managed: the command or the process ids.
     pub subject: String,
-    /// By which policy.
+    /// Name of the policy.
     pub policy: &'static str,
-    /// How accesses were seen.
+    /// Name of the sampler.
     pub sampler: &'static str,
-    /// How long management lasted.
+    /// Length of the session.
     pub wall_s: f64,
-    /// The program's exit status; none where it was attached to.
+    /// Exit status of the program; none after `attach`.
     pub exit_status: Option<u8>,
-    /// Regions made huge.
+    /// Regions promoted.
     pub promoted: u64,
     /// Huge pages split.
     pub split: u64,
     /// Memory given back by recovery.
     pub recovered_bytes: u64,
-    /// Memory filled before it was touched.
+    /// Memory prefaulted.
     pub filled_ahead_bytes: u64,
-    /// CPU time that this took; not part of the manager's own.
+    /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
-    /// Candidates passed over because their owner was freeing them.
+    /// Candidates passed over because their program was freeing them.
     pub freed_candidates: u64,
     /// Candidates passed over because other processes share their pages.
     pub shared_candidates: u64,
     /// Huge pages searched for zero pages.
     pub scanned: u64,
-    /// Sampling windows.
+    /// Number of sampling windows.
     pub samples: u64,
-    /// Refusals by error name.
+    /// Refusals, by error.
     pub errors: BTreeMap<Errno, u64>,
-    /// Pages by size, at the end or when the program was last seen; none where nobody is given other sizes than 4 KiB and 2 MiB.
+    /// Pages by size, at the end or when the program was last seen. None where no program gets
+    /// sizes other than 4 KiB and 2 MiB.
     pub page_sizes: Option<SizesSeen>,
     /// The manager's own CPU time.
     pub manager_cpu_s: f64,
     /// The longest call into the program.
     pub longest_call_ms: f64,
-    /// The program's resources.
+    /// Resources of the program.
     pub program: ProgramUse,
     /// Memory over time.
     pub footprints: Vec<FootprintPoint>,
-    /// What a person should know, a sentence each.
+    /// Remarks for people, a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -69,45 +70,35 @@ impl Summary {
     }
 }
 
-/// Creates a file of results, which the user who has called root reads: 0644 at most. It holds
-/// sums, and no address of a process.
-///
-/// # Errors
-/// It can't be made.
+/// Creates a file of results with mode 0644 at most: root owns it, and the user that called root
+/// reads it. It holds sums, and no address of a process.
 pub fn create_readable(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     options.mode(0o644).open(path)
 }
 
-/// Pages by size as one line.
+/// Pages by size, as one line.
 pub fn sizes(seen: &SizesSeen) -> String {
     if seen.sizes.is_empty() {
         return "all of 4 KiB".into();
     }
     let sizes = seen.sizes.iter();
-    let each: Vec<String> = sizes
-        .clone()
-        .map(|size| {
-            let pages = words::count(size.pages);
-            format!("{pages} of {}", words::bytes(size.page_bytes))
-        })
-        .collect();
-    let given: u64 = sizes.filter_map(|size| size.given_on_machine).sum();
-    let partial = if seen.complete {
-        ""
-    } else {
-        " in the first 64 GiB"
+    let each = sizes.clone().map(|size| {
+        let pages = words::count(size.pages);
+        format!("{pages} of {}", words::bytes(size.page_bytes))
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    let given = words::count(sizes.filter_map(|size| size.given_on_machine).sum());
+    let partial = match seen.complete {
+        true => "",
+        false => " in the first 64 GiB",
     };
-    format!(
-        "{}, seen {:.1} s ago{partial}; {} given on this machine",
-        each.join(", "),
-        seen.age_s,
-        words::count(given)
-    )
+    let age_s = seen.age_s;
+    format!("{each}, seen {age_s:.1} s ago{partial}; {given} given on this machine")
 }
 
-/// Sentences for what the journal shows and the numbers don't.
+/// Remarks about what only the journal shows, not the figures.
 pub fn notes(journal: &Journal) -> Vec<String> {
     let mut notes = Vec::new();
     let mut stretched = None;
@@ -123,14 +114,9 @@ pub fn notes(journal: &Journal) -> Vec<String> {
             _ => {}
         }
     }
-    if let Some(because) = stretched {
-        notes.push(format!(
-            "sampling windows were further apart than asked for: {because}"
-        ));
-    }
-    if let Some(hold) = held {
-        notes.push(format!("promotion was held back: {hold}"));
-    }
+    let further = "sampling windows were further apart than asked for";
+    notes.extend(stretched.map(|because| format!("{further}: {because}")));
+    notes.extend(held.map(|hold| format!("promotion was held back: {hold}")));
     const SHOWN: usize = 3;
     notes.extend(troubles.into_iter().take(SHOWN));
     notes
@@ -152,12 +138,8 @@ impl fmt::Display for Summary {
             words::count(program.minor_faults),
             words::bytes(program.rss_peak_bytes),
         )?;
-        writeln!(
-            f,
-            "  at the end  {} resident, {} of it huge",
-            words::bytes(program.rss_end_bytes),
-            words::bytes(program.huge_end_bytes),
-        )?;
+        let [rss, huge] = [program.rss_end_bytes, program.huge_end_bytes].map(words::bytes);
+        writeln!(f, "  at the end  {rss} resident, {huge} of it huge")?;
         let shares: Vec<f64> = self
             .footprints
             .iter()
@@ -166,40 +148,30 @@ impl fmt::Display for Summary {
         if shares.len() > 1 {
             writeln!(f, "  huge share  |{}| over time", words::bars(&shares, 60))?;
         }
+        let [promoted, split] = [self.promoted, self.split].map(words::count);
+        let recovered = words::bytes(self.recovered_bytes);
         writeln!(
             f,
-            "  promoted    {} regions; split {} and recovered {}",
-            words::count(self.promoted),
-            words::count(self.split),
-            words::bytes(self.recovered_bytes),
+            "  promoted    {promoted} regions; split {split} and recovered {recovered}"
         )?;
         if self.filled_ahead_bytes > 0 {
+            let (filled, cpu_s) = (words::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
             writeln!(
                 f,
-                "  filled      {} before it was touched, in {:.2} s of CPU",
-                words::bytes(self.filled_ahead_bytes),
-                self.fill_cpu_s,
+                "  filled      {filled} before it was touched, in {cpu_s:.2} s of CPU"
             )?;
         }
         if let Some(seen) = &self.page_sizes {
             writeln!(f, "  page sizes  {}", sizes(seen))?;
         }
         if !self.errors.is_empty() {
-            let errors: Vec<String> = self
-                .errors
-                .iter()
-                .map(|(errno, times)| format!("{errno} {times} times"))
-                .collect();
-            writeln!(f, "  refused     {}", errors.join(", "))?;
+            writeln!(f, "  refused     {}", words::errors(&self.errors))?;
         }
-        // Of less than a second no share can be told.
-        let share = if self.wall_s >= 1.0 {
-            format!(
-                " ({:.1} % of a core)",
-                self.manager_cpu_s * 100.0 / self.wall_s
-            )
-        } else {
-            String::new()
+        let percent = self.manager_cpu_s * 100.0 / self.wall_s;
+        // Less than a second is too short for a share.
+        let share = match self.wall_s >= 1.0 {
+            true => format!(" ({percent:.1} % of a core)"),
+            false => String::new(),
         };
         writeln!(
             f,

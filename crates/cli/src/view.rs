@@ -1,13 +1,12 @@
-//! What the daemon shows of its manager: plain data, for people and programs, with units in the
-//! names. [`Views`] derives it from the journal and from what was last seen of each process.
+//! The daemon's view of its manager for people and programs: plain data with units in the names.
+//! [`Views`] derives it from the journal and from the last samples of each process.
 
-mod columns;
 mod explaining;
 mod status;
 mod strip;
 
-pub use status::{Views, strip};
-pub use strip::{Column, Strip};
+pub use status::Views;
+pub use strip::{Column, Strip, strip};
 
 use hawkeye_manager::Pace;
 use hawkeye_policy::{CoverageSource, Overhead, RegionSample, Terms};
@@ -15,76 +14,76 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How management stands.
+/// The state of management.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Version of the manager.
     pub version: String,
-    /// Policy in force.
+    /// Name of the policy.
     pub policy: String,
     /// Time since management began.
     pub uptime_s: f64,
-    /// Whether nothing is done to any process because somebody asked for that.
+    /// Whether a user has paused management.
     pub paused: bool,
-    /// Why nothing is promoted at the moment, as a sentence; `None`: promotion goes on.
+    /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
     pub held: Option<String>,
-    /// Memory, when it could last be read.
+    /// The last reading of the memory in use.
     pub memory: Option<MemoryStatus>,
     /// The manager's own CPU time over the last minute, in per cent of one core.
     pub manager_cpu_percent: f64,
     /// The longest call into another process so far.
     pub longest_call_ms: f64,
-    /// Sums over everything that was done.
+    /// Sums over all actions.
     pub totals: StatusTotals,
-    /// What was done lately.
+    /// Rates of recent actions.
     #[serde(default)]
     pub pace: Pace,
     /// Processes under management.
     pub managed: usize,
-    /// Of these, how many do not answer calls at the moment.
+    /// Of these, processes that do not answer calls at the moment.
     #[serde(default)]
     pub not_answering: usize,
     /// The largest of them ([`Status::MOST_PROCESSES`] at most), by resident memory.
     pub processes: Vec<ProcessStatus>,
-    /// What was decided lately ([`Status::MOST_DECISIONS`] at most), oldest first.
+    /// The latest decisions ([`Status::MOST_DECISIONS`] at most), oldest first.
     #[serde(default)]
     pub latest: Vec<Decision>,
 }
 
 impl Status {
-    /// Processes that a status lists at most, so that its size has a bound.
+    /// Processes in a status at most, which bounds its size.
     pub const MOST_PROCESSES: usize = 256;
-    /// Decisions that a status lists at most.
+    /// Decisions in a status at most.
     pub const MOST_DECISIONS: usize = 16;
 }
 
-/// Something that was decided or done, without where in a process it was.
+/// A decision or an action, without the address of the region.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, since management began.
+    /// Time since management began.
     pub at_s: f64,
-    /// To which process, if it was one.
+    /// The process that it concerns, if any.
     pub pid: Option<u32>,
-    /// Its command name, while it is there.
+    /// Command name of the process, while it exists.
     pub name: Option<String>,
-    /// What and why, as a clause.
+    /// What was done and why, as a clause.
     pub text: String,
 }
 
-/// Memory in use, and the marks between which it is recovered.
+/// Memory in use, and the watermarks of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryStatus {
-    /// Allocated and not cheaply reclaimable.
+    /// Memory that is allocated and not cheaply reclaimable.
     pub used_bytes: u64,
     /// The machine's memory.
     pub total_bytes: u64,
-    /// Above this share in use, memory is recovered and nothing promoted.
+    /// High watermark: above this share memory is recovered and nothing is promoted.
     pub high_percent: f64,
-    /// Under this share recovery ends.
+    /// Low watermark: below this share recovery ends.
     pub low_percent: f64,
-    /// Whether memory is being recovered, of the machine or of a cgroup.
+    /// Whether recovery is running, for the machine or for a cgroup.
     pub recovering: bool,
-    /// Share of the last 10 s in which some task waited for memory; `None` without PSI.
+    /// Share of the last 10 s in which a task waited for memory; `None` without PSI.
     pub pressure_percent: Option<f64>,
     /// Free memory fragmentation index (0-1), where it is known.
     pub fmfi: Option<f64>,
@@ -95,19 +94,19 @@ pub struct MemoryStatus {
 /// A cgroup's memory against its limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// The cgroup's path.
+    /// Path of the cgroup.
     pub name: String,
-    /// Allocated and not cheaply reclaimable.
+    /// Memory that is allocated and not cheaply reclaimable.
     pub used_bytes: u64,
     /// Its limit.
     pub total_bytes: u64,
-    /// Share of the last 10 s in which some task in it waited for memory; `None` without PSI.
+    /// Share of the last 10 s in which a task in it waited for memory; `None` without PSI.
     pub pressure_percent: Option<f64>,
-    /// Managed processes in it.
+    /// Number of managed processes in it.
     pub processes: usize,
 }
 
-/// Sums over everything that was done, for all processes that were ever managed.
+/// Sums over all actions, for all processes that were ever managed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusTotals {
     /// Regions promoted.
@@ -118,14 +117,14 @@ pub struct StatusTotals {
     pub recovered_bytes: u64,
     /// Huge pages searched for zero pages.
     pub scanned: u64,
-    /// Candidates passed over because their owner was freeing them.
+    /// Candidates passed over because their program was freeing them.
     pub freed: u64,
     /// Candidates passed over because other processes share their pages.
     #[serde(default)]
     pub shared: u64,
-    /// Samples read.
+    /// Number of samples read.
     pub samples: u64,
-    /// Refusals by error name.
+    /// Refusals, by error.
     pub errors: BTreeMap<String, u64>,
 }
 
@@ -138,27 +137,29 @@ pub struct ProcessStatus {
     pub name: String,
     /// Name of its user.
     pub user: Option<String>,
-    /// Whose memory it is.
+    /// User id of its memory's owner.
     pub uid: Option<u32>,
     /// Path of its cgroup.
     pub cgroup: Option<String>,
-    /// What it runs as: a pod, a container, a unit of systemd.
+    /// The pod, container or systemd unit that it belongs to.
     pub unit: Option<String>,
     /// Resident memory.
     pub rss_bytes: u64,
     /// Memory under huge pages.
     pub huge_bytes: u64,
-    /// What translation costs it, where that is known.
+    /// Cost of address translation, if known.
     pub overhead: Option<Overhead>,
-    /// CPU time that it would save if all of it that may be promoted were huge, in per cent of what it uses, where that
-    /// is known: by the last sample, less what was promoted up to some seconds ago.
+    /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
+    /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
+    /// promoted up to some seconds ago.
     #[serde(default)]
     pub gain_percent: Option<f64>,
-    /// Memory under its huge pages that was empty when they were made or last searched for zeros. It may have been
-    /// used since; huge pages that the manager has neither made nor searched don't count.
+    /// Memory under its huge pages that was empty when they were made or last searched for zeros.
+    /// It may have been used since. Huge pages that the manager has neither made nor searched don't
+    /// count.
     #[serde(default)]
     pub bloat_bytes: u64,
-    /// CPU time it uses, in cores, at the last sample.
+    /// CPU time used, in cores, at the last sample.
     pub cpu_cores: Option<f64>,
     /// Regions promoted.
     pub promoted: u64,
@@ -166,34 +167,34 @@ pub struct ProcessStatus {
     pub split: u64,
     /// Memory taken back.
     pub recovered_bytes: u64,
-    /// What was done to it lately.
+    /// Rates of recent actions on it.
     #[serde(default)]
     pub pace: Pace,
     /// Promotions that the kernel refused.
     pub refused: u64,
-    /// Why its last region was promoted or split.
+    /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
-    /// The terms it is managed on, at the last sample.
+    /// Its terms, as of the last sample.
     pub terms: Terms,
-    /// For how long a call into it has waited, in seconds, where that is a second or more: it is left
-    /// alone until it answers.
+    /// How long a call into it has been waiting, in seconds, if at least one second. The manager
+    /// leaves it alone until it answers.
     #[serde(default)]
     pub not_answering_s: Option<f64>,
-    /// Whether it was told `PR_SET_THP_DISABLE`.
+    /// Whether huge pages are disabled for it (`PR_SET_THP_DISABLE`).
     pub thp_disabled: bool,
-    /// Memory that it keeps out by `MADV_NOHUGEPAGE`.
+    /// Memory that it excludes by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
 }
 
-/// The answer to "why".
+/// The answer to `why`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "kebab-case")]
 pub enum Explanation {
-    /// There is no such process under management.
+    /// The process is not managed.
     NotManaged {
-        /// Which was asked about.
+        /// The process id in the request.
         pid: u32,
-        /// Why not, as a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
     /// A process.
@@ -202,116 +203,118 @@ pub enum Explanation {
     Region(Box<RegionExplanation>),
 }
 
-/// Why a process is treated as it is.
+/// Why the manager treats a process as it does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessExplanation {
-    /// What it is, and what was done to it.
+    /// The process, and what was done to it.
     #[serde(flatten)]
     pub process: ProcessStatus,
     /// Its last sample.
     pub sample: Option<SampleStatus>,
-    /// What keeps all of it from being promoted at the moment, a clause each; empty: nothing does.
+    /// What prevents all promotions in it at the moment, a clause each; empty: nothing does.
     pub kept_by: Vec<String>,
-    /// What was done to it lately, oldest first.
+    /// The latest actions on it, oldest first.
     pub latest: Vec<EntryView>,
 }
 
-/// The last sample of a process, and how many of its regions are in which state.
+/// The last sample of a process, with counts of its regions by state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleStatus {
-    /// How long ago it was taken.
+    /// Age of the sample.
     pub age_s: f64,
-    /// Where the access figures come from.
+    /// Source of the access figures.
     pub source: CoverageSource,
     /// Base pages accessed.
     pub accessed_pages: u64,
-    /// Regions with anything in them.
+    /// Regions with at least one present page.
     pub regions: u64,
-    /// Of these, mapped by a huge page.
+    /// Of these, regions mapped by a huge page.
     pub huge: u64,
-    /// Of these, accessed and free to be promoted.
+    /// Of these, regions that were accessed and may be promoted.
     pub candidates: u64,
-    /// Of these, refused by the kernel and left alone for a while.
+    /// Of these, regions that the kernel refused and that are left alone for a while.
     pub cooling_down: u64,
-    /// Of these, left alone for a while because other processes share their pages.
+    /// Of these, regions left alone for a while because other processes share their pages.
     #[serde(default)]
     pub shared: u64,
-    /// Of these, split by recovery and not to be promoted until they are populated and used.
+    /// Of these, regions that recovery split and that are not promoted until they are populated and
+    /// used.
     pub recovered: u64,
-    /// Of these, not accessed in the last window.
+    /// Of these, regions not accessed in the last window.
     pub not_accessed: u64,
 }
 
-/// Why a region is treated as it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Why the manager treats a region as it does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegionExplanation {
-    /// Whose.
+    /// The process.
     #[serde(flatten)]
     pub process: ProcessStatus,
-    /// Time since management began, for the times below.
+    /// Time since management began, to compare the times below with.
     #[serde(default)]
     pub uptime_s: f64,
     /// First byte of the region.
     pub start: u64,
     /// First byte after it.
     pub end: u64,
-    /// How long ago it was last sampled.
+    /// Age of the last sample of it.
     pub age_s: Option<f64>,
-    /// What was found then; `None`: nothing.
+    /// What that sample found; `None`: nothing.
     pub sample: Option<RegionSample>,
-    /// How it stands.
+    /// Its state.
     pub state: RegionState,
-    /// Its bucket in an access map (0-9), by the base pages accessed in the last window; `None` for a huge one, and
-    /// where accesses can't be seen.
+    /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
+    /// a huge page, and where accesses can't be seen.
     #[serde(default)]
     pub bucket: Option<u8>,
-    /// The policy's reason for promoting it when its turn comes, as a clause.
+    /// The policy's reason for promoting it in its turn, as a clause.
     pub waiting: Option<String>,
-    /// So many regions of its process come before it.
+    /// Number of regions of its process that come before it.
     #[serde(default)]
     pub ahead: Option<u64>,
-    /// What keeps it, or all of the process, from being promoted at the moment.
+    /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
-    /// What was done to the region lately, oldest first.
+    /// The latest actions on the region, oldest first.
     pub latest: Vec<EntryView>,
-    /// What was done earlier than this is not remembered: since management began.
+    /// Actions before this time are no longer in the journal: seconds since management began.
     #[serde(default)]
     pub remembered_since_s: f64,
 }
 
-/// How a region stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The state of a region.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RegionState {
-    /// One huge page maps it.
+    /// A huge page maps it.
     Huge,
     /// It was accessed and may be promoted.
     Candidate,
     /// The kernel refused it.
     CoolingDown {
-        /// It is left alone for so much longer.
+        /// Time for which it is left alone.
         remaining_s: f64,
-        /// The error's name, as far as that is remembered.
+        /// Name of the error, if the journal still has it.
         #[serde(default)]
         errno: Option<String>,
     },
     /// Other processes share its pages, which a promotion would copy.
     Shared {
-        /// Base pages that they share.
+        /// Number of shared base pages.
         pages: u16,
-        /// It is looked at again in so much time.
+        /// Time until it is checked again.
         remaining_s: f64,
     },
     /// Recovery split it.
     Recovered,
     /// It was not accessed in the last window.
     NotAccessed,
-    /// What is mapped there is not managed.
+    /// Its mapping is not managed.
     Excluded {
-        /// Why, as a clause.
+        /// The reason, as a clause.
         why: String,
     },
-    /// Nothing was found there by the last sample.
+    /// The last sample found nothing there.
+    #[default]
     NotSampled,
 }
 
@@ -344,25 +347,28 @@ impl fmt::Display for RegionState {
 /// An entry of the journal, for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EntryView {
-    /// When, since management began.
+    /// Time since management began.
     pub at_s: f64,
-    /// First byte of the region concerned, if it is one.
+    /// First byte of the region that it concerns, if any.
     pub region: Option<u64>,
     /// What happened, as a clause without addresses.
     pub text: String,
 }
 
 impl Explanation {
-    /// The same for those who may not know where a process has its memory: addresses would help
-    /// them to attack it. `None` where nothing would be left.
+    /// Whether it is about a managed process or region.
+    pub fn is_managed(&self) -> bool {
+        !matches!(self, Self::NotManaged { .. })
+    }
+
+    /// The same without addresses, for clients that may not know them: addresses help to attack a
+    /// process. `None` where nothing would be left.
     pub fn without_addresses(mut self) -> Option<Self> {
         match &mut self {
             Self::NotManaged { .. } => Some(self),
             Self::Process(process) => {
-                process
-                    .latest
-                    .iter_mut()
-                    .for_each(|entry| entry.region = None);
+                let entries = process.latest.iter_mut();
+                entries.for_each(|entry| entry.region = None);
                 Some(self)
             }
             Self::Region(_) => None,

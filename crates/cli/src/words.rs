@@ -1,6 +1,9 @@
-//! Numbers for people.
+//! Formats numbers and names for people.
 
-/// Bytes in the unit that fits: `4.0 GiB`, `512 MiB`.
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+/// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, size)| bytes >= *size) {
@@ -13,7 +16,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A time in the units that fit: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
+/// A time in fitting units: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
 pub fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0) as u64;
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -25,8 +28,8 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The text in lines of at most `width` characters, broken between words; all lines but the first
-/// are indented. What others chose as a name may be in it: nothing in it speaks to a terminal.
+/// Wraps a text at spaces into lines of at most `width` characters; all except the first line are
+/// indented. Control characters are replaced, because the text may contain names that users chose.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = 0;
@@ -46,22 +49,26 @@ pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
-/// What others chose as a name, fit for a terminal and for a column of this width.
+/// Appends a text in lines of 80 columns.
+pub fn say(out: &mut String, text: &str, indent: usize) {
+    out.push_str(&wrapped(text, 80, indent));
+    out.push('\n');
+}
+
+/// A name that users chose, cut to this width, with control characters replaced.
 pub fn clipped(name: &str, width: usize) -> String {
     let clean = name.chars().map(harmless);
-    let clean: Vec<char> = clean.collect();
-    if clean.len() <= width {
-        return clean.into_iter().collect();
+    if name.chars().count() <= width {
+        return clean.collect();
     }
-    let head = clean.into_iter().take(width.saturating_sub(1));
-    head.chain(['…']).collect()
+    clean.take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn harmless(c: char) -> char {
     if c.is_control() { '?' } else { c }
 }
 
-/// A count with thousands set apart: `1,049,132`.
+/// A count with separated thousands: `1,049,132`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -72,6 +79,14 @@ pub fn count(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// Errors with their counts.
+pub fn errors<E: Display>(errors: &BTreeMap<E, u64>) -> String {
+    let each = errors
+        .iter()
+        .map(|(errno, times)| format!("{errno} {times} times"));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Shares (0-1) as a line of `width` bars.

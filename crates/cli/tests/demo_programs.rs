@@ -1,4 +1,4 @@
-//! The programs of `hawkeye demo` from the outside. Needs no privileges.
+//! Runs the programs of `hawkeye demo`. Needs no privileges.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,7 +11,7 @@ struct Program {
 }
 
 impl Program {
-    /// Starts one, which says first where its memory is.
+    /// Starts a program. It first prints the address of its memory.
     fn start(words: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_hawkeye"))
             .arg("demo-program")
@@ -44,7 +44,7 @@ impl Program {
         line.trim_end().to_owned()
     }
 
-    /// Whether it succeeds once nobody talks to it any more.
+    /// Whether it exits with success after its standard input is closed.
     fn ends_well(self) -> bool {
         let Self {
             mut child, input, ..
@@ -66,7 +66,7 @@ fn the_reader_counts_what_it_reads_from_go_to_stop() {
         assert!(reads.parse::<u64>().expect("a number") > 0, "{said}");
         assert!(seconds.parse::<f64>().expect("a number") > 0.0, "{said}");
     }
-    // Also while it reads.
+    // Also while it reads memory.
     reader.tell("go");
     assert!(reader.ends_well());
 }

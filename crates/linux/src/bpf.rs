@@ -9,7 +9,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/hawkeye.skel.rs"));
 
-/// Reports programs as they are started.
+/// Reports each start of a program.
 pub mod execs {
     include!(concat!(env!("OUT_DIR"), "/execs.skel.rs"));
 }

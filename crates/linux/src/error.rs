@@ -1,4 +1,4 @@
-//! What can go wrong between the manager and the kernel.
+//! Errors of the crate.
 
 use crate::memory::prezeroing::error::PrezeroingError;
 use crate::sample::sampler::damon::error::DamonError;
@@ -9,16 +9,16 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// What is done on the running kernel, or why it could not be.
+/// The result of an operation on the running kernel.
 pub type Result<T, E = LinuxError> = std::result::Result<T, E>;
 
-/// A failure on the running kernel, in words for the person who has to mend it.
+/// A failure on the running kernel. Its message tells the user what to fix.
 #[derive(Debug, Error)]
 pub enum LinuxError {
-    /// No process with that pid.
+    /// No process has that pid.
     #[error("there is no process {0}: it has ended, or was never there")]
     NoSuchProcess(u32),
-    /// A call into the process is still under way.
+    /// A call into the process has not returned yet.
     #[error(
         "process {0} does not answer: a call into it waits for a lock that it holds; it is left alone until then"
     )]
@@ -31,7 +31,7 @@ pub enum LinuxError {
         "process {pid} belongs to user {owner}: managing it takes root, or CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_BPF and CAP_PERFMON"
     )]
     NotPermitted {
-        /// Target.
+        /// The process.
         pid: u32,
         /// Its user id.
         owner: u32,
@@ -41,25 +41,25 @@ pub enum LinuxError {
         "process {pid} has real-time threads (thread {thread}): it is managed only where a rule includes it"
     )]
     RealTime {
-        /// Target.
+        /// The process.
         pid: u32,
         /// One of its real-time threads.
         thread: u32,
     },
-    /// A file of the kernel's or ours could not be read or written.
+    /// A file of the kernel's or of HawkEye's could not be read or written.
     #[error("{doing} {path}: {source}", path = path.display())]
     File {
-        /// "reading", "writing" ...
+        /// What was done to the file: "reading", "writing" and so on.
         doing: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// A system call failed.
     #[error("{call}: {errno}")]
     Call {
-        /// What was tried.
+        /// The call that failed.
         call: &'static str,
         /// The kernel's answer.
         errno: Errno,
@@ -67,21 +67,21 @@ pub enum LinuxError {
     /// The BPF programs could not be loaded or run.
     #[error("BPF: {0}")]
     Bpf(String),
-    /// Something can't be measured here.
+    /// Something cannot be measured here.
     #[error("{0}")]
     NotMeasured(&'static str),
     /// DAMON could not be used.
     #[error(transparent)]
     Damon(#[from] DamonError),
-    /// The kernel's own zeroing of free memory could not be used.
+    /// The kernel's zeroing of free memory (prezeroing) could not be used.
     #[error(transparent)]
     Prezeroing(#[from] PrezeroingError),
-    /// `HAWKEYE_SAMPLER` asks for what does not work here.
+    /// `HAWKEYE_SAMPLER` requests a sampler that does not work here.
     #[error("HAWKEYE_SAMPLER={asked} can't be had: {why}")]
     Sampler {
-        /// What it asks for.
+        /// The requested sampler.
         asked: String,
-        /// Why not.
+        /// Why it does not work.
         why: String,
     },
     /// Another manager holds the machine.
@@ -89,46 +89,43 @@ pub enum LinuxError {
         "this machine is already managed by {0}; stop it first, or let it manage this program too"
     )]
     AlreadyManaged(String),
-    /// A setting was to be changed when all of them had been put back.
+    /// A setting was changed after all of them had been put back.
     #[error("settings have been put back already: management is over")]
     SettingsPutBack,
-    /// Something that is no manager holds the manager's lock.
+    /// A process that is not a manager holds the manager's lock.
     #[error("the lock {path} is held by {holder}; end that process and try again", path = path.display())]
     LockHeld {
-        /// Which lock.
+        /// The lock.
         path: PathBuf,
-        /// What holds it, as far as it can be seen.
+        /// The process that holds it, as far as it can be determined.
         holder: String,
     },
-    /// A folder of HawkEye's own is not safe to use.
+    /// One of HawkEye's own folders is not safe to use.
     #[error("the folder {path} {why}; use another, or make it root's alone", path = path.display())]
     UnsafeFolder {
-        /// Which folder.
+        /// The folder.
         path: PathBuf,
-        /// Why not, as a clause.
+        /// Why it is not safe, as a clause.
         why: String,
     },
-    /// A file that HawkEye never changes was to be set.
-    #[error("{path} is none of the settings that HawkEye may change", path = path.display())]
-    NotASetting {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Another program or a person has changed a setting meanwhile.
+    /// HawkEye never changes this file.
+    #[error("{path} is none of the settings that HawkEye may change", path = .0.display())]
+    NotASetting(PathBuf),
+    /// Another program or a user has changed a setting meanwhile.
     #[error(
         "{path} was changed to {now} by another program; it stays so until HawkEye is restarted",
         path = path.display()
     )]
     ChangedByOthers {
-        /// Which setting.
+        /// The setting.
         path: PathBuf,
-        /// What it is now.
+        /// Its value now.
         now: String,
     },
 }
 
 impl LinuxError {
-    /// Wraps an I/O error with what was being done to which file.
+    /// Wraps an I/O error with the operation and the file.
     pub fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File {
@@ -138,15 +135,12 @@ impl LinuxError {
         }
     }
 
-    /// Wraps the last `errno` of a system call.
-    pub fn last_call(call: &'static str) -> Self {
-        Self::Call {
-            call,
-            errno: Errno::last(),
-        }
+    /// Wraps the `errno` of a system call.
+    pub fn call(call: &'static str) -> impl Fn(Errno) -> Self + Copy {
+        move |errno| Self::Call { call, errno }
     }
 
-    /// The kernel's error number behind this, if there is one.
+    /// The kernel's error number behind this error, if there is one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Call { errno, .. } => Some(*errno),
@@ -155,12 +149,12 @@ impl LinuxError {
         }
     }
 
-    /// Whether it says that the process has ended.
+    /// Whether the error means that the process has ended.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::NoSuchProcess(_)) || self.errno() == Some(Errno::ESRCH)
     }
 
-    /// The same as the manager's loop knows it.
+    /// The error as the manager's loop knows it.
     pub fn for_process(self, process: ProcessId) -> MachineError {
         match (self.errno(), self) {
             (Some(Errno::ESRCH), _) | (_, Self::NoSuchProcess(_)) => MachineError::Gone(process),
@@ -175,7 +169,7 @@ impl LinuxError {
     }
 }
 
-/// The same for the manager, which knows those that the managed calls can give.
+/// The error number as the manager knows it. It knows those that the managed calls return.
 fn known_errno(errno: Errno) -> hawkeye_policy::Errno {
     use hawkeye_policy::Errno as Known;
     match errno {

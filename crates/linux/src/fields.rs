@@ -1,6 +1,6 @@
-//! Lines `NAME : VALUE`, as `/proc/cpuinfo` has them.
+//! Lines `NAME : VALUE`, as in `/proc/cpuinfo`.
 
-/// The value of the first line of this name, without the space around it.
+/// The value of the first line with this name, without surrounding space.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     let mut values = lines.filter(|(found, _)| found.trim() == name);

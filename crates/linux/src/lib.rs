@@ -1,4 +1,4 @@
-//! The running kernel as a [`hawkeye_manager::Machine`].
+//! Manages the running kernel: [`LinuxMachine`] implements [`hawkeye_manager::Machine`].
 //!
 //! ```text
 //!  probe         what works on this kernel, and what follows from it
@@ -30,6 +30,7 @@ pub mod error;
 pub mod fields;
 pub mod live;
 pub mod memory;
+mod own_memory;
 pub mod page_sizes;
 pub mod prefault;
 pub mod probe;

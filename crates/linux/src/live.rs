@@ -1,4 +1,4 @@
-//! The running kernel as a machine under management.
+//! The running kernel as a machine to manage.
 
 mod explaining;
 mod knowing;
@@ -10,13 +10,13 @@ use crate::memory::recovery::RecoveryMethod;
 use crate::memory::system_memory;
 use crate::page_sizes::sizing::Sizing;
 use crate::prefault::following::Following;
-use crate::prefault::learned::Notebook;
+use crate::prefault::learned::{Notebook, Record};
 use crate::prefault::{FaultAhead, FillStatistics};
 use crate::processes::membership::{MemberView, Membership, Scope};
 use crate::processes::process;
 use crate::processes::roster::SweepCosts;
 use crate::promote::remote_advice::Insisting;
-use crate::promote::target_call::{COLLAPSING, Request, TargetCalls};
+use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEvents, Counters};
 use crate::sample::sampler::{Member, Sampler, Seeing, Slice, Sliced, Turn};
 use crate::sample::shared_pages;
@@ -24,8 +24,8 @@ use crate::sample::walk_costs;
 use crate::stop::{StopSignals, Waited};
 use crate::test_costs;
 use hawkeye_manager::{
-    Footprint, LatePromotion, Machine, MachineError, NotAnswering, OwnCosts, Prefault, Progress,
-    Promoted, Recovered, Sampling, Unanswered, Wake, ZeroScan,
+    Footprint, LatePromotion, Machine, MachineError, OwnCosts, Prefault, Progress, Promoted,
+    Recovered, Sampling, Unanswered, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, MachineShape, MemoryState, MemoryUse, Needs, PAGES_PER_REGION,
@@ -38,23 +38,23 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the probe found out about this kernel, as far as managing needs it.
+/// The findings of the probe that managing needs.
 pub struct Means {
-    /// How accesses are seen.
+    /// How accesses are sampled.
     pub sampler: Seeing,
     /// How bloat is recovered.
     pub recovery: RecoveryMethod,
-    /// What a base page's first access after a clear costs the program.
+    /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
 }
 
 impl Means {
-    /// Finds out how overhead can be told: by hardware counters where there are any (`events` says
-    /// which, if the table does not), and by what page walks cost here. Takes some seconds the first time
-    /// after the machine has started.
+    /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
+    /// the measured cost of page walks. `events` names the counters' events if the table does not.
+    /// Takes some seconds the first time after the machine has started.
     ///
     /// # Errors
-    /// The memory for measuring can't be had.
+    /// The memory for the measurement cannot be allocated.
     pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEvents) -> Result<()> {
         if let Seeing::AccessBits(bits) = &mut self.sampler {
             bits.counters = match Counters::find(events) {
@@ -70,7 +70,7 @@ impl Means {
     }
 }
 
-/// The running kernel.
+/// The running kernel, with the processes to manage on it.
 pub struct LinuxMachine {
     began: Instant,
     scope: Scope,
@@ -80,7 +80,7 @@ pub struct LinuxMachine {
     first_touch_cost: Duration,
     members: Membership,
     calls: TargetCalls,
-    /// Promotions that were not answered yet.
+    /// Promotions that have not been answered yet.
     promoting: HashMap<ProcessId, RegionAddr>,
     refused_bytes: u64,
     groups: Groups,
@@ -89,19 +89,21 @@ pub struct LinuxMachine {
     notebook: Option<Notebook>,
 }
 
-/// More swapped pages than this, and a promotion would mostly wait for the disk (tcmalloc's limit).
+/// With more swapped pages than this, a promotion would mostly wait for the disk (tcmalloc's
+/// limit).
 const MAX_SWAPPED: u16 = 128;
-/// A process that has not answered a call for so long is reported.
+/// A process that has not answered a call for this long is reported.
 const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
-/// So often a huge page is split that somebody else holds on to: compaction, a debugger that reads it, DAMON. All let go in microseconds.
+/// Attempts to split a huge page that something else references: compaction, a debugger that reads
+/// it, DAMON. All of them release it within microseconds.
 const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
-    /// Takes over.
+    /// Starts managing the processes of `scope`.
     pub fn new(means: Means, scope: Scope, signals: StopSignals) -> Self {
         let mut calls = TargetCalls::default();
         if let Err(error) = calls.prepare() {
-            // The first call tries again, and says so.
+            // The first call tries again, and returns the error.
             tracing::warn!("{error}");
         }
         Self {
@@ -122,17 +124,18 @@ impl LinuxMachine {
         }
     }
 
-    /// Fills ahead of everybody under management from now on, and `warm_bytes` at the start of each at once.
+    /// Fills ahead of all managed processes from now on, and `warm_bytes` at the start of each one.
     pub fn fill_ahead_with(&mut self, fault_ahead: FaultAhead, warm_bytes: u64) {
         self.following = Some(Following::new(fault_ahead, warm_bytes));
     }
 
-    /// What was filled ahead so far; `None` where nothing is.
+    /// What was filled ahead so far; `None` if nothing is filled ahead.
     pub fn filled_ahead(&self) -> Option<FillStatistics> {
-        self.following.as_ref().map(Following::statistics)
+        let following = self.following.as_ref();
+        following.map(|following| following.filler.statistics())
     }
 
-    /// Whether some process was left alone because it was told `PR_SET_THP_DISABLE`.
+    /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
     pub fn saw_thp_disabled(&self) -> bool {
         self.members.saw_thp_disabled()
     }
@@ -142,25 +145,25 @@ impl LinuxMachine {
         self.calls.slow()
     }
 
-    /// The most bytes seen that owners keep out by `MADV_NOHUGEPAGE`.
+    /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
     pub fn refused_bytes(&self) -> u64 {
         self.refused_bytes
     }
 
-    /// Everybody under management, first come first.
+    /// All managed processes, in the order in which they joined.
     pub fn members(&self) -> Vec<MemberView> {
         self.members.views()
     }
 
-    /// What looking for processes has cost; `None` where they are not looked for.
+    /// The cost of finding processes; `None` if the scope names its processes.
     pub fn sweep_costs(&self) -> Option<SweepCosts> {
         self.scope.roster().map(|roster| roster.costs())
     }
 
-    /// Manages the whole machine by other rules from now on. Who stays keeps everything that is known of
-    /// it; who is excluded now is let go. Without effect where processes were named.
+    /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
+    /// new rules exclude is let go. No effect if the scope names its processes.
     pub fn set_rules(&mut self, rules: Rules, selection: Selection) {
-        if let Some(roster) = self.scope.roster_mut() {
+        if let Scope::Machine { roster, .. } = &mut self.scope {
             roster.set_rules(rules, selection);
             self.members.judge_again(roster);
         }
@@ -168,12 +171,12 @@ impl LinuxMachine {
 }
 
 impl LinuxMachine {
-    /// A moment of the machine's time, as others count it.
+    /// Converts a time of this machine.
     fn instant(&self, moment: Duration) -> Instant {
         self.began + moment
     }
 
-    /// One slice of what the sampler does with a process.
+    /// Runs one slice of the sampler's work on a process.
     fn sampled<T>(
         &mut self,
         process: ProcessId,
@@ -187,6 +190,14 @@ impl LinuxMachine {
         Ok(self.progress(slice.map_err(|error| error.for_process(process))?))
     }
 
+    /// Adds to the record of a process, if one is kept.
+    fn note(&mut self, process: ProcessId, change: impl FnOnce(&mut Record)) {
+        let notebook = self.notebook.as_mut();
+        if let Some(seen) = notebook.and_then(|notebook| notebook.seen(process)) {
+            change(seen);
+        }
+    }
+
     fn progress<T>(&self, slice: Slice<T>) -> Progress<T> {
         match slice {
             Slice::Done(done) => Progress::Done(done),
@@ -196,7 +207,8 @@ impl LinuxMachine {
         }
     }
 
-    /// Why a region is not promoted as it is now, if so.
+    /// Checks whether a region should not be promoted as it is now. Returns the outcome in that
+    /// case.
     fn passes_over(
         &mut self,
         process: ProcessId,
@@ -213,7 +225,7 @@ impl LinuxMachine {
             Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
                 return Ok(Some(Promoted::NotCandidate));
             }
-            // A little change is life; more means that its owner gives it back.
+            // A small change is normal. A larger one means that the owner frees the region.
             Some(r) if r.present < expected_present - expected_present / 16 => {
                 return Ok(Some(Promoted::Freed));
             }
@@ -256,8 +268,8 @@ impl Machine for LinuxMachine {
                     }
                 }
                 (Waited::Signal(libc::SIGHUP), _) => return Wake::Reload,
-                // Like `perf stat`: the program decides what a signal means, we wait for its end. The
-                // terminal has sent SIGINT to it already.
+                // As in `perf stat`, the program decides what a signal means, and the manager waits
+                // for its end. The terminal has already sent it SIGINT.
                 (Waited::Signal(signal), Scope::Family(root)) => {
                     if signal == libc::SIGTERM {
                         let pid = Pid::from_raw(process::pid_t(root.id.pid));
@@ -330,8 +342,8 @@ impl Machine for LinuxMachine {
                 }
                 None => Err(MachineError::Gone(process)),
             };
-            if let (Ok(_), Some(notebook)) = (&outcome, &mut self.notebook) {
-                notebook.note_promoted(process);
+            if outcome.is_ok() {
+                self.note(process, |seen| seen.promoted += 1);
             }
             ended.push(LatePromotion {
                 process,
@@ -340,13 +352,8 @@ impl Machine for LinuxMachine {
                 took,
             });
         }
-        let unanswered = self.calls.unanswered().into_iter();
-        let long = unanswered.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
-        let waiting = long.map(|found| NotAnswering {
-            process: found.process,
-            call: found.call,
-            waited: found.waited,
-        });
+        let waiting = self.calls.unanswered();
+        let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
         Unanswered {
             ended,
             waiting: waiting.collect(),
@@ -364,7 +371,7 @@ impl Machine for LinuxMachine {
         order: PageOrder,
         expected_present: u16,
     ) -> Result<Promoted, MachineError> {
-        // Neither MADV_COLLAPSE nor khugepaged makes others (up to 7.2).
+        // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
@@ -375,11 +382,9 @@ impl Machine for LinuxMachine {
             return Ok(outcome);
         }
         let member = self.members.get_mut(process)?;
-        let range = region.start()..region.end();
-        let request = Request::collapse(&member.handle, &range);
         let mut insisting = Insisting::default();
         let (result, took) = loop {
-            let result = self.calls.make(process, COLLAPSING, &request);
+            let result = self.calls.collapse(&member.handle, region);
             let took = match &result {
                 Ok(answer) => test_costs::promotion_took(answer.took),
                 Err(_) => self.calls.last(),
@@ -391,21 +396,19 @@ impl Machine for LinuxMachine {
         match result {
             Err(LinuxError::NotAnswering(_)) => {
                 if !self.calls.is_unanswered(process) {
-                    // Too many others do not answer: no call was made.
+                    // No call was made, because too many other processes do not answer.
                     return Err(MachineError::NotAnswering(process));
                 }
                 self.promoting.insert(process, region);
                 Ok(Promoted::Pending)
             }
             Ok(_) => {
-                if let Some(notebook) = &mut self.notebook {
-                    notebook.note_promoted(process);
-                }
+                self.note(process, |seen| seen.promoted += 1);
                 Ok(Promoted::Done(took))
             }
             Err(error) => {
                 let error = error.for_process(process);
-                // What is said where memory is short is said of a hole as well.
+                // The kernel returns the errors of a memory shortage for a hole as well.
                 if error.is_shortage() && matches!(self.sampler.look(member, region), Ok(None)) {
                     return Ok(Promoted::Freed);
                 }
@@ -439,20 +442,19 @@ impl Machine for LinuxMachine {
     ) -> Result<Recovered, MachineError> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.for_process(process);
+        let refused = |call, errno| MachineError::Refused {
+            call,
+            process,
+            errno,
+        };
         let begun = Instant::now();
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
-            if !self
-                .sampler
-                .still_eligible(member, region, &mut self.calls)
-                .map_err(failed)?
-            {
-                return Err(MachineError::Refused {
-                    call: "splitting a huge page that may not be managed any more",
-                    process,
-                    errno: Errno::EPERM,
-                });
+            let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+            if !eligible.map_err(failed)? {
+                let call = "splitting a huge page that may not be managed any more";
+                return Err(refused(call, Errno::EPERM));
             }
             let call = self
                 .recovery
@@ -464,17 +466,11 @@ impl Machine for LinuxMachine {
             }
             tries += 1;
             if tries == SPLIT_TRIES {
-                return Err(MachineError::Refused {
-                    call: "splitting a huge page",
-                    process,
-                    errno: Errno::EBUSY,
-                });
+                return Err(refused("splitting a huge page", Errno::EBUSY));
             }
         };
         let took = begun.elapsed();
-        if let Some(notebook) = &mut self.notebook {
-            notebook.note_split(process);
-        }
+        self.note(process, |seen| seen.split += 1);
         let left_present = left.map_or(0, |r| r.present);
         Ok(Recovered {
             bytes: u64::from(PAGES_PER_REGION - left_present.min(PAGES_PER_REGION))
@@ -498,10 +494,12 @@ impl Machine for LinuxMachine {
             Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
         };
         let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
-        self.sizing.look(process, self.began.elapsed());
-        if let Some(notebook) = &mut self.notebook {
-            notebook.note_resident(process, rss_bytes);
+        if let Some(looks) = &mut self.sizing.looks {
+            looks.look(process, self.began.elapsed());
         }
+        self.note(process, |seen| {
+            seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
+        });
         Ok(Progress::Done(Footprint {
             rss_bytes,
             huge_bytes,
@@ -509,7 +507,7 @@ impl Machine for LinuxMachine {
     }
 
     fn own_costs(&self) -> OwnCosts {
-        // Zeroing is work that the programs would have done.
+        // The filler's zeroing is work that the programs would have done.
         let filler = self.filled_ahead().unwrap_or_default();
         let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
         OwnCosts {
@@ -588,12 +586,12 @@ impl Sampling for LinuxMachine {
 impl Prefault for LinuxMachine {
     fn take_filled(&mut self, process: ProcessId) -> u64 {
         let following = self.following.as_ref();
-        following.map_or(0, |following| following.take_filled(process))
+        following.map_or(0, |following| following.filler.take_filled(process))
     }
 
     fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(following) = &self.following {
-            following.allow(process, room_bytes);
+            following.filler.allow(process, room_bytes);
         }
     }
 }

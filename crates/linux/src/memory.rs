@@ -1,8 +1,9 @@
-//! Memory of the machine and of cgroups: how much is left, how fragmented it is, and giving it back.
+//! Memory of the machine and of cgroups: how much is left, how fragmented it is, and how to give it
+//! back.
 //!
-//! [`system_memory`] and [`cgroup`] say how much is in use and how much waiting that causes;
-//! [`recovery`] gives zero pages back; [`prezeroing`] and [`idle_time`] serve kernels that zero free
-//! memory by themselves; `ksm` says whether equal pages are merged.
+//! [`system_memory`] and [`cgroup`] report how much is in use and how long tasks wait for memory.
+//! [`recovery`] gives zero pages back. [`prezeroing`] and [`idle_time`] serve kernels that zero
+//! free memory in advance. `ksm` reports whether equal pages are merged.
 
 pub mod cgroup;
 pub mod fragmentation;

@@ -1,11 +1,12 @@
-//! Page sizes that anonymous memory can be given at its first touch ("multi-size THP", since Linux 6.8): which there
-//! are, whom they are given to, and how many were.
+//! Page sizes that anonymous memory can get at its first touch ("multi-size THP", since Linux 6.8):
+//! which sizes exist, which memory gets them, and how many pages were given.
 //!
-//! Each size has a folder of its own (Documentation/admin-guide/mm/transhuge.rst). What it says holds for everybody on the
-//! machine: nobody outside of a process can choose for it alone (up to 7.2).
+//! Each size has a folder of its own (Documentation/admin-guide/mm/transhuge.rst). Its setting
+//! applies to every process on the machine: it cannot be set for one process from outside (up to
+//! 7.2).
 //!
-//! `switches.rs` turns sizes on, `counters.rs` and `mapped.rs` count the pages that result, `looks.rs`
-//! reads which pages map a region.
+//! `switches.rs` turns sizes on, `counters.rs` and `mapped.rs` count the pages that result,
+//! `looks.rs` reads which pages map a region.
 
 pub(crate) mod sizing;
 pub mod tlb_sizes;
@@ -27,16 +28,17 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// To whom first touches give pages of a size.
+/// Memory that gets pages of a size at first touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GivenTo {
     /// `never`.
     #[default]
     Nobody,
-    /// `madvise`: memory whose program said `MADV_HUGEPAGE`.
+    /// `madvise`: memory that its program advised with `MADV_HUGEPAGE`.
     Advised,
-    /// `always`: all memory but what its program keeps out (`MADV_NOHUGEPAGE`, `PR_SET_THP_DISABLE`).
+    /// `always`: all memory except what its program excludes (`MADV_NOHUGEPAGE`,
+    /// `PR_SET_THP_DISABLE`).
     Everybody,
 }
 
@@ -50,7 +52,7 @@ impl GivenTo {
         }
     }
 
-    /// The setting that gives them to these.
+    /// The setting with this effect.
     pub fn word(self) -> &'static str {
         match self {
             Self::Nobody => "never",
@@ -63,15 +65,15 @@ impl GivenTo {
 /// A size and its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeState {
-    /// Which size.
+    /// The size, as an order.
     pub order: PageOrder,
-    /// The same in bytes.
+    /// The size in bytes.
     pub page_bytes: u64,
-    /// What its `enabled` says: `always`, `inherit`, `madvise` or `never`.
+    /// The value of its `enabled`: `always`, `inherit`, `madvise` or `never`.
     pub setting: String,
-    /// What comes of it, where that is known: `inherit` takes the setting for all sizes.
+    /// The effect of the setting, where known: `inherit` takes the setting for all sizes.
     pub given_to: Option<GivenTo>,
-    /// What was counted of it since the machine started.
+    /// Counts since the machine started.
     pub counters: SizeCounters,
 }
 
@@ -84,7 +86,7 @@ pub fn all(thp: &Path) -> PageOrders {
     };
     entries
         .filter_map(|entry| order(entry.file_name().to_str()?))
-        // A size of shared memory alone (8 KiB, say) has no switch for anonymous memory.
+        // A size for shared memory only (for example 8 KiB) has no switch for anonymous memory.
         .filter(|order| setting_file(thp, *order).exists())
         .collect()
 }
@@ -98,7 +100,7 @@ fn folder(thp: &Path, order: PageOrder) -> PathBuf {
     thp.join(format!("hugepages-{}kB", order.bytes() >> 10))
 }
 
-/// What a size's switch says, and what comes of it; `None` where there is no such size.
+/// The setting of a size and its effect; `None` if there is no such size.
 pub fn state(thp: &Path, order: PageOrder) -> Option<SizeState> {
     let setting = read_setting(&setting_file(thp, order)).ok()?;
     let for_all = || read_setting(&thp.join("enabled")).ok();
@@ -115,7 +117,7 @@ pub fn state(thp: &Path, order: PageOrder) -> Option<SizeState> {
     })
 }
 
-/// All of them.
+/// The states of all sizes.
 pub fn states(thp: &Path) -> Vec<SizeState> {
     all(thp)
         .iter()
@@ -123,7 +125,7 @@ pub fn states(thp: &Path) -> Vec<SizeState> {
         .collect()
 }
 
-/// Sizes under that of a huge page.
+/// Sizes below that of a huge page.
 pub fn small(thp: &Path) -> PageOrders {
     let is_small = |order: &PageOrder| *order < PageOrder::HUGE;
     all(thp).iter().filter(is_small).collect()
@@ -142,22 +144,15 @@ mod tests {
         folder.file("hugepages-16kB/enabled", words);
         folder.file("hugepages-16kB/stats/anon_fault_alloc", "12\n");
         folder.file("hugepages-8kB/shmem_enabled", words);
-        folder.file(
-            "hugepages-2048kB/enabled",
-            "always [inherit] madvise never\n",
-        );
+        let inherits = "always [inherit] madvise never\n";
+        folder.file("hugepages-2048kB/enabled", inherits);
         let found = states(&folder.0);
-        let summary: Vec<_> = found
-            .iter()
-            .map(|s| (s.page_bytes >> 10, s.setting.as_str(), s.given_to))
-            .collect();
-        assert_eq!(
-            summary,
-            [
-                (16, "never", Some(GivenTo::Nobody)),
-                (2048, "inherit", Some(GivenTo::Advised))
-            ]
-        );
+        let summary = |s: &SizeState| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
+        let expected = [
+            (16, "never".into(), Some(GivenTo::Nobody)),
+            (2048, "inherit".into(), Some(GivenTo::Advised)),
+        ];
+        assert_eq!(found.iter().map(summary).collect::<Vec<_>>(), expected);
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
         assert_eq!(found[0].counters.nr_anon, None, "not counted before 6.12");
         assert_eq!(small(&folder.0).to_string(), "16 KiB");

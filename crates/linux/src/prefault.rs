@@ -1,10 +1,13 @@
-//! Fault-ahead: threads that zero and map huge pages before their program gets there.
+//! Prefault: threads zero and map huge pages before the program touches them.
 //!
-//! One-way: BPF tells where processes touch new memory (`frontier`), the predictor of the policy crate says what
-//! comes next (asked by `filler`), and it is filled (`fill`), by that thread or by workers (`pool`). The manager says who is followed and how much room there is.
+//! - BPF reports where processes touch new memory (`frontier`).
+//! - The predictor of the policy crate decides what comes next; `filler` asks it.
+//! - The filler's thread or workers (`pool`) fill the regions (`fill`).
 //!
-//! Read `filler.rs` first, the deciding thread; then `frontier.rs` (reports from BPF), `pool.rs` (threads
-//! that fill) and `fill.rs` (the two ways to fill).
+//! The manager decides which processes are followed and how much may be filled.
+//!
+//! Read `filler.rs` first, the deciding thread; then `frontier.rs` (reports from BPF), `pool.rs`
+//! (threads that fill) and `fill.rs` (the two ways to fill).
 
 pub(crate) mod following;
 pub mod learned;
@@ -31,105 +34,98 @@ use filler::Filler;
 pub(crate) use frontier::Frontier;
 use frontier::Watchlist;
 use hawkeye_policy::fault_ahead::FillThreads;
-use hawkeye_policy::{ProcessId, Rate};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, Rate};
 use std::collections::HashMap;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the end of the filler's threads is waited for.
+/// How long a drop waits for the filler's threads to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was done so far.
+/// What the filler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FillStatistics {
     /// Regions filled.
     pub filled: u64,
-    /// Regions that could not be.
+    /// Regions that could not be filled.
     pub refused: u64,
-    /// Regions that are filled ahead of streams at the moment, at the most.
+    /// Regions filled ahead of streams at the moment, at most.
     pub ahead: u64,
-    /// Regions that were filled ahead of streams that ended before they came to them, at the most. Recovery takes
-    /// them back where memory gets short.
+    /// Regions filled ahead of streams that ended before they reached them, at most. Recovery takes
+    /// them back when memory gets short.
     pub unused: u64,
-    /// CPU time it took, of all threads and their helper processes.
+    /// CPU time used by all threads and their helper processes.
     pub cpu: Duration,
-    /// That of the helpers alone, which is none of this process's.
+    /// CPU time of the helpers alone, which does not count as this process's.
     pub helper_cpu: Duration,
     /// The longest single fill.
     pub longest: Duration,
 }
 
-/// The filler, until it is dropped.
+/// The running filler. Dropping it stops it.
 pub struct FaultAhead {
-    // Detached from the kernel by the thread, at its end.
+    // Its thread detaches the BPF programs when it ends.
     thread: Running,
     watchlist: Watchlist,
 }
 
-/// The filler while it loads what it needs into the kernel, which takes about as long as all else at a start.
+/// The filler while it loads its BPF programs, which takes about as long as the rest of the
+/// manager's start.
 pub struct Starting {
     thread: Running,
     told: Receiver<Result<Watchlist>>,
 }
 
-/// The filler's thread; ended when dropped.
+/// The filler's thread. Dropping it ends the thread.
 struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the manager's thread and the filler's share.
+/// State that the manager's thread and the filler's share.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
     followed: Mutex<HashMap<ProcessId, Followed>>,
-    filled: AtomicU64,
-    refused: AtomicU64,
-    ahead: AtomicU64,
-    unused: AtomicU64,
-    cpu_ns: AtomicU64,
-    helper_cpu_ns: AtomicU64,
-    longest_ns: AtomicU64,
+    done: Mutex<FillStatistics>,
 }
 
 #[derive(Clone)]
 struct Followed {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
-    /// Filled since the manager last asked.
+    /// Filled since the manager's last call of `take_filled`.
     filled_regions: u64,
-    /// Asked for, and not yet told to the predictor.
+    /// Requested, but not yet handed to the predictor.
     warm_regions: u64,
 }
 
 impl Shared {
+    // A panic cannot leave either value half updated, so poisoning is ignored.
+
     fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, Followed>> {
-        // Nothing in it can be half done.
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn done(&self) -> MutexGuard<'_, FillStatistics> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FaultAhead {
-    /// File descriptors that each process takes that is followed.
+    /// File descriptors used for each followed process.
     pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS;
 
-    /// Starts the filler; it follows nobody yet. `rate`: regions per second at the most; `threads`: how many fill,
-    /// `None`: as many as there are spare cores.
+    /// Begins to start the filler, which follows no process yet. It fills at most `rate` regions
+    /// per second with `threads` threads. `None` for `threads` means as many as there are spare
+    /// cores.
     ///
     /// # Errors
-    /// First touches can't be watched on this machine.
-    pub fn start(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Self> {
-        Self::begin(rate, threads)?.ready()
-    }
-
-    /// Begins to start it.
-    ///
-    /// # Errors
-    /// There can be no thread.
+    /// The thread cannot be started.
     pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Starting> {
         let threads = threads.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism();
@@ -141,7 +137,8 @@ impl FaultAhead {
         let thread = std::thread::Builder::new()
             .name("hawkeye-fill".into())
             .spawn(move || {
-                // What is loaded here stays here: BPF's buffers belong to one thread.
+                // The thread that loads the programs keeps them: BPF's buffers belong to one
+                // thread.
                 match Filler::new(for_filler, rate, threads) {
                     Ok((mut filler, watchlist)) => {
                         if tell.send(Ok(watchlist)).is_ok() {
@@ -161,11 +158,11 @@ impl FaultAhead {
         Ok(Starting { thread, told })
     }
 
-    /// Follows a process from now on, with no room yet; `warm_regions` of its large mappings are filled as
-    /// soon as they are there.
+    /// Follows a process from now on. Nothing may be filled for it until [`Self::allow`], except
+    /// that `warm_regions` of its large mappings are filled as soon as they exist.
     ///
     /// # Errors
-    /// It is gone, or there are too many.
+    /// The process has ended, or too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
         let handle = Arc::new(ProcessHandle::open(pid)?);
         let process = handle.id;
@@ -180,51 +177,42 @@ impl FaultAhead {
         Ok(())
     }
 
-    /// Who is followed.
+    /// The followed processes.
     pub fn followed(&self) -> Vec<ProcessId> {
         self.thread.shared.followed().keys().copied().collect()
     }
 
-    /// Follows a process no longer.
+    /// Stops following a process.
     pub fn leave(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
         self.thread.shared.followed().remove(&process);
     }
 
-    /// Regions filled ahead of a process since this was last asked.
+    /// Bytes filled ahead of a process since the last call.
     pub fn take_filled(&self, process: ProcessId) -> u64 {
         let mut followed = self.thread.shared.followed();
         let one = followed.get_mut(&process);
-        one.map_or(0, |one| std::mem::take(&mut one.filled_regions))
+        one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
     }
 
-    /// How much may be filled ahead of a process from now on, in regions.
-    pub fn set_room(&self, process: ProcessId, regions: u64) {
+    /// Sets how many bytes may be filled ahead of a process from now on.
+    pub fn allow(&self, process: ProcessId, room_bytes: u64) {
         if let Some(followed) = self.thread.shared.followed().get_mut(&process) {
-            followed.room_regions = regions;
+            followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
     }
 
-    /// What was done so far.
+    /// What the filler has done so far.
     pub fn statistics(&self) -> FillStatistics {
-        let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
-        FillStatistics {
-            filled: self.thread.shared.filled.load(Ordering::Relaxed),
-            refused: self.thread.shared.refused.load(Ordering::Relaxed),
-            ahead: self.thread.shared.ahead.load(Ordering::Relaxed),
-            unused: self.thread.shared.unused.load(Ordering::Relaxed),
-            cpu: time(&self.thread.shared.cpu_ns),
-            helper_cpu: time(&self.thread.shared.helper_cpu_ns),
-            longest: time(&self.thread.shared.longest_ns),
-        }
+        *self.thread.shared.done()
     }
 }
 
 impl Starting {
-    /// Waits until it has started.
+    /// Waits until the filler has started.
     ///
     /// # Errors
-    /// First touches can't be watched on this machine.
+    /// This machine does not allow first touches to be watched.
     pub fn ready(self) -> Result<FaultAhead> {
         let ended = |_| Err(LinuxError::Bpf("the filler's thread ended".into()));
         let watchlist = self.told.recv().unwrap_or_else(ended)?;
@@ -241,13 +229,13 @@ impl Drop for Running {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        // While it loads its programs, or has no core, it takes long.
+        // The thread ends late while it loads its programs or gets no core.
         let deadline = Instant::now() + PATIENCE;
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         if thread.is_finished() {
-            // It panicked: nothing is left to stop.
+            // An error means that it panicked: nothing is left to stop.
             let _ = thread.join();
         }
     }

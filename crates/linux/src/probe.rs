@@ -1,11 +1,11 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
-//! [`facts`] tries every primitive on a throw-away child; [`mod@decide`] is pure and turns facts into
-//! capabilities, each with how it was checked, what is lost without it and what would bring it;
-//! [`means`] sets up what was chosen.
+//! [`facts`] tries every primitive on a throw-away child. [`mod@decide`] is pure and turns facts
+//! into capabilities. Each capability has how it was checked, what is lost without it, and what
+//! would provide it. [`means`] sets up what was chosen.
 //!
-//! Read `facts.rs` (what is tried, on a child process that is thrown away), then `decide.rs` (pure: what follows).
-//! `checked.rs` is the answer that every try has: seen to work, seen to fail, or not tried.
+//! Read `facts.rs` first, then `decide.rs`. `checked.rs` is the result of every try: seen to work,
+//! seen to fail, or not tried.
 
 pub mod userfaultfd;
 
@@ -30,12 +30,12 @@ use crate::test_costs;
 use decide::SamplerKind;
 use std::time::Duration;
 
-/// The decision, but for the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
+/// The decision, with the sampler that `HAWKEYE_SAMPLER` names, if set: `access-bits`, `damon` or
 /// `population`. For tests.
 ///
 /// # Errors
-/// It names none of them, or one that was not seen to work.
-/// What `HAWKEYE_TEST_COSTS` names is not costs.
+/// - `HAWKEYE_SAMPLER` names none of them, or one that was not seen to work.
+/// - `HAWKEYE_TEST_COSTS` does not name a file of costs.
 pub fn choose(facts: &Facts) -> Result<Decision> {
     let mut decision = by_sampler(facts)?;
     let given = test_costs::given()?.and_then(|costs| costs.first_touch_ns);
@@ -66,7 +66,7 @@ fn asked_sampler() -> Option<String> {
 /// Sets up what the decision chose.
 ///
 /// # Errors
-/// What worked a moment ago when it was tried does not any more.
+/// A primitive that worked when it was tried fails now.
 pub fn means(decision: &Decision) -> Result<Means> {
     Ok(Means {
         sampler: match decision.sampler {

@@ -1,8 +1,8 @@
 //! Advice about another process's memory: promotion, splits, populating, paging out.
 //!
 //! [`remote_advice`] is the system call. It takes the target's lock, so a helper process makes it
-//! ([`target_call`]) and the loop waits for the answer no longer than it wants to. [`unpreempted`]
-//! keeps the CPU for the time that the lock is held. Read [`target_call`] first.
+//! ([`target_call`]) and the loop waits for the answer up to a deadline. [`unpreempted`] keeps the
+//! CPU while the lock is held. Read [`target_call`] first.
 
 pub mod remote_advice;
 pub mod target_call;

@@ -1,4 +1,4 @@
-//! What a BPF program reports through its ring buffer.
+//! Reports of a BPF program through its ring buffer, and other records of the kernel.
 
 use libbpf_rs::{MapCore, RingBuffer, RingBufferBuilder};
 use std::cell::RefCell;
@@ -6,17 +6,24 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The reading end of a ring buffer. To be dropped before the program that writes to it.
+/// Decodes bytes from the kernel as numbers of 8 bytes each.
+pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let words = bytes.chunks_exact(8);
+    words.map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
+}
+
+/// The reading end of a ring buffer. Drop it before the program that writes to it.
 pub(crate) struct Reports<T> {
     ring: RingBuffer<'static>,
     read: Rc<RefCell<Vec<T>>>,
 }
 
 impl<T: 'static> Reports<T> {
-    /// Of the ring buffer `map`; `parse` makes something of the bytes of one report, or nothing of what is no report.
+    /// Reads the ring buffer `map`. `parse` decodes the bytes of one report; it returns `None` for
+    /// bytes that are no report.
     ///
     /// # Errors
-    /// The map is no ring buffer, or can't be mapped.
+    /// The map is no ring buffer, or cannot be mapped.
     pub(crate) fn of(
         map: &dyn MapCore,
         parse: fn(&[u8]) -> Option<T>,
@@ -32,22 +39,22 @@ impl<T: 'static> Reports<T> {
         Ok(Self { ring, read })
     }
 
-    /// Readable when there is something to take.
+    /// A descriptor that is readable when there are reports to take.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the ring's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// What was reported since the last call.
+    /// Reports since the last call.
     pub(crate) fn take(&self) -> Vec<T> {
-        // What can't be read now is read the next time.
+        // Reports that cannot be read now are read the next time.
         let _ = self.ring.consume();
         self.read.take()
     }
 
-    /// The same; waits for the first report for so long at the most.
+    /// Reports since the last call; waits at most `most` for the first one.
     pub(crate) fn wait(&self, most: Duration) -> Vec<T> {
-        // An interrupted wait is a short one.
+        // An interrupted wait only ends early.
         let _ = self.ring.poll(most);
         self.read.take()
     }

@@ -1,4 +1,5 @@
-//! What is seen of a process's memory: accesses, population, contents, and what its walks cost.
+//! What is seen of a process's memory: accesses, population, contents, and the cost of its page
+//! walks.
 //!
 //! ```text
 //!  sampler          access coverage and page walks, one file for each way to see them

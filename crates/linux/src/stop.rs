@@ -1,4 +1,4 @@
-//! What a waiting manager is woken by: signals, the end of what is managed, a bell.
+//! What wakes a waiting manager: signals, the end of managed processes, a bell.
 
 pub mod bell;
 
@@ -11,17 +11,16 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// SIGINT and SIGTERM, and SIGHUP where asked for, as something to wait for. While it exists they
-/// don't kill the program.
+/// SIGINT and SIGTERM, and SIGHUP on request, as a descriptor to wait for. While it exists, they do
+/// not kill the program.
 #[derive(Debug)]
 pub struct StopSignals {
-    taken: SigSet,
-    /// None: somebody else takes care of the signals.
-    fd: Option<SignalFd>,
+    /// `None`: the surrounding program handles the signals.
+    taken: Option<(SigSet, SignalFd)>,
 }
 
-/// Has the program that `command` starts get the signals again: a child inherits what its parent
-/// holds back.
+/// Unblocks the signals in the program that `command` starts, because a child inherits its parent's
+/// signal mask.
 pub fn let_signals_through(command: &mut Command) {
     // SAFETY: between fork and exec only the signal mask is changed, by a system call.
     unsafe {
@@ -39,60 +38,50 @@ fn set(signals: &[Signal]) -> SigSet {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// The time is up.
+    /// The timeout has passed.
     TimedOut,
     /// One of the descriptors became readable: its process has ended, or its bell rings.
     Readable,
-    /// This signal came.
+    /// A signal arrived, with this number.
     Signal(i32),
 }
 
 impl StopSignals {
-    /// Takes SIGINT and SIGTERM over for all threads started from now on.
+    /// Blocks SIGINT and SIGTERM for all threads started from now on, and receives them here.
     pub fn take_over() -> Result<Self> {
         Self::take(set(&[Signal::SIGINT, Signal::SIGTERM]))
     }
 
-    /// Takes SIGHUP over as well, which then asks for the configuration to be read again.
+    /// As [`Self::take_over`], and SIGHUP as well, which asks for the configuration to be read
+    /// again.
     pub fn take_over_with_reload() -> Result<Self> {
         Self::take(set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]))
     }
 
     fn take(taken: SigSet) -> Result<Self> {
-        let failed = |errno| LinuxError::Call {
-            call: "waiting for signals",
-            errno,
-        };
+        let failed = LinuxError::call("waiting for signals");
         taken.thread_block().map_err(failed)?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let fd = SignalFd::with_flags(&taken, flags).map_err(failed)?;
-        Ok(Self {
-            taken,
-            fd: Some(fd),
-        })
+        let taken = Some((taken, fd));
+        Ok(Self { taken })
     }
 
-    /// For a manager inside a program that takes care of signals itself.
+    /// For a manager inside a program that handles signals itself.
     pub fn left_alone() -> Self {
-        Self {
-            taken: SigSet::empty(),
-            fd: None,
-        }
+        Self { taken: None }
     }
 
-    /// Waits for a signal, for one of `others` (pidfds, bells) to become readable, or for the end of
-    /// `timeout`.
+    /// Waits for a signal, until one of `others` (pidfds, bells) becomes readable, or until
+    /// `timeout` has passed.
     pub fn wait(&self, others: &[BorrowedFd<'_>], timeout: Duration) -> Waited {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let signals = self.fd.iter().map(AsFd::as_fd);
-            let mut fds: Vec<_> = signals
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-                .collect();
-            let signals = fds.len();
-            fds.extend(others.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)));
-            // poll counts in milliseconds: round up, so as not to spin through the last one.
+            let signals = self.taken.iter().map(|(_, fd)| fd.as_fd());
+            let all = signals.chain(others.iter().copied());
+            let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+            // poll counts milliseconds. Rounding up avoids a busy loop in the last one.
             let timeout =
                 PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
             let ready = poll(&mut fds, timeout).unwrap_or(0);
@@ -102,13 +91,11 @@ impl StopSignals {
                 }
                 continue;
             }
-            if let Some(Ok(Some(signal))) = self.fd.as_ref().map(SignalFd::read_signal) {
+            if let Some(Ok(Some(signal))) = self.taken.as_ref().map(|(_, fd)| fd.read_signal()) {
                 return Waited::Signal(i32::try_from(signal.ssi_signo).unwrap_or(0));
             }
-            if fds[signals..]
-                .iter()
-                .any(|fd| fd.revents().is_some_and(|events| !events.is_empty()))
-            {
+            let mut others = fds[fds.len() - others.len()..].iter();
+            if others.any(|fd| fd.revents().is_some_and(|events| !events.is_empty())) {
                 return Waited::Readable;
             }
         }
@@ -117,11 +104,10 @@ impl StopSignals {
 
 impl Drop for StopSignals {
     fn drop(&mut self) {
-        if self.fd.is_none() {
-            return;
+        if let Some((taken, _)) = &self.taken {
+            // It fails only for an invalid set.
+            let _ = taken.thread_unblock();
         }
-        // Fails only for an invalid set.
-        let _ = self.taken.thread_unblock();
     }
 }
 

@@ -1,5 +1,5 @@
-//! Costs that tests give instead of those that this machine has. For tests only: with it they
-//! decide alike on every host.
+//! Costs that tests set instead of measuring this machine's, so that policies decide alike on every
+//! host. For tests only.
 
 use crate::error::{LinuxError, Result};
 use crate::probe::touch_costs::TouchCosts;
@@ -11,22 +11,22 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fs, hint, io};
 
-/// Names a file of [`TestCosts`] as JSON.
+/// The variable that names a JSON file with [`TestCosts`].
 pub const VARIABLE: &str = "HAWKEYE_TEST_COSTS";
 
-/// What policies decide from. A cost that is absent is measured.
+/// Costs from which policies decide. A cost that is absent is measured.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestCosts {
-    /// A base page's first access after a clear, in nanoseconds; at most
+    /// Cost of a base page's first access after a clear, in nanoseconds; at most
     /// [`Self::MOST_FIRST_TOUCH_NS`].
     pub first_touch_ns: Option<u64>,
-    /// A promotion, in microseconds, at least 1 and at most [`Self::MOST_PROMOTION_US`]: so much CPU time it takes
-    /// in addition, and so long it is reported to have taken.
+    /// Cost of a promotion, in microseconds: from 1 to [`Self::MOST_PROMOTION_US`]. A promotion
+    /// uses this much CPU time in addition, and is reported to have taken this long.
     pub promotion_us: Option<u64>,
-    /// Page walks.
+    /// Costs of page walks.
     pub walks: Option<WalkCosts>,
-    /// First touches, where pages of several sizes can be given at them.
+    /// Costs of first touches, where the kernel offers pages of several sizes.
     pub touches: Option<TouchCosts>,
 }
 
@@ -38,46 +38,36 @@ impl TestCosts {
 
     fn parse(text: &str) -> Result<Self, String> {
         let costs: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if costs.first_touch_ns > Some(Self::MOST_FIRST_TOUCH_NS) {
-            let most = Self::MOST_FIRST_TOUCH_NS;
-            return Err(format!("first_touch_ns must be at most {most}"));
+        let (touch, promotion) = (Self::MOST_FIRST_TOUCH_NS, Self::MOST_PROMOTION_US);
+        let is_promotion = |us| (1..=promotion).contains(&us);
+        if costs.first_touch_ns > Some(touch) {
+            Err(format!("first_touch_ns must be at most {touch}"))
+        } else if !costs.promotion_us.is_none_or(is_promotion) {
+            Err(format!("promotion_us must be 1 to {promotion}"))
+        } else if !costs.walks.as_ref().is_none_or(WalkCosts::is_sound) {
+            Err("walks are no costs of page walks".into())
+        } else if !costs.touches.is_none_or(TouchCosts::is_sound) {
+            Err("touches are no costs of first touches".into())
+        } else {
+            Ok(costs)
         }
-        if costs
-            .promotion_us
-            .is_some_and(|us| !(1..=Self::MOST_PROMOTION_US).contains(&us))
-        {
-            let most = Self::MOST_PROMOTION_US;
-            return Err(format!("promotion_us must be 1 to {most}"));
-        }
-        if !costs.walks.as_ref().is_none_or(WalkCosts::is_sound) {
-            return Err("walks are no costs of page walks".into());
-        }
-        if !costs.touches.is_none_or(TouchCosts::is_sound) {
-            return Err("touches are no costs of first touches".into());
-        }
-        Ok(costs)
     }
 
     fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).map_err(|source| LinuxError::File {
-            doing: "reading the test's costs",
-            path: path.into(),
-            source,
-        })?;
-        Self::parse(&text).map_err(|why| LinuxError::File {
-            doing: "reading the test's costs",
-            path: path.into(),
-            source: io::Error::new(io::ErrorKind::InvalidData, why),
-        })
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        fs::read_to_string(path)
+            .and_then(|text| Self::parse(&text).map_err(invalid))
+            .map_err(LinuxError::file("reading the test's costs", path))
     }
 }
 
 static GIVEN: OnceLock<Option<TestCosts>> = OnceLock::new();
 
-/// The costs of the file that `HAWKEYE_TEST_COSTS` names, read once; `None` where it is not set.
+/// The costs in the file named by `HAWKEYE_TEST_COSTS`, which is read once. `None` if the variable
+/// is not set.
 ///
 /// # Errors
-/// The file can't be read, or does not hold costs.
+/// The file cannot be read, or does not contain valid costs.
 pub fn given() -> Result<Option<&'static TestCosts>> {
     if let Some(given) = GIVEN.get() {
         return Ok(given.as_ref());
@@ -90,24 +80,25 @@ pub fn given() -> Result<Option<&'static TestCosts>> {
     Ok(GIVEN.get_or_init(|| costs).as_ref())
 }
 
-/// Gives this process the costs of a file, as if `HAWKEYE_TEST_COSTS` named it: for tests that
-/// manage within their own process. Without effect where costs were read before.
+/// Sets the costs of this process from a file, as if `HAWKEYE_TEST_COSTS` named it. It is for tests
+/// that run a manager in their own process. It has no effect once costs were read.
 ///
 /// # Errors
-/// As [`given`].
+/// See [`given`].
 pub fn give(path: &Path) -> Result<()> {
     let costs = TestCosts::read(path)?;
     GIVEN.get_or_init(|| Some(costs));
     Ok(())
 }
 
-/// How long a promotion took: `took`, or the cost that a test gives. So much CPU time was used when this returns.
+/// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
+/// that much CPU time before it returns.
 pub(crate) fn promotion_took(took: Duration) -> Duration {
     let given = given().ok().flatten().and_then(|costs| costs.promotion_us);
     let Some(cost) = given.map(Duration::from_micros) else {
         return took;
     };
-    // Budgets count CPU time as well, of which the time that passes is any share on a busy machine.
+    // Budgets count CPU time too. On a busy machine, that can be any share of the time that passes.
     let before = thread_cpu();
     while thread_cpu().saturating_sub(before) < cost {
         hint::spin_loop();

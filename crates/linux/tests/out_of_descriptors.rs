@@ -1,5 +1,5 @@
-//! A manager that can open no more files keeps what it has. A program of its own: the limit is that of the
-//! whole process.
+//! A manager that cannot open another file keeps its processes. The test is a separate program
+//! because the limit applies to a whole process.
 
 use hawkeye_linux::sample::sampler::Seeing;
 use hawkeye_linux::stop::StopSignals;
@@ -7,9 +7,10 @@ use hawkeye_linux::{LinuxMachine, Means, RecoveryMethod, Scope};
 use hawkeye_manager::Machine;
 use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Terms, Unmatched};
 use hawkeye_workload::Workload;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
-/// This program by the name that it has as a workload.
+/// This test program, under the name of a workload.
 const WORKLOADS: &str = concat!(
     env!("CARGO_TARGET_TMPDIR"),
     "/out-of-descriptors/hawkeye-workload"
@@ -33,16 +34,8 @@ fn workloads_only() -> Rules {
 }
 
 fn limit_open_files(soft: Option<u64>) {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is ours, and outlives both calls.
-    unsafe {
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        limit.rlim_cur = soft.unwrap_or(limit.rlim_max);
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-    }
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, soft.unwrap_or(hard), hard).unwrap();
 }
 
 #[test]
@@ -59,7 +52,7 @@ fn who_is_managed_stays_when_no_file_can_be_opened() {
     };
     let mut machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
     let mut managed = || {
-        // New rules, a new look.
+        // New rules make the manager sweep again.
         machine.set_rules(workloads_only(), selection);
         let processes = machine
             .processes(Duration::from_secs(3600))
@@ -67,7 +60,7 @@ fn who_is_managed_stays_when_no_file_can_be_opened() {
             .expect("all have joined");
         processes.iter().any(|p| p.pid == workload.pid())
     };
-    // A process joins when it is a second old.
+    // A process joins only when it is one second old.
     let begun = Instant::now();
     while !managed() {
         assert!(begun.elapsed() < Duration::from_secs(60));

@@ -1,5 +1,5 @@
-//! The whole machine as the scope: who joins, who leaves, and what wakes the manager. Without BPF, so that
-//! it takes no privilege.
+//! The whole machine as the scope: which processes join and leave, and what wakes the manager. It
+//! does not use BPF, so it needs no privilege.
 
 use hawkeye_linux::sample::sampler::Seeing;
 use hawkeye_linux::stop::StopSignals;
@@ -12,7 +12,7 @@ use hawkeye_workload::Workload;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// This program by the name that it has as a workload.
+/// This test program, under the name of a workload.
 const WORKLOADS: &str = concat!(
     env!("CARGO_TARGET_TMPDIR"),
     "/whole-machine/hawkeye-workload"
@@ -23,10 +23,10 @@ fn workloads_are_this_program() {
     hawkeye_workload::test_program::be_a_workload_too(WORKLOADS);
 }
 
-/// A process joins when it is a second old; far more than that.
+/// A process joins when it is one second old. This is far longer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Reads a process to the end.
+/// Samples a process until the sample is complete.
 fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSample, MachineError> {
     loop {
         let until = machine.now() + Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn start(mib: u64) -> Workload {
     workload
 }
 
-/// Rules about our workloads alone: whoever else is on this machine is left in peace.
+/// Rules that include only this test's workloads. Other processes of the machine are left alone.
 fn workloads(action: Action) -> Rules {
     let command = "hawkeye-workload".parse().unwrap();
     let rule = Rule {
@@ -69,11 +69,11 @@ fn machine(rules: Rules) -> (LinuxMachine, Bell) {
     (machine, bell)
 }
 
-/// A process, as soon as it has joined.
+/// Waits until a process has joined.
 fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<MemberView> {
     let begun = Instant::now();
     loop {
-        // New rules make the manager look for processes again.
+        // New rules make the manager sweep again.
         machine.set_rules(workloads(action), Selection::default());
         let found = member(machine, pid);
         if found.is_some() || begun.elapsed() > DEADLINE {
@@ -83,7 +83,7 @@ fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<Member
     }
 }
 
-/// All that are managed.
+/// All managed processes.
 fn everybody(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.processes(machine.now() + DEADLINE);
     listed.done().expect("all have joined")
@@ -133,7 +133,8 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert!(member(&mut machine, process.pid).is_none());
 }
 
-/// Each call admits at least one, however late it is, and says that more are to come.
+/// Each call admits at least one process, even after its deadline, and reports that more are to
+/// come.
 #[test]
 fn those_who_join_at_once_do_so_over_several_calls() {
     let large = [start(80), start(80), start(80)];
@@ -162,7 +163,7 @@ fn those_who_join_at_once_do_so_over_several_calls() {
 
 #[test]
 fn no_more_than_so_many_are_managed_at_a_time() {
-    // A process that uses a whole core counts as if it had 8 times its memory.
+    // A process that uses a whole core ranks as if it had 8 times its memory.
     let (larger, large) = (start(720), start(80));
     let usual = Action::Include(Terms::default());
     let (mut machine, _bell) = machine(workloads(usual));

@@ -1,4 +1,5 @@
-//! What was done, why, what it cost and what came of it. Everything a person sees is a view of this.
+//! The journal: what was done, why, at what cost and with what result. Everything that users see is
+//! a view of it.
 
 mod pace;
 
@@ -11,34 +12,34 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// An event and when it happened.
+/// An event and its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
-    /// Since management began.
+    /// Time since management began.
     #[serde(rename = "at_s", serialize_with = "as_seconds")]
     pub at: Duration,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
-/// Resident and huge memory of everything managed, at one time.
+/// Resident and huge memory of all managed processes, at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FootprintPoint {
     /// Seconds since management began.
     pub at_s: f64,
-    /// Resident, in bytes.
+    /// Resident memory, in bytes.
     pub rss_bytes: u64,
-    /// Under huge pages, in bytes.
+    /// Memory under huge pages, in bytes.
     pub huge_bytes: u64,
 }
 
-/// Sums over everything that happened.
+/// Sums over all events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Totals {
     /// Regions promoted.
     pub promoted: u64,
-    /// The same by the size of the pages (its power of two of base pages).
+    /// Regions promoted, by page size (as a power of two of base pages).
     pub promoted_by_order: BTreeMap<PageOrder, u64>,
     /// Huge pages split.
     pub split: u64,
@@ -46,7 +47,7 @@ pub struct Totals {
     pub recovered_bytes: u64,
     /// Huge pages searched for zero pages.
     pub scanned: u64,
-    /// Candidates passed over because their owner was freeing them.
+    /// Candidates passed over because their process was freeing them.
     pub freed: u64,
     /// Candidates passed over because other processes share their pages.
     pub shared: u64,
@@ -56,7 +57,7 @@ pub struct Totals {
     pub errors: BTreeMap<Errno, u64>,
 }
 
-/// Sums over what happened to one process.
+/// Sums over the events of one process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessTotals {
     /// Regions promoted.
@@ -75,10 +76,10 @@ pub struct ProcessTotals {
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     entries: VecDeque<Entry>,
-    /// Entries ever written.
+    /// Number of entries ever written.
     written: u64,
     footprints: Vec<FootprintPoint>,
-    /// Every how many-th footprint is kept.
+    /// Only every n-th footprint is kept; this is n.
     thinning: u64,
     footprints_seen: u64,
     totals: Totals,
@@ -88,15 +89,15 @@ pub struct Journal {
     peak_rss_bytes: u64,
 }
 
-/// The same trouble is written down once in this time.
+/// A repeated error is written down once in this time.
 const TROUBLE_AGAIN: Duration = Duration::from_secs(60);
 /// Events kept in memory.
 const MAX_ENTRIES: usize = 65_536;
-/// Footprints kept; when full, every second one is dropped and half as many are taken from then on.
+/// Footprints kept. When full, every second one is dropped and half as many are taken from then on.
 const MAX_FOOTPRINTS: usize = 1024;
 
 impl Journal {
-    /// Counts an event and writes it down. The same trouble is written down once a minute.
+    /// Counts an event and writes it down. A repeated error is written down once a minute.
     pub fn note(&mut self, at: Duration, event: Event) {
         if let Event::Trouble { message } = &event {
             if self.is_known_trouble(at, message) {
@@ -119,17 +120,7 @@ impl Journal {
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
             Event::CallRefused { errno } => *self.totals.errors.entry(*errno).or_default() += 1,
-            Event::NotSplit { .. }
-            | Event::Measured { .. }
-            | Event::Stretched { .. }
-            | Event::FaultSizes { .. }
-            | Event::Held { .. }
-            | Event::NotAnswering { .. }
-            | Event::Answering { .. }
-            | Event::Paused
-            | Event::Resumed
-            | Event::Reloaded { .. }
-            | Event::Trouble { .. } => {}
+            _ => {}
         }
         if !event.is_kept() {
             return;
@@ -163,7 +154,7 @@ impl Journal {
         }
     }
 
-    /// Forgets the sums of all processes but these; what they add up to stays.
+    /// Forgets the sums of all processes for which `there` is false; the totals stay.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.by_process.retain(|process, _| there(*process));
     }
@@ -197,12 +188,13 @@ impl Journal {
         self.entries.iter()
     }
 
-    /// How many entries were ever written.
+    /// Number of entries ever written.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// The entries after the first `seen` ever written, oldest first, as far as they are still kept.
+    /// The entries after the first `seen` ever written, oldest first, as far as they are still
+    /// kept.
     pub fn since(&self, seen: u64) -> impl Iterator<Item = &Entry> {
         let new = self.written.saturating_sub(seen);
         let kept = self.entries.len();
@@ -210,12 +202,12 @@ impl Journal {
         self.entries.iter().skip(kept.saturating_sub(new))
     }
 
-    /// How fast everything, and each process, was promoted and recovered over the last [`Pace::OVER`].
+    /// Promotion and recovery rates over the last [`Pace::OVER`], in total and by process.
     pub fn pace(&self, now: Duration) -> (Pace, HashMap<ProcessId, Pace>) {
         pace::of(self.entries.iter().rev(), now)
     }
 
-    /// Sums over one process that is there.
+    /// Sums over one process that still exists.
     pub fn process(&self, process: ProcessId) -> Option<&ProcessTotals> {
         self.by_process.get(&process)
     }
@@ -225,17 +217,17 @@ impl Journal {
         &self.footprints
     }
 
-    /// The last footprint seen.
+    /// The latest footprint.
     pub fn latest(&self) -> FootprintPoint {
         self.latest
     }
 
-    /// The largest resident memory seen, in bytes.
+    /// The largest resident memory so far, in bytes.
     pub fn peak_rss_bytes(&self) -> u64 {
         self.peak_rss_bytes
     }
 
-    /// Sums.
+    /// Sums over all events.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
@@ -244,7 +236,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::{PromotionEffect, RegionAddr};
+    use hawkeye_test_support::events::{process, promoted, region};
 
     #[test]
     fn footprints_stay_bounded_and_cover_the_whole_time() {
@@ -282,27 +274,17 @@ mod tests {
 
     #[test]
     fn processes_have_sums_of_their_own_until_they_are_gone() {
-        let id = |pid| ProcessId {
-            pid,
-            start_ticks: 1,
-        };
-        let reason = Reason::new("a test");
-        let promoted = |pid| Event::Promoted {
-            process: id(pid),
-            region: RegionAddr::containing(0),
-            order: PageOrder::HUGE,
-            reason: reason.clone(),
-            took: Duration::from_millis(1),
-            effect: PromotionEffect::default(),
-        };
         let mut journal = Journal::default();
         for pid in [1, 2, 1] {
-            journal.note(Duration::ZERO, promoted(pid));
+            journal.note(Duration::ZERO, promoted(process(pid), region(0), 0));
         }
-        let one = journal.process(id(1)).cloned().unwrap_or_default();
-        assert_eq!((one.promoted, one.last_reason), (2, Some(reason.clone())));
-        journal.retain_processes(|process| process == id(2));
-        assert_eq!(journal.process(id(1)), None);
+        let one = journal.process(process(1)).cloned().unwrap_or_default();
+        assert_eq!(
+            (one.promoted, one.last_reason),
+            (2, Some(Reason::new("a test")))
+        );
+        journal.retain_processes(|it| it == process(2));
+        assert_eq!(journal.process(process(1)), None);
         assert_eq!(journal.totals().promoted, 3);
     }
 

@@ -9,7 +9,7 @@
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```
 //!
-//! Read [`machine`], then [`manager::Manager::step`]. [`settings`] is what a person can set.
+//! Read [`machine`], then [`manager::Manager::step`]. [`settings`] contains what users can set.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,8 +1,8 @@
-//! The machine that is managed: the running kernel or a simulated one. The loop knows only this.
+//! The managed machine: the running kernel or a simulated one. The manager's loop knows only this.
 //!
-//! [`Machine`] is what every machine does. [`Sampling`] is how it sees accesses. What a machine may
-//! lack has a trait of its own, with defaults that do nothing: [`FaultPageSizes`], [`Prefault`] and
-//! [`Explain`].
+//! [`Machine`] has the calls that every machine implements. [`Sampling`] reads accesses. Features
+//! that a machine may lack have traits of their own, with defaults that do nothing:
+//! [`FaultPageSizes`], [`Prefault`] and [`Explain`].
 
 mod error;
 mod outcome;
@@ -21,23 +21,23 @@ use std::time::Duration;
 
 /// A machine under management.
 pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
-    /// Monotonic time since the machine was taken over.
+    /// Monotonic time since management of the machine began.
     fn now(&self) -> Duration;
 
-    /// Lets the machine run until `deadline`, or less when something is to be done before.
+    /// Lets the machine run until `deadline`, or less when something needs attention before.
     fn wait_until(&mut self, deadline: Duration) -> Wake;
 
-    /// The managed processes that are there now, in the order in which they came. Admits processes
-    /// that have joined until `until`.
+    /// The current managed processes, in order of arrival. Admits processes that have joined until
+    /// `until`.
     fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>>;
 
-    /// How much memory is in use, and the pressure that tasks feel.
+    /// Memory in use, and the memory pressure on tasks.
     fn memory(&mut self) -> Result<MemoryState, MachineError>;
 
-    /// The memory in use of the machine or of one cgroup. Cheap: called up to 20 times a second.
+    /// Memory in use, of the machine or of one cgroup. Cheap: called up to 20 times a second.
     fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError>;
 
-    /// What the machine offers, above all its page sizes.
+    /// Properties of the machine, above all its page sizes.
     fn shape(&self) -> MachineShape {
         MachineShape::default()
     }
@@ -49,9 +49,10 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         until: Duration,
     ) -> Result<Progress<Footprint>, MachineError>;
 
-    /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`], unless
-    /// fewer than `expected_present` base pages are left in it. A page of several regions begins at
-    /// this one. A region with many shared pages, by its state at the call, is left alone.
+    /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`]. Refuses
+    /// if fewer than `expected_present` base pages are left in the region. A page of several
+    /// regions begins at this one. A region with many shared pages, by its state at the call, is
+    /// left alone.
     fn promote(
         &mut self,
         process: ProcessId,
@@ -60,7 +61,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         expected_present: u16,
     ) -> Result<Promoted, MachineError>;
 
-    /// Counts the zero-filled base pages of a huge page. Stops at the `enough`th.
+    /// Counts the zero-filled base pages of a huge page. Stops at `enough`.
     fn scan_zeros(
         &mut self,
         process: ProcessId,
@@ -75,19 +76,19 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         region: RegionAddr,
     ) -> Result<Recovered, MachineError>;
 
-    /// What became of calls that the loop did not wait for.
+    /// Results of calls for which the loop did not wait.
     fn unanswered(&mut self) -> Unanswered {
         Unanswered::default()
     }
 
-    /// What management has cost so far.
+    /// Cost of management so far.
     fn own_costs(&self) -> OwnCosts;
 }
 
-/// How accesses to memory are seen.
+/// How a machine observes accesses to memory.
 pub trait Sampling {
-    /// Starts a sampling window of a process: clears its access bits or prepares to probe it, as
-    /// `needs` demands. Works until `until`.
+    /// Starts a sampling window of a process. Clears its access bits or prepares to probe it, as
+    /// `needs` requires. Works until `until`.
     fn start_window(
         &mut self,
         process: ProcessId,
@@ -95,8 +96,8 @@ pub trait Sampling {
         until: Duration,
     ) -> Result<Progress<()>, MachineError>;
 
-    /// Probes a process in the open window, until `until`. Returns how long to wait before the next
-    /// call; `None` when this window shows nothing more.
+    /// Probes a process in the open window, until `until`. Returns the wait until the next call;
+    /// `None` when this window will show nothing more.
     fn probe(
         &mut self,
         _process: ProcessId,
@@ -105,8 +106,8 @@ pub trait Sampling {
         Ok(None)
     }
 
-    /// Reads what was accessed since the last window was started, or what is present where none was.
-    /// Works until `until`.
+    /// Reads what was accessed since the start of the last window, or what is present if there was
+    /// no window. Works until `until`.
     fn sample(
         &mut self,
         process: ProcessId,
@@ -114,7 +115,7 @@ pub trait Sampling {
     ) -> Result<Progress<ProcessSample>, MachineError>;
 
     /// The huge pages of a process, without access figures (`accessed` repeats `present`). Far
-    /// cheaper than a sample, and no window is disturbed. Works until `until`.
+    /// cheaper than a sample, and disturbs no window. Works until `until`.
     fn huge_pages(
         &mut self,
         process: ProcessId,
@@ -124,15 +125,15 @@ pub trait Sampling {
     /// Drops a window that is being opened or read.
     fn abandon_window(&mut self) {}
 
-    /// What one base page's first access after `start_window` costs the process, so that sampling
-    /// can keep to a share of its time. Zero where hardware sets the bits unaided.
+    /// Cost to the process of the first access to a base page after `start_window`, with which
+    /// sampling can keep to a share of its time. Zero where hardware sets the bits by itself.
     fn first_touch_cost(&self) -> Duration;
 }
 
-/// Page sizes of memory that is touched for the first time, where the kernel lets them be chosen.
+/// Page sizes of memory at its first touch, where the kernel allows a choice.
 pub trait FaultPageSizes {
-    /// Gives a process pages of these sizes, which are of [`MachineShape::at_faults`], at first
-    /// touches; none: base pages.
+    /// Gives a process pages of these sizes at first touches; empty: base pages. The sizes are of
+    /// [`MachineShape::at_faults`].
     fn set_fault_sizes(
         &mut self,
         _process: ProcessId,
@@ -141,37 +142,38 @@ pub trait FaultPageSizes {
         Ok(())
     }
 
-    /// Which sizes suited the same program when it ran before; `None` where that is unknown.
+    /// The sizes that suited the same program in earlier runs; `None` where unknown.
     fn learned_sizes(&self, _process: ProcessId) -> Option<LearnedSizes> {
         None
     }
 }
 
-/// Memory that is filled before a process touches it.
+/// Filling memory before a process touches it.
 pub trait Prefault {
-    /// Bytes that were filled for a process since this was last asked.
+    /// Bytes that were filled for a process since the last call.
     fn take_filled(&mut self, _process: ProcessId) -> u64 {
         0
     }
 
-    /// How many bytes may be filled for a process from now on.
+    /// Sets how many more bytes may be filled for a process.
     fn allow_fill(&mut self, _process: ProcessId, _room_bytes: u64) {}
 }
 
-/// What a person wants to know about processes, and no policy.
+/// Facts about processes that users ask for and policies do not use.
 pub trait Explain {
-    /// Name, owner and cgroup of a managed process, as far as they can still be found out.
+    /// Name, user and cgroup of a managed process, as far as they can still be determined.
     fn describe(&self, _process: ProcessId) -> Description {
         Description::default()
     }
 
-    /// Why a process is not managed, as a sentence; `None` where there is no such process or
-    /// nothing keeps it out.
+    /// Why a process is not managed, as a sentence. `None` where there is no such process or
+    /// nothing excludes it.
     fn why_not_managed(&self, _pid: u32) -> Option<String> {
         None
     }
 
-    /// Why the region cannot become huge whatever its accesses, as a clause; `None` where it can.
+    /// Why the region cannot become huge whatever its accesses, as a clause of a sentence; `None`
+    /// where it can.
     fn why_excluded(&mut self, _process: ProcessId, _region: RegionAddr) -> Option<String> {
         None
     }

@@ -1,7 +1,8 @@
-//! The loop: observe, plan, apply, write down.
+//! The manager's loop: observe, plan, apply, record.
 //!
-//! One file for each thing that a step does: `looking.rs`, `sampling.rs`, `recovering.rs`, `promoting.rs`. What is known:
-//! `memory.rs`, `last_seen.rs`, `unanswered.rs`. `Manager::tell` is where events go out.
+//! Each part of a step has its own file: `looking.rs`, `sampling.rs`, `recovering.rs`,
+//! `promoting.rs`. The state is in `memory.rs`, `last_seen.rs`, `unanswered.rs`. `Manager::tell`
+//! sends events to all parts.
 
 mod last_seen;
 mod looking;
@@ -10,6 +11,7 @@ mod promoting;
 mod recovering;
 mod sampling;
 mod sizing;
+mod slices;
 mod slowdown;
 mod unanswered;
 
@@ -22,7 +24,7 @@ use crate::machine::{Machine, MachineError, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, Hold, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId,
-    PromotionBudget, PromotionLimits, RecoverySettings, SettingError, WatermarkTable,
+    PromotionBudget, PromotionLimits, SettingError, WatermarkTable,
 };
 use looking::Looking;
 use memory::MemoryWatch;
@@ -39,13 +41,13 @@ pub struct Manager<M> {
     /// The manager's own CPU time.
     cpu: CpuBudget,
     paused: bool,
-    /// Those that are there, in the order in which they came.
+    /// The current processes, in order of arrival.
     processes: Vec<ProcessId>,
-    /// Sizes at first touches that were chosen, by process.
+    /// Chosen sizes at first touches, by process.
     fault_sizes: HashMap<ProcessId, PageOrders>,
     unanswered: Unanswered,
     looking: Looking,
-    // Each of these learns from events what happened (`tell`).
+    // Each of these receives events from `tell`.
     memory: MemoryWatch,
     limits: PromotionLimits,
     sampling: Sampling,
@@ -55,10 +57,10 @@ pub struct Manager<M> {
     journal: Journal,
 }
 
-/// How long a batch of promotions or recoveries goes on before the loop looks around again.
+/// How long a batch of promotions or recoveries lasts before the loop looks at the machine again.
 const BATCH: Duration = Duration::from_millis(50);
 impl<M: Machine> Manager<M> {
-    /// Takes a machine over.
+    /// Starts the management of a machine.
     ///
     /// # Errors
     /// A setting out of range.
@@ -68,10 +70,6 @@ impl<M: Machine> Manager<M> {
         settings: Settings,
     ) -> Result<Self, SettingError> {
         let settings = settings.check()?;
-        let recovery = RecoverySettings {
-            threshold: settings.bloat,
-            ..RecoverySettings::default()
-        };
         let rate = settings.rate.filter(|_| !policy.sets_own_pace());
         let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
         Ok(Self {
@@ -85,7 +83,7 @@ impl<M: Machine> Manager<M> {
             limits: PromotionLimits::new(settings.bloat),
             sampling: Sampling::new(&settings),
             promoting: Promoting::new(PromotionBudget::new(settings.max_promotions, rate)),
-            recovering: Recovering::new(recovery),
+            recovering: Recovering::new(settings.bloat),
             last_seen: LastSeen::default(),
             journal: Journal::default(),
             machine,
@@ -94,51 +92,51 @@ impl<M: Machine> Manager<M> {
         })
     }
 
-    /// Changes the watermarks, from the next look on.
+    /// Changes the watermarks from the next look at memory on.
     pub fn set_watermarks(&mut self, watermarks: WatermarkTable) {
-        self.memory.guard_mut().set_watermarks(watermarks);
+        self.memory.guard.set_watermarks(watermarks);
     }
 
-    /// Whether somebody asked that nothing be done.
+    /// Whether management is paused.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Does what is due, then waits: at most until the next look, a second later.
+    /// Does what is due, then waits at most until the next look, a second later.
     pub fn step(&mut self) -> Wake {
         let now = self.machine.now();
         self.settle_late(now);
         self.look_around(now);
         self.cpu.update(now, self.machine.own_costs().cpu);
-        // A window that is open is still read: its bits are cleared already.
+        // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
             return self.wait_until(self.looking.due());
         }
         self.sample(now);
         self.list_for_recovery(now);
         let mut wake_at = self.looking.due().min(self.sampling.due());
-        // A window is not disturbed by it: it goes on afterwards.
-        if self.recovering.is_listing() && !self.sampling.in_window() {
+        // Listing must not disturb a window, so it waits until the window is closed.
+        if self.recovering.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
         }
-        let next_look = self.memory.guard().next_look();
+        let next_look = self.memory.guard.next_look();
         wake_at = next_look.map_or(wake_at, |at| wake_at.min(at));
-        // In a window the program's accesses count, not what our own calls do to them.
+        // In a window the program's accesses count, and our own calls would disturb them.
         let hands_off = self.paused || self.settings.measure_only;
         if !hands_off && !self.sampling.in_window() {
             let again = [self.recover_batch(), self.promote_batch()];
             wake_at = again.into_iter().flatten().fold(wake_at, Duration::min);
         }
         let now = self.machine.now();
-        if self.cpu.exhausted(now) && !self.memory.guard().in_danger() {
-            let looks = self.memory.guard().next_look();
-            let looks = looks.unwrap_or(self.looking.next());
+        if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
+            let looks = self.memory.guard.next_look();
+            let looks = looks.unwrap_or(self.looking.next);
             wake_at = self.looking.due().min(looks).max(now);
         }
         self.wait_until(wake_at)
     }
 
-    /// Hands an event to every part that keeps state.
+    /// Passes an event to every part that keeps state.
     fn tell(&mut self, now: Duration, event: Event) {
         self.memory.apply(&event);
         self.limits.apply(now, &event);
@@ -150,7 +148,7 @@ impl<M: Machine> Manager<M> {
 
     fn trouble(&mut self, now: Duration, error: &MachineError) {
         let message = match error {
-            // Ending is what programs do; one that does not answer is reported after a second.
+            // Processes normally end. One that does not answer is reported after a second.
             MachineError::Gone(_) | MachineError::NotAnswering(_) => return,
             MachineError::Refused { errno, .. } => {
                 return self.tell(now, Event::CallRefused { errno: *errno });
@@ -162,7 +160,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Leaves every process alone until [`resume`](Self::resume): nothing is sampled, promoted or
-    /// recovered, but for a window that is open, which is read. Whether that is a change.
+    /// recovered, except that a window that is open is read. Returns whether this is a change.
     pub fn pause(&mut self) -> bool {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
@@ -171,7 +169,7 @@ impl<M: Machine> Manager<M> {
         change
     }
 
-    /// Goes on after a pause. Whether that is a change.
+    /// Goes on after a pause. Returns whether this is a change.
     pub fn resume(&mut self) -> bool {
         let change = std::mem::replace(&mut self.paused, false);
         if change {
@@ -180,12 +178,12 @@ impl<M: Machine> Manager<M> {
         change
     }
 
-    /// Writes something down that happened around the manager, now.
+    /// Writes down an event around the manager, at the current time.
     pub fn note(&mut self, event: Event) {
         self.tell(self.machine.now(), event);
     }
 
-    /// What was done so far.
+    /// The journal of all events so far.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -195,57 +193,57 @@ impl<M: Machine> Manager<M> {
         &self.machine
     }
 
-    /// The machine, to be told what only it knows.
+    /// The machine, for calls that only this kind of machine has.
     pub fn machine_mut(&mut self) -> &mut M {
         &mut self.machine
     }
 
-    /// What it was set to.
+    /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Memory, as last read and reckoned on since; `None` where it couldn't be read.
+    /// State of memory as last read, plus the changes since; `None` where it could not be read.
     pub fn memory(&self) -> Option<&MemoryState> {
-        self.memory.state()
+        self.memory.state.as_ref()
     }
 
-    /// Why nothing is promoted at the moment, if so.
+    /// Why nothing is promoted at present, if so.
     pub fn held(&self) -> Option<&Hold> {
-        self.memory.held()
+        self.memory.held.as_ref()
     }
 
-    /// What decides by memory on promotion and recovery.
+    /// The guard, which decides from memory use on promotion and recovery.
     pub fn guard(&self) -> &MemoryGuard {
-        self.memory.guard()
+        &self.memory.guard
     }
 
-    /// The processes under management, in the order in which they came.
+    /// The managed processes, in order of arrival.
     pub fn processes(&self) -> &[ProcessId] {
         &self.processes
     }
 
-    /// What keeps single regions from being promoted.
+    /// The limits on promotions of single regions.
     pub fn limits(&self) -> &PromotionLimits {
         &self.limits
     }
 
-    /// How fast promotion goes.
+    /// The pace of promotion.
     pub fn promoting(&self) -> &Promoting {
         &self.promoting
     }
 
-    /// What was last seen of each process.
+    /// The last sample of each process.
     pub fn last_seen(&self) -> &LastSeen {
         &self.last_seen
     }
 
-    /// Who does not answer.
+    /// The processes that do not answer.
     pub fn unanswered(&self) -> &Unanswered {
         &self.unanswered
     }
 
-    /// The manager's own CPU time.
+    /// The budget of the manager's own CPU time.
     pub fn cpu(&self) -> &CpuBudget {
         &self.cpu
     }
@@ -255,7 +253,7 @@ impl<M: Machine> Manager<M> {
         &*self.policy
     }
 
-    /// Ends management and hands the machine and the journal over.
+    /// Ends management and returns the machine and the journal.
     pub fn finish(self) -> (M, Journal) {
         (self.machine, self.journal)
     }

@@ -1,4 +1,4 @@
-//! What a person can set, checked when it is made.
+//! What users can set, checked on creation.
 
 use hawkeye_policy::policies::{LinuxSettings, Pace};
 use hawkeye_policy::{
@@ -10,35 +10,36 @@ use std::time::Duration;
 /// How the manager works. Every value in here is valid by its type or by [`Settings::check`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Time from one sampling window to the next; stretched where that would cost too much.
+    /// Time from one sampling window to the next; longer where that would cost too much.
     pub period: Duration,
     /// Length of a window.
     pub window: Duration,
     /// How coverage is averaged.
     pub average: CoverageAverage,
-    /// Promotions in total; `None`: no limit.
+    /// Limit of promotions in total; `None`: no limit.
     pub max_promotions: Option<u64>,
-    /// Promotions per second; `None`: no limit but the CPU budget.
+    /// Limit of promotions per second; `None`: no limit except the CPU budget.
     pub rate: Option<Rate>,
-    /// The manager's own CPU.
+    /// The budget of the manager's own CPU time.
     pub cpu: CpuBudget,
-    /// Between which shares of memory in use bloat is recovered.
+    /// Shares of memory in use between which bloat is recovered.
     pub watermarks: Watermarks,
-    /// Whether memory that is short holds back promotion of regions that are all there, too: it takes no memory, but
-    /// compaction may have to make room. The papers' kernels don't.
+    /// Whether short memory also holds back promotion of regions that are fully present. Such a
+    /// promotion takes no memory, but compaction may have to make room. The papers' kernels don't
+    /// hold them back.
     pub hold_full: bool,
     /// PSI "some avg10" above which nothing is promoted, in per cent.
     pub pressure_limit_percent: f64,
-    /// From how many zero base pages on a huge page is split.
+    /// Number of zero base pages at which a huge page is split.
     pub bloat: BloatThreshold,
     /// What sampling may cost the program.
     pub pace: SamplingPace,
-    /// Nothing is done to any process but that its accesses are looked at: no promotion, no recovery, no page sizes.
+    /// Only accesses are measured: no promotion, no recovery, no choice of page sizes.
     pub measure_only: bool,
 }
 
 impl Default for Settings {
-    /// The paper's, where it says.
+    /// The paper's figures, where it gives any.
     fn default() -> Self {
         Self {
             period: SamplingPace::DEFAULT_BASE_PERIOD,
@@ -57,35 +58,26 @@ impl Default for Settings {
     }
 }
 
-/// The shortest window that a clear and a read of a large process leave room for.
+/// The shortest window in which the clear and the read of a large process fit.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(1);
 const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 impl Settings {
-    /// Checks what no single type can.
+    /// Checks what no single type can check.
     ///
     /// # Errors
     /// A window that is empty or longer than the period, a period of more than a day.
     pub fn check(self) -> Result<Self, SettingError> {
-        let seconds = |time: Duration| time.as_secs_f64();
-        if self.window < SHORTEST_WINDOW || self.window > self.period {
-            return Err(SettingError::new(
-                "window (s)",
-                seconds(self.window),
-                "at least 1 ms and at most the period",
-            ));
-        }
-        if self.period > LONGEST_PERIOD {
-            return Err(SettingError::new(
-                "period (s)",
-                seconds(self.period),
-                "at most a day",
-            ));
-        }
+        let (window, period) = (self.window.as_secs_f64(), self.period.as_secs_f64());
+        let fits = (SHORTEST_WINDOW..=self.period).contains(&self.window);
+        let allowed = "at least 1 ms and at most the period";
+        SettingError::unless(fits, "window (s)", window, allowed)?;
+        let fits = self.period <= LONGEST_PERIOD;
+        SettingError::unless(fits, "period (s)", period, "at most a day")?;
         Ok(self)
     }
 
-    /// What khugepaged's order needs to know: a rate that a person gives replaces its own pace.
+    /// Settings of khugepaged's order. A rate that the user sets replaces its own pace.
     pub fn linux(&self) -> LinuxSettings {
         let pace = self
             .rate

@@ -20,7 +20,7 @@ pub fn bucket_of(coverage: u16) -> u8 {
 /// A region that waits in an access map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which region.
+    /// The region.
     pub region: RegionAddr,
     /// The bucket it waits in (0-9).
     pub bucket: u8,
@@ -30,17 +30,17 @@ pub struct Candidate {
     pub present: u16,
 }
 
-/// What is known of one region.
+/// State of one region.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     region: RegionAddr,
-    /// `None` once it was removed.
+    /// `None` after it was removed.
     average: Option<f64>,
     present: u16,
     /// Its bucket, or `None` while its averaged coverage rounds to 0.
     bucket: Option<u8>,
-    /// Its place in the bucket: the smallest is the head. Kept while the region is taken out, so
-    /// that it returns to the same place if nothing came of it.
+    /// Its position in the bucket: the smallest is the head. Kept while the region is taken out, so
+    /// that it returns to the same position if its promotion failed.
     place: i64,
     /// Whether it can be taken.
     waiting: bool,
@@ -48,19 +48,19 @@ struct Entry {
 
 /// Ten buckets of the regions of one process, by averaged coverage (paper, section 3.3).
 ///
-/// After a sample a region that rose goes to the head of its new bucket, one that fell to the tail;
-/// one in the same bucket stays where it is. Regions are taken from the highest bucket down, head
-/// to tail. What the paper leaves open is decided thus:
+/// After a sample, a region that rose goes to the head of its new bucket, and one that fell to the
+/// tail. A region in the same bucket keeps its position. Regions are taken from the highest bucket
+/// down, head to tail. These rules settle what the paper leaves open:
 ///
 /// - A region that was not there before has risen.
 /// - Regions that rise into one bucket by the same sample come before all others there, in
-///   ascending address order among themselves; those that fall come after all others, ascending
-///   too. Neighbours are then promoted one after the other, and the order doesn't turn around from
-///   sample to sample.
-/// - A region that was not accessed (its average rounds to 0) is remembered but waits in no bucket:
-///   promoting it would gain nothing. It rises into bucket 0 at the least when it is accessed.
-/// - A region that was taken and is still there with the next sample, and in the same bucket,
-///   returns to its old place.
+///   ascending address order among themselves. Those that fall come after all others, ascending
+///   too. So neighbours are promoted one after the other, and the order doesn't reverse from sample
+///   to sample.
+/// - A region that was not accessed (its average rounds to 0) is remembered but waits in no bucket,
+///   because promoting it would gain nothing. When it is accessed, it rises at least into bucket 0.
+/// - A region that was taken returns to its old position if the next sample still shows it in the
+///   same bucket.
 ///
 /// A sample of `n` regions costs O(n log n), taking a region O(log n).
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub struct AccessMap {
     /// Ascending by region, so that a sample is merged in one pass and a region found by bisection.
     entries: Vec<Entry>,
     buckets: [BTreeMap<i64, RegionAddr>; BUCKETS as usize],
-    /// The last place given out at a head (descending) and at a tail (ascending).
+    /// The last position given out at a head (descending) and at a tail (ascending).
     head: i64,
     tail: i64,
 }
@@ -86,8 +86,8 @@ impl AccessMap {
         }
     }
 
-    /// Takes in one sample of the whole process. Regions that are missing from it or huge are
-    /// forgotten. `samples` is in ascending address order (otherwise it is sorted first); of
+    /// Takes in one sample of the whole process. Regions that are huge or missing from it are
+    /// forgotten. `samples` should be in ascending address order; otherwise it is sorted first. Of
     /// several with one address the first counts.
     pub fn observe(&mut self, samples: &[RegionSample]) {
         let mut known = std::mem::take(&mut self.entries).into_iter().peekable();
@@ -166,8 +166,8 @@ impl AccessMap {
         self.highest_bucket().and_then(|b| self.bucket(b).next())
     }
 
-    /// Takes the head of the highest bucket in which a region waits. It waits again only after a
-    /// sample that still shows it.
+    /// Takes the head of the highest bucket in which a region waits. The region waits again only
+    /// after a sample that still shows it.
     pub fn pop_highest(&mut self) -> Option<Candidate> {
         let candidate = self.peek()?;
         let index = self.find(candidate.region)?;
@@ -178,15 +178,15 @@ impl AccessMap {
         Some(candidate)
     }
 
-    /// Forgets a region, its average included (it is huge now). Whether it was known.
+    /// Forgets a region that is huge now, and its average. Returns whether it was known.
     pub fn remove(&mut self, region: RegionAddr) -> bool {
-        // Left in place, because closing the gap would cost O(n); the next sample drops it.
+        // Left in the list, because closing the gap would cost O(n); the next sample drops it.
         let found = self.find(region).and_then(|i| self.entries.get_mut(i));
         let Some(entry) = found.filter(|e| e.average.is_some()) else {
             return false;
         };
         let removed = *entry;
-        // As if it was never there: should it be sampled as not huge after all, it rises.
+        // As if it was never there: if it is sampled as not huge after all, it rises.
         entry.bucket = None;
         entry.average = None;
         entry.waiting = false;
@@ -204,7 +204,7 @@ impl AccessMap {
         waiting.filter_map(|region| self.candidate(*region))
     }
 
-    /// The region as it waits; `None` where it doesn't.
+    /// The region as a candidate; `None` where it doesn't wait.
     pub fn candidate(&self, region: RegionAddr) -> Option<Candidate> {
         let entry = self.entries.get(self.find(region)?)?;
         if !entry.waiting {
@@ -218,14 +218,14 @@ impl AccessMap {
         })
     }
 
-    /// How many regions wait in a bucket (0-9).
+    /// Number of regions that wait in a bucket (0-9).
     pub fn waiting_in(&self, bucket: u8) -> usize {
         self.buckets
             .get(usize::from(bucket))
             .map_or(0, BTreeMap::len)
     }
 
-    /// How many regions are taken before this one.
+    /// Number of regions that are taken before this one.
     pub fn ahead_of(&self, candidate: &Candidate) -> u64 {
         let higher = (candidate.bucket + 1..BUCKETS).map(|bucket| self.waiting_in(bucket));
         let here = self.buckets.get(usize::from(candidate.bucket));
@@ -234,11 +234,6 @@ impl AccessMap {
             regions.take_while(|r| **r != candidate.region).count()
         });
         (higher.sum::<usize>() + here) as u64
-    }
-
-    /// How many regions wait in all buckets.
-    pub fn waiting(&self) -> usize {
-        self.buckets.iter().map(BTreeMap::len).sum()
     }
 
     fn find(&self, region: RegionAddr) -> Option<usize> {
@@ -280,141 +275,4 @@ fn ascending(samples: &[RegionSample]) -> Cow<'_, [RegionSample]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::page::PageOrder;
-    use crate::testing::{region, sample};
-
-    fn newest_only() -> AccessMap {
-        AccessMap::new(CoverageAverage::new(1.0).unwrap_or_default())
-    }
-
-    fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
-        map.bucket(bucket).map(|c| c.region).collect()
-    }
-
-    #[test]
-    fn buckets_are_linear() {
-        let edges = [
-            (0, 0),
-            (49, 0),
-            (50, 1),
-            (99, 1),
-            (449, 8),
-            (450, 9),
-            (512, 9),
-            (u16::MAX, 9),
-        ];
-        for (coverage, bucket) in edges {
-            assert_eq!(bucket_of(coverage), bucket, "{coverage}");
-        }
-    }
-
-    #[test]
-    fn new_regions_of_one_sample_keep_address_order() {
-        let mut map = newest_only();
-        map.observe(&[sample(1, 200), sample(2, 201), sample(3, 202)]);
-        assert_eq!(order(&map, 4), [region(1), region(2), region(3)]);
-    }
-
-    #[test]
-    fn rising_to_the_head_falling_to_the_tail() {
-        let mut map = newest_only();
-        map.observe(&[
-            sample(1, 120),
-            sample(2, 110),
-            sample(3, 60),
-            sample(4, 300),
-            sample(5, 310),
-        ]);
-        assert_eq!(order(&map, 2), [region(1), region(2)]);
-        map.observe(&[
-            sample(1, 149),
-            sample(2, 100),
-            sample(3, 130),
-            sample(4, 120),
-            sample(5, 120),
-        ]);
-        // 3 rose, 1 and 2 stayed where they were, 4 and 5 fell.
-        assert_eq!(
-            order(&map, 2),
-            [region(3), region(1), region(2), region(4), region(5)]
-        );
-        // Later risers come before earlier ones, ascending among themselves.
-        map.observe(&[
-            sample(0, 120),
-            sample(1, 149),
-            sample(2, 0),
-            sample(3, 130),
-            sample(4, 120),
-            sample(5, 10),
-            sample(6, 120),
-        ]);
-        assert_eq!(
-            order(&map, 2),
-            [region(0), region(6), region(3), region(1), region(4)]
-        );
-    }
-
-    #[test]
-    fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError> {
-        let mut map = AccessMap::new(CoverageAverage::new(0.4)?);
-        map.observe(&[sample(1, 500)]);
-        map.observe(&[sample(1, 0)]);
-        assert_eq!(map.peek().map(|c| (c.bucket, c.coverage)), Some((6, 300)));
-        Ok(())
-    }
-
-    #[test]
-    fn taken_regions_return_to_their_place() {
-        let mut map = newest_only();
-        let samples = [sample(1, 100), sample(2, 100), sample(3, 500)];
-        map.observe(&samples);
-        assert_eq!(map.pop_highest().map(|c| c.region), Some(region(3)));
-        assert_eq!(map.pop_highest().map(|c| c.region), Some(region(1)));
-        assert_eq!(map.waiting(), 1);
-        map.observe(&samples);
-        assert_eq!(order(&map, 2), [region(1), region(2)]);
-        assert_eq!(order(&map, 9), [region(3)]);
-    }
-
-    #[test]
-    fn huge_missing_and_untouched_regions_do_not_wait() {
-        let mut map = newest_only();
-        map.observe(&[sample(1, 100), sample(2, 100), sample(3, 0), sample(4, 30)]);
-        assert_eq!(map.waiting(), 3);
-        let huge = RegionSample {
-            order: PageOrder::HUGE,
-            ..sample(1, 512)
-        };
-        map.observe(&[huge, sample(3, 1), sample(4, 30)]);
-        assert_eq!(
-            order(&map, 0),
-            [region(3), region(4)],
-            "accessed again: risen"
-        );
-        assert_eq!(map.waiting(), 2);
-        map.observe(&[]);
-        assert_eq!(map.highest_bucket(), None);
-        assert_eq!(map.pop_highest(), None);
-    }
-
-    #[test]
-    fn removed_regions_are_forgotten() {
-        let mut map = newest_only();
-        map.observe(&[sample(1, 100), sample(2, 90)]);
-        assert!(map.remove(region(1)));
-        assert!(!map.remove(region(7)));
-        assert_eq!(map.waiting(), 1);
-        map.observe(&[sample(1, 100), sample(2, 100)]);
-        assert_eq!(order(&map, 2), [region(1), region(2)]);
-    }
-
-    #[test]
-    fn unsorted_and_doubled_samples_do_no_harm() {
-        let mut map = newest_only();
-        map.observe(&[sample(2, 100), sample(1, 100), sample(2, 300)]);
-        assert_eq!(order(&map, 2), [region(1), region(2)]);
-        assert_eq!(map.waiting(), 2);
-    }
-}
+mod tests;

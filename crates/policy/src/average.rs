@@ -6,20 +6,20 @@ use crate::whole::u16_of;
 
 /// Exponential moving average of access coverage (paper, section 3.3).
 ///
-/// The paper doesn't say how much the newest window weighs; the default, 0.4, is that of the
-/// released code (`mm/ohp.c`), which truncates to whole pages at every step and so loses up to a
-/// page each time. This one keeps the fraction.
+/// The paper doesn't give the weight of the newest window. The default, 0.4, is that of the
+/// released code (`mm/ohp.c`). That code truncates to whole pages at every step and so loses up to
+/// a page each time. This one keeps the fraction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoverageAverage {
     weight_new: f64,
 }
 
 impl CoverageAverage {
-    /// What the newest window weighs unless set (0.4).
+    /// Weight of the newest window unless set (0.4).
     pub const DEFAULT_WEIGHT_NEW: f64 = 0.4;
 
-    /// An average in which the newest window has `weight_new`, over 0 and at most 1 (1: no memory
-    /// of earlier windows).
+    /// An average in which the newest window has the weight `weight_new`, over 0 and at most 1 (1:
+    /// earlier windows do not count).
     pub fn new(weight_new: f64) -> Result<Self, SettingError> {
         let weight_new = positive_up_to(
             1.0,
@@ -30,14 +30,14 @@ impl CoverageAverage {
         Ok(Self { weight_new })
     }
 
-    /// Share of the newest window, over 0 and at most 1.
+    /// Weight of the newest window, over 0 and at most 1.
     pub fn weight_new(self) -> f64 {
         self.weight_new
     }
 
-    /// The average after a window in which `accessed` base pages were (0-512; more counts as 512).
-    /// Without a `previous` average the window stands for itself: starting from 0 would make every
-    /// new region look colder than it is.
+    /// The average after a window in which `accessed` base pages were accessed (0-512; more counts
+    /// as 512). Without a `previous` average the result is the window alone. Starting from 0 would
+    /// make every new region look colder than it is.
     pub fn next(self, previous: Option<f64>, accessed: u16) -> f64 {
         let newest = f64::from(accessed.min(PAGES_PER_REGION));
         match previous {
@@ -48,7 +48,7 @@ impl CoverageAverage {
 
     /// An average as whole base pages, to the nearest (0-512).
     pub fn whole_pages(average: f64) -> u16 {
-        // A cast from a float saturates, and takes what is not a number for 0.
+        // A cast from a float saturates, and turns NaN into 0.
         u16_of(average.round()).min(PAGES_PER_REGION)
     }
 }

@@ -1,30 +1,16 @@
-//! Holding back when calls into other processes take long, or when there is no memory for them.
+//! Pausing calls into other processes while they take long, or while memory is short.
 
 use std::time::Duration;
 
-/// The limits of a [`Backoff`]. The defaults are those of tcmalloc's collapse code
-/// (`tcmalloc/huge_page_treatment.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackoffSettings {
-    /// The shortest pause between batches (100 ms).
-    pub interval: Duration,
-    /// A call that takes longer ends its batch and doubles the pause (30 ms).
-    pub too_long: Duration,
-    /// A batch whose calls all take less halves the pause (15 ms).
-    pub short: Duration,
-}
+/// The shortest pause between batches. This and the other limits are those of tcmalloc's collapse
+/// code (`tcmalloc/huge_page_treatment.h`).
+const INTERVAL: Duration = Duration::from_millis(100);
+/// A call that takes longer ends its batch and doubles the pause.
+const TOO_LONG: Duration = Duration::from_millis(30);
+/// A batch in which every call takes less than this halves the pause.
+const SHORT: Duration = Duration::from_millis(15);
 
-impl Default for BackoffSettings {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(100),
-            too_long: Duration::from_millis(30),
-            short: Duration::from_millis(15),
-        }
-    }
-}
-
-/// What to do with the rest of a batch.
+/// How to continue a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum AfterCall {
@@ -34,19 +20,19 @@ pub enum AfterCall {
     StopBatch,
 }
 
-/// The pause between batches of calls: none while calls are short; one interval after a call that took
-/// too long, doubled by each further one up to 128 intervals, and halved by batches of short ones. After a batch that came to nothing because
-/// memory is short the pause is an interval; it is doubled, too, after [`Self::PATIENCE`] such batches in a row.
+/// The pause between batches of calls. It is zero while calls are short, and one interval after a
+/// call that took too long. Each further long call doubles it, up to 128 intervals; batches of
+/// short calls halve it. After a batch that failed because memory is short the pause is one
+/// interval. It also doubles after [`Self::PATIENCE`] such batches in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
-    settings: BackoffSettings,
     /// The pause, in intervals (0, or a power of two up to 128).
     intervals: u32,
-    /// The longest call of the batch under way.
+    /// The longest call of the current batch.
     longest: Option<Duration>,
     /// Whether memory was short in it.
     shortage: bool,
-    /// Batches in a row that ended so, the first of which may have come to something.
+    /// Consecutive batches that ended so. The first of them may have had successful calls.
     shortages: u32,
     ready_at: Duration,
 }
@@ -54,36 +40,29 @@ pub struct Backoff {
 impl Backoff {
     const MAX_INTERVALS: u32 = 128;
 
-    /// Linux puts compaction off for ever longer, and remembers which blocks it can't empty, until it has failed so often; only then does it look
-    /// at all of them again (mm/compaction.c, `compaction_restarting`). Until then that it fails says little.
+    /// Linux defers compaction for longer and longer, and remembers which blocks it cannot empty.
+    /// Only after this many failures does it scan all of them again (mm/compaction.c,
+    /// `compaction_restarting`). Until then its failures say little.
     pub const PATIENCE: u32 = 7;
 
-    /// Ready at once.
-    pub fn new(settings: BackoffSettings) -> Self {
-        Self {
-            settings,
-            ..Self::default()
-        }
-    }
-
-    /// Told how long a call took; whether the batch goes on.
+    /// Takes in how long a call took; returns whether the batch goes on.
     pub fn after_call(&mut self, took: Duration) -> AfterCall {
         self.longest = self.longest.max(Some(took));
-        if took > self.settings.too_long {
+        if took > TOO_LONG {
             AfterCall::StopBatch
         } else {
             AfterCall::Continue
         }
     }
 
-    /// A call came to nothing because memory is short.
+    /// A call failed because memory is short.
     pub fn after_shortage(&mut self) -> AfterCall {
         self.shortage = true;
         AfterCall::StopBatch
     }
 
-    /// Ends the batch: the pause begins `now`. A batch without calls says nothing about the length
-    /// of calls, and leaves the pause as it is.
+    /// Ends the batch: the pause begins `now`. A batch without calls leaves the pause as it is,
+    /// because it says nothing about the length of calls.
     pub fn end_batch(&mut self, now: Duration) {
         let shortage = std::mem::take(&mut self.shortage);
         let longest = self.longest.take();
@@ -93,9 +72,9 @@ impl Backoff {
         };
         match longest {
             None if shortage && self.shortages > Self::PATIENCE => self.double(),
-            Some(longest) if longest > self.settings.too_long => self.double(),
+            Some(longest) if longest > TOO_LONG => self.double(),
             _ if shortage => self.intervals = 1,
-            Some(longest) if longest < self.settings.short => {
+            Some(longest) if longest < SHORT => {
                 self.intervals /= 2;
             }
             _ => {}
@@ -107,9 +86,9 @@ impl Backoff {
         self.intervals = (self.intervals * 2).clamp(1, Self::MAX_INTERVALS);
     }
 
-    /// The pause after a batch, at present.
+    /// The current pause after a batch.
     pub fn pause(&self) -> Duration {
-        self.settings.interval.saturating_mul(self.intervals)
+        INTERVAL.saturating_mul(self.intervals)
     }
 
     /// Whether the pause is over.
@@ -181,7 +160,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(short(&[1, 1, 20]), MS(100));
         }
-        // The first of the row was the last that came to something.
+        // The first of the row was the last with a successful call.
         for _ in 1..Backoff::PATIENCE {
             assert_eq!(short(&[]), MS(100));
         }

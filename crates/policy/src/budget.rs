@@ -1,6 +1,6 @@
-//! Limits on how much is done: promotions, scans, and the manager's own CPU time.
+//! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotions` takes from the token bucket in `rate`; `cpu` counts seconds of CPU time by itself.
+//! `promotions` uses the token bucket in `rate`; `cpu` counts seconds of CPU time by itself.
 
 mod cpu;
 mod promotions;

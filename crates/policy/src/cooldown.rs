@@ -6,8 +6,8 @@ use crate::page::RegionAddr;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Refused candidates and when they may be tried again: after 30 s, and after twice as long for each
-/// further refusal, up to 16 times.
+/// Refused candidates and when they may be tried again: after 30 s, doubled for each further
+/// refusal, up to 16 times 30 s.
 #[derive(Clone, Debug)]
 pub struct Cooldown {
     first: Duration,
@@ -17,14 +17,14 @@ pub struct Cooldown {
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     until: Duration,
-    /// How long the next refusal would last.
+    /// Duration of the next refusal.
     next: Duration,
 }
 
 impl Cooldown {
-    /// How long the first refusal lasts unless set (30 s).
+    /// Duration of the first refusal unless set (30 s).
     pub const DEFAULT_FIRST: Duration = Duration::from_secs(30);
-    /// The longest cool-down, in first ones.
+    /// The longest cool-down, as a multiple of the first.
     const MAX_FACTOR: u32 = 16;
 
     /// A first refusal lasts `first`.
@@ -51,7 +51,7 @@ impl Cooldown {
         }
     }
 
-    /// The region was refused `now`.
+    /// The region was refused at `now`.
     pub(crate) fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
         let longest = self.longest();
         let refused = self.refused.entry((process, region)).or_insert(Refused {
@@ -69,7 +69,7 @@ impl Cooldown {
             .is_none_or(|refused| now >= refused.until)
     }
 
-    /// Until when the region is left alone, if it is.
+    /// Until when the region is left alone; `None` if it is not.
     pub fn until(&self, process: ProcessId, region: RegionAddr, now: Duration) -> Option<Duration> {
         let until = self.refused.get(&(process, region))?.until;
         (now < until).then_some(until)
@@ -85,22 +85,12 @@ impl Cooldown {
         self.refused.retain(|(process, _), _| there(*process));
     }
 
-    /// Forgets refusals whose cool-down ended longer ago than the longest cool-down, so that memory
-    /// doesn't grow with regions that nobody proposes any more.
+    /// Forgets refusals with a cool-down that ended longer ago than the longest cool-down.
+    /// Otherwise memory would grow with regions that no policy proposes any more.
     pub fn expire(&mut self, now: Duration) {
         let longest = self.longest();
         self.refused
             .retain(|_, refused| now < refused.until.saturating_add(longest));
-    }
-
-    /// How many regions are remembered.
-    pub fn len(&self) -> usize {
-        self.refused.len()
-    }
-
-    /// Whether no region is remembered.
-    pub fn is_empty(&self) -> bool {
-        self.refused.is_empty()
     }
 
     fn longest(&self) -> Duration {
@@ -157,10 +147,10 @@ mod tests {
         cooldown.refuse(process(1), region(1), at(0));
         cooldown.refuse(process(2), region(1), at(0));
         cooldown.retain_processes(|p| p == process(2));
-        assert_eq!(cooldown.len(), 1);
+        assert_eq!(cooldown.refused.len(), 1);
         cooldown.expire(at(509));
-        assert_eq!(cooldown.len(), 1);
+        assert_eq!(cooldown.refused.len(), 1);
         cooldown.expire(at(510));
-        assert!(cooldown.is_empty());
+        assert!(cooldown.refused.is_empty());
     }
 }

@@ -1,10 +1,9 @@
 //! Error numbers of the kernel.
 
 use serde::Serialize;
-use std::fmt;
 
 /// An error number that calls into processes give. Its `Display` is the symbolic name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::Display)]
 pub enum Errno {
     /// Permission denied.
     EACCES,
@@ -12,19 +11,19 @@ pub enum Errno {
     EAGAIN,
     /// Bad file descriptor.
     EBADF,
-    /// Somebody else holds on to it.
+    /// Device or resource busy.
     EBUSY,
     /// Bad address.
     EFAULT,
     /// Interrupted by a signal.
     EINTR,
-    /// Invalid argument: the memory is not of the kind that the call works on.
+    /// Invalid argument: the memory is not of a kind that the call works on.
     EINVAL,
     /// Input or output error.
     EIO,
-    /// No memory; for a promotion: no huge page could be had.
+    /// Out of memory; for a promotion: no huge page was available.
     ENOMEM,
-    /// The kernel does not have the call.
+    /// The kernel does not implement the call.
     ENOSYS,
     /// Not permitted.
     EPERM,
@@ -32,14 +31,6 @@ pub enum Errno {
     ESRCH,
     /// Any other.
     #[serde(rename = "other")]
+    #[strum(serialize = "other")]
     Other,
-}
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Other => f.write_str("other"),
-            named => write!(f, "{named:?}"),
-        }
-    }
 }

@@ -1,17 +1,17 @@
-//! The one error that settings can have: a value outside its range.
+//! The error of settings: a value outside its range.
 
 use std::fmt;
 use thiserror::Error;
 
-/// A setting was given a value that makes no sense.
+/// A setting was given an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{setting} must be {allowed}, not {value}")]
 pub struct SettingError {
-    /// What a person calls the setting, with its unit.
+    /// Name of the setting for users, with its unit.
     pub setting: &'static str,
-    /// The value that was given.
+    /// The given value.
     pub value: String,
-    /// The values it can have, worded to follow "must be".
+    /// The allowed values, worded to follow "must be".
     pub allowed: &'static str,
 }
 
@@ -24,20 +24,33 @@ impl SettingError {
             allowed,
         }
     }
+
+    /// An error unless the value is valid.
+    ///
+    /// # Errors
+    /// The value is not valid.
+    pub fn unless(
+        fits: bool,
+        setting: &'static str,
+        value: impl fmt::Display,
+        allowed: &'static str,
+    ) -> Result<(), Self> {
+        match fits {
+            true => Ok(()),
+            false => Err(Self::new(setting, value, allowed)),
+        }
+    }
 }
 
-/// `value` when it is over 0 and at most `max`; never when it is not a number.
+/// `value` when it is over 0 and at most `max`; an error for NaN.
 pub(crate) fn positive_up_to(
     max: f64,
     value: f64,
     setting: &'static str,
     allowed: &'static str,
 ) -> Result<f64, SettingError> {
-    if value > 0.0 && value <= max {
-        Ok(value)
-    } else {
-        Err(SettingError::new(setting, value, allowed))
-    }
+    SettingError::unless(value > 0.0 && value <= max, setting, value, allowed)?;
+    Ok(value)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can happen. State outside a policy changes by these events and by observations alone.
+//! What can happen. State outside a policy changes only through these events and observations.
 
 use crate::errno::Errno;
 use crate::observation::{CoverageSource, ProcessId};
@@ -12,38 +12,39 @@ use std::time::Duration;
 
 /// Something that happened.
 ///
-/// Fields that are skipped in JSON are for those who keep account. So are the kinds of events that
+/// Fields that are skipped in JSON are for code that keeps totals. So are the kinds of events that
 /// the journal only counts ([`Event::is_kept`]).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "event", rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Event {
     /// A process was sampled.
     Sampled {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// Where access figures come from.
+        /// Source of the access figures.
         source: CoverageSource,
-        /// Regions with anything in them.
+        /// Regions that are not empty.
         regions: usize,
-        /// Of these, huge.
+        /// How many of these are huge.
         huge: usize,
         /// Base pages accessed.
         accessed_pages: u64,
     },
-    /// Windows are further apart than asked for.
+    /// Sampling windows are further apart than the settings ask for.
     Stretched {
-        /// Why.
+        /// The reason.
         because: StretchedBy,
     },
     /// A region became huge.
     Promoted {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
-        /// Into pages of which size.
+        /// Size of the new pages.
         order: PageOrder,
-        /// Why this one.
+        /// Why the policy chose this region.
         reason: Reason,
         /// How long the call took.
         #[serde(rename = "took_s", serialize_with = "as_seconds")]
@@ -52,122 +53,123 @@ pub enum Event {
         #[serde(skip)]
         effect: PromotionEffect,
     },
-    /// The kernel refused a promotion; it will be tried again, after a cool-down as a rule.
+    /// The kernel refused a promotion. It is tried again, usually after a cool-down.
     Refused {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
         /// The kernel's error number.
         errno: Errno,
-        /// Whether it is tried again without a cool-down: memory was short just then.
+        /// Whether it is tried again without a cool-down, because memory was short only briefly.
         #[serde(skip)]
         again_soon: bool,
     },
-    /// A candidate was passed over because its owner has freed some of it.
+    /// A candidate was passed over because its process has freed some of it.
     Freed {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
     },
-    /// A candidate was passed over because other processes map too many of its pages too.
+    /// A candidate was passed over because other processes also map too many of its pages.
     Shared {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
-        /// Base pages that others map.
+        /// Base pages that other processes map.
         pages: u16,
     },
     /// A huge page was searched for zero pages.
     Searched {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
-        /// Zero-filled base pages that were found.
+        /// Zero-filled base pages found.
         zero_pages: u16,
     },
     /// The kernel refused to split a huge page.
     NotSplit {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
     },
-    /// The kernel refused a call that is no promotion.
+    /// The kernel refused a call other than a promotion.
     CallRefused {
         /// The kernel's error number.
         errno: Errno,
     },
-    /// The memory of a process was looked at.
+    /// The memory of a process was measured.
     Measured {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Resident, in bytes.
+        /// Resident memory, in bytes.
         rss_bytes: u64,
-        /// Under huge pages, in bytes.
+        /// Memory under huge pages, in bytes.
         huge_bytes: u64,
     },
     /// A huge page was split and its zero pages given back.
     Recovered {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// Which.
+        /// The region.
         region: RegionAddr,
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Memory given back.
+        /// Memory given back, in bytes.
         bytes: u64,
-        /// How long the calls took together.
+        /// Total duration of the calls.
         #[serde(rename = "took_s", serialize_with = "as_seconds")]
         took: Duration,
-        /// How long the search before took.
+        /// Duration of the search before them.
         #[serde(skip)]
         searched_for: Duration,
     },
-    /// Memory that a process touches for the first time is given pages of other sizes from now on.
+    /// From now on, memory that a process touches for the first time gets pages of other sizes.
     FaultSizes {
-        /// Whose.
+        /// The process.
         process: ProcessId,
-        /// The sizes; none: base pages.
+        /// The sizes; empty means base pages.
         orders: PageOrders,
-        /// Why, where the policy chose them; `None`: as the machine does by itself, or memory is short.
+        /// Why the policy chose them. `None`: the machine's own default applies, or memory is
+        /// short.
         reason: Option<Reason>,
     },
-    /// Promotion was held back, or goes on (`None`).
+    /// Promotion was held back, or goes on again (`None`).
     Held {
-        /// Why.
+        /// The reason.
         hold: Option<Hold>,
     },
-    /// A call into a process has waited for a second: it is left alone until it answers.
+    /// A call into a process has waited for one second. The process is left alone until it answers.
     NotAnswering {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// What was tried.
+        /// The call that was tried.
         call: &'static str,
     },
-    /// A process that did not answer does again, or has ended.
+    /// A process that did not answer answers again, or has ended.
     Answering {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// How long the call had waited when it was last looked at.
+        /// How long the call had waited at the last check.
         #[serde(rename = "waited_s", serialize_with = "as_seconds")]
         waited: Duration,
     },
-    /// Somebody asked that nothing be done to any process for a while.
+    /// A user paused the management of all processes.
     Paused,
     /// Management goes on after a pause.
     Resumed,
     /// The configuration was read again.
     Reloaded {
-        /// Why it was refused and the old one kept, if it was.
+        /// Why it was refused and the old one kept; `None` when it was accepted.
         refused: Option<String>,
     },
-    /// Something went wrong that is nobody's region.
+    /// An error that belongs to no region.
     Trouble {
-        /// What.
+        /// The error.
         message: String,
     },
 }
@@ -175,16 +177,16 @@ pub enum Event {
 /// What a promotion changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PromotionEffect {
-    /// Memory that it took at the most, copies of shared pages included, in bytes.
+    /// Upper limit of the memory that it took, including copies of shared pages, in bytes.
     pub taken_bytes: u64,
-    /// Base pages of the region that were not there before, at the most.
+    /// Upper limit of the base pages of the region that it added.
     pub added_pages: u16,
-    /// What it saves, in microseconds per second, where the policy says so.
+    /// Expected saving in microseconds per second; `None` where the policy gives none.
     pub saved_us_per_s: Option<f64>,
 }
 
 impl Event {
-    /// Whether the journal keeps it, and does not only count it: these come by the thousand.
+    /// Whether the journal keeps the event. It only counts events that come by the thousand.
     pub fn is_kept(&self) -> bool {
         !matches!(
             self,
@@ -195,32 +197,12 @@ impl Event {
         )
     }
 
-    /// What kind of event it is, as in JSON.
+    /// The kind of event, as in JSON.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Sampled { .. } => "sampled",
-            Self::Stretched { .. } => "stretched",
-            Self::Promoted { .. } => "promoted",
-            Self::Refused { .. } => "refused",
-            Self::Freed { .. } => "freed",
-            Self::Shared { .. } => "shared",
-            Self::Searched { .. } => "searched",
-            Self::NotSplit { .. } => "not-split",
-            Self::CallRefused { .. } => "call-refused",
-            Self::Measured { .. } => "measured",
-            Self::Recovered { .. } => "recovered",
-            Self::FaultSizes { .. } => "fault-sizes",
-            Self::Held { .. } => "held",
-            Self::NotAnswering { .. } => "not-answering",
-            Self::Answering { .. } => "answering",
-            Self::Paused => "paused",
-            Self::Resumed => "resumed",
-            Self::Reloaded { .. } => "reloaded",
-            Self::Trouble { .. } => "trouble",
-        }
+        self.into()
     }
 
-    /// The process concerned, if it is one.
+    /// The process concerned, if there is one.
     pub fn process(&self) -> Option<ProcessId> {
         match self {
             Self::Sampled { process, .. }
@@ -235,17 +217,11 @@ impl Event {
             | Self::FaultSizes { process, .. }
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
-            Self::Stretched { .. }
-            | Self::CallRefused { .. }
-            | Self::Held { .. }
-            | Self::Paused
-            | Self::Resumed
-            | Self::Reloaded { .. }
-            | Self::Trouble { .. } => None,
+            _ => None,
         }
     }
 
-    /// The region concerned, if it is one.
+    /// The region concerned, if there is one.
     pub fn region(&self) -> Option<RegionAddr> {
         match self {
             Self::Promoted { region, .. }
@@ -260,7 +236,7 @@ impl Event {
     }
 }
 
-/// What happened, without whose and where.
+/// Text of the event without its process and region.
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |took: &Duration| took.as_secs_f64() * 1e3;
@@ -283,21 +259,6 @@ impl fmt::Display for Event {
             Self::Shared { pages, .. } => write!(
                 f,
                 "passed over: other processes share {pages} of its base pages, which a promotion would copy"
-            ),
-            Self::Searched { zero_pages, .. } => {
-                write!(f, "searched: {zero_pages} zero pages or more")
-            }
-            Self::NotSplit { .. } => f.write_str("the kernel refused to split it"),
-            Self::CallRefused { errno } => write!(f, "the kernel refused a call: {errno}"),
-            Self::Measured {
-                rss_bytes,
-                huge_bytes,
-                ..
-            } => write!(
-                f,
-                "{} MiB resident, {} MiB of it huge",
-                rss_bytes >> 20,
-                huge_bytes >> 20
             ),
             Self::Recovered {
                 reason,
@@ -334,6 +295,11 @@ impl fmt::Display for Event {
                 write!(f, "new configuration refused, the old one kept: {why}")
             }
             Self::Trouble { message } => f.write_str(message),
+            // The journal counts these and does not show them.
+            Self::Searched { .. }
+            | Self::NotSplit { .. }
+            | Self::CallRefused { .. }
+            | Self::Measured { .. } => f.write_str(self.kind()),
         }
     }
 }

@@ -1,50 +1,25 @@
-//! What a process would gain if all of its memory were under huge pages.
+//! What a process would gain if all of its memory were huge.
 
 use crate::observation::{ProcessSample, RegionSample};
 
-/// How a sample's regions share what translation costs the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharedBy {
-    /// By the page walks that were seen of each.
-    Walks,
-    /// By the base pages accessed, where walks were not seen by region.
-    Accesses,
-}
-
-impl SharedBy {
-    /// By what the sample shows.
-    pub fn of(sample: &ProcessSample) -> Self {
-        if sample.regions.iter().any(|r| r.walks_per_s > 0) {
-            Self::Walks
-        } else {
-            Self::Accesses
-        }
-    }
-
-    /// The region's part, against that of other regions under base pages; 0 for a huge one.
-    pub fn weight(self, region: &RegionSample) -> f64 {
-        if region.is_huge() {
-            return 0.0;
-        }
-        match self {
-            Self::Walks => f64::from(region.walks_per_s),
-            Self::Accesses => f64::from(region.accessed),
-        }
-    }
-}
-
-/// Share of its CPU time that a process would save, in per cent (0-100), if every region of it that is accessed and
-/// under base pages were huge; `None` where its overhead isn't known.
+/// Share of its CPU time that a process would save, in per cent (0-100), if all its accessed
+/// regions under base pages were huge. `None` where its overhead is unknown.
 ///
-/// `promotable` says which regions count: all of them together are what promotions can save, as in the policy that goes
-/// by it.
+/// `promotable` selects the regions that count. Together they make up what promotions can save, as
+/// in the policy that uses this figure. Regions share the overhead by their observed page walks, or
+/// by accessed base pages where walks were not seen by region.
 pub fn expected_gain_percent(
     sample: &ProcessSample,
     promotable: impl Fn(&RegionSample) -> bool,
 ) -> Option<f64> {
     let overhead = sample.overhead?;
-    let shared = SharedBy::of(sample);
-    let sum = |weight: f64, region: &RegionSample| weight + shared.weight(region);
+    let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
+    let weight = |region: &RegionSample| match (region.is_huge(), walks) {
+        (true, _) => 0.0,
+        (false, true) => f64::from(region.walks_per_s),
+        (false, false) => f64::from(region.accessed),
+    };
+    let sum = |all: f64, region: &RegionSample| all + weight(region);
     let all = sample.regions.iter().fold(0.0, sum);
     let gained = sample.regions.iter().filter(|r| promotable(r));
     let gained = gained.fold(0.0, sum);
@@ -87,7 +62,7 @@ mod tests {
         let first = walked.regions[0].region;
         let rest = |r: &RegionSample| r.region != first;
         assert_eq!(expected_gain_percent(&walked, rest), Some(10.0));
-        // Where walks are not seen by region, accesses stand in.
+        // Where walks are not seen by region, accesses replace them.
         let gain = expected_gain_percent(&sample(&[0, 0, 0, 0]), rest);
         assert_eq!(gain, Some(30.0));
     }

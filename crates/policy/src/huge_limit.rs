@@ -1,4 +1,4 @@
-//! The most huge memory that the processes of one rule may have together: the paper's limit that an
+//! The most huge memory that all processes of one rule may have. It is the paper's limit, which an
 //! administrator sets so that one program doesn't starve the others.
 
 use crate::event::Event;
@@ -6,12 +6,10 @@ use crate::observation::{ProcessId, ProcessSample};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder};
 use std::collections::HashMap;
 
-/// Huge memory by rule: as last seen, and reckoned on since.
+/// Huge memory by rule: the last sample plus the changes since.
 #[derive(Clone, Debug, Default)]
 pub struct HugeLimits {
     processes: HashMap<ProcessId, Holding>,
-    /// Sums over the processes of a rule.
-    by_rule: HashMap<usize, u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,14 +20,14 @@ struct Holding {
 }
 
 impl HugeLimits {
-    /// Told what was sampled of a process: its terms and its huge memory.
+    /// Takes in a sample of a process: its terms and its huge memory.
     pub fn observe(&mut self, sample: &ProcessSample) {
         let holding = Holding {
             rule: sample.terms.rule,
             limit_bytes: sample.terms.max_huge_bytes,
             huge_bytes: sample.huge_bytes(),
         };
-        self.replace(sample.process, holding);
+        self.processes.insert(sample.process, holding);
     }
 
     /// Takes in what happened.
@@ -39,38 +37,28 @@ impl HugeLimits {
                 process,
                 huge_bytes,
                 ..
-            } => self.set_huge_bytes(process, huge_bytes),
-            // Smaller pages do not count, larger ones were huge before.
+            } => self.change(process, |_| huge_bytes),
+            // Smaller pages do not count, and larger ones were huge before.
             Event::Promoted {
                 process,
                 order: PageOrder::HUGE,
                 ..
-            } => {
-                let had = self.huge_bytes(process);
-                self.set_huge_bytes(process, had.saturating_add(HUGE_PAGE_BYTES));
-            }
+            } => self.change(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
             Event::Recovered { process, .. } => {
-                let had = self.huge_bytes(process);
-                self.set_huge_bytes(process, had.saturating_sub(HUGE_PAGE_BYTES));
+                self.change(process, |had| had.saturating_sub(HUGE_PAGE_BYTES));
             }
             _ => {}
         }
     }
 
-    /// Of one that was never sampled nothing is promoted, so it need not be known.
-    fn set_huge_bytes(&mut self, process: ProcessId, huge_bytes: u64) {
-        if let Some(holding) = self.processes.get(&process).copied() {
-            self.replace(
-                process,
-                Holding {
-                    huge_bytes,
-                    ..holding
-                },
-            );
+    /// A process that was never sampled has no promotions, so it need not be known.
+    fn change(&mut self, process: ProcessId, huge_bytes: impl FnOnce(u64) -> u64) {
+        if let Some(holding) = self.processes.get_mut(&process) {
+            holding.huge_bytes = huge_bytes(holding.huge_bytes);
         }
     }
 
-    /// Whether one more huge page keeps the rule of the process within its limit.
+    /// Whether the rule of the process stays within its limit after one more huge page.
     pub fn allows(&self, process: ProcessId) -> bool {
         let Some(holding) = self.processes.get(&process) else {
             return true;
@@ -85,70 +73,32 @@ impl HugeLimits {
 
     /// Huge memory of all processes under this rule, in bytes.
     pub fn rule_bytes(&self, rule: usize) -> u64 {
-        self.by_rule.get(&rule).copied().unwrap_or(0)
+        let of_rule = self.processes.values().filter(|h| h.rule == Some(rule));
+        of_rule.fold(0, |sum, holding| sum.saturating_add(holding.huge_bytes))
     }
 
     /// Forgets the processes for which `there` is false.
     pub fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
-        let gone: Vec<_> = self
-            .processes
-            .keys()
-            .copied()
-            .filter(|p| !there(*p))
-            .collect();
-        for process in gone {
-            self.replace(process, Holding::default());
-            self.processes.remove(&process);
-        }
-    }
-
-    fn huge_bytes(&self, process: ProcessId) -> u64 {
-        self.processes.get(&process).map_or(0, |h| h.huge_bytes)
-    }
-
-    /// Keeps sums and holdings in step.
-    fn replace(&mut self, process: ProcessId, new: Holding) {
-        let old = self.processes.insert(process, new).unwrap_or_default();
-        if let Some(rule) = old.rule {
-            let sum = self.by_rule.entry(rule).or_default();
-            *sum = sum.saturating_sub(old.huge_bytes);
-            if *sum == 0 {
-                self.by_rule.remove(&rule);
-            }
-        }
-        if let Some(rule) = new.rule {
-            let sum = self.by_rule.entry(rule).or_default();
-            *sum = sum.saturating_add(new.huge_bytes);
-        }
+        self.processes.retain(|process, _| there(*process));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{CoverageSource, OutsideRegions};
     use crate::terms::Terms;
     use crate::testing::{huge, process, promoted, region, split};
     use proptest::prelude::*;
-    use std::time::Duration;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
+        let regions = (0..regions).map(|at| huge(at, true)).collect();
         ProcessSample {
-            outside: OutsideRegions::default(),
-            faults: None,
-            process: process(pid),
-            source: CoverageSource::AccessBits,
-            regions: (0..regions).map(|at| huge(at, true)).collect(),
-            first_touches: 0,
-            overhead: None,
-            walks_seen: 1.0,
-            cpu_cores: 1.0,
-            age: Duration::MAX,
             terms: Terms {
                 max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),
                 rule: Some(rule),
                 ..Terms::default()
             },
+            ..ProcessSample::population(process(pid), regions)
         }
     }
 
@@ -187,7 +137,7 @@ mod tests {
         limits.observe(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows(process(1)));
         assert_eq!(limits.rule_bytes(0), 0);
-        limits.set_huge_bytes(process(1), HUGE_PAGE_BYTES);
+        limits.change(process(1), |_| HUGE_PAGE_BYTES);
         assert!(limits.allows(process(1)), "its owner has freed some");
     }
 
@@ -210,9 +160,7 @@ mod tests {
                     _ => {}
                 }
                 for rule in 0..2 {
-                    let sum: u64 = limits.processes.values().filter(|h| h.rule == Some(rule)).map(|h| h.huge_bytes).sum();
-                    prop_assert_eq!(limits.rule_bytes(rule), sum);
-                    prop_assert!(sum <= limit * HUGE_PAGE_BYTES);
+                    prop_assert!(limits.rule_bytes(rule) <= limit * HUGE_PAGE_BYTES);
                 }
             }
         }

@@ -1,16 +1,16 @@
-//! Who a process is, as far as a person would describe it: by command, user and where it runs.
+//! Identity of a process in terms that users know: command, user, and where it runs.
 
 use serde::Serialize;
-use std::fmt;
 
-/// What rules look at.
+/// The properties that rules check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// Its name as `ps` and `top` show it: at most 15 bytes, and a program may change it.
     pub command: String,
-    /// The name of the file it executes, without the folder; `None` where that can't be read.
+    /// The name of the file it executes, without the folder; `None` where it cannot be read.
     pub executable: Option<String>,
-    /// Its effective user's name, or the number where the user has none or the name is not known yet.
+    /// Name of its effective user. The number where the user has no name, or the name is not known
+    /// yet.
     pub user: String,
     /// Whether the name of its user is still being looked up.
     #[serde(skip)]
@@ -27,40 +27,31 @@ pub struct Identity {
     pub container: Option<String>,
 }
 
-/// A Kubernetes pod, as its cgroup tells.
+/// A Kubernetes pod, as read from the process's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pod {
     /// The pod's uid, with hyphens as `kubectl` shows it.
     pub uid: String,
-    /// How the kubelet treats it when resources are short.
+    /// How the kubelet treats the pod when resources are short.
     pub qos: QosClass,
 }
 
 /// Quality-of-service classes of pods (kubernetes.io, "Pod Quality of Service Classes").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, strum::IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum QosClass {
     /// Requests equal limits, for every container.
     Guaranteed,
-    /// Some request or limit.
+    /// At least one request or limit.
     Burstable,
-    /// None.
+    /// No request or limit.
     BestEffort,
 }
 
 impl QosClass {
-    /// As it is written in cgroup paths and in the configuration.
+    /// The name used in cgroup paths and in the configuration.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Guaranteed => "guaranteed",
-            Self::Burstable => "burstable",
-            Self::BestEffort => "besteffort",
-        }
-    }
-}
-
-impl fmt::Display for QosClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.into()
     }
 }

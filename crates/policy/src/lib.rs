@@ -1,8 +1,8 @@
 //! What to do with huge pages: every policy and every limit, as pure code.
 //!
-//! Nothing in here does I/O, reads a clock, starts a thread or is unsafe, so that the same code
-//! manages live processes and simulated ones. Time is always given, on any monotonic clock that is
-//! the same in every call.
+//! Nothing in here does I/O, reads a clock, starts a thread or is unsafe. So the same code manages
+//! live processes and simulated ones. The caller always passes the time, on any monotonic clock
+//! that is the same in every call.
 //!
 //! ```text
 //!  samples --> run_rate: Overhead --> Observation --> Policy (policies::*) --> Promotion, Reason
@@ -14,12 +14,12 @@
 //!
 //! Read in this order:
 //!
-//! 1. [`page`], [`observation`], [`plan`] and [`reason`]: the values that go in and come out.
+//! 1. [`page`], [`observation`], [`plan`] and [`reason`]: inputs and outputs.
 //! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
-//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared`]: limits that the
-//!    manager applies to every policy's proposals.
-//! 4. [`recovery`]: where wasted memory is taken back. [`fault_ahead`]: what is prefaulted. [`sizes`]:
-//!    which page size. [`prezeroing`]: how fast free memory is zeroed.
+//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared`]: limits
+//!    that the manager applies to every policy's proposals.
+//! 4. [`recovery`]: where unused memory is recovered. [`fault_ahead`]: what is prefaulted.
+//!    [`sizes`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`run_rate`]: overhead estimated from access bits.
 //! 6. [`rules`], [`terms`], [`selection`]: which processes are managed, and how.
 #![forbid(unsafe_code)]
@@ -46,6 +46,7 @@ pub mod huge_limit;
 pub mod identity;
 pub mod limits;
 pub mod machine_shape;
+mod members;
 pub mod observation;
 pub mod overhead;
 pub mod pacing;
@@ -71,13 +72,13 @@ pub mod whole;
 
 pub use access_map::{AccessMap, Candidate};
 pub use average::CoverageAverage;
-pub use backoff::{AfterCall, Backoff, BackoffSettings};
+pub use backoff::{AfterCall, Backoff};
 pub use budget::{CpuBudget, PromotionBudget, Rate, Spent, TokenBucket};
 pub use cooldown::Cooldown;
 pub use errno::Errno;
 pub use error::SettingError;
 pub use event::{Event, PromotionEffect};
-pub use gain::{SharedBy, expected_gain_percent};
+pub use gain::expected_gain_percent;
 pub use huge_limit::HugeLimits;
 pub use identity::{Identity, Pod, QosClass};
 pub use limits::PromotionLimits;
@@ -97,11 +98,9 @@ pub use policy::{ExplainPolicy, Needs, Policy, Waiting};
 pub use ranking::{Contender, CpuUse};
 pub use reason::Reason;
 pub use recovered::RecoveredRegions;
-pub use recovery::{BloatThreshold, RecoveryPlanner, RecoverySettings, ScanTarget};
+pub use recovery::{BloatThreshold, RecoveryPlanner, ScanTarget};
 pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};
 pub use selection::Selection;
 pub use shared::{MAX_SHARED_PAGES, SharedRegions};
 pub use terms::Terms;
-pub use watermarks::{
-    Assessment, Hold, MemoryGuard, RecoverFrom, Scope, Shortage, WatermarkTable, Watermarks,
-};
+pub use watermarks::{Hold, MemoryGuard, Scope, Shortage, WatermarkTable, Watermarks};

@@ -1,4 +1,4 @@
-//! What keeps a region from being promoted, whatever the policy.
+//! Limits that keep a region from being promoted under any policy.
 
 use crate::cooldown::Cooldown;
 use crate::event::Event;
@@ -11,23 +11,22 @@ use crate::recovery::BloatThreshold;
 use crate::shared::SharedRegions;
 use std::time::Duration;
 
-/// The limits of single regions and of the processes of a rule. Memory has a guard of its own
-/// ([`MemoryGuard`](crate::MemoryGuard)), and so has the pace
-/// ([`PromotionBudget`](crate::PromotionBudget)).
+/// The limits of single regions and of the processes of a rule. Memory and pace have their own
+/// limits ([`MemoryGuard`](crate::MemoryGuard), [`PromotionBudget`](crate::PromotionBudget)).
 #[derive(Clone, Debug, Default)]
 pub struct PromotionLimits {
-    /// What the kernel refused.
+    /// Regions that the kernel refused.
     pub cooldown: Cooldown,
-    /// What other processes share.
+    /// Regions that other processes share.
     pub shared: SharedRegions,
-    /// What recovery has split.
+    /// Regions that recovery has split.
     pub recovered: RecoveredRegions,
     /// The most huge memory of each rule.
     pub huge: HugeLimits,
 }
 
 impl PromotionLimits {
-    /// `bloat` is the threshold of recovery.
+    /// Uses `bloat` as the threshold of recovery.
     pub fn new(bloat: BloatThreshold) -> Self {
         Self {
             recovered: RecoveredRegions::new(bloat),
@@ -52,7 +51,7 @@ impl PromotionLimits {
         self.shared.observe(observation);
     }
 
-    /// Forgets the processes for which `there` is false, and what is long past.
+    /// Forgets the processes for which `there` is false, and expired entries.
     pub fn retain_processes(&mut self, now: Duration, there: impl Fn(ProcessId) -> bool) {
         self.cooldown.retain_processes(&there);
         self.cooldown.expire(now);
@@ -72,7 +71,8 @@ impl PromotionLimits {
             && self.huge.allows(process)
     }
 
-    /// Memory that a promotion takes at the most, in bytes, copies of shared pages included.
+    /// Upper limit of the memory that a promotion takes, in bytes, including copies of shared
+    /// pages.
     pub fn taken_bytes(&self, promotion: &Promotion) -> u64 {
         let copied = self
             .shared
@@ -81,8 +81,8 @@ impl PromotionLimits {
     }
 }
 
-/// Base pages that a promotion adds at the most: those that were not there, of the blocks that
-/// something is present in.
+/// Upper limit of the base pages that a promotion adds: the missing ones in blocks where some page
+/// is present.
 pub fn added_pages(promotion: &Promotion) -> u16 {
     let present = promotion.expected_present.min(PAGES_PER_REGION);
     let absent = PAGES_PER_REGION - present;
@@ -99,12 +99,8 @@ mod tests {
 
     fn added(order: PageOrder, present: u16) -> u16 {
         added_pages(&Promotion {
-            process: process(1),
-            region: region(0),
             order,
-            expected_present: present,
-            saved_us_per_s: None,
-            reason: Reason::new("a test"),
+            ..Promotion::huge(process(1), region(0), present, Reason::new("a test"))
         })
     }
 

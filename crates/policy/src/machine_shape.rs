@@ -1,31 +1,32 @@
-//! What a machine offers, in the terms in which page sizes are chosen.
+//! Properties of a machine that decide the choice of page sizes.
 
 use crate::page::{PageOrder, PageOrders};
 use std::time::Duration;
 
-/// What does not change while a machine is managed.
+/// Properties that do not change while a machine is managed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MachineShape {
-    /// Sizes that a TLB entry can have beside that of a base page. A page of another size takes as many entries of the
-    /// next smaller one as it needs.
+    /// Sizes that a TLB entry can have besides a base page. A page of another size takes as many
+    /// entries of the next smaller size as it needs.
     pub tlb: PageOrders,
-    /// Sizes that a promotion can have.
+    /// Sizes that a promotion can produce.
     pub promotable: PageOrders,
-    /// Sizes under [`PageOrder::HUGE`] that memory can be given at its first touch, where a process is to have them.
+    /// Sizes under [`PageOrder::HUGE`] that memory can get at its first touch, in processes for
+    /// which the manager chooses sizes.
     pub at_faults: PageOrders,
-    /// Cores.
+    /// Number of cores.
     pub cores: f64,
-    /// Memory, in bytes; 0 where it isn't known, which makes it free of charge.
+    /// Memory, in bytes; 0 where unknown, in which case memory counts as free of charge.
     pub memory_bytes: u64,
-    /// What a fault costs that maps one base page, without zeroing it.
+    /// Cost of a fault that maps one base page, without zeroing it.
     pub base_fault: Duration,
-    /// What zeroing a base page costs.
+    /// Cost of zeroing a base page.
     pub zero_base: Duration,
 }
 
 impl Default for MachineShape {
-    /// x86 with base and huge pages. Costs are those of the virtual machine in `kernel-facts.md` (512 base faults: 270 us;
-    /// one huge fault: 125 us, nearly all of it zeroing).
+    /// x86 with base and huge pages. Costs are those of the virtual machine in `kernel-facts.md`
+    /// (512 base faults: 270 us; one huge fault: 125 us, nearly all of it zeroing).
     fn default() -> Self {
         Self {
             tlb: PageOrders::HUGE.with(PageOrder::GIANT),
@@ -40,8 +41,8 @@ impl Default for MachineShape {
 }
 
 impl MachineShape {
-    /// What a byte is worth while it is held, in cores: all memory is worth as much as all cores, so that one per cent more of the one
-    /// is to save one per cent of the other.
+    /// Value of one byte while it is held, in cores. All memory is worth as much as all cores. So
+    /// one per cent more memory must save one per cent of the CPU time.
     pub fn cores_per_byte(&self) -> f64 {
         if self.memory_bytes == 0 {
             0.0
@@ -50,7 +51,7 @@ impl MachineShape {
         }
     }
 
-    /// The size of the TLB entries by which pages of a size are held.
+    /// The size of the TLB entries that hold pages of this size.
     pub fn entry_order(&self, order: PageOrder) -> PageOrder {
         self.tlb.up_to(order).largest().unwrap_or(PageOrder::BASE)
     }

@@ -1,4 +1,4 @@
-//! What a machine shows to a policy: plain values, no handles.
+//! What a machine shows to a policy: plain values without handles.
 
 use crate::machine_shape::MachineShape;
 use crate::overhead::Overhead;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// A process, safe against reuse of its pid.
+/// A process, identified so that reuse of its pid cannot confuse it with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Process id (thread group id).
@@ -28,11 +28,11 @@ impl fmt::Display for ProcessId {
 pub struct RegionSample {
     /// Which region.
     pub region: RegionAddr,
-    /// Base pages backed by memory of their own (0-512; 512 for a huge page). Pages mapped to the
-    /// shared zero page don't count.
+    /// Base pages backed by the process's own memory (0-512; 512 for a huge page). Pages mapped to
+    /// the shared zero page don't count.
     pub present: u16,
-    /// Base pages accessed in the window: the *coverage* (0-512). A huge page has one access bit:
-    /// 512 or 0.
+    /// Base pages accessed in the window: the *coverage* (0-512). A huge page has only one access
+    /// bit, so it counts 512 or 0.
     pub accessed: u16,
     /// Runs of neighbouring accessed base pages (0-256; 1 for an accessed huge page).
     pub runs: u16,
@@ -40,22 +40,25 @@ pub struct RegionSample {
     pub written: u16,
     /// Base pages mapped to the shared zero page.
     pub zero_mapped: u16,
-    /// Of the pages present, those that other processes may map too, copy-on-write or merged: a
-    /// promotion copies them. An upper limit: pages that are write-protected for other reasons count.
+    /// Present pages that other processes may map too, copy-on-write or merged. A promotion copies
+    /// them. An upper limit: pages that are write-protected for other reasons count.
     #[serde(default)]
     pub maybe_shared: u16,
-    /// Base pages swapped out or otherwise not present but not empty.
+    /// Base pages that are not present but not empty, for example swapped out.
     pub swapped: u16,
-    /// The size of the pages that map it, or most of what is present; [`PageOrder::HUGE`] or more where one page
-    /// maps all of the region. Where a machine can't tell sizes below that apart they count as base pages.
+    /// The size of the pages that map the region, or most of what is present. [`PageOrder::HUGE`]
+    /// or more means that one page maps all of the region. Where a machine cannot tell smaller
+    /// sizes apart, they count as base pages.
     pub order: PageOrder,
-    /// Page walks that accesses to the region are expected to cause, per second of the process's CPU time, by what was seen of it and of
-    /// others like it; 0 where it was not touched or none were looked for.
+    /// Expected page walks caused by accesses to the region, per second of the process's CPU time.
+    /// The estimate uses what was seen of this region and of similar ones. It is 0 where the region
+    /// was not touched or no walks were looked for.
     pub walks_per_s: u32,
 }
 
 impl RegionSample {
-    /// A region full of base pages of which none was touched or written: what samples are made from that differ in a few things.
+    /// A region full of base pages, none of them touched or written. Used as a base for samples
+    /// that differ in a few fields.
     pub const fn untouched(region: RegionAddr) -> Self {
         Self {
             region,
@@ -77,7 +80,7 @@ impl RegionSample {
     }
 }
 
-/// How trustworthy the access figures of a sample are.
+/// How the access figures of a sample were obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CoverageSource {
@@ -89,46 +92,47 @@ pub enum CoverageSource {
     Population,
 }
 
-/// Anonymous memory of mappings, or ends of mappings, that no whole region fits in.
+/// Anonymous memory of mappings, or of ends of mappings, that are too small for a whole region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutsideRegions {
     /// Bytes mapped, by the power of two of the largest page that fits there (0: 4 KiB, 4: 64 KiB).
     pub mapped_bytes: [u64; 9],
-    /// Of all of them, resident.
+    /// How many of all these bytes are resident.
     pub resident_bytes: u64,
 }
 
 /// All eligible regions of one process, in ascending address order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessSample {
-    /// Whose.
+    /// The process.
     pub process: ProcessId,
-    /// Where the access figures come from.
+    /// Source of the access figures.
     pub source: CoverageSource,
-    /// Regions with anything in them.
+    /// Regions that are not empty.
     pub regions: Vec<RegionSample>,
-    /// Memory that lies in no region.
+    /// Memory outside all regions.
     pub outside: OutsideRegions,
-    /// Times that the process touched a page for the first time since its access bits were cleared: each costs it
-    /// something where a hypervisor looks on.
+    /// First touches by the process since its access bits were cleared. Under a hypervisor each of
+    /// them costs the process time.
     pub first_touches: u64,
-    /// Page faults that it has had so far, without those that waited for a disk; `None` where that isn't known.
+    /// Page faults of the process so far, except those that waited for a disk. `None` where the
+    /// number isn't known.
     pub faults: Option<u64>,
-    /// What translation costs it, where that could be found out.
+    /// Cost of address translation to the process, where it could be determined.
     pub overhead: Option<Overhead>,
-    /// Of its regions under base pages, the share whose page walks were seen lately (over 0, at most 1): a large process is not
-    /// looked at whole at once.
+    /// Share of its regions under base pages in which page walks were observed recently (over 0, at
+    /// most 1). A large process is not sampled whole at once.
     pub walks_seen: f64,
-    /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where it isn't known.
+    /// CPU time it uses, in cores (seconds per second; 0 and up). 1 where unknown.
     pub cpu_cores: f64,
-    /// How long ago it began; `Duration::MAX` where that isn't known.
+    /// Age of the process; `Duration::MAX` where unknown.
     pub age: Duration,
-    /// What the machine's rules say about it.
+    /// The terms that the machine's rules set for it.
     pub terms: Terms,
 }
 
 impl ProcessSample {
-    /// What is there, where nothing is known of accesses.
+    /// A sample of the present pages, where no accesses are known.
     pub fn population(process: ProcessId, regions: Vec<RegionSample>) -> Self {
         Self {
             process,
@@ -145,9 +149,10 @@ impl ProcessSample {
         }
     }
 
-    /// Whether there is more to see of it than was seen, and that is worth the looks: what could be saved is enough for promotions.
+    /// Whether another look at the process pays: part of it was not seen, and the possible saving
+    /// is enough for promotions.
     pub fn is_worth_another_look(&self) -> bool {
-        /// Programs grow and shrink meanwhile.
+        /// Less than 1, because programs grow and shrink meanwhile.
         const NEARLY_ALL: f64 = 0.95;
         let least = self.terms.least_gain_percent();
         let worth = self
@@ -171,23 +176,23 @@ impl ProcessSample {
     }
 }
 
-/// One round of sampling: every managed process, first come first.
+/// One round of sampling: every managed process, in order of arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     /// When the window ended, since the machine's clock began.
     pub at: Duration,
     /// Processes in order of arrival under management.
     pub processes: Vec<ProcessSample>,
-    /// Processes that are there but could not be read this time: what is known of them stays.
+    /// Processes that exist but could not be read this time. What is known of them stays.
     pub unread: Vec<ProcessId>,
-    /// Free memory fragmentation index for huge pages (0: all free memory is in large blocks, 1: none
-    /// is); `None` where it can't be found out.
+    /// Free memory fragmentation index for huge pages. 0: all free memory is in large blocks; 1:
+    /// none is. `None` where it cannot be determined.
     pub fmfi: Option<f64>,
     /// What the machine offers.
     pub machine: MachineShape,
 }
 
-/// Memory in use against what there is.
+/// Memory in use and in total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryUse {
     /// Allocated and not cheaply reclaimable, in bytes.
@@ -206,18 +211,18 @@ impl MemoryUse {
 /// A memory limit and the managed processes under it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupMemory {
-    /// The cgroup's path, for people.
+    /// The cgroup's path, for display.
     pub name: String,
     /// Use against the limit.
     pub usage: MemoryUse,
-    /// Share of the last 10 s in which some task in it waited for memory, in per cent; `None` where
-    /// the kernel does not say.
+    /// Share of the last 10 s in which some task in the cgroup waited for memory, in per cent.
+    /// `None` where the kernel does not report it.
     pub pressure_percent: Option<f64>,
     /// Managed processes in it.
     pub members: Vec<ProcessId>,
 }
 
-/// The state of memory that decisions rest on.
+/// The state of memory on which decisions rest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryState {
     /// The whole machine.

@@ -1,47 +1,48 @@
-//! What address translation costs a process, and how well that is known.
+//! Cost of address translation to a process, and its uncertainty.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a figure of overhead comes from.
+/// Source of an overhead figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OverheadSource {
     /// Hardware counters: cycles in page walks over cycles.
     Counters,
-    /// Run-rate: the pages touched in short windows, weighed with what their walks cost here.
+    /// Walk-rate sampling: the pages touched in short windows, weighted with the cost of their
+    /// walks on this machine.
     RunRate,
-    /// Not measured: a stand-in where nothing can be.
+    /// Not measured: an assumed figure where no measurement is possible.
     Assumed,
 }
 
-/// The share of its CPU time that a process spends in address translation: what huge pages would
-/// save it where it has base pages, or still costs where it has them (paper, Table 4).
+/// The share of its CPU time that a process spends in address translation. Under base pages, huge
+/// pages would save it; under huge pages, it is what they still cost (paper, Table 4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Overhead {
     /// The best estimate, in per cent (0-100).
     pub percent: f64,
-    /// What of it accesses to memory under huge pages cost, in per cent of the process's CPU time: promotions don't
-    /// save that. 0 where it isn't known, as by counters.
+    /// The part that accesses to memory under huge pages cost, in per cent of the process's CPU
+    /// time. Promotions don't save it. 0 where it isn't known, as with counters.
     #[serde(default)]
     pub huge_percent: f64,
-    /// It is hardly less than this, in per cent.
+    /// Lower bound, in per cent.
     pub low_percent: f64,
-    /// It is hardly more than this, in per cent.
+    /// Upper bound, in per cent.
     pub high_percent: f64,
-    /// What can be seen here is capped: the true figure may be higher than all of these.
+    /// The measurement is capped here: the true figure may be higher than all of these.
     pub at_least: bool,
-    /// Where it comes from.
+    /// The source of the figure.
     pub source: OverheadSource,
 }
 
 impl Overhead {
-    /// What promotions can save of it at most, in per cent of the process's CPU time.
+    /// The most that promotions can save of it, in per cent of the process's CPU time.
     pub fn savable_percent(&self) -> f64 {
         (self.percent - self.huge_percent).max(0.0)
     }
 
-    /// A figure without known error, all of it from base pages.
+    /// A figure without known error, entirely from base pages.
     pub fn exact(percent: f64, source: OverheadSource) -> Self {
         Self {
             percent,

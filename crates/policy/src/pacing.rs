@@ -1,32 +1,24 @@
-//! How often to sample, so that neither the programs nor the manager pay too much for it.
+//! How often to sample, so that the cost to programs and manager stays limited.
 
 use crate::budget::Reservoir;
 use crate::error::{SettingError, positive_up_to};
 use crate::run_rate::WORTH_CORES;
 use serde::Serialize;
-use std::fmt;
 use std::time::Duration;
 
-/// Why windows are further apart than asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Why windows are further apart than the settings ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum StretchedBy {
     /// First touches after clearing access bits would slow the program down too much.
+    #[strum(to_string = "sampling would slow the program down too much")]
     ProgramSlowdown,
     /// Sampling would take too much of the manager's CPU budget.
+    #[strum(to_string = "sampling would take too much of the manager's CPU budget")]
     ManagerCpu,
 }
 
-impl fmt::Display for StretchedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ProgramSlowdown => "sampling would slow the program down too much",
-            Self::ManagerCpu => "sampling would take too much of the manager's CPU budget",
-        })
-    }
-}
-
-/// What sampling may cost.
+/// Limits on the cost of sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingPace {
     slowdown_percent: f64,
@@ -34,7 +26,7 @@ pub struct SamplingPace {
 }
 
 impl SamplingPace {
-    /// The period that is never gone below unless set: the paper's 30 s (section 3.3).
+    /// The shortest period unless set: the paper's 30 s (section 3.3).
     pub const DEFAULT_BASE_PERIOD: Duration = Duration::from_secs(30);
 
     /// Sampling may take `slowdown_percent` of a program's time and `cpu_share_percent` of the
@@ -59,8 +51,8 @@ impl SamplingPace {
         self.cpu_share_percent
     }
 
-    /// The shortest time between windows of which one costs the manager `manager_cost`, when its whole
-    /// budget is `cpu_percent` of one core.
+    /// The shortest period between windows that each cost the manager `manager_cost`, with a budget
+    /// of `cpu_percent` of one core.
     pub fn period_for_manager(&self, manager_cost: Duration, cpu_percent: f64) -> Duration {
         let share = cpu_percent.max(0.0) / 100.0 * self.cpu_share_percent / 100.0;
         if manager_cost.is_zero() {
@@ -80,26 +72,28 @@ impl Default for SamplingPace {
     }
 }
 
-/// What sampling has cost a program, against what it may.
+/// What sampling has cost a program, and what it may cost.
 ///
-/// After access bits are cleared, the first touch of each page costs its program something; where a
-/// hypervisor shadows page tables, half a microsecond. The share that sampling may take flows in
-/// steadily; what the touches really cost is drawn from it as it is seen, and bits may be cleared again when what
-/// the last clear cost is there again. All of it is counted against one thread: the worst case.
+/// After access bits are cleared, the first touch of each page costs its program time. Where a
+/// hypervisor shadows page tables, it is half a microsecond. The allowed share flows in steadily.
+/// The real cost of the touches is drawn from it once they are seen. Bits may be cleared again when
+/// the cost of the last clear has flowed in again. All of it is counted against one thread, which
+/// is the worst case.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowdownBudget {
     /// Seconds of program time.
     left: Reservoir,
-    /// First touches since the last clear that were drawn already, and what was drawn for them.
+    /// First touches since the last clear that were already drawn, and the amount drawn for them.
     drawn_touches: u64,
     drawn_s: f64,
 }
 
 impl SlowdownBudget {
-    /// A first window may come at once: this much time's share is there from the start, in seconds.
+    /// A first window may come at once: this much time's share is available at the start, in
+    /// seconds.
     const SAVED_S: f64 = 30.0;
 
-    /// Nothing is drawn yet.
+    /// A budget from which nothing has been drawn yet.
     pub fn new(pace: SamplingPace) -> Self {
         let share = pace.slowdown_percent / 100.0;
         Self {
@@ -109,8 +103,9 @@ impl SlowdownBudget {
         }
     }
 
-    /// Told that `touches` pages in all were touched since the last clear, each at a cost of `each`, by a program that uses `cpu_cores`
-    /// (0 and more): one that works for a tenth of the time has a tenth of it to spare.
+    /// Takes in that `touches` pages in all were touched since the last clear, each at a cost of
+    /// `each`. The program uses `cpu_cores` (0 and more). One that works for a tenth of the time
+    /// gets a tenth of the budget.
     pub fn note_touches(&mut self, now: Duration, touches: u64, each: Duration, cpu_cores: f64) {
         let new = touches.saturating_sub(self.drawn_touches);
         self.drawn_touches = self.drawn_touches.max(touches);
@@ -119,8 +114,8 @@ impl SlowdownBudget {
         self.left.draw(now, cost_s);
     }
 
-    /// When bits may be cleared again: `now`, or when what the touches since the last clear cost is
-    /// there once more.
+    /// When bits may be cleared again: `now`, or when the cost of the touches since the last clear
+    /// has flowed in again.
     pub fn ready_at(&self, now: Duration) -> Duration {
         self.left
             .reaches(now, self.drawn_s.min(self.left.capacity()))
@@ -151,32 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn a_large_program_waits_until_its_touches_are_paid_for() {
-        // 2 million touches at 0.5 us are 1 s: 1 % of 100 s.
-        let mut budget = SlowdownBudget::new(SamplingPace::default());
-        assert_eq!(budget.ready_at(at(1.0)), at(1.0));
-        budget.note_clear();
-        budget.note_touches(at(2.0), 2_000_000, EACH, 1.0);
-        let ready = budget.ready_at(at(2.0)).as_secs_f64();
-        assert!((ready - 102.0).abs() < 1e-6, "{ready}");
-    }
-
-    #[test]
-    fn a_small_program_keeps_the_base_period() {
-        let mut budget = SlowdownBudget::new(SamplingPace::default());
-        budget.note_touches(at(1.0), 100_000, EACH, 1.0);
-        assert!(budget.ready_at(at(1.0)) <= at(31.0));
-    }
-
-    #[test]
-    fn a_program_that_works_little_pays_out_of_little() {
-        // 100,000 touches are 50 ms: 1 % of the work of 5 s, which takes 50 s at a tenth of a core. One that hardly runs has touched
-        // nothing to speak of, however it is counted.
-        for (cores, wait_s) in [(8.0, 0.0), (1.0, 0.0), (0.1, 50.0), (0.0, 100.0)] {
+    fn programs_wait_until_their_touches_are_paid_for() {
+        // 2 million touches at 0.5 us are 1 s: 1 % of 100 s. 100,000 are 50 ms, which is less than
+        // the initial amount. They are 1 % of the work of 5 s, which takes 50 s at a tenth of a
+        // core. A program that hardly runs has touched next to nothing, however it is counted.
+        for (touches, cores, wait_s) in [
+            (2_000_000, 1.0, 100.0),
+            (100_000, 8.0, 0.0),
+            (100_000, 1.0, 0.0),
+            (100_000, 0.1, 50.0),
+            (100_000, 0.0, 100.0),
+        ] {
             let mut budget = SlowdownBudget::new(SamplingPace::default());
-            budget.note_touches(at(1.0), 100_000, EACH, cores);
+            assert_eq!(budget.ready_at(at(1.0)), at(1.0));
+            budget.note_clear();
+            budget.note_touches(at(1.0), touches, EACH, cores);
             let wait = budget.ready_at(at(1.0)).as_secs_f64() - 1.0;
-            assert!((wait - wait_s).abs() < 1e-6, "{cores}: {wait}");
+            assert!((wait - wait_s).abs() < 1e-6, "{touches}, {cores}: {wait}");
         }
     }
 
@@ -202,8 +188,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the programs' sizes, sampling takes 1 % of the time and no more than one window and
-        /// the savings on top.
+        /// For programs of any size, sampling takes 1 % of the time, plus at most one window and
+        /// the initial amount.
         #[test]
         fn the_share_holds_over_time(
             sizes in proptest::collection::vec(0u64..3_000_000, 1..40),

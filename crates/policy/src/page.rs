@@ -5,12 +5,13 @@ use std::fmt;
 
 /// Size of a base page, in bytes.
 pub const BASE_PAGE_BYTES: u64 = 4096;
-/// Size of a huge page, in bytes: what one last-level page table maps.
+/// Size of a huge page, in bytes: the range that one last-level page table maps.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Base pages in one region.
 pub const PAGES_PER_REGION: u16 = 512;
 
-/// A page size as the power of two of the base pages that it holds: 4 for 64 KiB, 9 for 2 MiB, 18 for 1 GiB.
+/// A page size as the power of two of the base pages in it: 4 for 64 KiB, 9 for 2 MiB, 18 for 1
+/// GiB.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -20,7 +21,7 @@ pub struct PageOrder(u8);
 impl PageOrder {
     /// 4 KiB.
     pub const BASE: Self = Self(0);
-    /// 64 KiB: what Arm's contiguous page-table entries and RISC-V's Svnapot hold in one TLB entry.
+    /// 64 KiB: one TLB entry with Arm's contiguous page-table entries or RISC-V's Svnapot.
     pub const CONTIGUOUS: Self = Self(4);
     /// 2 MiB: a huge page.
     pub const HUGE: Self = Self(9);
@@ -38,7 +39,7 @@ impl PageOrder {
         }
     }
 
-    /// The size of a page of so many bytes, if there may be one.
+    /// The size of a page of `bytes` bytes; `None` if there is none.
     #[expect(clippy::cast_possible_truncation, reason = "a u64 has 64 bits")]
     pub const fn from_bytes(bytes: u64) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= BASE_PAGE_BYTES {
@@ -48,7 +49,7 @@ impl PageOrder {
         }
     }
 
-    /// Of a region of which no more is known than whether one page maps it.
+    /// The size for a region when only its hugeness is known.
     pub const fn of_region(huge: bool) -> Self {
         if huge { Self::HUGE } else { Self::BASE }
     }
@@ -68,7 +69,7 @@ impl PageOrder {
         BASE_PAGE_BYTES << self.0
     }
 
-    /// Regions that a page of this size maps: one up to 2 MiB.
+    /// Regions that a page of this size maps: one for sizes up to 2 MiB.
     pub const fn regions(self) -> u64 {
         if self.0 > Self::HUGE.0 {
             1 << (self.0 - Self::HUGE.0)
@@ -113,19 +114,19 @@ impl PageOrders {
     /// Huge pages only.
     pub const HUGE: Self = Self(1 << PageOrder::HUGE.0);
 
-    /// The set with one size more.
+    /// The set with one more size.
     #[must_use]
     pub const fn with(self, order: PageOrder) -> Self {
         Self(self.0 | 1 << order.0)
     }
 
-    /// Sizes that are in both.
+    /// Sizes that are in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that are no larger than a size.
+    /// Sizes in the set up to and including this one.
     #[must_use]
     pub const fn up_to(self, order: PageOrder) -> Self {
         Self(self.0 & ((2 << order.0) - 1))
@@ -141,14 +142,14 @@ impl PageOrders {
         self.0 == 0
     }
 
-    /// The sizes in it, the smallest first.
+    /// The sizes in the set, the smallest first.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = PageOrder> {
         (0..=PageOrder::GIANT.0)
             .map(PageOrder)
             .filter(move |order| self.contains(*order))
     }
 
-    /// The largest in it.
+    /// The largest size in the set.
     pub fn largest(self) -> Option<PageOrder> {
         self.iter().next_back()
     }

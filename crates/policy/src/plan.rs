@@ -1,33 +1,49 @@
-//! What a policy asks for.
+//! Requests of a policy.
 
 use crate::observation::ProcessId;
 use crate::page::{PageOrder, PageOrders, RegionAddr};
 use crate::reason::Reason;
 
-/// Page sizes that a process's memory should be given at first touches from now on.
+/// Page sizes that a process's memory should get at first touches from now on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultSizes {
-    /// Sizes under that of a huge page: the largest one that fits is given, or the next one that memory is there for.
+    /// Sizes below that of a huge page. The kernel uses the largest one that fits, or the next one
+    /// for which there is memory.
     pub orders: PageOrders,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 /// A region that a policy wants promoted next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Promotion {
-    /// Whose region.
+    /// The process.
     pub process: ProcessId,
-    /// Which: the first one, where the page is larger than a region.
+    /// The region; the first one, where the page is larger than a region.
     pub region: RegionAddr,
-    /// By pages of which size. Smaller ones than a region replace what is present in it, block by aligned block; what has
-    /// nothing present stays empty.
+    /// Size of the new pages. Sizes smaller than a region replace what is present in it, block by
+    /// aligned block. Blocks with nothing present stay empty.
     pub order: PageOrder,
-    /// Base pages present in the region when it was chosen; a machine refuses if the owner has freed some since.
+    /// Base pages present in the region when it was chosen. A machine refuses the promotion if the
+    /// process has freed some since.
     pub expected_present: u16,
-    /// CPU time that the promotion is expected to save, in microseconds a second; `None` where the
-    /// policy does not estimate it.
+    /// CPU time that the promotion is expected to save, in microseconds per second. `None` where
+    /// the policy does not estimate it.
     pub saved_us_per_s: Option<f64>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
+}
+
+impl Promotion {
+    /// A promotion to a huge page, by a policy that does not estimate what it saves.
+    pub fn huge(process: ProcessId, region: RegionAddr, present: u16, reason: Reason) -> Self {
+        Self {
+            process,
+            region,
+            order: PageOrder::HUGE,
+            expected_present: present,
+            saved_us_per_s: None,
+            reason,
+        }
+    }
 }

@@ -1,28 +1,25 @@
-//! Every policy, and how to get one by its name.
+//! Every policy, and a constructor by name.
 //!
 //! | policy | promotes first |
 //! |---|---|
 //! | [`hawkeye`] | the region that saves most CPU time; nothing that does not pay for itself |
-//! | [`hawkeye_pmu`] | the most accessed region of the process with the highest overhead |
-//! | [`hawkeye_g`] | the highest access-map bucket of all processes |
+//! | [`by_access_map`], as `hawkeye-pmu` | the hottest region of the process with most overhead |
+//! | [`by_access_map`], as `hawkeye-g` | the highest access-map bucket of all processes |
 //! | [`ingens`] | well-used regions, by utilisation, fragmentation and fair shares |
 //! | [`linux`] | in order of address, as khugepaged does |
 //! | [`none`] | nothing |
 //!
-//! Read [`none`] first: it shows what a policy must have. `members` is the state by process that
-//! the others share. CONTRIBUTING.md says how to add one.
+//! Read [`none`] first: it shows what a policy needs. The other policies share `Members`, the state
+//! by process. CONTRIBUTING.md says how to add a policy.
 
+pub mod by_access_map;
 pub mod hawkeye;
-pub mod hawkeye_g;
-pub mod hawkeye_pmu;
 pub mod ingens;
 pub mod linux;
-mod members;
 pub mod none;
 
-pub use hawkeye::{Hawkeye, HawkeyeSettings};
-pub use hawkeye_g::{HawkeyeG, HawkeyeGSettings};
-pub use hawkeye_pmu::{HawkeyePmu, HawkeyePmuSettings};
+pub use by_access_map::ByAccessMap;
+pub use hawkeye::Hawkeye;
 pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxOrder, LinuxSettings, Pace};
 pub use none::NoPromotion;
@@ -31,11 +28,11 @@ use crate::average::CoverageAverage;
 use crate::policy::Policy;
 use thiserror::Error;
 
-/// What policies can be told. Every value in here is valid by its type, so that making a policy
-/// fails only for a name that doesn't exist.
+/// Settings of all policies. Every value in here is valid by its type, so making a policy fails
+/// only for an unknown name.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PolicySettings {
-    /// How coverage is averaged, by all policies that go by coverage.
+    /// How coverage is averaged, by all policies that use coverage.
     pub average: CoverageAverage,
     /// For `ingens`.
     pub ingens: IngensSettings,
@@ -45,16 +42,11 @@ pub struct PolicySettings {
 
 type Make = fn(&PolicySettings) -> Box<dyn Policy>;
 
-/// Each policy, by how it is made.
+/// The constructors of all policies.
 const POLICIES: &[Make] = &[
-    |s| {
-        Box::new(Hawkeye::new(HawkeyeSettings {
-            average: s.average,
-            ..HawkeyeSettings::default()
-        }))
-    },
-    |s| Box::new(HawkeyeG::new(HawkeyeGSettings { average: s.average })),
-    |s| Box::new(HawkeyePmu::new(HawkeyePmuSettings { average: s.average })),
+    |s| Box::new(Hawkeye::new(s.average)),
+    |s| Box::new(ByAccessMap::hawkeye_g(s.average)),
+    |s| Box::new(ByAccessMap::hawkeye_pmu(s.average)),
     |s| Box::new(Ingens::new(s.ingens)),
     |s| Box::new(LinuxOrder::new(s.linux)),
     |_| Box::new(NoPromotion::BLIND),
@@ -64,7 +56,7 @@ const POLICIES: &[Make] = &[
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no policy {name:?}; the policies are {}", known_names())]
 pub struct UnknownPolicy {
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
 }
 
@@ -75,7 +67,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .map(|make| make(&PolicySettings::default()).name())
 }
 
-/// Makes the policy of that name.
+/// Makes the policy with this name.
 pub fn by_name(name: &str, settings: &PolicySettings) -> Result<Box<dyn Policy>, UnknownPolicy> {
     POLICIES
         .iter()

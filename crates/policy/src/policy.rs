@@ -6,8 +6,8 @@ use crate::plan::{FaultSizes, Promotion};
 use crate::reason::Reason;
 use std::time::Duration;
 
-/// What a policy must be shown: kinds of samples, any number of them. Every sample of a region says
-/// how many base pages are present.
+/// The kinds of samples that a policy needs, any number of them. Every sample of a region contains
+/// the number of base pages present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs(u8);
 
@@ -18,24 +18,22 @@ impl Needs {
     pub const POPULATION: Self = Self(1);
     /// Access coverage: the access bits of the whole process are cleared.
     pub const COVERAGE: Self = Self(1 << 1);
-    /// The overhead of each process.
+    /// The overhead of each process, and how many page walks each region causes.
     pub const OVERHEAD: Self = Self(1 << 2);
-    /// How many page walks each region causes.
-    pub const WALKS: Self = Self(1 << 3);
 
     /// These kinds and those.
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Whether any of these kinds is among them.
+    /// Whether at least one of these kinds is among them.
     const fn any_of(self, kinds: Self) -> bool {
         self.0 & kinds.0 != 0
     }
 
     /// Whether access bits are cleared and read for it.
     pub const fn accesses(self) -> bool {
-        self.any_of(Self::COVERAGE.with(Self::OVERHEAD).with(Self::WALKS))
+        self.any_of(Self::COVERAGE.with(Self::OVERHEAD))
     }
 
     /// Whether the access bits of the whole process are cleared, for its coverage.
@@ -45,66 +43,69 @@ impl Needs {
 
     /// Whether the overhead of each process is measured. Page walks by region come with it.
     pub const fn overhead(self) -> bool {
-        self.any_of(Self::OVERHEAD.with(Self::WALKS))
+        self.any_of(Self::OVERHEAD)
     }
 }
 
 /// A region that waits for its promotion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
-    /// Why it would be proposed if its turn came now.
+    /// The reason that its proposal would have if its turn came now.
     pub reason: Reason,
-    /// So many regions of its process come before it.
+    /// Number of regions of the process that come before it.
     pub ahead: u64,
-    /// Why it would not be proposed even then, as a clause.
+    /// Why it would not be proposed even then, as a clause of a sentence.
     pub passed_over: Option<String>,
 }
 
-/// Decides which region becomes huge next. Pure: it learns only through `observe` and `settle`, and
-/// its clock is the `now` it is given (any monotonic origin, the same in every call).
+/// Decides which region becomes huge next. Pure: its only inputs are `observe`, `settle` and `now`
+/// (any monotonic origin, the same in every call).
 ///
-/// Limits that hold for every policy (budgets, watermarks, cool-downs) are not its business: the
-/// manager applies them and drops a proposal that they forbid. A dropped or refused region comes
-/// back through a later observation.
+/// The manager applies the limits that hold for every policy (budgets, watermarks, cool-downs). It
+/// drops a proposal that they forbid. A dropped or refused region comes back through a later
+/// observation.
 pub trait Policy: ExplainPolicy + Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// What it must be shown.
+    /// The kinds of samples that it needs.
     fn needs(&self) -> Needs;
 
-    /// Whether its pace is its own: the manager's limit of promotions per second is then not applied.
+    /// Whether the policy paces itself. The manager's limit of promotions per second is then not
+    /// applied.
     fn sets_own_pace(&self) -> bool {
         false
     }
 
-    /// Takes in one round of samples. A process that is missing from it, and not among the unread, is
-    /// gone.
+    /// Takes in one round of samples. A process is gone when it is missing from the round and is
+    /// not among the unread ones.
     fn observe(&mut self, observation: &Observation);
 
-    /// The next promotion, removed from what is waiting; `None` when nothing should be promoted now.
+    /// The next promotion, which leaves the waiting list. `None` when nothing should be promoted
+    /// now.
     fn next_promotion(&mut self, now: Duration) -> Option<Promotion>;
 
-    /// Page sizes that the process's memory should be given at first touches, where the machine lets that be chosen
-    /// ([`MachineShape::at_faults`](crate::MachineShape::at_faults)); `None`: as the machine does by itself.
+    /// Page sizes for the process's memory at first touches, where the machine allows a choice
+    /// ([`MachineShape::at_faults`](crate::MachineShape::at_faults)). `None`: the machine's own
+    /// default applies.
     fn fault_sizes(&self, _process: ProcessId) -> Option<FaultSizes> {
         None
     }
 
-    /// Reports that a proposal of its own was carried out, and how long that took; or that it was not
-    /// (`None`). Policies that pace themselves count only the first.
+    /// Reports that one of its proposals was carried out, and how long that took, or that it was
+    /// not (`None`). Policies that pace themselves count only the first kind.
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>);
 }
 
-/// Explains what a policy has not proposed. A policy that has nothing to say implements it empty.
+/// Explains what a policy has not proposed. A policy without explanations implements it empty.
 pub trait ExplainPolicy {
-    /// How this region waits for its turn; `None` where it does not wait, or the policy keeps no such
-    /// list.
+    /// How this region waits for its turn. `None` where it does not wait, or the policy keeps no
+    /// such list.
     fn explain_region(&self, _process: ProcessId, _region: RegionAddr) -> Option<Waiting> {
         None
     }
 
-    /// Why the policy proposes no region of this process at present, as a clause.
+    /// Why the policy proposes no region of this process at present, as a clause of a sentence.
     fn explain_process(&self, _process: ProcessId) -> Option<String> {
         None
     }

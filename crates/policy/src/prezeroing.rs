@@ -1,23 +1,24 @@
-//! How fast free memory is zeroed before anybody asks for it (paper, section 3.1), by kernels that can: nothing while memory is
-//! short, little while no processor is idle or most of it is zeroed already.
+//! How fast kernels with prezeroing zero free memory ahead of its use (paper, section 3.1). They
+//! zero nothing while memory is short, and little while no processor is idle or most of it is
+//! already zeroed.
 
 use crate::error::SettingError;
 use crate::whole::u32_of;
 use serde::Serialize;
-use std::fmt;
 
-/// All that is not zeroed shall be, within so many seconds, as far as the bounds allow.
+/// All unzeroed memory should be zeroed within this many seconds, as far as the bounds allow.
 const WITHIN_S: u64 = 10;
-/// What is left is zeroed at this rate at least, in base pages per second: one huge page's.
+/// The rest is zeroed at least at this rate, in base pages per second: one huge page per second.
 const LEAST: u32 = 512;
-/// Under this share of idle time zeroing would take its time from programs, each of which zeroes only what it needs.
+/// Below this share of idle time, zeroing would take time from programs, which zero only what they
+/// need.
 const BUSY: f64 = 0.1;
-/// Over this share of idle time it may be faster than usual.
+/// Above this share of idle time, the rate may exceed the usual one.
 const CALM: f64 = 0.5;
-/// A rate that differs less than by this share of it is not worth a change.
+/// The rate stays as it is when it would change by less than this share.
 const CHANGE: f64 = 0.25;
 
-/// Between which rates it moves, in base pages per second.
+/// Range of the rate, in base pages per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroingBounds {
     usual: u32,
@@ -25,9 +26,9 @@ pub struct ZeroingBounds {
 }
 
 impl ZeroingBounds {
-    /// What errors call the first.
+    /// Name of the first bound in errors.
     pub const USUAL: &'static str = "usual rate of zeroing (base pages per second)";
-    /// What errors call the second.
+    /// Name of the second bound in errors.
     pub const MOST: &'static str = "highest rate of zeroing (base pages per second)";
 
     /// `usual` while processors are half busy, up to `most` while all are idle.
@@ -36,28 +37,25 @@ impl ZeroingBounds {
     /// `usual` is under 512 or over 10 million, or `most` is not between it and 10 million.
     pub fn new(usual: u32, most: u32) -> Result<Self, SettingError> {
         const HIGHEST: u32 = 10_000_000;
-        if !(LEAST..=HIGHEST).contains(&usual) {
-            let allowed = "512 to 10000000";
-            return Err(SettingError::new(Self::USUAL, usual, allowed));
-        }
-        if !(usual..=HIGHEST).contains(&most) {
-            let allowed = "at least the usual rate and at most 10000000";
-            return Err(SettingError::new(Self::MOST, most, allowed));
-        }
+        let fits = (LEAST..=HIGHEST).contains(&usual);
+        SettingError::unless(fits, Self::USUAL, usual, "512 to 10000000")?;
+        let fits = (usual..=HIGHEST).contains(&most);
+        let allowed = "at least the usual rate and at most 10000000";
+        SettingError::unless(fits, Self::MOST, most, allowed)?;
         Ok(Self { usual, most })
     }
 
-    /// While processors are half busy.
+    /// The rate while processors are half busy.
     pub fn usual(self) -> u32 {
         self.usual
     }
 
-    /// While all of them are idle.
+    /// The rate while all processors are idle.
     pub fn most(self) -> u32 {
         self.most
     }
 
-    /// What a share of idle time (0 to 1) allows.
+    /// The rate that a share of idle time (0 to 1) allows.
     fn allowed(self, idle: f64) -> Option<u32> {
         if idle < BUSY {
             return None;
@@ -69,7 +67,7 @@ impl ZeroingBounds {
 }
 
 impl Default for ZeroingBounds {
-    /// 10,000 as in the paper, and up to five times as many, 200 MB/s.
+    /// 10,000 as in the paper, and up to five times that, 200 MB/s.
     fn default() -> Self {
         Self {
             usual: 10_000,
@@ -78,42 +76,35 @@ impl Default for ZeroingBounds {
     }
 }
 
-/// What the rate is decided by.
+/// Inputs to the choice of the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FreeMemory {
     /// Free base pages.
     pub free: u64,
-    /// Those of them that are zeroed.
+    /// Free base pages that are zeroed.
     pub zeroed: u64,
-    /// Whether memory is short: what is free is then taken sooner than it could be zeroed.
+    /// Whether memory is short. Free memory is then taken before it could be zeroed.
     pub short: bool,
-    /// Share of all processors' time that was idle lately, 0 to 1; `None`: not known.
+    /// Recent share of idle time over all processors, 0 to 1; `None`: not known.
     pub idle: Option<f64>,
 }
 
-/// How fast free memory is to be zeroed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// How fast free memory should be zeroed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZeroingRate {
     /// Not at all: memory is short.
+    #[strum(to_string = "stopped: memory is short")]
     Short,
     /// Not at all: no processor is idle.
+    #[strum(to_string = "stopped: no processor is idle")]
     Busy,
-    /// At most so many base pages per second (1 and up).
+    /// At most this many base pages per second (1 and up).
+    #[strum(to_string = "at most {0} pages/s")]
     PagesPerS(u32),
 }
 
-impl fmt::Display for ZeroingRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Short => f.write_str("stopped: memory is short"),
-            Self::Busy => f.write_str("stopped: no processor is idle"),
-            Self::PagesPerS(pages) => write!(f, "at most {pages} pages/s"),
-        }
-    }
-}
-
-/// Decides the rate, look after look.
+/// Chooses the rate, one reading after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct ZeroingPace {
     bounds: ZeroingBounds,
@@ -121,12 +112,13 @@ pub struct ZeroingPace {
 }
 
 impl ZeroingPace {
-    /// Nothing is decided yet.
+    /// A pace without any choice so far.
     pub fn new(bounds: ZeroingBounds) -> Self {
         Self { bounds, last: None }
     }
 
-    /// The rate from now on; as before where it hardly differs. Where idle time is not known the usual rate is not exceeded.
+    /// The rate from now on. It stays as it is where the new one hardly differs. Where idle time is
+    /// not known, it is at most the usual rate.
     pub fn decide(&mut self, seen: &FreeMemory) -> ZeroingRate {
         let decided = self.at(seen);
         let rate = match (self.last, decided) {
@@ -206,7 +198,7 @@ mod tests {
         assert_eq!(first(left(GIB)), ZeroingRate::PagesPerS(26_214));
         assert_eq!(first(left(GIB / 8)), ZeroingRate::PagesPerS(3_276));
         assert_eq!(first(left(0)), ZeroingRate::PagesPerS(512));
-        // The figures are of two moments.
+        // The figures come from two different moments.
         let more = FreeMemory {
             zeroed: 65 * GIB,
             ..idle(1.0)

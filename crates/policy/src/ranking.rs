@@ -1,18 +1,18 @@
-//! Which processes are managed where more of them qualify than there are slots.
+//! Which processes are managed when more of them qualify than there are slots.
 
 use crate::observation::ProcessId;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// A process that is managed or could be.
+/// A process that is or could be managed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contender {
     /// The process.
     pub process: ProcessId,
-    /// Its user, by number.
+    /// Its user's number.
     pub user: u32,
-    /// Memory of its own, in bytes (see [`own_bytes`]).
+    /// Its own memory, in bytes (see [`own_bytes`]).
     pub own_bytes: u64,
     /// CPU time it uses, in cores.
     pub cores: f64,
@@ -21,10 +21,11 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// A process that uses a whole core counts as if it had this many times its memory: without CPU time,
-    /// huge pages save nothing.
+    /// A process that uses a whole core counts as if it had this many times its memory, because
+    /// huge pages save nothing without CPU time.
     const BUSY_FACTOR: f64 = 8.0;
-    /// A process without a slot must be this many times as important as the process that it displaces.
+    /// A process without a slot must be this many times as important as the process that it
+    /// replaces.
     const HYSTERESIS: f64 = 1.5;
 
     fn importance(&self) -> f64 {
@@ -33,7 +34,7 @@ impl Contender {
         self.own_bytes as f64 * busy * kept
     }
 
-    /// The most important first. Ties go to the managed, then to the oldest.
+    /// The most important first. On ties managed processes come first, then older ones.
     fn order(&self, other: &Self) -> Ordering {
         let by_importance = other.importance().total_cmp(&self.importance());
         let by_slot = other.managed.cmp(&self.managed);
@@ -51,9 +52,9 @@ pub fn user_share(slots: usize) -> usize {
 
 /// The processes that get one of `slots` slots, the most important first.
 ///
-/// Memory of their own and CPU time decide. No user gets more than [`user_share`] of the slots unless the
-/// others would stay empty. The answer is stable: asked again with its own answer as the managed
-/// processes and nothing else changed, it is the same.
+/// Their own memory and CPU time decide. No user gets more than [`user_share`] of the slots unless
+/// the others would stay empty. The result is stable: with its own result as the managed processes
+/// and nothing else changed, it is the same.
 pub fn choose(contenders: &[Contender], slots: usize) -> Vec<ProcessId> {
     let mut order: Vec<&Contender> = contenders.iter().collect();
     order.sort_by(|a, b| a.order(b));
@@ -69,13 +70,14 @@ pub fn choose(contenders: &[Contender], slots: usize) -> Vec<ProcessId> {
     chosen.map(|contender| contender.process).collect()
 }
 
-/// Estimates the memory that each of some processes has for itself, in bytes, from the anonymous memory
-/// of each, the oldest process first.
+/// Estimates how much memory each of several processes has for itself, in bytes. `family` has the
+/// anonymous memory of each, the oldest process first.
 ///
-/// The processes were forked from one program without another exec, so that they may share memory by
-/// copy-on-write. At most the memory of the smallest is common to all. It counts for the oldest process;
-/// each of the others has an equal part of it, and what it has beyond. The estimate is too low for processes
-/// that have grown only since they were forked, if the smallest has grown, too.
+/// The processes were forked from one program without another exec, so they may share memory by
+/// copy-on-write. They have at most the memory of the smallest in common. That memory counts for
+/// the oldest process. Each of the others counts with an equal part of it, plus what it has beyond.
+/// If the smallest has grown since the fork, the estimate is too low for processes that also grew
+/// since.
 pub fn own_bytes(family: &[u64]) -> Vec<u64> {
     let shared = family.iter().copied().min().unwrap_or(0);
     let part = shared / family.len().max(1) as u64;
@@ -98,11 +100,11 @@ struct Usage {
 }
 
 impl CpuUse {
-    /// What is older weighs less: e^-1 after this time.
+    /// Older use weighs less: e^-1 after this time.
     const MEMORY: Duration = Duration::from_secs(60);
 
-    /// Notes the CPU time that a process of this `age` has `used` up to `now`; its average then. At
-    /// first that is the average over its life.
+    /// Records the CPU time that a process of this `age` has `used` up to `now`; returns its
+    /// average. The first value is the average over its life.
     pub fn note(
         &mut self,
         process: ProcessId,
@@ -132,7 +134,7 @@ impl CpuUse {
         cores
     }
 
-    /// Forgets all other processes.
+    /// Forgets all processes except these.
     pub fn retain(&mut self, processes: &HashSet<ProcessId>) {
         self.0.retain(|process, _| processes.contains(process));
     }

@@ -1,15 +1,17 @@
 //! Why an action was chosen.
 
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why an action was chosen, with the numbers that decided.
+/// Why an action was chosen, with the figures that decided.
 ///
-/// A reason is data of whatever chose the action: a struct beside its policy. `Display` is its text
-/// for people, `Serialize` its JSON. Give the struct `#[serde(tag = "rule", rename = "...")]`, which
-/// names the rule in JSON.
+/// A reason is data of the code that chose the action: a struct beside its policy. `Display` is its
+/// text for users, `Serialize` its JSON. Give the struct `#[serde(tag = "rule", rename = "...")]`,
+/// which names the rule in JSON.
 #[derive(Clone, Debug)]
 pub struct Reason(Arc<dyn Data>);
 
@@ -29,8 +31,9 @@ impl Reason {
     }
 }
 
-/// What a reason can do, whatever its type.
-trait Data: fmt::Display + fmt::Debug + erased_serde::Serialize + Send + Sync {
+/// The traits that the data of a reason implements.
+trait Data: fmt::Display + fmt::Debug + Send + Sync {
+    fn json(&self) -> serde_json::Result<Box<RawValue>>;
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Data) -> bool;
 }
@@ -39,6 +42,10 @@ impl<T> Data for T
 where
     T: fmt::Display + fmt::Debug + Serialize + PartialEq + Send + Sync + 'static,
 {
+    fn json(&self) -> serde_json::Result<Box<RawValue>> {
+        to_raw_value(self)
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -62,7 +69,8 @@ impl PartialEq for Reason {
 
 impl Serialize for Reason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        erased_serde::serialize(&*self.0, serializer)
+        let json = self.0.json().map_err(S::Error::custom)?;
+        json.serialize(serializer)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Keeping what recovery split from being promoted again at once.
+//! Keeps regions that recovery split from being promoted again at once.
 
 use crate::access_map::bucket_of;
 use crate::event::Event;
@@ -7,16 +7,16 @@ use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::recovery::BloatThreshold;
 use std::collections::{HashMap, HashSet};
 
-/// Regions that recovery has split. They may be promoted again once they are populated and used:
-/// otherwise promotion and recovery would undo each other's work for ever.
-#[derive(Clone, Debug)]
+/// Regions that recovery has split. They may be promoted again once they are populated and used.
+/// Otherwise promotion and recovery would undo each other's work for ever.
+#[derive(Clone, Debug, Default)]
 pub struct RecoveredRegions {
     threshold: BloatThreshold,
     regions: HashMap<ProcessId, HashSet<RegionAddr>>,
 }
 
 impl RecoveredRegions {
-    /// `threshold` is that of recovery: a promotion must not add as many zero base pages.
+    /// Uses recovery's `threshold`: a promotion must add fewer zero base pages than that.
     pub fn new(threshold: BloatThreshold) -> Self {
         Self {
             threshold,
@@ -34,62 +34,42 @@ impl RecoveredRegions {
         }
     }
 
-    /// Takes in one round of samples: forgets processes that are gone, and regions that qualify for
-    /// promotion again or are huge already. A region without a sample is kept: it has nothing in it,
-    /// and one page written to it must not bring the other 511 back.
+    /// Takes in one round of samples. Forgets processes that are gone, and regions that qualify for
+    /// promotion again or are already huge. A region without a sample is kept. It is empty, and one
+    /// page written to it must not bring the other 511 back.
     pub fn observe(&mut self, observation: &Observation) {
-        let mut before = std::mem::take(&mut self.regions);
-        for sampled in &observation.processes {
-            let Some(mut regions) = before.remove(&sampled.process) else {
+        let (sampled, unread) = (&observation.processes, &observation.unread);
+        let there: HashSet<ProcessId> = sampled.iter().map(|s| s.process).collect();
+        self.regions
+            .retain(|process, _| there.contains(process) || unread.contains(process));
+        for sampled in sampled {
+            let Some(regions) = self.regions.get_mut(&sampled.process) else {
                 continue;
             };
             for sample in &sampled.regions {
-                if sample.is_huge() || self.qualifies(sample) {
+                if sample.is_huge() || qualifies(self.threshold, sample) {
                     regions.remove(&sample.region);
                 }
             }
-            if !regions.is_empty() {
-                self.regions.insert(sampled.process, regions);
-            }
         }
-        for process in &observation.unread {
-            if let Some(regions) = before.remove(process) {
-                self.regions.insert(*process, regions);
-            }
-        }
+        self.regions.retain(|_, regions| !regions.is_empty());
     }
 
-    /// Whether this region may be promoted, by the last observation. Always, if recovery didn't split
-    /// it.
+    /// Whether this region may be promoted, by the last observation. Always true if recovery did
+    /// not split it.
     pub fn may_promote(&self, process: ProcessId, region: RegionAddr) -> bool {
         self.regions
             .get(&process)
             .is_none_or(|regions| !regions.contains(&region))
     }
-
-    /// Whether a region that was split is worth a huge page again: promotion would add fewer zero
-    /// base pages than would have it split again, and the region was accessed enough to leave the
-    /// lowest bucket (50 base pages).
-    pub fn qualifies(&self, sample: &RegionSample) -> bool {
-        PAGES_PER_REGION.saturating_sub(sample.present) < self.threshold.zero_pages()
-            && bucket_of(sample.accessed) >= 1
-    }
-
-    /// How many regions are remembered.
-    pub fn len(&self) -> usize {
-        self.regions.values().map(HashSet::len).sum()
-    }
-
-    /// Whether no region is remembered.
-    pub fn is_empty(&self) -> bool {
-        self.regions.values().all(HashSet::is_empty)
-    }
 }
 
-impl Default for RecoveredRegions {
-    fn default() -> Self {
-        Self::new(BloatThreshold::default())
-    }
+/// Whether a split region is worth a huge page again. A promotion must add fewer zero base pages
+/// than the threshold for a split. The region must also have been accessed enough to leave the
+/// lowest bucket (50 base pages).
+fn qualifies(threshold: BloatThreshold, sample: &RegionSample) -> bool {
+    PAGES_PER_REGION.saturating_sub(sample.present) < threshold.zero_pages()
+        && bucket_of(sample.accessed) >= 1
 }
 
 #[cfg(test)]
@@ -104,7 +84,7 @@ mod tests {
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(recovered.may_promote(process(1), region(2)));
         assert!(recovered.may_promote(process(2), region(1)));
-        // 64 pages short would be split again; 49 accessed are too few.
+        // A region 64 pages short would be split again, and 49 accessed pages are too few.
         for (present, accessed) in [(448, 300), (449, 49), (0, 0)] {
             let seen = RegionSample {
                 present,
@@ -122,7 +102,7 @@ mod tests {
         };
         recovered.observe(&observation(&[(1, vec![seen])]));
         assert!(recovered.may_promote(process(1), region(1)));
-        assert!(recovered.is_empty());
+        assert!(recovered.regions.is_empty());
     }
 
     #[test]
@@ -132,7 +112,8 @@ mod tests {
         recovered.apply(&split(process(1), region(2)));
         recovered.apply(&split(process(2), region(1)));
         recovered.observe(&observation(&[(1, vec![huge(2, false)])]));
-        assert_eq!(recovered.len(), 1);
+        assert_eq!(recovered.regions[&process(1)].len(), 1);
+        assert_eq!(recovered.regions.len(), 1);
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(
             recovered.may_promote(process(1), region(2)),

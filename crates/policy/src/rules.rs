@@ -8,18 +8,19 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A shell-like pattern: `*` and `?` stop at a `/`, `**` does not; `[a-z]` and `{one,other}` too.
-/// A backslash stands for itself: systemd's names have them.
+/// A shell-like pattern: `*` and `?` stop at a `/`, `**` does not. `[a-z]` and `{one,other}` work
+/// too. A backslash stands for itself, because systemd's names contain backslashes.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
     matcher: GlobSet,
 }
 
-/// Longer patterns are refused: nobody means them, and nesting without bound would cost without bound.
+/// Longer patterns are refused: no user needs them, and unbounded nesting would have unbounded
+/// cost.
 const MAX_PATTERN_BYTES: usize = 256;
 
-/// A pattern that can't be understood.
+/// A pattern that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct BadPattern(String);
@@ -40,7 +41,7 @@ impl FromStr for Pattern {
             .backslash_escape(false)
             .build()
             .map_err(failed)?;
-        // A set of one: unlike a single matcher it is built without a panic.
+        // A set of one pattern, because building it cannot panic, unlike a single matcher.
         let mut set = GlobSetBuilder::new();
         set.add(glob);
         Ok(Self {
@@ -51,7 +52,7 @@ impl FromStr for Pattern {
 }
 
 impl Pattern {
-    /// Whether it matches all of `text`.
+    /// Whether the pattern matches all of `text`.
     pub fn matches(&self, text: &str) -> bool {
         self.matcher.is_match(text)
     }
@@ -69,8 +70,8 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// What a process must be for a rule to apply. Every condition that is given must hold; with none
-/// given, all processes meet it.
+/// Conditions on a process for a rule to apply. All given conditions must hold; without any, every
+/// process meets them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     /// Its command name, or the name of its executable.
@@ -88,13 +89,8 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Whether the process meets all of them.
-    pub fn hold(&self, who: &Identity) -> bool {
-        self.decide(who) == Some(true)
-    }
-
-    /// Whether the process meets all of them; `None` where that depends on its user's name, which is not
-    /// known yet.
+    /// Whether the process meets all of them. `None` where that depends on its user's name, which
+    /// is not known yet.
     fn decide(&self, who: &Identity) -> Option<bool> {
         if !self.hold_but_for_user(who) {
             return Some(false);
@@ -127,10 +123,10 @@ impl Conditions {
     }
 }
 
-/// What happens to processes under a rule.
+/// What happens to the processes of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// They are managed, on these terms; `rule` in them is filled in by [`Rules`].
+    /// They are managed on these terms; [`Rules`] fills in their `rule`.
     Include(Terms),
     /// They are left alone.
     Exclude,
@@ -139,11 +135,11 @@ pub enum Action {
 /// One rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// What a person calls it.
+    /// Its name for users.
     pub name: String,
-    /// To whom it applies.
+    /// The processes to which it applies.
     pub conditions: Conditions,
-    /// What it does.
+    /// What happens to them.
     pub action: Action,
 }
 
@@ -153,33 +149,33 @@ impl Rule {
     }
 }
 
-/// The kernel keeps so much of a command's name (TASK_COMM_LEN - 1).
+/// Length to which the kernel cuts a command's name (TASK_COMM_LEN - 1).
 const LONGEST_COMMAND_BYTES: usize = 15;
 
-/// Whether processes that no rule is about are managed.
+/// Whether processes that match no rule are managed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unmatched {
-    /// They are, on the usual terms.
+    /// They are managed on the default terms.
     #[default]
     Include,
     /// They are left alone.
     Exclude,
 }
 
-/// What the rules say about one process.
+/// The decision of the rules on one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Manage it on these terms.
     Include(Terms),
     /// Leave it alone.
     Exclude {
-        /// Because of this rule, by its place; `None`: because of none.
+        /// The deciding rule, by its index; `None`: no rule matched.
         rule: Option<usize>,
     },
     /// Leave it alone for now: its user's name is not known yet, and a rule depends on it.
     Undecided {
-        /// Which rule, by its place.
+        /// The rule, by its index.
         rule: usize,
     },
 }
@@ -197,7 +193,7 @@ impl Rules {
         Self { rules, unmatched }
     }
 
-    /// Whether, and on which terms, a process is managed.
+    /// Whether a process is managed, and on which terms.
     pub fn judge(&self, who: &Identity) -> Verdict {
         let decisions = self.rules.iter().map(|rule| rule.conditions.decide(who));
         let mut decisive = decisions
@@ -219,15 +215,15 @@ impl Rules {
         }
     }
 
-    /// Whether some rule wants warm starts.
+    /// Whether some rule asks for warm starts.
     pub fn want_warm_starts(&self) -> bool {
         self.rules.iter().any(Rule::wants_warm_start)
     }
 
-    /// Whether a program of this command name, just started, could fall under a rule that wants warm starts. What
-    /// is told apart by more than that is judged in full.
+    /// Whether a program with this command name, just started, could fall under a rule with a warm
+    /// start. A rule with further conditions counts too; `judge` decides in full.
     pub fn may_want_warm_start(&self, command: &str) -> bool {
-        // A longer name of its executable may be what the rule is about.
+        // The rule may match the executable, which can have a longer name.
         let cut_off = command.len() >= LONGEST_COMMAND_BYTES;
         self.rules.iter().any(|rule| {
             let pattern = rule.conditions.command.as_ref();
@@ -235,19 +231,9 @@ impl Rules {
         })
     }
 
-    /// The rule in that place, as [`Terms::rule`] and [`Verdict::Exclude`] name it.
+    /// The rule at this index, as in [`Terms::rule`] and [`Verdict::Exclude`].
     pub fn get(&self, place: usize) -> Option<&Rule> {
         self.rules.get(place)
-    }
-
-    /// How many rules there are.
-    pub fn len(&self) -> usize {
-        self.rules.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
     }
 }
 
@@ -256,6 +242,12 @@ mod tests {
     use super::*;
     use crate::identity::Pod;
     use proptest::prelude::*;
+
+    impl Conditions {
+        fn hold(&self, who: &Identity) -> bool {
+            self.decide(who) == Some(true)
+        }
+    }
 
     fn pattern(text: &str) -> Option<Pattern> {
         Some(text.parse().expect(text))
@@ -289,6 +281,18 @@ mod tests {
         }
     }
 
+    fn any() -> Conditions {
+        Conditions::default()
+    }
+
+    fn by(user: &str, command: &str) -> Conditions {
+        Conditions {
+            user: Some(user.into()),
+            command: pattern(command),
+            ..any()
+        }
+    }
+
     fn include(name: &str, conditions: Conditions, weight: f64) -> Rule {
         let terms = Terms {
             weight,
@@ -298,6 +302,13 @@ mod tests {
             name: name.into(),
             conditions,
             action: Action::Include(terms),
+        }
+    }
+
+    fn exclude(name: &str, conditions: Conditions) -> Rule {
+        Rule {
+            action: Action::Exclude,
+            ..include(name, conditions, 1.0)
         }
     }
 
@@ -348,33 +359,23 @@ mod tests {
     fn pods_are_known_by_uid_and_class() {
         let class = |qos| Conditions {
             qos: Some(qos),
-            ..Conditions::default()
+            ..any()
         };
         assert!(class(QosClass::Burstable).hold(&in_pod()));
         assert!(!class(QosClass::Guaranteed).hold(&in_pod()));
         assert!(!class(QosClass::Burstable).hold(&redis()));
-        let any_pod = Conditions {
-            pod: pattern("*"),
-            ..Conditions::default()
-        };
+        let pod = pattern("*");
+        let any_pod = Conditions { pod, ..any() };
         assert!(any_pod.hold(&in_pod()));
         assert!(!any_pod.hold(&redis()), "it is in no pod");
     }
 
     #[test]
     fn the_first_rule_decides() {
-        let by_user = Conditions {
-            user: Some("redis".into()),
-            ..Conditions::default()
-        };
-        let exclude = Rule {
-            action: Action::Exclude,
-            ..include("no pods", Conditions::default(), 1.0)
-        };
         let rules = vec![
-            include("db", by_user.clone(), 4.0),
-            include("db again", by_user, 9.0),
-            exclude,
+            include("db", by("redis", "*"), 4.0),
+            include("db again", by("redis", "*"), 9.0),
+            exclude("no pods", any()),
         ];
         let rules = Rules::new(rules, Unmatched::Include);
         let terms = Terms {
@@ -393,42 +394,32 @@ mod tests {
             user_pending: true,
             ..redis()
         };
-        let of = |user: &str, command: &str| Conditions {
-            user: Some(user.into()),
-            command: pattern(command),
-            ..Conditions::default()
-        };
         let judge = |conditions| {
-            let exclude = Rule {
-                action: Action::Exclude,
-                ..include("first", conditions, 1.0)
-            };
-            Rules::new(vec![exclude], Unmatched::Include).judge(&unnamed)
+            let rules = vec![exclude("first", conditions)];
+            Rules::new(rules, Unmatched::Include).judge(&unnamed)
         };
         let undecided = Verdict::Undecided { rule: 0 };
         let included = Verdict::Include(Terms::default());
-        assert_eq!(judge(of("redis", "*")), undecided);
-        assert_eq!(judge(of("redis", "java")), included, "another command");
-        assert_eq!(judge(of("107", "*")), included, "a number is known");
+        assert_eq!(judge(by("redis", "*")), undecided);
+        assert_eq!(judge(by("redis", "java")), included, "another command");
+        assert_eq!(judge(by("107", "*")), included, "a number is known");
         let excluded = Verdict::Exclude { rule: Some(0) };
-        assert_eq!(judge(of("106", "*")), excluded);
+        assert_eq!(judge(by("106", "*")), excluded);
     }
 
     #[test]
     fn programs_that_may_want_a_warm_start_are_told_by_their_command() {
         let named = |name: &str, warm_bytes| {
-            let conditions = Conditions {
-                command: pattern(name),
-                ..Conditions::default()
-            };
+            let command = pattern(name);
+            let conditions = Conditions { command, ..any() };
             let terms = Terms {
                 warm_bytes,
                 ..Terms::default()
             };
+            let action = Action::Include(terms);
             Rule {
-                name: name.into(),
-                conditions,
-                action: Action::Include(terms),
+                action,
+                ..include(name, conditions, 1.0)
             }
         };
         let rules = |rules| Rules::new(rules, Unmatched::Include);

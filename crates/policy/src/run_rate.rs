@@ -1,16 +1,17 @@
-//! Run-rate: how fast a process causes page walks, seen from the pages it touches in short windows,
-//! and what that costs it on this machine. No hardware counters.
+//! Walk-rate sampling: estimates how fast a process causes page walks, and their cost on this
+//! machine. It uses the pages that the process touches in short windows, and no hardware counters.
 //!
-//! The paper leaves open how to tell, without counters, a process that suffers from translation from
-//! one that doesn't (section 4, HawkEye-PMU against HawkEye-G): over a second, random and sequential
-//! access look the same. Here a few regions at a time are cleared *with* their TLB entries, and read
-//! several times within milliseconds ([`plan`]). Every page found marked is a page walk. Because it is a
-//! random part of the process that is looked at, rates far above what a hypervisor lets through
-//! (it intercepts each first touch) can be seen, and the process hardly notices.
+//! The paper leaves open how to find, without counters, a process that suffers from translation
+//! (section 4, HawkEye-PMU against HawkEye-G). Over a second, random and sequential access look the
+//! same. Here a few regions at a time are cleared *with* their TLB entries, and read several times
+//! within milliseconds ([`plan`]). Every page found marked is a page walk. Only a random part of
+//! the process is sampled. So rates show that are far above what a hypervisor lets through (it
+//! intercepts each first touch), and the process hardly slows down.
 //!
-//! What is marked is told apart by how it lies ([`shape`]): streams of neighbours, strides, and
-//! scattered pages have walks of different cost ([`costs`]), measured on the machine at start-up. What chance adds to the
-//! counts of single regions is told from what is theirs (`chance`). [`estimate`] puts it together.
+//! Marked pages are classified by how they lie ([`shape`]). Walks of streams of neighbours, strides
+//! and scattered pages differ in cost ([`costs`]), which is measured on the machine at start-up.
+//! `chance` separates the effect of chance on the counts of single regions from their true rates.
+//! [`estimate`] combines all of this.
 //!
 //! ```text
 //!  plan: regions to probe --> marks --> shape --> chance --> estimate: Overhead, walks of each region

@@ -1,11 +1,12 @@
-//! Which of a machine's processes are large enough to be managed, and how often to look for them.
+//! Which of a machine's processes are large enough to be managed, and how often to look for new
+//! ones.
 
 use crate::error::SettingError;
 use crate::page::HUGE_PAGE_BYTES;
 use std::time::Duration;
 
-/// How processes are found. A process joins with `min_resident_bytes` of anonymous memory and leaves
-/// with less than half of that, so that one which breathes around the limit stays as it is.
+/// How processes are found. A process joins with `min_resident_bytes` of anonymous memory and
+/// leaves with less than half of that. So a process that varies around the limit keeps its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
     min_resident_bytes: u64,
@@ -14,45 +15,34 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// What errors call the least memory.
+    /// Name of the minimum memory in errors.
     pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
-    /// What errors call the interval.
+    /// Name of the interval in errors.
     pub const LOOK_EVERY: &'static str = "interval of looking for processes (s)";
-    /// What errors call the most processes.
+    /// Name of the maximum number of processes in errors.
     pub const MAX_PROCESSES: &'static str = "managed processes";
 
-    /// Looking for processes may take this share of one core, in per cent: a quarter of the manager's
-    /// default budget.
+    /// The scan for processes may take this share of one core, in per cent: a quarter of the
+    /// manager's default budget.
     const SWEEP_SHARE_PERCENT: f64 = 0.5;
 
-    /// Processes of at least `min_resident_bytes` (2 MiB and up), looked for every `look_every` (1 s to
-    /// 1 h; more seldom where that would cost too much), at most `max_processes` of them (1-100,000).
+    /// Manages processes of at least `min_resident_bytes` (2 MiB and up), at most `max_processes`
+    /// of them (1-100,000). It scans for them every `look_every` (1 s to 1 h; less often where that
+    /// would cost too much).
     pub fn new(
         min_resident_bytes: u64,
         look_every: Duration,
         max_processes: usize,
     ) -> Result<Self, SettingError> {
-        if min_resident_bytes < HUGE_PAGE_BYTES {
-            let allowed = "at least one huge page (2 MiB)";
-            return Err(SettingError::new(
-                Self::MIN_RESIDENT,
-                min_resident_bytes,
-                allowed,
-            ));
-        }
-        if !(Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&look_every) {
-            let seconds = look_every.as_secs_f64();
-            let allowed = "at least 1 s and at most 1 h";
-            return Err(SettingError::new(Self::LOOK_EVERY, seconds, allowed));
-        }
-        if !(1..=100_000).contains(&max_processes) {
-            let allowed = "at least 1 and at most 100000";
-            return Err(SettingError::new(
-                Self::MAX_PROCESSES,
-                max_processes,
-                allowed,
-            ));
-        }
+        let large = min_resident_bytes >= HUGE_PAGE_BYTES;
+        let allowed = "at least one huge page (2 MiB)";
+        SettingError::unless(large, Self::MIN_RESIDENT, min_resident_bytes, allowed)?;
+        let at_times = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&look_every);
+        let (seconds, allowed) = (look_every.as_secs_f64(), "at least 1 s and at most 1 h");
+        SettingError::unless(at_times, Self::LOOK_EVERY, seconds, allowed)?;
+        let some = (1..=100_000).contains(&max_processes);
+        let allowed = "at least 1 and at most 100000";
+        SettingError::unless(some, Self::MAX_PROCESSES, max_processes, allowed)?;
         Ok(Self {
             min_resident_bytes,
             look_every,
@@ -60,27 +50,27 @@ impl Selection {
         })
     }
 
-    /// Anonymous memory with which a process joins, in bytes.
+    /// Anonymous memory at which a process joins, in bytes.
     pub fn joins_at_bytes(self) -> u64 {
         self.min_resident_bytes
     }
 
-    /// Anonymous memory under which a managed process leaves, in bytes.
+    /// Anonymous memory below which a managed process leaves, in bytes.
     pub fn leaves_under_bytes(self) -> u64 {
         self.min_resident_bytes / 2
     }
 
-    /// How often processes are looked for, at the most.
+    /// The shortest interval between scans for processes.
     pub fn look_every(self) -> Duration {
         self.look_every
     }
 
-    /// How many processes are managed at a time, at the most.
+    /// The most processes managed at a time.
     pub fn max_processes(self) -> usize {
         self.max_processes
     }
 
-    /// How long to wait after a sweep that took `cpu` of the manager's time.
+    /// Pause after a scan that took `cpu` of the manager's time.
     pub fn pause_after(self, cpu: Duration) -> Duration {
         let affordable = cpu.as_secs_f64() * 100.0 / Self::SWEEP_SHARE_PERCENT;
         let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
@@ -117,23 +107,14 @@ mod tests {
 
     #[test]
     fn settings_have_ranges() {
+        let made = |min_bytes, every, most| {
+            let made = Selection::new(min_bytes, every, most);
+            made.map_err(|error| error.setting)
+        };
         let usual = 64 << 20;
-        let setting = |made: Result<Selection, SettingError>| made.map_err(|e| e.setting);
-        assert_eq!(
-            setting(Selection::new(usual, S(5), 1000)),
-            Ok(Selection::default())
-        );
-        assert_eq!(
-            setting(Selection::new(4096, S(5), 1000)),
-            Err(Selection::MIN_RESIDENT)
-        );
-        assert_eq!(
-            setting(Selection::new(usual, S(0), 1000)),
-            Err(Selection::LOOK_EVERY)
-        );
-        assert_eq!(
-            setting(Selection::new(usual, S(5), 0)),
-            Err(Selection::MAX_PROCESSES)
-        );
+        assert_eq!(made(usual, S(5), 1000), Ok(Selection::default()));
+        assert_eq!(made(4096, S(5), 1000), Err(Selection::MIN_RESIDENT));
+        assert_eq!(made(usual, S(0), 1000), Err(Selection::LOOK_EVERY));
+        assert_eq!(made(usual, S(5), 0), Err(Selection::MAX_PROCESSES));
     }
 }

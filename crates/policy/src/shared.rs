@@ -1,4 +1,4 @@
-//! Memory that a promotion would copy: pages that other processes map too.
+//! Memory that a promotion would copy: pages that other processes also map.
 
 use crate::cooldown::Cooldown;
 use crate::event::Event;
@@ -7,13 +7,13 @@ use crate::page::{PAGES_PER_REGION, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Base pages of a region that a promotion may copy although other processes map them too.
+/// Base pages of a region that a promotion may copy although other processes also map them.
 ///
 /// The kernel copies every page of a region that it makes huge, and the other processes keep the
-/// old ones. One page in a hundred is the price of a region that is otherwise private.
+/// old ones. One page in a hundred is an acceptable price for a region that is otherwise private.
 pub const MAX_SHARED_PAGES: u16 = PAGES_PER_REGION / 100;
 
-/// Regions with shared pages: what their promotion takes, and which ones are passed over.
+/// Regions with shared pages: what their promotion takes, and which are passed over.
 #[derive(Clone, Debug)]
 pub struct SharedRegions {
     /// Pages that may be shared, by the last observation.
@@ -24,8 +24,8 @@ pub struct SharedRegions {
 }
 
 impl SharedRegions {
-    /// A region is looked at again after this time, and after twice as long each further time, up
-    /// to 16 times: the other process may have ended.
+    /// A region is checked again after this time, because the other process may have ended. Each
+    /// further pause is twice as long, up to 16 times this one.
     pub const FIRST_PAUSE: Duration = Duration::from_secs(10);
 
     /// Takes in what happened.
@@ -43,14 +43,11 @@ impl SharedRegions {
         }
     }
 
-    /// Takes in one round of samples. What is known of processes that were not read stays.
+    /// Takes in one round of samples. The state of processes that were not read stays.
     pub fn observe(&mut self, observation: &Observation) {
-        let mut before = std::mem::take(&mut self.maybe_shared);
-        for process in &observation.unread {
-            if let Some(regions) = before.remove(process) {
-                self.maybe_shared.insert(*process, regions);
-            }
-        }
+        let unread = &observation.unread;
+        self.maybe_shared
+            .retain(|process, _| unread.contains(process));
         for sampled in &observation.processes {
             let shared = |sample: &&RegionSample| sample.maybe_shared > 0 && !sample.is_huge();
             let shared = sampled.regions.iter().filter(shared);
@@ -61,14 +58,14 @@ impl SharedRegions {
         }
     }
 
-    /// Base pages that a promotion of the region may copy: memory that it takes.
+    /// Base pages that a promotion of the region may copy, and so allocate.
     pub fn copied_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
         let regions = self.maybe_shared.get(&process);
         let pages = regions.and_then(|regions| regions.get(&region)).copied();
         pages.unwrap_or(0).min(MAX_SHARED_PAGES)
     }
 
-    /// The region was found to have more than [`MAX_SHARED_PAGES`]: this many.
+    /// The region was found to have this many shared pages, more than [`MAX_SHARED_PAGES`].
     fn pass_over(&mut self, process: ProcessId, region: RegionAddr, pages: u16, now: Duration) {
         self.cooldown.refuse(process, region, now);
         self.found.insert((process, region), pages);
@@ -79,7 +76,7 @@ impl SharedRegions {
         self.cooldown.allows(process, region, now)
     }
 
-    /// How many pages of a region are shared, and until when it is left alone, if it is.
+    /// How many pages of a region are shared, and until when it is left alone; `None` if it is not.
     pub fn passed_over(
         &self,
         process: ProcessId,
@@ -90,15 +87,7 @@ impl SharedRegions {
         Some((*self.found.get(&(process, region))?, until))
     }
 
-    /// Regions of a process that are left alone because of shared pages.
-    pub fn passed_over_in(&self, process: ProcessId, now: Duration) -> usize {
-        let left_alone = |(whose, region): &&(ProcessId, RegionAddr)| {
-            *whose == process && !self.cooldown.allows(process, *region, now)
-        };
-        self.found.keys().filter(left_alone).count()
-    }
-
-    /// The region was promoted: it is not shared any more.
+    /// The region was promoted, so it is no longer shared.
     fn forget(&mut self, process: ProcessId, region: RegionAddr) {
         self.cooldown.succeed(process, region);
         self.found.remove(&(process, region));
@@ -111,7 +100,7 @@ impl SharedRegions {
         self.cooldown.retain_processes(there);
     }
 
-    /// Forgets what was found long ago.
+    /// Forgets old findings.
     pub fn expire(&mut self, now: Duration) {
         self.cooldown.expire(now);
         let cooldown = &self.cooldown;
@@ -161,7 +150,7 @@ mod tests {
             |regions: &SharedRegions, index| regions.copied_pages(process(1), region(index));
         let pages = [1, 2, 3, 4].map(|index| copied(&regions, index));
         assert_eq!(pages, [0, 3, MAX_SHARED_PAGES, 0]);
-        // Not read: as before. Read again: as it is now. Gone: nothing.
+        // Not read: as before. Read again: the new state. Gone: nothing.
         let mut unread = observation(&[]);
         unread.unread.push(process(1));
         regions.observe(&unread);
@@ -184,15 +173,13 @@ mod tests {
             now += at(seconds);
             assert_eq!(regions.passed_over(p, r, before), Some((400, now)));
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
-            assert_eq!(regions.passed_over_in(p, before), 1);
-            assert_eq!(regions.passed_over_in(process(2), before), 0);
         }
         assert_eq!(regions.passed_over(p, r, now), None);
         regions.forget(p, r);
         regions.pass_over(p, r, 6, now);
         assert!(regions.may_promote(p, r, now + at(10)), "it starts over");
         regions.expire(now + at(1));
-        assert_eq!(regions.passed_over_in(p, now + at(1)), 1);
+        assert_eq!(regions.found.len(), 1);
         regions.expire(now + at(11));
         assert!(regions.found.is_empty());
         regions.pass_over(p, r, 6, now);

@@ -1,12 +1,15 @@
-//! Which page size: what each saves in misses of the TLB and in page faults, against the memory and the zeroing that it costs.
+//! The choice of page size: what each size saves in TLB misses and page faults, against the memory
+//! and the zeroing that it costs.
 //!
-//! - [`blocks`]: in how many aligned blocks of a size a region's pages lie, from how many pages there are and how many runs they
-//!   make. Pages of that size would take so many TLB entries, and map so much memory.
-//! - [`region`]: the size that a region is best promoted to.
-//! - [`faults`]: the size that memory is best given at its first touch, where it is too small or too sparse for a huge page.
+//! - [`blocks`]: the number of aligned blocks of a size that hold a region's pages, from the number
+//!   of pages and of runs. It gives the TLB entries and the memory that pages of that size would
+//!   take.
+//! - [`region`]: the best size for the promotion of a region.
+//! - [`faults`]: the best size for memory at its first touch, where it is too small or too sparse
+//!   for a huge page.
 //!
-//! Memory is priced as [`MachineShape::cores_per_byte`](crate::MachineShape::cores_per_byte) says. Where a machine has one size
-//! to offer there is nothing to choose, and nothing of this applies.
+//! [`MachineShape::cores_per_byte`](crate::MachineShape::cores_per_byte) sets the price of memory.
+//! Where a machine offers only one size there is no choice, and nothing of this applies.
 
 pub mod blocks;
 pub mod faults;

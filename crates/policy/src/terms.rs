@@ -1,4 +1,4 @@
-//! What the rules of a machine say about one process.
+//! Settings that a machine's rules give one process.
 
 use crate::error::{SettingError, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
@@ -7,37 +7,38 @@ use serde::{Deserialize, Serialize};
 /// The terms on which a process is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// How much its gain counts beside that of others (finite, over 0; 1 unless set).
+    /// Weight of its gain relative to other processes (finite, over 0; 1 unless set).
     pub weight: f64,
-    /// Under this overhead nothing of it is promoted by policies that go by overhead, in per cent;
-    /// `None`: the policy's own limit.
+    /// Minimum overhead for promotions by policies that use overhead, in per cent. `None`: the
+    /// policy's own limit.
     pub min_gain_percent: Option<f64>,
-    /// Memory under huge pages that all processes of its rule may have together, in bytes (the
+    /// The most memory under huge pages for all processes of its rule together, in bytes (the
     /// paper's limit against starvation).
     pub max_huge_bytes: Option<u64>,
-    /// So much of its memory is zeroed and mapped as soon as it starts, in bytes (fault-ahead); `None`: it is not
-    /// known to touch all of its memory.
+    /// Memory that is zeroed and mapped as soon as the process starts, in bytes (prefault). `None`:
+    /// it is not known to touch all of its memory.
     pub warm_bytes: Option<u64>,
-    /// Which rule it falls under, by its place among the rules.
+    /// The rule that it falls under, by its index.
     pub rule: Option<usize>,
 }
 
 impl Terms {
-    /// The heaviest weight: beyond it everybody else may as well be excluded.
+    /// The highest weight: beyond it all other processes may as well be excluded.
     const MAX_WEIGHT: f64 = 1000.0;
 
-    /// Overhead under which huge pages are not worth their promotion where no rule says otherwise, in per cent (paper, section 4).
-    pub(crate) const MIN_OVERHEAD_PERCENT: f64 = 2.0;
+    /// Minimum overhead for promotions where no rule sets one, in per cent (paper, section 4).
+    pub const MIN_OVERHEAD_PERCENT: f64 = 2.0;
 
-    /// Under this overhead nothing is promoted, in per cent.
+    /// Overhead below which nothing is promoted, in per cent.
     pub fn least_gain_percent(self) -> f64 {
         self.min_gain_percent.unwrap_or(Self::MIN_OVERHEAD_PERCENT)
     }
 
-    /// Checks values that a person gave.
+    /// Checks values that a user gave.
     ///
     /// # Errors
-    /// A weight not over 0 or over 1000, a gain not over 0 or over 100 %, a limit under one huge page.
+    /// A weight not over 0 or over 1000, a gain not over 0 or over 100 %, a limit under one huge
+    /// page.
     pub fn check(self) -> Result<Self, SettingError> {
         let weight = "over 0 and at most 1000";
         positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
@@ -49,21 +50,21 @@ impl Terms {
             (Self::WARM, self.warm_bytes),
         ];
         for (name, size) in sizes {
-            if let Some(bytes) = size.filter(|bytes| *bytes < HUGE_PAGE_BYTES) {
-                let expected = "at least one huge page (2 MiB)";
-                return Err(SettingError::new(name, bytes, expected));
+            if let Some(bytes) = size {
+                let allowed = "at least one huge page (2 MiB)";
+                SettingError::unless(bytes >= HUGE_PAGE_BYTES, name, bytes, allowed)?;
             }
         }
         Ok(self)
     }
 
-    /// What errors call the weight.
+    /// Name of the weight in errors.
     pub const WEIGHT: &'static str = "weight";
-    /// What errors call the minimum gain.
+    /// Name of the minimum gain in errors.
     pub const MIN_GAIN: &'static str = "minimum gain (%)";
-    /// What errors call the limit on huge memory.
+    /// Name of the limit on huge memory in errors.
     pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
-    /// What errors call the memory of a warm start.
+    /// Name of the warm-start memory in errors.
     pub const WARM: &'static str = "memory of a warm start (bytes)";
 }
 

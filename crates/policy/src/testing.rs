@@ -1,13 +1,13 @@
 //! Shorthand for this crate's unit tests.
 
+use crate::average::CoverageAverage;
 use crate::event::{Event, PromotionEffect};
-use crate::machine_shape::MachineShape;
-use crate::observation::{
-    CoverageSource, Observation, OutsideRegions, ProcessId, ProcessSample, RegionSample,
-};
+use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
+use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
+use crate::plan::Promotion;
+use crate::policy::Policy;
 use crate::reason::Reason;
-use crate::terms::Terms;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -15,13 +15,22 @@ pub fn region(index: u64) -> RegionAddr {
     RegionAddr::containing(index * HUGE_PAGE_BYTES)
 }
 
-/// A fully present region of base pages of which `accessed` were.
+/// A fully present region of base pages, `accessed` of them accessed.
 pub fn sample(index: u64, accessed: u16) -> RegionSample {
     RegionSample {
         accessed,
         runs: u16::from(accessed > 0),
         written: 512,
         ..RegionSample::untouched(region(index))
+    }
+}
+
+/// `pages` base pages of a region, all accessed, in `runs` runs; nothing else is present.
+pub fn in_runs(pages: u16, runs: u16) -> RegionSample {
+    RegionSample {
+        present: pages,
+        runs,
+        ..sample(0, pages)
     }
 }
 
@@ -33,7 +42,7 @@ pub fn huge(index: u64, accessed: bool) -> RegionSample {
     }
 }
 
-/// A process by its pid.
+/// A process with this pid.
 pub fn process(pid: u32) -> ProcessId {
     ProcessId {
         pid,
@@ -43,28 +52,40 @@ pub fn process(pid: u32) -> ProcessId {
 
 /// One round of samples.
 pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
+    let sampled = |(pid, regions): &(u32, Vec<RegionSample>)| ProcessSample {
+        source: CoverageSource::AccessBits,
+        ..ProcessSample::population(process(*pid), regions.clone())
+    };
     Observation {
-        at: Duration::ZERO,
-        processes: processes
-            .iter()
-            .map(|(pid, regions)| ProcessSample {
-                process: process(*pid),
-                source: CoverageSource::AccessBits,
-                regions: regions.clone(),
-                first_touches: 0,
-                overhead: None,
-                walks_seen: 1.0,
-                cpu_cores: 1.0,
-                age: Duration::MAX,
-                outside: OutsideRegions::default(),
-                faults: None,
-                terms: Terms::default(),
-            })
-            .collect(),
-        machine: MachineShape::default(),
-        unread: Vec::new(),
-        fmfi: None,
+        processes: processes.iter().map(sampled).collect(),
+        ..Observation::default()
     }
+}
+
+/// One round of processes, numbered from 1, with their overheads in per cent.
+pub fn with_overheads(
+    processes: &[(Option<f64>, Vec<RegionSample>)],
+    source: OverheadSource,
+) -> Observation {
+    let numbered: Vec<_> = (1u32..)
+        .zip(processes)
+        .map(|(pid, (_, regions))| (pid, regions.clone()))
+        .collect();
+    let mut observation = observation(&numbered);
+    for (sample, (percent, _)) in observation.processes.iter_mut().zip(processes) {
+        sample.overhead = percent.map(|percent| Overhead::exact(percent, source));
+    }
+    observation
+}
+
+/// An average that uses only the newest window.
+pub fn newest_only() -> CoverageAverage {
+    CoverageAverage::new(1.0).unwrap_or_default()
+}
+
+/// All current proposals of a policy.
+pub fn drain(policy: &mut impl Policy) -> Vec<Promotion> {
+    std::iter::from_fn(|| policy.next_promotion(at(0))).collect()
 }
 
 /// Seconds since the clock began.
@@ -84,7 +105,7 @@ pub fn promoted(process: ProcessId, region: RegionAddr) -> Event {
     }
 }
 
-/// A huge page that was split, and gave nothing back.
+/// A huge page that was split and gave nothing back.
 pub fn split(process: ProcessId, region: RegionAddr) -> Event {
     Event::Recovered {
         process,
@@ -94,4 +115,16 @@ pub fn split(process: ProcessId, region: RegionAddr) -> Event {
         took: Duration::ZERO,
         searched_for: Duration::ZERO,
     }
+}
+
+/// Checks a reason's text for users, and its JSON.
+pub fn assert_reads(reason: &Reason, text: &str, json: &str) {
+    assert_eq!(reason.to_string(), text);
+    assert_eq!(serde_json::to_string(reason).expect("is data"), json);
+}
+
+/// The largest of these minus the smallest.
+pub fn spread(turns: &[u32]) -> Option<u32> {
+    let (most, least) = turns.iter().max().zip(turns.iter().min())?;
+    Some(most - least)
 }

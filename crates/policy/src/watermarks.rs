@@ -1,4 +1,4 @@
-//! When memory is too full to promote, and from which cgroup to take it back.
+//! When memory is too full to promote, and from which cgroup memory is recovered.
 //!
 //! ```text
 //!  memory of the machine and its cgroups --> guard: MemoryGuard --> hold promotions (Hold)
@@ -10,15 +10,14 @@ mod adaptive;
 mod guard;
 mod looking;
 
-pub use guard::{Assessment, MemoryGuard, RecoverFrom};
+pub use guard::MemoryGuard;
 
 use crate::error::{SettingError, positive_up_to};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::fmt;
 use thiserror::Error;
 
-/// Shares of memory in use between which recovery starts and ends (paper, sections 3.2 and 3.5).
+/// Shares of memory in use at which recovery starts and ends (paper, sections 3.2 and 3.5).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watermarks {
     high_percent: f64,
@@ -26,27 +25,21 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// Recovery starts above `high_percent` and goes on until under `low_percent`
-    /// (0 < low < high <= 100).
+    /// Recovery starts above `high_percent` and goes on until use is under `low_percent` (0 < low <
+    /// high <= 100).
     pub fn new(high_percent: f64, low_percent: f64) -> Result<Self, SettingError> {
         let high = "high watermark (%)";
         positive_up_to(100.0, high_percent, high, "over 0 and at most 100")?;
-        if low_percent > 0.0 && low_percent < high_percent {
-            Ok(Self {
-                high_percent,
-                low_percent,
-            })
-        } else {
-            let low = "low watermark (%)";
-            Err(SettingError::new(
-                low,
-                low_percent,
-                "over 0 and under the high watermark",
-            ))
-        }
+        let fits = low_percent > 0.0 && low_percent < high_percent;
+        let allowed = "over 0 and under the high watermark";
+        SettingError::unless(fits, "low watermark (%)", low_percent, allowed)?;
+        Ok(Self {
+            high_percent,
+            low_percent,
+        })
     }
 
-    /// Above it recovery starts at the latest and nothing is promoted, in per cent of memory.
+    /// Above it recovery has started and nothing is promoted, in per cent of memory.
     pub fn high_percent(self) -> f64 {
         self.high_percent
     }
@@ -67,15 +60,15 @@ impl Default for Watermarks {
     }
 }
 
-/// Which watermarks hold for what.
+/// Watermarks of the machine and of cgroups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatermarkTable {
     /// The machine's.
     pub machine: Watermarks,
     /// Those of cgroups that are not named.
     pub groups: Watermarks,
-    /// Those of single cgroups, by path (`/system.slice/db.service`); they hold for the groups
-    /// inside too, unless these are named themselves.
+    /// Those of single cgroups, by path (`/system.slice/db.service`). They also hold for nested
+    /// cgroups that are not named themselves.
     pub by_group: HashMap<String, Watermarks>,
 }
 
@@ -95,7 +88,7 @@ impl WatermarkTable {
 }
 
 impl From<Watermarks> for WatermarkTable {
-    /// The same for all.
+    /// The same watermarks for the machine and every cgroup.
     fn from(marks: Watermarks) -> Self {
         Self {
             machine: marks,
@@ -105,30 +98,23 @@ impl From<Watermarks> for WatermarkTable {
     }
 }
 
-/// Whose memory is meant.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+/// The memory that is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// The whole machine's.
+    /// That of the whole machine.
+    #[strum(to_string = "the machine")]
     Machine,
-    /// A cgroup's, by its path.
+    /// That of a cgroup, by its path.
+    #[strum(to_string = "cgroup {0}")]
     Group(String),
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Machine => f.write_str("the machine"),
-            Self::Group(name) => write!(f, "cgroup {name}"),
-        }
-    }
 }
 
 /// Why promotion waits.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
 #[serde(tag = "hold", rename_all = "kebab-case")]
 pub enum Hold {
-    /// The state of memory is not known (yet).
+    /// The state of memory is not known, or not known yet.
     #[error("the state of memory is not known")]
     Unknown,
     /// Memory is over the high watermark.
@@ -136,41 +122,41 @@ pub enum Hold {
         "{scope} uses {used_percent:.1} % of its memory, over the high watermark of {high_percent} %"
     )]
     AboveHigh {
-        /// Whose.
+        /// The machine or the cgroup.
         scope: Scope,
-        /// In use, per cent.
+        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The high watermark, per cent.
+        /// The high watermark, in per cent.
         high_percent: f64,
     },
-    /// Memory is under the high watermark, but would be full before recovery could be done with it.
+    /// Memory is under the high watermark, but would be full before recovery could finish.
     #[error(
         "{scope} uses {used_percent:.1} % of its memory and grows by {} MB/s, which has recovery start at {start_percent:.1} %",
         growth_bytes_per_s / 1_000_000
     )]
     FillingUp {
-        /// Whose.
+        /// The machine or the cgroup.
         scope: Scope,
-        /// In use, per cent.
+        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The share at which recovery starts at this growth, per cent.
+        /// The share at which recovery starts at this growth, in per cent.
         start_percent: f64,
-        /// How fast use grows, bytes per second.
+        /// Growth of use, in bytes per second.
         growth_bytes_per_s: u64,
     },
-    /// The promotion would bring memory over the mark at which it is recovered.
+    /// The promotion would bring memory over the mark at which recovery starts.
     #[error(
         "{scope} uses {used_percent:.1} % of its memory, and {} KiB more would bring it over the {start_percent:.1} % at which it is recovered",
         bytes >> 10
     )]
     WouldCross {
-        /// Whose.
+        /// The machine or the cgroup.
         scope: Scope,
-        /// In use, per cent.
+        /// Memory in use, in per cent.
         used_percent: f64,
-        /// What the promotion takes, in bytes.
+        /// Memory that the promotion takes, in bytes.
         bytes: u64,
-        /// The share at which recovery starts, per cent.
+        /// The share at which recovery starts, in per cent.
         start_percent: f64,
     },
     /// Memory was over the high watermark and is not yet under the low one.
@@ -178,11 +164,11 @@ pub enum Hold {
         "{scope} uses {used_percent:.1} % of its memory, being recovered until under {low_percent} %"
     )]
     Recovering {
-        /// Whose.
+        /// The machine or the cgroup.
         scope: Scope,
-        /// In use, per cent.
+        /// Memory in use, in per cent.
         used_percent: f64,
-        /// The low watermark, per cent.
+        /// The low watermark, in per cent.
         low_percent: f64,
     },
     /// Tasks wait for memory.
@@ -190,23 +176,23 @@ pub enum Hold {
         "tasks of {scope} waited for memory {pressure_percent:.1} % of the last 10 s, more than {limit_percent} %"
     )]
     Pressure {
-        /// Whose.
+        /// The machine or the cgroup.
         scope: Scope,
-        /// Share of the last 10 s (PSI "some avg10"), per cent.
+        /// Share of the last 10 s (PSI "some avg10"), in per cent.
         pressure_percent: f64,
-        /// The most at which promotion goes on, per cent.
+        /// The highest pressure at which promotion goes on, in per cent.
         limit_percent: f64,
     },
 }
 
-/// The numbers that have memory recovered.
+/// The figures that cause recovery.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortage {
-    /// In use, per cent.
+    /// Memory in use, in per cent.
     pub used_percent: f64,
-    /// The share above which recovery starts at this growth, per cent.
+    /// The share above which recovery starts at this growth, in per cent.
     pub start_percent: f64,
-    /// How fast use grows, bytes per second.
+    /// Growth of use, in bytes per second.
     pub growth_bytes_per_s: u64,
 }
 

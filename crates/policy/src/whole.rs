@@ -1,4 +1,4 @@
-//! Whole numbers out of others, where what does not fit is as large or as small as can be.
+//! Conversions to whole numbers; values out of range become the nearest limit.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -9,27 +9,27 @@
 
 use std::time::Duration;
 
-/// Rounded towards 0, within 0 to 65,535; 0 for what is no number.
+/// Rounded towards 0, within 0 to 65,535; 0 for NaN.
 pub const fn u16_of(number: f64) -> u16 {
     number as u16
 }
 
-/// Rounded towards 0, within 0 to 2^32 - 1; 0 for what is no number.
+/// Rounded towards 0, within 0 to 2^32 - 1; 0 for NaN.
 pub const fn u32_of(number: f64) -> u32 {
     number as u32
 }
 
-/// Rounded towards 0, within 0 to 2^64 - 1; 0 for what is no number.
+/// Rounded towards 0, within 0 to 2^64 - 1; 0 for NaN.
 pub const fn u64_of(number: f64) -> u64 {
     number as u64
 }
 
-/// Rounded towards 0, within those of 32 bits; 0 for what is no number.
+/// Rounded towards 0, within the range of 32 bits; 0 for NaN.
 pub const fn i32_of(number: f64) -> i32 {
     number as i32
 }
 
-/// At most the largest with a sign.
+/// At most the largest signed value.
 pub const fn i64_of(number: u64) -> i64 {
     if number > i64::MAX as u64 {
         i64::MAX
@@ -38,7 +38,7 @@ pub const fn i64_of(number: u64) -> i64 {
     }
 }
 
-/// At most the largest of this machine's addresses.
+/// At most the largest `usize` of this machine.
 pub const fn usize_of(number: u64) -> usize {
     let most = usize::MAX as u64;
     if number > most {

@@ -1,20 +1,19 @@
-//! What a recording says of itself.
+//! The description of itself that a recording contains.
 
 use crate::reader::TableReader;
-use parquet::file::metadata::KeyValue;
 use parquet::file::reader::ChunkReader;
 use std::time::Duration;
 
-/// Where and when a recording was made, and by what.
+/// Origin of a recording: machine, time and policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The machine's name.
     pub host: String,
     /// Its kernel's release.
     pub kernel: String,
-    /// The policy that managed meanwhile; `none` where nothing was changed.
+    /// The policy that was active; `none` where nothing was changed.
     pub policy: String,
-    /// When recording began, since 1970; `None` where time was simulated.
+    /// Start of the recording, as time since 1970; `None` where time was simulated.
     pub began: Option<Duration>,
 }
 
@@ -23,11 +22,12 @@ const KERNEL: &str = "hawkeye.kernel";
 const POLICY: &str = "hawkeye.policy";
 const BEGAN: &str = "hawkeye.began_unix_us";
 
-/// The first time that is no year of four digits, 10000-01-01, in seconds since 1970: not every library can tell it.
+/// The first time after the years of four digits, 10000-01-01, in seconds since 1970. Not every
+/// library can print it.
 const YEAR_10000_S: u64 = 253_402_300_800;
 
 impl About {
-    /// Of a recording of which so much was left out at its start.
+    /// The description of a recording without its first `time`.
     pub(crate) fn later_by(self, time: Duration) -> Self {
         let began = self.began.map(|began| began.saturating_add(time));
         Self {
@@ -36,17 +36,17 @@ impl About {
         }
     }
 
-    pub(crate) fn pairs(&self) -> Vec<KeyValue> {
-        let began = self.began.map(|began| began.as_micros().to_string());
-        let pairs = [
-            (HOST, Some(self.host.clone())),
-            (KERNEL, Some(self.kernel.clone())),
-            (POLICY, Some(self.policy.clone())),
-            (BEGAN, began),
+    pub(crate) fn pairs(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = vec![
+            (HOST, self.host.clone()),
+            (KERNEL, self.kernel.clone()),
+            (POLICY, self.policy.clone()),
         ];
-        let said = pairs.into_iter().filter(|(_, value)| value.is_some());
-        said.map(|(key, value)| KeyValue::new(key.to_owned(), value))
-            .collect()
+        pairs.extend(
+            self.began
+                .map(|began| (BEGAN, began.as_micros().to_string())),
+        );
+        pairs
     }
 
     pub(crate) fn of<R: ChunkReader + 'static>(table: &TableReader<R>) -> Self {

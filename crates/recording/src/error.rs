@@ -1,100 +1,100 @@
-//! What can be wrong with a recording.
+//! Errors of recordings.
 
 use parquet::errors::ParquetError;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// A file that can't be written, or can't be read, or not from some row on.
+/// A file that cannot be written, cannot be read, or can be read only up to some row.
 #[derive(Debug, Error)]
 pub enum RecordingError {
-    /// A file that can't be opened.
+    /// A file that cannot be opened.
     #[error("can't open {}: {error}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
-    /// A file or folder that can't be made, moved or removed.
+    /// A file or folder that cannot be created, moved or removed.
     #[error("can't write {}: {error}", path.display())]
     Create {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         error: io::Error,
     },
-    /// Something wrong with a part of a recording that was not ended.
+    /// An error in a part of a recording that was not ended.
     #[error("{}: {error}", path.display())]
     Part {
         /// The part.
         path: PathBuf,
-        /// What.
+        /// The error.
         error: Box<RecordingError>,
     },
-    /// A recording that was not ended, and of which no part was finished.
+    /// A recording that was not ended and has no finished part.
     #[error("{} holds nothing: the recording was ended by force within its first minute", .0.display())]
     NoParts(PathBuf),
-    /// A file that can't be written on.
+    /// A file that cannot be written any further.
     #[error("can't write the Parquet file: {0}")]
     Write(ParquetError),
-    /// No Parquet file, or one that was cut off: its directory is at its end.
+    /// Not a Parquet file, or a truncated one: its directory is at its end.
     #[error("this is no whole Parquet file ({0}); if it was cut off, record or copy it again")]
     NotParquet(ParquetError),
-    /// Parquet of somebody else's, or the other table.
+    /// A Parquet file of another program, or of the other table.
     #[error("this Parquet file holds {found}, but should hold HawkEye's table {wanted:?}")]
     OtherTable {
-        /// What it says of itself.
+        /// What the file says that it holds.
         found: String,
-        /// What was to be read.
+        /// The expected table.
         wanted: &'static str,
     },
-    /// Written by a newer version.
+    /// A file from a newer version.
     #[error(
         "this file has version {found} of the table {table:?}, and this program knows version {known}: use a newer hawkeye"
     )]
     Newer {
-        /// Which table.
+        /// The table.
         table: &'static str,
         /// Its version in the file.
         found: u32,
-        /// The newest that is known.
+        /// The newest version that this program knows.
         known: u32,
     },
-    /// A column is missing or holds something else.
+    /// A column is missing or has another type.
     #[error("the column {column:?} of the table {table:?} {problem}")]
     Column {
-        /// Which table.
+        /// The table.
         table: &'static str,
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// Data that can't be decoded.
+    /// Data that cannot be decoded.
     #[error("row {row} and those after it can't be read: {message}")]
     Read {
         /// The first such row of the file, from 0.
         row: u64,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// A value that can't be. The rows after it can be read.
+    /// An invalid value. The rows after it can be read.
     #[error("row {row}: {column} must be {allowed}, not {found}")]
     Value {
-        /// Which row of the file, from 0.
+        /// The row of the file, from 0.
         row: u64,
-        /// Which column.
+        /// The column.
         column: &'static str,
-        /// What it can be.
+        /// The allowed values.
         allowed: &'static str,
-        /// What it is.
+        /// The value found.
         found: String,
     },
 }
 
 impl RecordingError {
-    /// Whether the sentence says which file it is about.
+    /// Whether the message names the file.
     pub fn names_file(&self) -> bool {
         matches!(
             self,

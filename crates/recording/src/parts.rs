@@ -1,7 +1,8 @@
-//! A recording while it is made: a file a minute.
+//! A recording in progress: one file per minute.
 //!
-//! A Parquet file can be read when its directory has been written, at its end. So that whoever is killed loses a minute at the most, rows go
-//! into files of their own for each minute, in a folder beside the recording's place (`FILE.part`); at the end they become one file.
+//! A Parquet file can be read only once its directory is written, at its end. So each minute's rows
+//! go into a file of their own, in a folder beside the recording's path (`FILE.part`). A killed
+//! program then loses at most one minute. At the end the files become one file.
 
 use crate::error::RecordingError;
 use std::ffi::OsStr;
@@ -10,14 +11,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A path with something after its name.
+/// A path with a suffix added to its name.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The folder of a recording that is being made.
+/// The folder of a recording in progress.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     beside(path, ".part")
 }
@@ -39,8 +40,8 @@ pub(crate) fn parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
     Ok(found)
 }
 
-/// Creates a file for this user alone, whatever the umask: it tells where programs have their
-/// memory. What was there is gone; no link is followed.
+/// Creates a file for this user alone, whatever the umask, because it shows where programs have
+/// their memory. A previous file is replaced; no link is followed.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -50,7 +51,7 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// A new folder for this user alone; those above it are made for all to pass.
+/// Creates a folder for this user alone. Its parents are created passable for all users.
 pub(crate) fn create_folder(path: &Path, with_parents: bool) -> io::Result<()> {
     if let (true, Some(parent)) = (with_parents, path.parent()) {
         DirBuilder::new()
@@ -64,7 +65,7 @@ pub(crate) fn create_folder(path: &Path, with_parents: bool) -> io::Result<()> {
         .create(path)
 }
 
-/// Whether this is a folder, no link to one, and only root and this user can change what is in it.
+/// Whether this is a folder and not a link, and only root and this user can change its contents.
 pub(crate) fn is_own_folder(path: &Path) -> bool {
     let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
     fs::symlink_metadata(path).is_ok_and(|found| {
@@ -72,7 +73,7 @@ pub(crate) fn is_own_folder(path: &Path) -> bool {
     })
 }
 
-/// Renames what can't be used, to `NAME.damaged-1` or the next number that is free, and says so.
+/// Renames an unusable file or folder to `NAME.damaged-1`, or the next free number, and reports it.
 pub(crate) fn set_aside(path: &Path, why: &dyn std::fmt::Display) -> Result<(), RecordingError> {
     let free = (1..1000)
         .map(|number| beside(path, &format!(".damaged-{number}")))

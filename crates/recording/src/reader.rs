@@ -1,4 +1,4 @@
-//! Rows out of a file, whatever the table: some thousand at a time.
+//! Reads rows of any table from a file, some thousand at a time.
 
 use crate::error::RecordingError;
 use crate::schema::{Table, Type, said};
@@ -8,10 +8,10 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Rows that are decoded together.
+/// Number of rows decoded together.
 const BATCH_ROWS: usize = 4096;
 
-/// Values of a column, or where they come from.
+/// Values of a column, or their source.
 enum Source {
     Int(ColumnReaderImpl<Int64Type>, Vec<i64>),
     Float(ColumnReaderImpl<DoubleType>, Vec<f64>),
@@ -19,21 +19,22 @@ enum Source {
     Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
 }
 
-/// A column of what is decoded.
+/// A decoded column.
 struct Decoded {
     source: Source,
     /// Definition levels: whether each row has a value. Empty where all have.
     levels: Vec<i16>,
-    /// Where among the values each row's is; empty where all have one.
+    /// Index of each row's value among the values; empty where all rows have one.
     places: Vec<Option<usize>>,
 }
 
-/// Has the Parquet library read something: it takes some figures of a file for granted, and panics on damaged ones.
+/// Runs a read of the Parquet library. The library trusts some figures of a file, and panics on
+/// damaged ones.
 fn guarded<T>(
     row: u64,
     work: impl FnOnce() -> Result<T, RecordingError>,
 ) -> Result<T, RecordingError> {
-    // Nothing is read of what a panic has left: the error is the end.
+    // Nothing is read after a panic: the error ends the reading.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let message = "the file is damaged".to_owned();
         Err(RecordingError::Read { row, message })
@@ -51,15 +52,7 @@ fn refill<T: DataType>(
 }
 
 impl Decoded {
-    fn new(kind: Type, reader: ColumnReader) -> Self {
-        Self {
-            source: Source::new(kind, reader),
-            levels: Vec::new(),
-            places: Vec::new(),
-        }
-    }
-
-    /// Decodes more rows; how many.
+    /// Decodes more rows; returns how many.
     fn refill(&mut self) -> Result<usize, ParquetError> {
         self.levels.clear();
         let rows = self.source.refill(&mut self.levels)?;
@@ -73,7 +66,7 @@ impl Decoded {
         Ok(rows)
     }
 
-    /// Where among the values that of a row is.
+    /// Index of a row's value among the values.
     fn place(&self, row: usize) -> Option<usize> {
         match self.places.get(row) {
             Some(place) => *place,
@@ -106,16 +99,16 @@ impl Source {
 pub(crate) struct TableReader<R: ChunkReader> {
     file: SerializedFileReader<R>,
     table: &'static Table,
-    /// Where in the file the table's columns are.
+    /// Positions of the table's columns in the file.
     places: Vec<usize>,
     next_group: usize,
-    /// Rows of the open row group that are not decoded yet, as its metadata has it.
+    /// Rows of the open row group not decoded yet, according to its metadata.
     group_left: u64,
     columns: Vec<Decoded>,
-    /// The row that is looked at, within what is decoded, and how much that is.
+    /// The current row within the decoded ones, and their number.
     at: usize,
     decoded: usize,
-    /// Its number in the file, from 0.
+    /// Number of the current row in the file, from 0.
     row: u64,
     started: bool,
 }
@@ -140,7 +133,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         })
     }
 
-    /// Goes to the next row; false at the end. After an error there is nothing more.
+    /// Goes to the next row; false at the end. After an error there are no further rows.
     pub(crate) fn advance(&mut self) -> Result<bool, RecordingError> {
         if self.started {
             self.row += 1;
@@ -180,7 +173,11 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         let readers = self.places.iter().zip(self.table.columns);
         let readers = readers.map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;
-            Ok(Decoded::new(column.kind, reader))
+            Ok(Decoded {
+                source: Source::new(column.kind, reader),
+                levels: Vec::new(),
+                places: Vec::new(),
+            })
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
         let readers = readers.map_err(|error| self.failed(error))?;
@@ -212,12 +209,12 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(())
     }
 
-    /// What the file says of itself under a key.
+    /// The file's metadata under a key.
     pub(crate) fn said(&self, key: &str) -> Option<&str> {
         said(self.file.metadata().file_metadata(), key)
     }
 
-    /// Where this row's value of a column is; `None` where it has none.
+    /// Position of this row's value of a column; `None` where it has none.
     fn found(&self, column: usize) -> Option<(&Source, usize)> {
         let column = self.columns.get(column)?;
         Some((&column.source, column.place(self.at)?))
@@ -228,7 +225,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         self.found(column).is_none()
     }
 
-    /// An integer of this row, up to `most`.
+    /// An integer of this row, at most `most`.
     pub(crate) fn int(
         &self,
         column: usize,
@@ -252,7 +249,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         }
     }
 
-    /// A number of this row from 0 up.
+    /// A number of this row, at least 0.
     pub(crate) fn float(&self, column: usize) -> Result<f64, RecordingError> {
         let value = match self.found(column) {
             Some((Source::Float(_, values), place)) => values.get(place).copied(),
@@ -263,7 +260,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         fits.ok_or_else(|| self.refused(column, "finite and not negative", found()))
     }
 
-    /// A text of this row; empty where it has none.
+    /// A text of this row; empty where it has no value.
     pub(crate) fn text(&self, column: usize) -> Result<&str, RecordingError> {
         let bytes = match self.found(column) {
             Some((Source::Text(_, values), place)) => {
@@ -275,7 +272,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
             .map_err(|_| self.refused(column, "text in UTF-8", format!("{bytes:?}")))
     }
 
-    /// A value of this row that can't be.
+    /// The error for an invalid value of this row.
     pub(crate) fn refused(
         &self,
         column: usize,

@@ -1,4 +1,4 @@
-//! Makes recordings.
+//! Writes recordings to files and folders.
 
 use crate::about::About;
 use crate::error::RecordingError;
@@ -15,9 +15,9 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// No recording has as many minutes: a file of a larger number is not of HawkEye.
+/// No recording has this many minutes: a file with a larger number is not from HawkEye.
 const MOST_PARTS: u64 = 1_000_000_000_000;
-/// How much is lost at the most.
+/// The most that a crash loses.
 const PART: Duration = Duration::from_secs(60);
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
@@ -25,19 +25,19 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> RecordingError {
     |error| RecordingError::Create { path, error }
 }
 
-/// Makes a recording.
+/// Writes a recording.
 pub struct Recorder {
-    /// What the parts become at the end; `None`: they stay.
+    /// The final file made from the parts; `None`: the parts stay.
     path: Option<PathBuf>,
     folder: PathBuf,
     about: About,
     open: Option<Part>,
     number: u64,
-    /// Finished parts that are there, oldest first, with their lengths.
+    /// Finished parts that still exist, oldest first, with their lengths.
     finished: VecDeque<(PathBuf, u64)>,
     most_bytes: u64,
     last: Duration,
-    /// Rows that were taken and could not be kept.
+    /// Rows that were accepted and could not be kept.
     lost_rows: u64,
 }
 
@@ -49,27 +49,35 @@ struct Part {
 }
 
 impl Part {
-    /// Makes it a file of its own, and says how long that is.
+    /// Makes the part a file of its own; returns its length.
     fn finish(self) -> Result<u64, RecordingError> {
         let place = self.place;
-        let file = self.writer.finish()?.into_inner();
-        let file = file.map_err(|error| failed(&place)(error.into_error()))?;
-        file.sync_data().map_err(failed(&place))?;
+        let file = finish(self.writer, &place)?;
         let length = file.metadata().map_err(failed(&place))?.len();
         fs::rename(beside(&place, ".tmp"), &place).map_err(failed(&place))?;
         Ok(length)
     }
 }
 
-/// Removes what is written of a part. What can't be removed is no part, and written over by the next.
+/// Ends a file and flushes it to disk.
+fn finish(writer: RecordingWriter<BufWriter<File>>, place: &Path) -> Result<File, RecordingError> {
+    let file = writer.finish()?.into_inner();
+    let file = file.map_err(|error| failed(place)(error.into_error()))?;
+    file.sync_data().map_err(failed(place))?;
+    Ok(file)
+}
+
+/// Removes the unfinished file of a part. If it cannot be removed, it still counts as no part, and
+/// the next part overwrites it.
 fn discard(place: &Path) {
     let _ = fs::remove_file(beside(place, ".tmp"));
 }
 
 impl Recorder {
-    /// Begins a recording that is to be a file. What is at `path`, or what an earlier one that was killed has left there, is kept
-    /// as `FILE.1`, in place of what is there, from when a minute of the new one is written. One that is dropped before leaves nothing.
-    /// What is left of an earlier one and can't be read, or is another user's, is set aside.
+    /// Begins a recording that will become a file. A previous file at `path`, or the rest of a
+    /// recording that was killed, is kept as `FILE.1`, replacing an older one. That happens once a
+    /// minute of the new recording is written. A recording that is dropped before then leaves
+    /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
     ///
     /// # Errors
     /// Nothing can be written there.
@@ -88,20 +96,10 @@ impl Recorder {
             }
         }
         create_folder(&folder, false).map_err(failed(&folder))?;
-        Ok(Self {
-            path: Some(path.to_owned()),
-            folder,
-            about,
-            open: None,
-            number: 0,
-            finished: VecDeque::new(),
-            most_bytes: u64::MAX,
-            last: Duration::ZERO,
-            lost_rows: 0,
-        })
+        Ok(Self::new(Some(path.to_owned()), folder, u64::MAX, about))
     }
 
-    /// Goes on with a recording that is a folder and stays one: of its parts the newest are kept, so many bytes of them.
+    /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept.
     ///
     /// # Errors
     /// Nothing can be written there.
@@ -110,8 +108,7 @@ impl Recorder {
             set_aside(folder, &"it is no folder")?;
         }
         create_folder(folder, true).map_err(failed(folder))?;
-        let mut finished = VecDeque::new();
-        let mut number = 0;
+        let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);
         for place in parts(folder)? {
             let found = fs::symlink_metadata(&place).map_err(failed(&place))?;
             if !found.is_file() {
@@ -120,26 +117,31 @@ impl Recorder {
             let own = place.file_stem().and_then(OsStr::to_str);
             let own: Option<u64> = own.and_then(|name| name.parse().ok());
             let own = own.filter(|own| *own < MOST_PARTS);
-            number = own.map_or(number, |own| number.max(own + 1));
-            finished.push_back((place, found.len()));
+            recorder.number = recorder.number.max(own.map_or(0, |own| own + 1));
+            recorder.finished.push_back((place, found.len()));
         }
-        Ok(Self {
-            path: None,
-            folder: folder.to_owned(),
+        Ok(recorder)
+    }
+
+    fn new(path: Option<PathBuf>, folder: PathBuf, most_bytes: u64, about: About) -> Self {
+        Self {
+            path,
+            folder,
             about,
             open: None,
-            number,
-            finished,
+            number: 0,
+            finished: VecDeque::new(),
             most_bytes,
             last: Duration::ZERO,
             lost_rows: 0,
-        })
+        }
     }
 
-    /// Adds a row. One that is earlier than another before it is taken to be as late.
+    /// Adds a row. A row that is earlier than the one before it gets that one's time.
     ///
     /// # Errors
-    /// It can't be written, or the minute before it can't be ended; `abandon_part` says how much is lost beside it.
+    /// The row cannot be written, or the previous minute cannot be ended. `abandon_part` returns
+    /// how many rows are lost in addition.
     pub fn write(&mut self, mut row: Row) -> Result<(), RecordingError> {
         self.last = self.last.max(row.at());
         row.set_at(self.last);
@@ -166,8 +168,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Gives up what is written of the minute, after an error. Returns how many rows are lost by that: those of which `write` said that
-    /// they were written.
+    /// Drops the unfinished minute after an error. Returns how many rows are lost by that, although
+    /// `write` had accepted them.
     pub fn abandon_part(&mut self) -> u64 {
         if let Some(part) = self.open.take() {
             discard(&part.place);
@@ -197,7 +199,7 @@ impl Recorder {
         while self.bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
                 match fs::remove_file(&oldest) {
-                    // Somebody else has made room.
+                    // Another process has already removed it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => tracing::warn!("can't remove {}: {error}", oldest.display()),
                     Ok(()) => {}
@@ -212,10 +214,10 @@ impl Recorder {
         self.finished.iter().map(|(_, length)| length).sum()
     }
 
-    /// Ends the recording: one that is to be a file is one then.
+    /// Ends the recording. One that should become a file becomes it now.
     ///
     /// # Errors
-    /// It can't be written; the parts are still there then.
+    /// It cannot be written; the parts still exist then.
     pub fn finish(mut self) -> Result<(), RecordingError> {
         self.finish_part()?;
         let Some(path) = &self.path else {
@@ -224,15 +226,15 @@ impl Recorder {
         if self.finished.is_empty() {
             self.keep_older()?;
         }
-        join(&self.folder, path, &self.about)
+        move_out(&joined_in(&self.folder, &self.about)?, &self.folder, path)
     }
 
-    /// Makes room for the file that this is to be.
+    /// Moves an older file out of the way of the final one.
     fn keep_older(&self) -> Result<(), RecordingError> {
         self.path.as_deref().map_or(Ok(()), keep_older)
     }
 
-    /// Whether no row was taken yet.
+    /// Whether no row was accepted yet.
     pub fn is_empty(&self) -> bool {
         self.open.is_none() && self.finished.is_empty()
     }
@@ -242,13 +244,13 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.abandon_part();
         if self.path.is_some() {
-            // Only an empty one can be: finished parts stay.
+            // Only an empty folder can be removed: finished parts stay.
             let _ = fs::remove_dir(&self.folder);
         }
     }
 }
 
-/// Keeps what is at a path as `FILE.1`.
+/// Keeps the file at a path as `FILE.1`.
 fn keep_older(path: &Path) -> Result<(), RecordingError> {
     let older = beside(path, ".1");
     match fs::rename(path, &older) {
@@ -257,7 +259,7 @@ fn keep_older(path: &Path) -> Result<(), RecordingError> {
     }
 }
 
-/// Ends a recording that was killed, and keeps it as `FILE.1`. Where its parts can't be read they stay.
+/// Ends a recording that was killed, and keeps it as `FILE.1`. Parts that cannot be read stay.
 fn end_earlier(folder: &Path, path: &Path) -> Result<(), RecordingError> {
     let about = RecordingRows::of_parts(folder)?.about().clone();
     let joined = joined_in(folder, &about)?;
@@ -265,11 +267,7 @@ fn end_earlier(folder: &Path, path: &Path) -> Result<(), RecordingError> {
     move_out(&joined, folder, path)
 }
 
-/// Makes one file of the parts in a folder, and removes that.
-fn join(folder: &Path, path: &Path, about: &About) -> Result<(), RecordingError> {
-    move_out(&joined_in(folder, about)?, folder, path)
-}
-
+/// Joins the parts in a folder into one file.
 fn joined_in(folder: &Path, about: &About) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     join_into(&joined, folder, about).inspect_err(|_| {
@@ -278,6 +276,7 @@ fn joined_in(folder: &Path, about: &About) -> Result<PathBuf, RecordingError> {
     Ok(joined)
 }
 
+/// Moves the joined file to its final path, and removes the folder.
 fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
     fs::rename(joined, path).map_err(failed(path))?;
     fs::remove_dir_all(folder).map_err(failed(folder))
@@ -289,7 +288,5 @@ fn join_into(joined: &Path, folder: &Path, about: &About) -> Result<(), Recordin
     for row in RecordingRows::over(about.clone(), parts(folder)?) {
         writer.write(&row?)?;
     }
-    let file = writer.finish()?.into_inner();
-    let file = file.map_err(|error| failed(joined)(error.into_error()))?;
-    file.sync_data().map_err(failed(joined))
+    finish(writer, joined).map(drop)
 }

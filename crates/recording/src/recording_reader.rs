@@ -1,4 +1,4 @@
-//! Recordings, row by row out of a file.
+//! Reads recordings from a file, row by row.
 
 use crate::about::About;
 use crate::error::RecordingError;
@@ -16,12 +16,12 @@ use std::time::Duration;
 
 /// Reads a recording row by row. Some thousand rows are in memory at a time.
 ///
-/// After a value that can't be ([`RecordingError::Value`]) the next row follows; after any other error nothing does. Rows of kinds that
-/// this version doesn't know are passed over.
+/// After an invalid value ([`RecordingError::Value`]) reading continues with the next row; after
+/// any other error it ends. Rows of unknown kinds are skipped.
 pub struct RecordingReader<R: ChunkReader> {
     table: TableReader<R>,
     about: About,
-    /// The last row's, which is mostly the next one's too.
+    /// The command of the last row, which usually is the next one's too.
     command: Arc<str>,
     last: Duration,
     ended: bool,
@@ -30,8 +30,7 @@ pub struct RecordingReader<R: ChunkReader> {
 impl RecordingReader<File> {
     /// Opens a file.
     ///
-    /// # Errors
-    /// It can't be opened, or is no recording that this version knows.
+    /// It cannot be opened, or is no recording that this version knows.
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let file = File::open(path).map_err(|error| RecordingError::Open {
             path: path.to_owned(),
@@ -44,13 +43,13 @@ impl RecordingReader<File> {
 const PAGES: &str = "0 to 512";
 const BYTES: &str = "a number of bytes";
 const TIME: &str = "a time in microseconds";
-/// Linux gives user space no more than 56 bits, on any x86-64 processor.
+/// Linux gives user space at most 56 bits, on any x86-64 processor.
 const LAST_REGION: u64 = (1 << 56) - HUGE_PAGE_BYTES;
-/// The most that a [`Duration`] of microseconds and a tick count can be here: 290,000 years.
+/// The largest microseconds of a [`Duration`] and the largest tick count here: 290,000 years.
 const MOST: u64 = i64::MAX as u64;
 
 impl<R: ChunkReader + 'static> RecordingReader<R> {
-    /// Reads a file, or whatever else Parquet can be read from.
+    /// Reads a file, or any other source that Parquet can be read from.
     ///
     /// # Errors
     /// It is no recording that this version knows.
@@ -65,7 +64,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    /// Where and when it was made.
+    /// The origin of the recording.
     pub fn about(&self) -> &About {
         &self.about
     }
@@ -80,9 +79,18 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         self.table.int(column, MOST, BYTES)
     }
 
-    fn number(&self, column: usize) -> Result<Option<f64>, RecordingError> {
+    /// Reads a column with `read`; `None` where it has no value.
+    fn optional<T>(
+        &self,
+        column: usize,
+        read: impl FnOnce() -> Result<T, RecordingError>,
+    ) -> Result<Option<T>, RecordingError> {
         let there = !self.table.is_null(column);
-        there.then(|| self.table.float(column)).transpose()
+        there.then(read).transpose()
+    }
+
+    fn number(&self, column: usize) -> Result<Option<f64>, RecordingError> {
+        self.optional(column, || self.table.float(column))
     }
 
     fn decoded(&mut self) -> Result<Option<Row>, RecordingError> {
@@ -97,10 +105,10 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             self.command = Arc::from(command);
         }
         let row = match self.table.text(column!("kind"))? {
-            Row::REGION => Row::Region(self.region(at)?),
-            Row::PROCESS => Row::Process(self.process(at)?),
-            Row::MEMORY => Row::Memory(self.memory(at)?),
-            Row::DECISION => Row::Decision(self.decision(at)?),
+            "region" => Row::Region(self.region(at)?),
+            "process" => Row::Process(self.process(at)?),
+            "memory" => Row::Memory(self.memory(at)?),
+            "decision" => Row::Decision(self.decision(at)?),
             _ => return Ok(None),
         };
         self.last = at;
@@ -129,8 +137,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     fn region(&self, at: Duration) -> Result<CoverageRow, RecordingError> {
         let table = &self.table;
         let source = table.text(column!("source"))?;
-        let known = AccessSource::NAMES.iter().find(|(_, name)| *name == source);
-        let (source, _) = known.ok_or_else(|| {
+        let source: AccessSource = source.parse().map_err(|_| {
             let allowed = "access-bits, probed, estimated or population";
             table.refused(column!("source"), allowed, format!("{source:?}"))
         })?;
@@ -142,7 +149,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         Ok(CoverageRow {
             at,
             window: self.time(column!("window_us"))?,
-            source: *source,
+            source,
             process: self.whose()?,
             command: Arc::clone(&self.command),
             cpu_cores: table.float(column!("cpu_cores"))?,
@@ -163,7 +170,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     fn process(&self, at: Duration) -> Result<ProcessRow, RecordingError> {
-        let looked_at = !self.table.is_null(column!("bloat_bytes"));
+        let bloat = column!("bloat_bytes");
         Ok(ProcessRow {
             at,
             process: self.whose()?,
@@ -172,9 +179,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             overhead_percent: self.number(column!("overhead_percent"))?,
             rss_bytes: self.bytes(column!("rss_bytes"))?,
             huge_bytes: self.bytes(column!("huge_bytes"))?,
-            bloat_bytes: looked_at
-                .then(|| self.bytes(column!("bloat_bytes")))
-                .transpose()?,
+            bloat_bytes: self.optional(bloat, || self.bytes(bloat))?,
         })
     }
 
@@ -190,13 +195,11 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     fn decision(&self, at: Duration) -> Result<DecisionRow, RecordingError> {
-        let of_one = !self.table.is_null(column!("pid"));
-        let of_region = !self.table.is_null(column!("region_address"));
-        let process = of_one.then(|| self.whose()).transpose()?;
+        let process = self.optional(column!("pid"), || self.whose())?;
         Ok(DecisionRow {
             at,
             process: process.map(|process| (process, Arc::clone(&self.command))),
-            region: of_region.then(|| self.address()).transpose()?,
+            region: self.optional(column!("region_address"), || self.address())?,
             event: self.table.text(column!("event"))?.into(),
             reason: self.table.text(column!("reason"))?.into(),
         })

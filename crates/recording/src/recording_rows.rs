@@ -1,4 +1,4 @@
-//! Reads recordings wherever they are: a file, or the parts of one that was not ended.
+//! Reads recordings in either form: a file, or the parts of a recording that was not ended.
 
 use crate::about::About;
 use crate::error::RecordingError;
@@ -9,28 +9,29 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A recording's rows, of one that was ended or of one that was not. Times of one that was not ended are since its first row, also where a
-/// later part is of a manager that was started anew: of a folder that keeps the newest, the start may be long ago.
+/// The rows of a recording, ended or not. Without an end, times count from its first row, even
+/// where a later part is from a manager that was started anew. In a folder that keeps only the
+/// newest parts, the start may be long ago.
 pub struct RecordingRows {
     about: About,
     unfinished: bool,
     reader: Option<Open>,
     rest: std::vec::IntoIter<PathBuf>,
-    /// What times are less than in the first part.
+    /// Offset subtracted from times in the first part.
     first_at: Duration,
-    /// When that began.
+    /// Start of the first part.
     first_began: Option<Duration>,
 }
 
 struct Open {
     path: PathBuf,
     reader: RecordingReader<File>,
-    /// How much later it began than the first.
+    /// How much later it began than the first part.
     later: Duration,
 }
 
 impl RecordingRows {
-    /// Opens the recording at a path; where it was not ended, as far as it was written down.
+    /// Opens the recording at a path. Without an end, its rows are those written so far.
     ///
     /// # Errors
     /// There is none, or none that this version knows.
@@ -43,22 +44,22 @@ impl RecordingRows {
             return Self::since_first_row(&folder);
         }
         let reader = RecordingReader::open(path)?;
+        let about = reader.about().clone();
+        let (path, later) = (path.to_owned(), Duration::ZERO);
+        let open = Open {
+            path,
+            reader,
+            later,
+        };
         Ok(Self {
-            about: reader.about().clone(),
             unfinished: false,
-            reader: Some(Open {
-                path: path.to_owned(),
-                reader,
-                later: Duration::ZERO,
-            }),
-            rest: Vec::new().into_iter(),
-            first_at: Duration::ZERO,
-            first_began: None,
+            reader: Some(open),
+            ..Self::over(about, Vec::new())
         })
     }
 
     fn since_first_row(folder: &Path) -> Result<Self, RecordingError> {
-        // What is wrong with it is told when it is read.
+        // An error in it is reported when it is read.
         let first_at = Self::of_parts(folder)?.find_map(Result::ok);
         let first_at = first_at.map_or(Duration::ZERO, |row| row.at());
         let rows = Self::of_parts(folder)?;
@@ -91,12 +92,12 @@ impl RecordingRows {
         }
     }
 
-    /// Where and when it was made.
+    /// The origin of the recording.
     pub fn about(&self) -> &About {
         &self.about
     }
 
-    /// Whether it was not ended: it is being made, or who made it was killed.
+    /// Whether it was not ended: it is in progress, or its program was killed.
     pub fn unfinished(&self) -> bool {
         self.unfinished
     }

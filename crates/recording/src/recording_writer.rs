@@ -1,4 +1,4 @@
-//! Recordings, row by row into a file.
+//! Writes recordings to a file, row by row.
 
 use crate::about::About;
 use crate::error::RecordingError;
@@ -9,7 +9,7 @@ use hawkeye_policy::ProcessId;
 use std::io::Write;
 use std::time::Duration;
 
-/// Writes what is seen and done as it happens.
+/// Writes observations and actions as they happen.
 pub struct RecordingWriter<W: Write + Send> {
     table: TableWriter<W>,
     about: About,
@@ -30,7 +30,7 @@ impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
     ///
     /// # Errors
-    /// It can't be written to.
+    /// It cannot be written to.
     pub fn new(output: W, about: &About) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
@@ -42,19 +42,13 @@ impl<W: Write + Send> RecordingWriter<W> {
     /// Adds a row. Times must not go back.
     ///
     /// # Errors
-    /// The file can't be written to.
+    /// The file cannot be written to.
     pub fn write(&mut self, row: &Row) -> Result<(), RecordingError> {
         let mut cells = Cells(vec![Value::Null; RECORDING.columns.len()]);
-        let (kind, at) = match row {
-            Row::Region(_) => (Row::REGION, row.at()),
-            Row::Process(_) => (Row::PROCESS, row.at()),
-            Row::Memory(_) => (Row::MEMORY, row.at()),
-            Row::Decision(_) => (Row::DECISION, row.at()),
-        };
-        cells.set(column!("time_us"), micros(at));
-        cells.set(column!("kind"), Value::Text(kind));
+        cells.set(column!("time_us"), micros(row.at()));
+        cells.set(column!("kind"), Value::Text(row.into()));
         if let Some(began) = self.about.began {
-            cells.set(column!("unix_us"), micros(began + at));
+            cells.set(column!("unix_us"), micros(began + row.at()));
         }
         cells.set(column!("host"), Value::Text(&self.about.host));
         match row {
@@ -66,10 +60,10 @@ impl<W: Write + Send> RecordingWriter<W> {
         self.table.push(&cells.0)
     }
 
-    /// Ends the file: without that nothing of it can be read.
+    /// Ends the file. Without that none of it can be read.
     ///
     /// # Errors
-    /// It can't be written to.
+    /// It cannot be written to.
     pub fn finish(self) -> Result<W, RecordingError> {
         self.table.finish()
     }

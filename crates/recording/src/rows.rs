@@ -1,31 +1,27 @@
-//! What a recording consists of.
+//! The rows of a recording.
 
 use hawkeye_policy::{CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the access figures of a window come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Source of a window's access figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum AccessSource {
-    /// All access bits were cleared as the window began, and read at its end.
+    /// All access bits were cleared at the start of the window and read at its end.
     AccessBits,
-    /// Some regions were probed for their page walks, and only their bits were ever cleared: accessed pages are those since then.
+    /// Some regions were probed for their page walks, and only their bits were ever cleared.
+    /// Accessed pages are those accessed since then.
     Probed,
     /// Estimated from sampled pages (DAMON).
     Estimated,
-    /// Nothing is known of accesses: accessed pages repeat those that are present.
+    /// Accesses are unknown: accessed pages repeat the present ones.
     Population,
 }
 
 impl AccessSource {
-    pub(crate) const NAMES: [(Self, &'static str); 4] = [
-        (Self::AccessBits, "access-bits"),
-        (Self::Probed, "probed"),
-        (Self::Estimated, "estimated"),
-        (Self::Population, "population"),
-    ];
-
-    /// That of a sample. `all_cleared`: where access bits are read at all, those of all regions are cleared for each window.
+    /// The source of a sample. `all_cleared`: each window clears the bits of all regions, where
+    /// access bits are read at all.
     pub fn of(source: CoverageSource, all_cleared: bool) -> Self {
         match source {
             CoverageSource::AccessBits if all_cleared => Self::AccessBits,
@@ -37,34 +33,34 @@ impl AccessSource {
 
     /// Its name in a recording.
     pub fn name(self) -> &'static str {
-        let known = Self::NAMES.iter().find(|(source, _)| *source == self);
-        known.map_or("", |(_, name)| name)
+        self.into()
     }
 }
 
 /// One region in one sampling window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoverageRow {
-    /// When the window ended, since recording began.
+    /// End of the window, since recording began.
     pub at: Duration,
-    /// How long it was.
+    /// Length of the window.
     pub window: Duration,
-    /// How trustworthy the access figures are.
+    /// How the access figures were obtained.
     pub source: AccessSource,
-    /// Whose region.
+    /// The process.
     pub process: ProcessId,
     /// The process's command.
     pub command: Arc<str>,
-    /// CPU time that the process used, in cores.
+    /// CPU time of the process, in cores.
     pub cpu_cores: f64,
-    /// What translation cost it, in per cent of its time, where that could be found out.
+    /// Cost of address translation, in per cent of the process's time; `None` where it could not be
+    /// determined.
     pub overhead_percent: Option<f64>,
     /// The region.
     pub region: RegionSample,
 }
 
 impl CoverageRow {
-    /// The rows of a sample, of a window that ended `at`.
+    /// The rows of a sample, from a window that ended `at`.
     pub fn of_sample(
         at: Duration,
         window: Duration,
@@ -88,34 +84,37 @@ impl CoverageRow {
 /// A process at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessRow {
-    /// When, since recording began.
+    /// Time since recording began.
     pub at: Duration,
-    /// Which.
+    /// The process.
     pub process: ProcessId,
     /// Its command.
     pub command: Arc<str>,
-    /// CPU time that it used in the last window, in cores; `None` before there was one.
+    /// CPU time in the last window, in cores; `None` before the first window.
     pub cpu_cores: Option<f64>,
-    /// What translation cost it, in per cent of its time, where that could be found out.
+    /// Cost of address translation, in per cent of the process's time; `None` where it could not be
+    /// determined.
     pub overhead_percent: Option<f64>,
     /// Resident memory, in bytes.
     pub rss_bytes: u64,
     /// Memory under huge pages, in bytes.
     pub huge_bytes: u64,
-    /// Zero-filled memory under huge pages, in bytes, estimated from some of them; `None` where that was not looked at.
+    /// Zero-filled memory under huge pages, in bytes, estimated from some of them; `None` where it
+    /// was not measured.
     pub bloat_bytes: Option<u64>,
 }
 
 /// The machine's memory at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryRow {
-    /// When, since recording began.
+    /// Time since recording began.
     pub at: Duration,
-    /// In use, in bytes.
+    /// Memory in use, in bytes.
     pub used_bytes: u64,
-    /// All of it, in bytes.
+    /// Total memory, in bytes.
     pub total_bytes: u64,
-    /// Share of the last 10 s in which some task waited for memory, in per cent; `None` where the kernel does not say.
+    /// Share of the last 10 s in which some task waited for memory, in per cent; `None` where the
+    /// kernel does not report it.
     pub pressure_percent: Option<f64>,
     /// Free memory fragmentation index for huge pages, 0-1.
     pub fmfi: Option<f64>,
@@ -123,23 +122,24 @@ pub struct MemoryRow {
     pub manager_cpu_percent: Option<f64>,
 }
 
-/// Something that the manager decided, or that happened to it.
+/// A decision of the manager, or an event around it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecisionRow {
-    /// When, since recording began.
+    /// Time since recording began.
     pub at: Duration,
-    /// Whom it concerns, where it is one.
+    /// The process, if it concerns one.
     pub process: Option<(ProcessId, Arc<str>)>,
-    /// Where, if it is about a region.
+    /// The region, if it concerns one.
     pub region: Option<RegionAddr>,
-    /// What kind of event: `promoted`, `recovered`, `refused`, `held` and so on.
+    /// Kind of the event: `promoted`, `recovered`, `refused`, `held` and so on.
     pub event: Arc<str>,
-    /// What happened and why, as a clause.
+    /// The event and its reason, as a clause of a sentence.
     pub reason: Arc<str>,
 }
 
 /// One row of a recording.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Row {
     /// A region in a sampling window.
     Region(CoverageRow),
@@ -152,12 +152,7 @@ pub enum Row {
 }
 
 impl Row {
-    pub(crate) const REGION: &'static str = "region";
-    pub(crate) const PROCESS: &'static str = "process";
-    pub(crate) const MEMORY: &'static str = "memory";
-    pub(crate) const DECISION: &'static str = "decision";
-
-    /// When, since recording began.
+    /// Time since recording began.
     pub fn at(&self) -> Duration {
         match self {
             Self::Region(row) => row.at,
@@ -167,7 +162,7 @@ impl Row {
         }
     }
 
-    /// The same at another time.
+    /// Moves the row to another time.
     pub fn set_at(&mut self, to: Duration) {
         match self {
             Self::Region(row) => row.at = to,

@@ -1,4 +1,4 @@
-//! What is in the files.
+//! The table that files contain.
 
 use crate::error::RecordingError;
 use parquet::basic::Type as PhysicalType;
@@ -26,16 +26,6 @@ impl Type {
             Self::Text => PhysicalType::BYTE_ARRAY,
         }
     }
-
-    /// As it is written in a Parquet schema.
-    fn declared(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Int => ("INT64", ""),
-            Self::Float => ("DOUBLE", ""),
-            Self::Flag => ("BOOLEAN", ""),
-            Self::Text => ("BYTE_ARRAY", " (UTF8)"),
-        }
-    }
 }
 
 /// One column.
@@ -43,103 +33,81 @@ impl Type {
 pub struct Column {
     /// Its name, with its unit.
     pub name: &'static str,
-    /// How it is stored.
+    /// Its storage type.
     pub kind: Type,
-    /// Whether it is null in rows that it does not concern.
+    /// Whether it is null in rows of kinds that do not use it.
     pub optional: bool,
 }
 
-/// A table: what a file says that it holds.
+/// A table, as named in a file's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     /// Its name, in the file's metadata under `hawkeye.table`.
     pub name: &'static str,
-    /// Its version, under `hawkeye.version`: one more whenever a column changes its meaning or goes. A column more
-    /// is no new version; readers look for columns by name.
+    /// Its version, under `hawkeye.version`. It rises by one whenever a column is removed or
+    /// changes its meaning. A new column is no new version, because readers find columns by name.
     pub version: u32,
     /// Its columns.
     pub columns: &'static [Column],
 }
 
-const fn int(name: &'static str) -> Column {
-    Column {
-        name,
-        kind: Type::Int,
-        optional: false,
+impl Column {
+    const fn required(name: &'static str, kind: Type) -> Self {
+        Self {
+            name,
+            kind,
+            optional: false,
+        }
+    }
+
+    const fn optional(name: &'static str, kind: Type) -> Self {
+        Self {
+            optional: true,
+            ..Self::required(name, kind)
+        }
     }
 }
 
-const fn float(name: &'static str) -> Column {
-    Column {
-        name,
-        kind: Type::Float,
-        optional: false,
-    }
-}
-
-const fn flag(name: &'static str) -> Column {
-    Column {
-        name,
-        kind: Type::Flag,
-        optional: false,
-    }
-}
-
-const fn text(name: &'static str) -> Column {
-    Column {
-        name,
-        kind: Type::Text,
-        optional: false,
-    }
-}
-
-const fn optional(column: Column) -> Column {
-    Column {
-        optional: true,
-        ..column
-    }
-}
-
-/// What was seen and done over time. Rows are of several kinds, by the column `kind`, in order of time; columns that do not
-/// concern a kind are null in its rows.
+/// Observations and actions over time. The column `kind` gives a row's kind. Rows are in order of
+/// time; columns that a kind does not use are null in its rows.
 pub const RECORDING: Table = Table {
     name: "recording",
     version: 1,
     columns: &[
-        int("time_us"),
-        text("kind"),
-        optional(int("unix_us")),
-        optional(text("host")),
-        optional(int("pid")),
-        optional(int("start_ticks")),
-        optional(text("command")),
-        optional(int("window_us")),
-        optional(text("source")),
-        optional(float("cpu_cores")),
-        optional(float("overhead_percent")),
-        optional(int("region_address")),
-        optional(flag("huge")),
-        optional(int("present_pages")),
-        optional(int("accessed_pages")),
-        optional(int("accessed_runs")),
-        optional(int("written_pages")),
-        optional(int("zero_pages")),
-        optional(int("swapped_pages")),
-        optional(int("walks_per_s")),
-        optional(int("rss_bytes")),
-        optional(int("huge_bytes")),
-        optional(int("bloat_bytes")),
-        optional(int("used_bytes")),
-        optional(int("total_bytes")),
-        optional(float("pressure_percent")),
-        optional(float("fmfi")),
-        optional(float("manager_cpu_percent")),
-        optional(text("event")),
-        optional(text("reason")),
+        Column::required("time_us", Type::Int),
+        Column::required("kind", Type::Text),
+        Column::optional("unix_us", Type::Int),
+        Column::optional("host", Type::Text),
+        Column::optional("pid", Type::Int),
+        Column::optional("start_ticks", Type::Int),
+        Column::optional("command", Type::Text),
+        Column::optional("window_us", Type::Int),
+        Column::optional("source", Type::Text),
+        Column::optional("cpu_cores", Type::Float),
+        Column::optional("overhead_percent", Type::Float),
+        Column::optional("region_address", Type::Int),
+        Column::optional("huge", Type::Flag),
+        Column::optional("present_pages", Type::Int),
+        Column::optional("accessed_pages", Type::Int),
+        Column::optional("accessed_runs", Type::Int),
+        Column::optional("written_pages", Type::Int),
+        Column::optional("zero_pages", Type::Int),
+        Column::optional("swapped_pages", Type::Int),
+        Column::optional("walks_per_s", Type::Int),
+        Column::optional("rss_bytes", Type::Int),
+        Column::optional("huge_bytes", Type::Int),
+        Column::optional("bloat_bytes", Type::Int),
+        Column::optional("used_bytes", Type::Int),
+        Column::optional("total_bytes", Type::Int),
+        Column::optional("pressure_percent", Type::Float),
+        Column::optional("fmfi", Type::Float),
+        Column::optional("manager_cpu_percent", Type::Float),
+        Column::optional("event", Type::Text),
+        Column::optional("reason", Type::Text),
     ],
 };
 
-/// The place of a column of [`RECORDING`], found while compiling.
+/// The index of a column of [`RECORDING`], found at compile time.
 macro_rules! column {
     ($name:literal) => {
         const { $crate::schema::RECORDING.place($name) }
@@ -147,56 +115,10 @@ macro_rules! column {
 }
 pub(crate) use column;
 
-/// What came of simulated runs: a row for each program of each.
-pub const RESULTS: Table = Table {
-    name: "results",
-    version: 1,
-    columns: &[
-        text("workload"),
-        text("system"),
-        text("parameter"),
-        text("value"),
-        int("seed"),
-        text("program"),
-        text("outcome"),
-        float("wall_s"),
-        float("accesses"),
-        float("overhead_percent"),
-        int("faults"),
-        float("system_s"),
-        int("rss_peak_bytes"),
-        int("huge_peak_bytes"),
-        int("promoted"),
-        int("split"),
-        int("recovered_bytes"),
-        float("manager_cpu_s"),
-        float("zeroing_cpu_s"),
-    ],
-};
-
-/// Pages by size in simulated runs: a row for each size of each program of each run that had or wanted any.
-pub const SIZES: Table = Table {
-    name: "sizes",
-    version: 1,
-    columns: &[
-        text("workload"),
-        text("system"),
-        text("parameter"),
-        text("value"),
-        int("seed"),
-        text("program"),
-        int("page_bytes"),
-        int("faults"),
-        int("fallbacks"),
-        int("mapped_end_bytes"),
-        int("mapped_mean_bytes"),
-    ],
-};
-
 const TABLE_KEY: &str = "hawkeye.table";
 const VERSION_KEY: &str = "hawkeye.version";
 
-/// What a file says under a key.
+/// A file's metadata under a key.
 pub(crate) fn said<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
     let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
     let found = pairs.iter().find(|pair| pair.key == key);
@@ -213,7 +135,8 @@ const fn same(one: &str, other: &str) -> bool {
 }
 
 impl Table {
-    /// Which of its columns has this name. To be asked while compiling: one that isn't there ends that.
+    /// Index of the column with this name. For use at compile time: a missing column stops the
+    /// compilation.
     pub(crate) const fn place(&self, name: &str) -> usize {
         let mut at = 0;
         while !same(self.columns[at].name, name) {
@@ -222,29 +145,37 @@ impl Table {
         at
     }
 
-    /// The same as Parquet writes schemas down.
+    /// The schema in Parquet's notation.
     pub(crate) fn message(&self) -> String {
         let fields = self.columns.iter().map(|column| {
-            let (physical, logical) = column.kind.declared();
-            let repetition = if column.optional {
-                "optional"
-            } else {
-                "required"
+            let repetition = match column.optional {
+                true => "optional",
+                false => "required",
             };
-            format!("{repetition} {physical} {}{logical};", column.name)
+            let logical = match column.kind {
+                Type::Text => " (UTF8)",
+                _ => "",
+            };
+            let Column { name, kind, .. } = column;
+            format!("{repetition} {} {name}{logical};", kind.physical())
         });
         let fields = fields.collect::<Vec<_>>().join(" ");
         format!("message {} {{ {fields} }}", self.name)
     }
 
-    /// What a file says of itself; `more` are pairs of its own.
-    pub(crate) fn metadata(&self, more: Vec<KeyValue>) -> Vec<KeyValue> {
-        let table = KeyValue::new(TABLE_KEY.to_owned(), self.name.to_owned());
-        let version = KeyValue::new(VERSION_KEY.to_owned(), self.version.to_string());
-        [vec![table, version], more].concat()
+    /// A file's metadata; `more` are further pairs.
+    pub(crate) fn metadata(&self, more: Vec<(&str, String)>) -> Vec<KeyValue> {
+        let own = [
+            (TABLE_KEY, self.name.to_owned()),
+            (VERSION_KEY, self.version.to_string()),
+        ];
+        let pairs = own.into_iter().chain(more);
+        pairs
+            .map(|(key, value)| KeyValue::new(key.to_owned(), value))
+            .collect()
     }
 
-    /// Where each of the columns is in a file; an error if that is no file of this table that can be read.
+    /// Positions of the columns in a file; an error if the file is no readable file of this table.
     pub(crate) fn find_in(&self, file: &FileMetaData) -> Result<Vec<usize>, RecordingError> {
         let value = |key: &str| said(file, key);
         let other = |found: String| RecordingError::OtherTable {

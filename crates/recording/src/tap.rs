@@ -1,4 +1,4 @@
-//! What a manager has seen and done since the last time, as rows.
+//! Turns what a manager observed and did since the last call into rows.
 
 use crate::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
 use hawkeye_manager::{Entry, Event, Machine, Manager};
@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Footprints and memory are written down so often, at the most.
+/// The shortest interval between rows of footprints and memory.
 const FIGURES_EVERY: Duration = Duration::from_secs(1);
-/// And of so many processes a second.
+/// And at most this many processes per second.
 const PROCESSES_A_SECOND: u32 = 10;
 
-/// Remembers what was taken already.
+/// Remembers what was already taken.
 #[derive(Debug, Default)]
 pub struct Tap {
     shown: Duration,
@@ -21,7 +21,7 @@ pub struct Tap {
     known: HashMap<ProcessId, Known>,
 }
 
-/// What is known of a process from its last sample.
+/// State of a process from its last sample.
 #[derive(Clone, Debug)]
 struct Known {
     command: Arc<str>,
@@ -30,7 +30,8 @@ struct Known {
 }
 
 impl Tap {
-    /// What is new, in order of time since management began. `bloat` is what is known of processes' bloat, in bytes.
+    /// The new rows, in order of time since management began. `bloat` is the known bloat by
+    /// process, in bytes.
     pub fn take<M: Machine>(
         &mut self,
         manager: &Manager<M>,
@@ -138,7 +139,7 @@ impl Tap {
     }
 }
 
-/// Samples are rows themselves; and where nothing is to be promoted, nothing is held back.
+/// Samples are rows of their own, and with measurement only, nothing is held back.
 fn is_shown_otherwise(event: &Event, measure_only: bool) -> bool {
     matches!(event, Event::Sampled { .. }) || measure_only && matches!(event, Event::Held { .. })
 }

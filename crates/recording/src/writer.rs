@@ -1,11 +1,10 @@
-//! Rows into a file, whatever the table.
+//! Writes rows of any table to a file.
 
 use crate::error::RecordingError;
 use crate::schema::{Column, Table, Type};
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
@@ -13,21 +12,25 @@ use parquet::schema::types::ColumnPath;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Rows that are written together. Fewer are kept in memory, and lost by a crash.
+/// Number of rows written together. Rows short of this are in memory, and a crash loses them.
 const GROUP_ROWS: usize = 1 << 16;
 
-/// One value of a row.
+/// One value of a row, of the [`Type`] with the same name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
+    /// Written as at most `i64::MAX`.
     Int(u64),
+    /// A number.
     Float(f64),
+    /// True or false.
     Flag(bool),
+    /// A text.
     Text(&'a str),
-    /// In a column that is optional.
+    /// No value, in an optional column.
     Null,
 }
 
-/// A column's rows that are not yet written.
+/// Rows of a column that are not yet written.
 #[derive(Debug)]
 struct Pending {
     values: Values,
@@ -35,7 +38,7 @@ struct Pending {
     levels: Option<Vec<i16>>,
 }
 
-/// The values among them.
+/// The values of a column.
 #[derive(Debug)]
 enum Values {
     Int(Vec<i64>),
@@ -68,7 +71,7 @@ impl Pending {
             levels.push(i16::from(!matches!(value, Value::Null)));
         }
         match (&mut self.values, value) {
-            // What has no room in 63 bits is nothing that is ever recorded.
+            // No recorded value exceeds 63 bits.
             (Values::Int(column), Value::Int(value)) => {
                 column.push(i64::try_from(value).unwrap_or(i64::MAX));
             }
@@ -111,20 +114,23 @@ fn write_column<T: DataType, W: Write + Send>(
     Ok(())
 }
 
-/// Writes rows of a table.
-pub(crate) struct TableWriter<W: Write + Send> {
+/// Writes the rows of a table.
+pub struct TableWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     pending: Vec<Pending>,
     rows: usize,
 }
 
 impl<W: Write + Send> TableWriter<W> {
-    /// `ascending` are columns whose values mostly differ little from the row before; `about` is what the file says of itself beside
-    /// what table it is.
-    pub(crate) fn new(
+    /// Starts a file. `ascending` are columns with values that usually differ little from the row
+    /// before. `about` is further metadata, besides the table's name and version.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub fn new(
         table: &Table,
         ascending: &[&str],
-        about: Vec<KeyValue>,
+        about: Vec<(&str, String)>,
         output: W,
     ) -> Result<Self, RecordingError> {
         let mut properties = WriterProperties::builder()
@@ -147,7 +153,10 @@ impl<W: Write + Send> TableWriter<W> {
     }
 
     /// Adds a row: a value for each column, in the table's order.
-    pub(crate) fn push(&mut self, row: &[Value]) -> Result<(), RecordingError> {
+    ///
+    /// # Errors
+    /// The file cannot be written to.
+    pub fn push(&mut self, row: &[Value]) -> Result<(), RecordingError> {
         debug_assert_eq!(row.len(), self.pending.len());
         for (column, value) in self.pending.iter_mut().zip(row) {
             column.push(*value);
@@ -159,8 +168,8 @@ impl<W: Write + Send> TableWriter<W> {
         self.flush()
     }
 
-    /// Writes what is kept.
-    pub(crate) fn flush(&mut self) -> Result<(), RecordingError> {
+    /// Writes the rows in memory.
+    fn flush(&mut self) -> Result<(), RecordingError> {
         if self.rows == 0 {
             return Ok(());
         }
@@ -179,8 +188,11 @@ impl<W: Write + Send> TableWriter<W> {
             .map_err(|e| ParquetError::External(Box::new(e)))
     }
 
-    /// Writes the rest and the file's directory, without which nothing of it can be read.
-    pub(crate) fn finish(mut self) -> Result<W, RecordingError> {
+    /// Writes the rest and the file's directory, without which nothing can be read.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub fn finish(mut self) -> Result<W, RecordingError> {
         self.flush()?;
         self.file.into_inner().map_err(RecordingError::Write)
     }

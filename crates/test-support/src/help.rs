@@ -1,12 +1,13 @@
-//! Every command's help fits a screen, and has an example that works. `A` is all that a program can be told.
+//! Every command's help fits a screen, and has an example that works. `A` is the parser of a
+//! program's arguments.
 
 use clap::{Command, Parser};
 
-/// Lines and columns that a help screen has at most.
+/// The most lines and columns of a help screen.
 const LINES: usize = 40;
 const COLUMNS: usize = 80;
 
-/// Every command with its whole name, but for those that are hidden.
+/// Every command with its full name, except hidden ones.
 fn commands<A: Parser>() -> Vec<(String, Command)> {
     let mut found = Vec::new();
     let mut root = A::command();
@@ -48,7 +49,7 @@ fn examples(help: &str) -> Vec<Vec<String>> {
 /// No command's help is longer or wider than a screen.
 ///
 /// # Panics
-/// One does not.
+/// A help text does not fit.
 pub fn every_help_fits_a_screen<A: Parser>() {
     for (name, command) in commands::<A>() {
         let help = help(&command);
@@ -61,10 +62,10 @@ pub fn every_help_fits_a_screen<A: Parser>() {
     }
 }
 
-/// Every command's help has examples, and the program understands them.
+/// Every command's help has examples, and the program accepts them.
 ///
 /// # Panics
-/// One does not.
+/// A command has no example, or one that the program does not accept.
 pub fn every_command_has_an_example_that_is_understood<A: Parser>() {
     for (name, command) in commands::<A>() {
         let help = help(&command);
@@ -72,7 +73,7 @@ pub fn every_command_has_an_example_that_is_understood<A: Parser>() {
         assert!(!examples.is_empty(), "{name} has none:\n{help}");
         for words in examples {
             let example = words.join(" ");
-            // Options and subcommands have examples of their own.
+            // Options and subcommands have their own examples.
             assert!(example.starts_with(&name), "{example:?} is none of {name}");
             let parsed = A::try_parse_from(&words);
             assert!(
@@ -87,7 +88,7 @@ pub fn every_command_has_an_example_that_is_understood<A: Parser>() {
 /// `-h` and `--help` show the same.
 ///
 /// # Panics
-/// One does not.
+/// The two differ.
 pub fn the_long_flag_shows_the_short_help_everywhere<A: Parser>() {
     for (name, _) in commands::<A>() {
         let shown = |flag: &str| {

@@ -1,6 +1,7 @@
-//! What tests of several crates use: a machine by script, tests that can't run here, and what every
-//! command's help has. For tests only: nothing of the product depends on it.
+//! Code shared by the tests of several crates: a scripted machine, events, skipped tests, and
+//! checks of every command's help. For tests only: the product does not depend on it.
 
+pub mod events;
 pub mod help;
 pub mod machine;
 pub mod managing;

@@ -1,66 +1,51 @@
-//! A machine by script, for tests of the manager's loop.
+//! A scripted machine, for tests of the manager's loop.
 //!
-//! It keeps figures and no pages: how many base pages of a region are there, in use and accessed. A
-//! program's accesses go to its parts by weight, and within a part to all pages alike; how many pages
-//! they reach is the expected number, so that the same script gives the same result. Calls take the
-//! time that [`Costs`] says, and fail when the script says so.
+//! It keeps figures and no pages: how many base pages of a region are present, in use and accessed.
+//! A program's accesses go to its parts by weight, and within a part to all pages equally. The
+//! number of pages they reach is the expected value, so the same script gives the same result.
+//! Calls take the times in `costs`, and fail when the script says so.
 
 mod managed;
 mod program;
 
-pub use program::{Backing, Ends, Part, Program, ProgramSpec};
+pub use program::{Part, Program, ProgramSpec};
 
+use hawkeye_manager::MachineError;
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What accesses and calls take.
-#[derive(Clone, Copy, Debug)]
-pub struct Costs {
+/// Duration of accesses and calls, as on the virtual machine of `kernel-facts.md`.
+mod costs {
+    use std::time::Duration;
+
     /// An access under base pages that needs a page walk, in nanoseconds.
-    pub base_access_ns: f64,
+    pub const BASE_ACCESS_NS: f64 = 302.0;
     /// Any other access, in nanoseconds.
-    pub huge_access_ns: f64,
-    /// What the first access to a page adds after its access bit was cleared.
-    pub first_touch: Duration,
+    pub const HUGE_ACCESS_NS: f64 = 164.0;
+    /// Extra time of the first access to a page after its access bit was cleared.
+    pub const FIRST_TOUCH: Duration = Duration::from_nanos(600);
     /// Clearing the access bits of a region of base pages.
-    pub clear: Duration,
+    pub const CLEAR: Duration = Duration::from_micros(12);
     /// Reading a region of base pages.
-    pub read: Duration,
+    pub const READ: Duration = Duration::from_micros(1);
     /// Reading a huge page.
-    pub read_huge: Duration,
+    pub const READ_HUGE: Duration = Duration::from_nanos(40);
     /// Making a region huge.
-    pub promote: Duration,
+    pub const PROMOTE: Duration = Duration::from_micros(405);
     /// Searching a huge page for zero pages.
-    pub scan: Duration,
+    pub const SCAN: Duration = Duration::from_micros(30);
     /// Splitting a huge page.
-    pub split: Duration,
+    pub const SPLIT: Duration = Duration::from_micros(500);
 }
 
-impl Default for Costs {
-    /// Those of the virtual machine of `kernel-facts.md`.
-    fn default() -> Self {
-        Self {
-            base_access_ns: 302.0,
-            huge_access_ns: 164.0,
-            first_touch: Duration::from_nanos(600),
-            clear: Duration::from_micros(12),
-            read: Duration::from_micros(1),
-            read_huge: Duration::from_nanos(40),
-            promote: Duration::from_micros(405),
-            scan: Duration::from_micros(30),
-            split: Duration::from_micros(500),
-        }
-    }
-}
-
-/// Something that happens at a given time.
+/// A change at a given time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// A program uses so many base pages (0-512) in each region of a part from now on. It frees
-    /// those that it needs no more, which splits a huge page.
+    /// From now on a program uses `pages` base pages (0-512) in each region of a part. It frees
+    /// those that it no longer needs, which splits a huge page.
     Use {
-        /// Whose.
+        /// The process.
         process: ProcessId,
         /// Index of the part.
         part: usize,
@@ -69,12 +54,12 @@ pub enum Change {
     },
     /// A program ends.
     Exit {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
     /// Memory pressure (PSI "some avg10"), in per cent.
     Pressure {
-        /// In per cent.
+        /// The pressure, in per cent.
         percent: f64,
     },
     /// Free memory fragmentation index (0-1); `None`: unknown. Promotions succeed as before.
@@ -82,26 +67,26 @@ pub enum Change {
         /// The index.
         fmfi: Option<f64>,
     },
-    /// Memory that is used by others, in bytes.
+    /// Memory that other programs use, in bytes.
     OtherMemory {
-        /// In bytes.
+        /// The memory, in bytes.
         bytes: u64,
     },
     /// The next recoveries are refused.
     FailRecoveries {
-        /// How many.
+        /// Number of refusals.
         count: u32,
-        /// With which error.
+        /// Their error number.
         errno: Errno,
     },
-    /// The state of memory can't be read the next times.
+    /// The state of memory cannot be read the next times.
     FailMemory {
-        /// How many.
+        /// Number of failures.
         count: u32,
     },
     /// No process can be sampled the next times.
     FailSamples {
-        /// How many.
+        /// Number of failures.
         count: u32,
     },
 }
@@ -109,13 +94,13 @@ pub enum Change {
 /// Base pages of a region that processes share (each 0-512).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedPages {
-    /// Write-protected: what samples show.
+    /// Write-protected pages, which samples show.
     pub maybe_shared: u16,
-    /// Of these, shared indeed: what a promotion finds.
+    /// Those of them that really are shared, which a promotion finds.
     pub shared: u16,
 }
 
-/// Failures that wait for their call.
+/// Failures still to come.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     promotions: u32,
@@ -128,27 +113,26 @@ struct Failures {
     samples: u32,
 }
 
-/// Whether one of `count` is left; it is taken.
+/// Takes one off `count`; returns whether one was left.
 fn take(count: &mut u32) -> bool {
     let taken = *count > 0;
     *count = count.saturating_sub(1);
     taken
 }
 
-/// A machine with its programs, and what is to happen to them.
+/// A machine with its programs, and the changes to come.
 #[derive(Clone, Debug)]
 pub struct ScriptedMachine {
-    costs: Costs,
     total_bytes: u64,
     now: Duration,
-    /// In the order in which they were given.
+    /// In the order in which they were added.
     programs: Vec<Program>,
     script: BTreeMap<Duration, Vec<Change>>,
     failures: Failures,
     other_bytes: u64,
     pressure_percent: f64,
     fmfi: Option<f64>,
-    /// Limits by name, in bytes.
+    /// Limits of groups by name, in bytes.
     groups: BTreeMap<String, u64>,
     shared: BTreeMap<(ProcessId, RegionAddr), SharedPages>,
     manager_cpu: Duration,
@@ -162,7 +146,6 @@ impl ScriptedMachine {
     /// A machine without programs, other memory in use, or pressure.
     pub fn new(total_bytes: u64) -> Self {
         Self {
-            costs: Costs::default(),
             total_bytes,
             now: Duration::ZERO,
             programs: Vec::new(),
@@ -187,7 +170,7 @@ impl ScriptedMachine {
         }
     }
 
-    /// Gives the machine a program, which starts when it arrives.
+    /// Adds a program, which starts at its time of arrival.
     pub fn start(&mut self, spec: ProgramSpec) -> ProcessId {
         let index = u32::try_from(self.programs.len()).expect("few programs");
         let id = ProcessId {
@@ -199,7 +182,7 @@ impl ScriptedMachine {
         id
     }
 
-    /// Has something happen at this time, or at once if that is past.
+    /// Schedules a change for this time, or for now if the time is past.
     pub fn schedule(&mut self, at: Duration, change: Change) {
         self.script.entry(at).or_default().push(change);
     }
@@ -209,7 +192,7 @@ impl ScriptedMachine {
         self.groups.insert(name.to_owned(), limit_bytes);
     }
 
-    /// From now on so many pages of a region are shared with processes that the machine does not have.
+    /// From now on, `pages` of a region are shared with processes that this machine does not model.
     pub fn share(&mut self, process: ProcessId, region: RegionAddr, pages: SharedPages) {
         self.shared.insert((process, region), pages);
     }
@@ -219,24 +202,19 @@ impl ScriptedMachine {
         (self.failures.promotions, self.failures.promotion_errno) = (count, errno);
     }
 
-    /// The next `count` promotions wait so much longer, whatever comes of them.
+    /// The next `count` promotions take this much longer, whatever their result.
     pub fn slow_next_promotions(&mut self, count: u32, by: Duration) {
         (self.failures.slow, self.failures.slow_by) = (count, by);
     }
 
-    /// A program, also before it arrives and after its end.
+    /// A program, even before it arrives and after it ends.
     pub fn process(&self, id: ProcessId) -> Option<&Program> {
         self.programs.iter().find(|program| program.id == id)
     }
 
-    /// How many accesses a program has done.
+    /// Number of accesses that a program has done.
     pub fn accesses_done(&self, id: ProcessId) -> f64 {
         self.process(id).map_or(0.0, |program| program.accesses)
-    }
-
-    /// What things take.
-    pub fn costs(&self) -> &Costs {
-        &self.costs
     }
 
     /// Memory in use, in bytes.
@@ -251,7 +229,7 @@ impl ScriptedMachine {
         members.map(Program::rss_bytes).sum()
     }
 
-    /// Memory that a program can still have, in bytes.
+    /// Memory that a program can still get, in bytes.
     fn room(&self, group: Option<&str>) -> u64 {
         let machine = self.total_bytes.saturating_sub(self.used_bytes());
         let limit = group.and_then(|name| Some((name, self.groups.get(name)?)));
@@ -260,12 +238,14 @@ impl ScriptedMachine {
         })
     }
 
-    fn alive_mut(&mut self, id: ProcessId) -> Option<&mut Program> {
+    fn alive_mut(&mut self, id: ProcessId) -> Result<&mut Program, MachineError> {
         let mut alive = self.programs.iter_mut().filter(|p| p.is_alive());
-        alive.find(|program| program.id == id)
+        let found = alive.find(|program| program.id == id);
+        found.ok_or(MachineError::Gone(id))
     }
 
-    /// A call that takes the manager `cpu` and waits for `waiting` besides. Programs run meanwhile.
+    /// A call that takes `cpu` of the manager's time and also waits for `waiting`. Programs run
+    /// meanwhile.
     fn spend(&mut self, cpu: Duration, waiting: Duration) -> Duration {
         self.manager_cpu += cpu;
         self.longest_call = self.longest_call.max(cpu + waiting);
@@ -273,7 +253,7 @@ impl ScriptedMachine {
         cpu + waiting
     }
 
-    /// Lets all programs run until `target`, or, if so asked, until all have ended.
+    /// Lets all programs run until `target`, or with `stop_when_over` until all have ended.
     fn advance_to(&mut self, target: Duration, stop_when_over: bool) {
         loop {
             self.happen();
@@ -281,13 +261,13 @@ impl ScriptedMachine {
                 return;
             }
             let programs = self.programs.iter();
-            let ends = programs.filter_map(|p| p.next_event(self.now, &self.costs));
+            let ends = programs.filter_map(|p| p.next_event(self.now));
             let next = ends.chain(self.script.keys().next().copied()).min();
             let next = next.map_or(target, |at| at.min(target));
             let next = next.max(self.now + Duration::from_nanos(1));
             let elapsed = next - self.now;
             for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
-                program.run(elapsed, &self.costs);
+                program.run(elapsed);
             }
             self.now = next;
         }
@@ -297,7 +277,7 @@ impl ScriptedMachine {
         self.programs.iter().all(Program::has_ended)
     }
 
-    /// Does all that is due.
+    /// Applies all changes that are due.
     fn happen(&mut self) {
         for program in &mut self.programs {
             program.live(self.now);
@@ -319,12 +299,12 @@ impl ScriptedMachine {
                 part,
                 pages,
             } => {
-                if let Some(program) = self.alive_mut(process) {
+                if let Ok(program) = self.alive_mut(process) {
                     program.use_pages(part, pages);
                 }
             }
             Change::Exit { process } => {
-                if let Some(program) = self.alive_mut(process) {
+                if let Ok(program) = self.alive_mut(process) {
                     program.end();
                 }
             }
@@ -340,7 +320,7 @@ impl ScriptedMachine {
     }
 }
 
-/// Base pages as bytes.
+/// Base pages in bytes.
 fn bytes(pages: u64) -> u64 {
     pages * BASE_PAGE_BYTES
 }

@@ -1,15 +1,10 @@
-//! Scripted machines, programs and managers, in few words.
+//! Short constructors of scripted machines, programs and managers.
 
-use crate::machine::{Backing, Part, ProgramSpec, ScriptedMachine};
-use hawkeye_manager::{Event, Machine, Manager, Settings, Wake};
+use crate::machine::{Part, Program, ProgramSpec, ScriptedMachine};
+use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::{self, PolicySettings};
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr};
 use std::time::Duration;
-
-/// What a test returns.
-pub type Outcome = Result<(), Failed>;
-/// A setting or a name that is none.
-pub type Failed = Box<dyn std::error::Error>;
 
 /// Bytes of a gibibyte.
 pub const GIB: u64 = 1 << 30;
@@ -26,9 +21,16 @@ pub fn region(index: u32) -> RegionAddr {
     RegionAddr::containing(GIB + u64::from(index) * HUGE_PAGE_BYTES)
 }
 
-/// A machine with so much memory, in bytes.
+/// A machine with this much memory, in bytes.
 pub fn machine(total_bytes: u64) -> ScriptedMachine {
     ScriptedMachine::new(total_bytes)
+}
+
+/// A machine with this much memory, in bytes, and one program with these parts.
+pub fn running(total_bytes: u64, parts: &[Part]) -> ScriptedMachine {
+    let mut machine = machine(total_bytes);
+    machine.start(program(parts));
+    machine
 }
 
 /// Fully used regions under base pages.
@@ -41,16 +43,16 @@ pub fn base(first: u32, regions: u32, weight: f64) -> Part {
     }
 }
 
-/// Huge pages of which 100 of 512 base pages are used.
+/// Huge pages with 100 of 512 base pages in use.
 pub fn bloated(first: u32, regions: u32, weight: f64) -> Part {
     Part {
         used_pages: 100,
-        backing: Backing::Huge,
+        huge: true,
         ..base(first, regions, weight)
     }
 }
 
-/// A program with these parts that is there from the start.
+/// A program with these parts that runs from the start.
 pub fn program(parts: &[Part]) -> ProgramSpec {
     ProgramSpec {
         parts: parts.to_vec(),
@@ -58,7 +60,23 @@ pub fn program(parts: &[Part]) -> ProgramSpec {
     }
 }
 
-/// A window of 0.1 s every 5 s.
+/// The same in a cgroup.
+pub fn in_group(name: &str, parts: &[Part]) -> ProgramSpec {
+    ProgramSpec {
+        group: Some(name.to_owned()),
+        ..program(parts)
+    }
+}
+
+/// A program with these parts that ends at this time.
+pub fn ending(at: Duration, parts: &[Part]) -> ProgramSpec {
+    ProgramSpec {
+        ends_at: Some(at),
+        ..program(parts)
+    }
+}
+
+/// Settings with a window of 0.1 s every 5 s.
 pub fn often() -> Settings {
     Settings {
         period: s(5.0),
@@ -67,30 +85,72 @@ pub fn often() -> Settings {
     }
 }
 
-/// A manager of this machine by this policy.
+/// [`often`] with at most this many promotions.
+pub fn at_most(promotions: u64) -> Settings {
+    Settings {
+        max_promotions: Some(promotions),
+        ..often()
+    }
+}
+
+/// [`often`] with at most this many promotions per second.
 ///
-/// # Errors
-/// No such policy, or a setting out of range.
+/// # Panics
+/// The rate is not over 0.
+pub fn per_second(rate: f64) -> Settings {
+    Settings {
+        rate: Some(Rate::per_second(rate).expect("over 0")),
+        ..often()
+    }
+}
+
+/// [`often`] with this share of one core for the manager, in per cent.
+///
+/// # Panics
+/// It is not over 0 and at most 100.
+pub fn with_cpu(percent: f64) -> Settings {
+    Settings {
+        cpu: CpuBudget::new(percent).expect("in its range"),
+        ..often()
+    }
+}
+
+/// A manager of this machine with this policy.
+///
+/// # Panics
+/// There is no such policy, or a setting is out of range.
 pub fn manage(
     machine: ScriptedMachine,
     policy: &str,
     settings: Settings,
-) -> Result<Manager<ScriptedMachine>, Failed> {
+) -> Manager<ScriptedMachine> {
     let told = PolicySettings {
         average: settings.average,
         linux: settings.linux(),
         ..PolicySettings::default()
     };
-    let policy = policies::by_name(policy, &told)?;
-    Ok(Manager::new(machine, policy, settings)?)
+    let policy = policies::by_name(policy, &told).expect("a policy");
+    Manager::new(machine, policy, settings).expect("settings in their ranges")
 }
 
-/// Steps until `end` or until all processes have ended; a loop that makes no headway fails.
+/// The manager of such a machine after it has run until `end`.
+pub fn managed(
+    machine: ScriptedMachine,
+    policy: &str,
+    settings: Settings,
+    end: Duration,
+) -> Manager<ScriptedMachine> {
+    let mut manager = manage(machine, policy, settings);
+    run(&mut manager, end);
+    manager
+}
+
+/// Steps until `end` or until all processes have ended. A loop without progress fails.
 pub fn run(manager: &mut Manager<ScriptedMachine>, end: Duration) -> Wake {
     run_watching(manager, end, |_| {})
 }
 
-/// As [`run`], with a look at the manager after each step.
+/// The same as [`run`], and calls `look` after each step.
 pub fn run_watching(
     manager: &mut Manager<ScriptedMachine>,
     end: Duration,
@@ -114,20 +174,33 @@ pub fn run_watching(
     Wake::Deadline
 }
 
-/// When what was promoted.
-pub fn promoted(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, ProcessId, RegionAddr)> {
+/// Time, process and region of each event of this kind.
+fn done(manager: &Manager<ScriptedMachine>, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
     let entries = manager.journal().entries();
-    entries
-        .filter_map(|entry| match entry.event {
-            Event::Promoted {
-                process, region, ..
-            } => Some((entry.at, process, region)),
-            _ => None,
-        })
+    let of_kind = entries.filter(|entry| entry.event.kind() == kind);
+    of_kind
+        .filter_map(|entry| Some((entry.at, entry.event.process()?, entry.event.region()?)))
         .collect()
 }
 
-/// What was promoted, in order.
+/// Time, process and region of each promotion.
+pub fn promoted(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, ProcessId, RegionAddr)> {
+    done(manager, "promoted")
+}
+
+/// Time of the first promotion; zero if there was none.
+pub fn first_promotion(manager: &Manager<ScriptedMachine>) -> Duration {
+    let promoted = promoted(manager);
+    promoted.first().map_or(Duration::ZERO, |(at, ..)| *at)
+}
+
+/// Number of promoted regions of a process.
+pub fn promoted_of(manager: &Manager<ScriptedMachine>, process: ProcessId) -> usize {
+    let promoted = promoted(manager);
+    promoted.iter().filter(|(_, p, _)| *p == process).count()
+}
+
+/// The promoted regions, in order.
 pub fn promoted_regions(manager: &Manager<ScriptedMachine>) -> Vec<RegionAddr> {
     promoted(manager)
         .iter()
@@ -135,42 +208,30 @@ pub fn promoted_regions(manager: &Manager<ScriptedMachine>) -> Vec<RegionAddr> {
         .collect()
 }
 
-/// When what was refused.
+/// Time and region of each refusal.
 pub fn refused(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, RegionAddr)> {
-    let entries = manager.journal().entries();
-    entries
-        .filter_map(|entry| match entry.event {
-            Event::Refused { region, .. } => Some((entry.at, region)),
-            _ => None,
-        })
-        .collect()
+    let refused = done(manager, "refused").into_iter();
+    refused.map(|(at, _, region)| (at, region)).collect()
 }
 
-/// When what was recovered.
+/// Time, process and region of each recovery.
 pub fn recovered(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, ProcessId, RegionAddr)> {
-    let entries = manager.journal().entries();
-    entries
-        .filter_map(|entry| match entry.event {
-            Event::Recovered {
-                process, region, ..
-            } => Some((entry.at, process, region)),
-            _ => None,
-        })
-        .collect()
+    done(manager, "recovered")
 }
 
 /// Resident memory of a process, in bytes.
 pub fn rss(manager: &Manager<ScriptedMachine>, process: ProcessId) -> u64 {
-    manager
-        .machine()
-        .process(process)
-        .map_or(0, |p| p.rss_bytes())
+    let program = manager.machine().process(process);
+    program.map_or(0, Program::rss_bytes)
 }
 
 /// Memory of a process under huge pages, in bytes.
 pub fn huge(manager: &Manager<ScriptedMachine>, process: ProcessId) -> u64 {
-    manager
-        .machine()
-        .process(process)
-        .map_or(0, |p| p.huge_bytes())
+    let program = manager.machine().process(process);
+    program.map_or(0, Program::huge_bytes)
+}
+
+/// Accesses per second of a process with its current mapping.
+pub fn access_rate(machine: &ScriptedMachine, process: ProcessId) -> f64 {
+    machine.process(process).map_or(0.0, Program::access_rate)
 }

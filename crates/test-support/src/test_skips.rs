@@ -1,4 +1,4 @@
-//! Tests that can't run on this machine, by the names that the test harness has for them.
+//! Tests that cannot run on this machine, by their names in the test harness.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -6,18 +6,19 @@ use std::io::Write;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
-/// Names a file to which each skipped test adds one line, "NAME: WHY" (`scripts/test.sh`).
+/// Environment variable with the path of a file to which each skipped test adds one line, "NAME:
+/// WHY" (`scripts/test.sh`).
 pub const VARIABLE: &str = "HAWKEYE_SKIPPED_TESTS";
 
-/// The name of a test of this program. Made by [`this_test!`](crate::this_test) alone: the compiler
-/// knows the name, and the harness's own list confirms it.
+/// The name of a test of this program. Only [`this_test!`](crate::this_test) makes one: the
+/// compiler knows the name, and the harness's own list confirms it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestName(&'static str);
 
-/// The name of the test that this call is in.
+/// The name of the test that contains this call.
 ///
 /// # Panics
-/// This is not the body of a test.
+/// The call is not in the body of a test.
 #[macro_export]
 macro_rules! this_test {
     () => {{
@@ -30,7 +31,7 @@ impl TestName {
     /// The test around an item named `here`.
     ///
     /// # Panics
-    /// No test is around it.
+    /// There is no test around it.
     #[doc(hidden)]
     pub fn around<T>(_here: T) -> Self {
         let path = std::any::type_name::<T>();
@@ -42,19 +43,19 @@ impl TestName {
         Self(name)
     }
 
-    /// As the harness lists it.
+    /// The name in the harness's list.
     pub fn name(self) -> &'static str {
         self.0
     }
 
-    /// Notes that this test can't run here.
+    /// Records that this test cannot run here.
     ///
     /// # Panics
-    /// The file that `HAWKEYE_SKIPPED_TESTS` names can't be written.
+    /// The file that `HAWKEYE_SKIPPED_TESTS` names cannot be written.
     pub fn skip(self, why: &str) {
         static NOTED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
         let mut noted = NOTED.lock().unwrap_or_else(|broken| broken.into_inner());
-        // Once: lines are counted.
+        // Only once, because lines are counted.
         if !noted.get_or_insert_default().insert(self.0) {
             return;
         }
@@ -76,7 +77,7 @@ fn test_of(path: &str) -> &str {
     path.split("::{{closure}}").next().unwrap_or(path)
 }
 
-/// All tests of this program, as its harness lists them.
+/// All tests of this program, from its harness's list.
 fn listed() -> &'static HashSet<String> {
     static LISTED: OnceLock<HashSet<String>> = OnceLock::new();
     LISTED.get_or_init(|| {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Counts the instructions of the page allocator, in an emulator whose time stamp counter counts instructions (QEMU's
- * -icount shift=0). Each figure is the least of many runs, so without interrupts. Prints lines
+ * Counts the instructions of the page allocator, in an emulator with a time stamp counter that
+ * counts instructions (QEMU's -icount shift=0). Each figure is the least of many runs, so it has no
+ * interrupts. Prints lines
  *   prezero_count: NAME INSTRUCTIONS
- * per allocation and the free that follows it (but for ..._held, of the allocation alone), with the loop around them. The emulator
- * counts each repetition of a string instruction: clearing takes one for each byte. Needs one processor.
+ * per allocation and the free that follows it, with the loop around them. NAMEs that end in _held
+ * count the allocation only. The emulator counts each repetition of a string instruction: clearing
+ * takes one for each byte. Needs one processor.
  */
 #include <linux/gfp.h>
 #include <linux/mm.h>
@@ -18,7 +20,9 @@
 
 static struct page **pages;
 
-/* One page (or block) at a time: from and to the per-CPU list, where there is one for this order. */
+/*
+ * One page (or block) at a time, from and to the per-CPU list where there is one for this order.
+ */
 static u64 alternating(gfp_t gfp, unsigned int order, unsigned int count)
 {
 	u64 start = get_cycles();
@@ -34,7 +38,7 @@ static u64 alternating(gfp_t gfp, unsigned int order, unsigned int count)
 	return get_cycles() - start;
 }
 
-/* Many, then all of them back: with what it takes to fill and to empty the per-CPU list. */
+/* Allocates many, then frees all: includes the cost to fill and to empty the per-CPU list. */
 static u64 many(gfp_t gfp, unsigned int order, unsigned int count)
 {
 	u64 start = get_cycles(), took = U64_MAX;
@@ -74,8 +78,9 @@ static void count(const char *name, u64 (*run)(gfp_t gfp, unsigned int order, un
 }
 
 /*
- * Blocks that have no per-CPU list come from the free lists, and how many a block is split and merged there depends on
- * what is free. So that it is not at all: free blocks of this order whose neighbours are in use.
+ * Blocks that have no per-CPU list come from the free lists. How often a block is split and merged
+ * there depends on what is free. To avoid both, this frees blocks of this order between neighbours
+ * that are in use.
  */
 static void count_without_merging(const char *name, gfp_t gfp, unsigned int order, unsigned int n)
 {
@@ -96,8 +101,8 @@ static void count_without_merging(const char *name, gfp_t gfp, unsigned int orde
 }
 
 /*
- * Pages that are not given back before all have been taken, so that most have not been in use lately: with the device on these
- * are zeroed ahead. The allocation alone, the least of batches.
+ * Allocates all pages before it frees any, so most have not been in use lately: with the device on
+ * these are zeroed ahead. Counts the allocation only, as the least of all batches.
  */
 static void count_held(const char *name, gfp_t gfp, unsigned int batches)
 {
@@ -132,7 +137,7 @@ static void count_held(const char *name, gfp_t gfp, unsigned int batches)
 
 static int __init prezero_count_init(void)
 {
-	/* Nothing that sleeps, as preemption is off. */
+	/* Nothing may sleep, because preemption is off. */
 	const gfp_t plain = GFP_NOWAIT | __GFP_NOWARN;
 	const gfp_t user = (GFP_HIGHUSER_MOVABLE & ~__GFP_RECLAIM) | __GFP_NOWARN;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A page reporting device that leaves junk in what it is handed, as the memory behind a balloon may hold anything: nothing
- * of it may ever be served as zeroed. With lies=1 it tells the kernel that it zeroes, and leaves a byte here and there: then
- * the tests must notice.
+ * A page reporting device that leaves junk in the blocks that it gets, because memory behind a
+ * balloon may hold anything. None of it may ever be served as zeroed. With lies=1 the device claims
+ * to the kernel that it zeroes, and leaves a wrong byte in some places: then the tests must notice.
  */
 #include <linux/delay.h>
 #include <linux/mm.h>
@@ -11,7 +11,7 @@
 #include <linux/scatterlist.h>
 #include <linux/string.h>
 
-/* One wrong byte in so many: blocks are served from their beginning, and seldom to their end. */
+/* Distance of wrong bytes: blocks are served from the start, and seldom to the end. */
 #define LIE_EVERY (16 * PAGE_SIZE)
 
 static bool lies;
@@ -19,10 +19,10 @@ module_param(lies, bool, 0444);
 MODULE_PARM_DESC(lies, "claim to zero, and leave bytes that are not");
 static unsigned int hold_ms;
 module_param(hold_ms, uint, 0444);
-MODULE_PARM_DESC(hold_ms, "how long it keeps what it is handed, as a hypervisor that has to be asked does");
+MODULE_PARM_DESC(hold_ms, "how long it keeps a block, as a device that must ask a hypervisor does");
 static unsigned long reported_pages;
 module_param(reported_pages, ulong, 0444);
-MODULE_PARM_DESC(reported_pages, "base pages it was handed so far");
+MODULE_PARM_DESC(reported_pages, "base pages it got so far");
 
 static int report(struct page_reporting_dev_info *device, struct scatterlist *sgl, unsigned int nents)
 {

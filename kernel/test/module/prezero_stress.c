@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Kernel threads that allocate pages of every order and type in every way a module can, read back those that were asked
- * for as zeroed, dirty them (contents, page->private, the flags that a free page does not have to drop) and free them,
- * whole, split, or one by one. Reading `running` says how many threads still work; `wrong_pages` must stay 0.
+ * Kernel threads that allocate pages of every order and type in every way that a module can. They
+ * read back those that they requested as zeroed. They dirty them: contents, page->private, and the
+ * flags that a free page does not have to drop. They free them whole, split, or one by one. The
+ * parameter `running` counts the threads that still work; `wrong_pages` must stay 0.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
@@ -25,17 +26,17 @@ module_param(seconds, uint, 0444);
 MODULE_PARM_DESC(seconds, "how long the threads work");
 static unsigned int most_pages = 6144;
 module_param(most_pages, uint, 0444);
-MODULE_PARM_DESC(most_pages, "base pages that one thread holds at most");
+MODULE_PARM_DESC(most_pages, "most base pages that one thread holds");
 static bool all_zero;
 module_param(all_zero, bool, 0444);
 MODULE_PARM_DESC(all_zero, "the kernel was started with init_on_alloc=1: every allocation must be zero");
-/* Neither is exported; the addresses come from /proc/kallsyms. 0: not tried. */
+/* Neither function is exported; the addresses come from /proc/kallsyms. 0: not tried. */
 static unsigned long contig;
 module_param(contig, ulong, 0444);
 MODULE_PARM_DESC(contig, "address of alloc_contig_pages_noprof");
 static unsigned int contig_one_in = 128;
 module_param(contig_one_in, uint, 0444);
-MODULE_PARM_DESC(contig_one_in, "how many allocations go by for one from alloc_contig_pages");
+MODULE_PARM_DESC(contig_one_in, "one in this many allocations comes from alloc_contig_pages");
 static unsigned long drain;
 module_param(drain, ulong, 0444);
 MODULE_PARM_DESC(drain, "address of drain_all_pages");
@@ -112,7 +113,7 @@ static gfp_t some_gfp(struct worker *w)
 	};
 	gfp_t gfp = kinds[below(w, ARRAY_SIZE(kinds))];
 
-	/* Refusals are fine here; the OOM killer is not. */
+	/* An allocation may fail here, but must not start the OOM killer. */
 	gfp |= __GFP_NOWARN;
 	if (gfp & __GFP_DIRECT_RECLAIM)
 		gfp |= __GFP_NORETRY;
@@ -135,19 +136,19 @@ static unsigned int some_order(struct worker *w)
 	}
 }
 
-/* What a page may bring along when it is freed. */
+/* State that a page may have when it is freed. */
 static void dirty(struct worker *w, struct page *page, unsigned int order, bool compound)
 {
-	/* All of these are dropped by the allocator when a page is freed, none is a sign of a bug. */
+	/* The allocator drops all of these when a page is freed; none is a sign of a bug. */
 	static const int flags[] = { PG_uptodate, PG_dirty, PG_referenced, PG_owner_priv_1, PG_mappedtodisk, PG_arch_1, PG_reclaim };
-	/* The last two: PREZERO_PRIVATE, by which the allocator itself says that a page is zero. */
+	/* The last two: PREZERO_PRIVATE, the allocator's own mark for a zeroed page. */
 	static const unsigned long privates[] = { 0, 1, 9, ~0ul, 1ul << 63, 0x5a45524ful, 0x5a45524ful };
 	unsigned int i, pages = 1u << order;
 	unsigned char byte = 1 + below(w, 255);
 
 	switch (below(w, 4)) {
 	case 0:
-		/* One byte of one page: what a check of the beginnings would miss. */
+		/* One byte of one page: a check of the beginnings would miss it. */
 		((unsigned char *)page_address(page))[below(w, pages * PAGE_SIZE)] = byte;
 		break;
 	case 1:
@@ -206,7 +207,7 @@ static void one_block(struct worker *w)
 	check_bytes("block", page_address(page), PAGE_SIZE << order, gfp);
 	dirty(w, page, order, gfp & __GFP_COMP && order);
 	if (order && !(gfp & __GFP_COMP) && below(w, 3) == 0) {
-		/* Its pages live and die one by one from here on. */
+		/* From here on its pages are freed one by one. */
 		split_page(page, order);
 		for (i = 0; i < 1u << order; i++) {
 			if (order > 5 || below(w, 4))
@@ -275,15 +276,15 @@ static void contiguous(struct worker *w)
 {
 	struct page *(*alloc_contig)(unsigned long n, gfp_t gfp, int nid, nodemask_t *mask) = (void *)contig;
 	/*
-	 * Less than a pageblock may come from the first of the first zone, which begins at frame 1: isolating that stops
-	 * a kernel with DEBUG_VM, with the series or without.
+	 * Less than a pageblock may come from the first pageblock of the first zone, which begins
+	 * at frame 1. Isolating that stops a kernel with DEBUG_VM, with or without the series.
 	 */
 	unsigned long n = pageblock_nr_pages + (below(w, 2) ? 0 : below(w, 3000)), i;
 	gfp_t gfp = GFP_KERNEL | __GFP_NOWARN | __GFP_RETRY_MAYFAIL;
 	struct page *page;
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-	/* Before, it could not be asked for. */
+	/* Older kernels do not accept __GFP_ZERO here. */
 	if (below(w, 2))
 		gfp |= __GFP_ZERO;
 #endif
@@ -327,7 +328,7 @@ static int work(void *data)
 		}
 		if (w->held > most_pages)
 			free_all(w);
-		/* All rest at about the same time, so that there is something to zero and time for it. */
+		/* All threads rest at about the same time, so there is memory to zero and time for it. */
 		if (time_after(jiffies, rest)) {
 			free_all(w);
 			schedule_timeout_interruptible(4 * HZ);
@@ -373,7 +374,7 @@ static int __init prezero_stress_init(void)
 			stop();
 			return PTR_ERR(task);
 		}
-		/* One that a bug of the kernel kills is still there to be stopped. */
+		/* A thread that a kernel bug kills can then still be stopped. */
 		workers[i].task = get_task_struct(task);
 	}
 	return 0;

@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-/* What one task prints at most: a broken kernel would fill the console. */
+/* Most failures that one task prints: a broken kernel would fill the console. */
 #define MOST_PRINTED 20
 
 struct check_totals *totals;
@@ -47,7 +47,7 @@ static void failed(const char *what, const unsigned char *page, uint64_t word)
 			first = i;
 	}
 	__atomic_add_fetch(&totals->failures, 1, __ATOMIC_RELAXED);
-	/* Somebody else may have written to it in between: then it is a failure all the same. */
+	/* Another task may have written to the page since; it is still a failure. */
 	if (printed++ < MOST_PRINTED)
 		printf("WRONG BYTE: %s: address %p frame 0x%llx byte %zu is 0x%02x, not 0x%02x; %zu wrong bytes in this page\n",
 		       what, (void *)(page + first), (unsigned long long)frame_of(page), first,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Memory that must hold one word throughout, and what to say where it does not. */
+/* Checks that memory holds one word throughout, and reports where it does not. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -13,7 +13,7 @@
 struct check_totals {
 	uint64_t zero_pages;	/* fresh base pages that were read back whole, and had to be zero */
 	uint64_t pattern_pages;	/* used base pages that were read back whole, and had to be unchanged */
-	uint64_t failures;	/* base pages that were not as they had to be */
+	uint64_t failures;	/* base pages with wrong contents */
 };
 
 extern struct check_totals *totals;
@@ -21,14 +21,15 @@ extern struct check_totals *totals;
 void check_init(void);
 
 /*
- * Reads len bytes at p (whole base pages) and says whether every 64-bit word is `word`. Where one is not, prints `what`,
- * address, frame, byte and value, and counts a failure. Zero counts as zero_pages.
+ * Reads len bytes at p (whole base pages) and returns whether every 64-bit word is `word`. Where
+ * one is not, prints `what`, address, frame, byte and value, and counts a failure. A `word` of zero
+ * counts as zero_pages.
  */
 int check_words(const char *what, const void *p, size_t len, uint64_t word);
 
 void fill_words(void *p, size_t len, uint64_t word);
 
-/* xorshift64: a state of its own for each task, never 0 */
+/* xorshift64. Each task has its own state, which is never 0. */
 static inline uint64_t next_random(uint64_t *state)
 {
 	uint64_t x = *state;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the kernel counts, of all zones together. */
+/* The kernel's counters, summed over all zones. */
 #ifndef COUNTERS_H
 #define COUNTERS_H
 
-/* Base pages; -1 where this kernel does not pre-zero. name: zeroed, served, passed_over, lost or free. */
+/*
+ * Base pages; -1 where this kernel does not zero free memory.
+ * name: zeroed, served, passed_over, lost or free.
+ */
 long long prezero_counter(const char *name);
 
-/* A line of /proc/meminfo in KiB, -1 where there is none. */
+/* A line of /proc/meminfo in KiB; -1 where there is no such line. */
 long long meminfo(const char *name);
 
 /* Seconds since boot. */

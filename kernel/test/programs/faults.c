@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * faults huge|base COUNT: that many page faults, their time (and, in time stamps, the median of single ones), what share of
- * the memory the kernel had zeroed before, then reads every page back. Prints `NAME VALUE` lines; ends with 1 for a wrong byte.
+ * faults huge|base COUNT: makes COUNT page faults and measures their time, and the median time of
+ * single faults in time stamps. It reports what share of the memory the kernel had zeroed before,
+ * and reads every page back. Prints `NAME VALUE` lines; exits with 1 for a wrong byte.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -54,7 +55,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < count; i++) {
 		uint64_t start = __rdtsc();
 
-		/* A write that leaves it zero. */
+		/* A write that leaves the page zero. */
 		*(volatile char *)(p + i * size + (i * 64) % BASE_PAGE) = 0;
 		each[i] = __rdtsc() - start;
 	}
@@ -66,7 +67,10 @@ int main(int argc, char **argv)
 		check_words(huge ? "huge-page fault" : "base-page fault", p + i * size, size, 0);
 
 	qsort(each, count, sizeof(*each), by_value);
-	/* Page tables are zero-wanting too: one for each huge page, one for 512 base pages. They must not hide one that was not served. */
+	/*
+	 * Page tables want zeros too: one for each huge page, one for 512 base pages. Without this
+	 * they would hide a page that was not served.
+	 */
 	served -= huge ? (long long)count : (long long)(count * BASE_PAGE / HUGE_PAGE);
 	if (served < 0)
 		served = 0;

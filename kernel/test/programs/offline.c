@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * offline soft|hard COUNT: takes that many frames out of use as if the memory there were failing, half of them free ones
- * and half of its own (soft only; a hard failure of its own would kill it). unpoison: gives all of them back.
- * Prints how many it got. Needs /sys/devices/system/memory and, to give back, hwpoison in debugfs.
+ * offline soft|hard COUNT: takes COUNT frames out of use as if their memory failed. Half of them
+ * are free and half are its own (soft only: a hard failure of its own memory would kill it).
+ * offline unpoison: gives all of them back. Prints how many it took. Needs
+ * /sys/devices/system/memory and, to give back, hwpoison in debugfs.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * preference file|cow MIB DIRTY_MIB: makes DIRTY_MIB of free memory dirty, then lets a file in memory, or copy-on-write after
- * a fork, take MIB, and prints how much zeroed memory that took although there was dirty. `NAME VALUE` lines, in base pages.
+ * preference file|cow MIB DIRTY_MIB: makes DIRTY_MIB of free memory dirty. Then a file in memory,
+ * or copy-on-write after a fork, takes MIB. Prints how much zeroed memory that took although there
+ * was dirty memory, as `NAME VALUE` lines in base pages.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * startup touch|kvm|populate|jvm MIB 4k|2m: programs that begin by making all of their memory present.
- *   touch     ten areas, one byte of each base page, as the paper's Table 1
- *   kvm       a new process that touches each base page of its memory, as a virtual machine's preallocation did at the paper's time
- *   populate  a new process whose memory is made present in one call, as QEMU's preallocation does since 6.2 (MADV_POPULATE_WRITE,
- *             Linux 5.14): no exception for each page
- *   jvm       a new process that reserves a heap, commits it, and touches each base page, as with AlwaysPreTouch
- * Prints `NAME VALUE` lines: seconds (but for touch from fork to the memory's being ready), faults, us_per_fault.
+ * startup touch|kvm|populate|jvm MIB 4k|2m: acts as programs that first make all of their memory
+ * present.
+ *   touch     touches one byte of each base page in ten areas, as the paper's Table 1
+ *   kvm       a new process touches each base page of its memory, as a virtual machine's
+ *             preallocation did at the paper's time
+ *   populate  a new process makes its memory present in one call, without an exception for each
+ *             page, as QEMU's preallocation does since 6.2 (MADV_POPULATE_WRITE, Linux 5.14)
+ *   jvm       a new process reserves a heap, commits it, and touches each base page, as with
+ *             AlwaysPreTouch
+ * Prints `NAME VALUE` lines: seconds, faults, us_per_fault. The seconds are from fork until the
+ * memory is ready; for touch they are of the touches only.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +28,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Of the second process, on its standard output. */
+/* The second process writes this to its standard output. */
 struct ready {
 	long faults;
 	double at;
@@ -121,7 +125,7 @@ static int start(const char *what, const char *mib, const char *size)
 		return 2;
 	}
 	waitpid(pid, &status, 0);
-	/* MADV_POPULATE_WRITE counts no faults: a page each. */
+	/* MADV_POPULATE_WRITE counts no faults: count one for each page. */
 	if (!strcmp(what, "populate"))
 		ready.faults = strtoul(mib, NULL, 0) * ((1ul << 20) / BASE_PAGE) / (strcmp(size, "2m") ? 1 : 512);
 	report(ready.at - began, ready.faults);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * stress SECONDS [TASKS]: tasks that allocate, dirty and free memory of every kind that a program gets, and read every
- * page back. Ends with 1 if a byte was wrong.
+ * stress SECONDS [TASKS]: runs tasks that allocate, dirty and free memory of every kind that a
+ * program can have, and read every page back. Exits with 1 if a byte was wrong.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 #include "stress.h"
 
-/* Every so often all tasks free everything and rest, so that there is something to zero and time for it. */
+/* In each round all tasks free everything and rest, so there is memory to zero and time for it. */
 #define ROUND_SECONDS 12
 #define REST_SECONDS 4
 
@@ -73,8 +73,9 @@ static struct task task;
 static sigjmp_buf without_hugetlb;
 
 /*
- * A hugetlb page that was given back has no reservation any more, so there may be none for the next touch while the pool
- * is made small: the mapping goes. Says which memory it was otherwise, as the kernel says nothing of a SIGBUS.
+ * A hugetlb page that was given back has no reservation any more. While the pool is made small,
+ * there may be no page for the next touch: then this drops the mapping. Otherwise it reports which
+ * memory the signal was for, because the kernel does not log a SIGBUS.
  */
 static void bus_error(int signal, siginfo_t *info, void *context)
 {
@@ -148,7 +149,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < tasks; i++) {
 		int status;
 
-		/* One that was killed for lack of memory has not been to its end. */
+		/* A task that the OOM killer ended does not count. */
 		if (wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
 			ended++;
 	}

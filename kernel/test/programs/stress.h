@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A task of the stress program: its mappings, and what is known of every base page in them. */
+/* A task of the stress program: its mappings, and the expected contents of their base pages. */
 #ifndef STRESS_H
 #define STRESS_H
 
@@ -14,9 +14,9 @@ struct mapping {
 	enum kind kind;
 	char *p;
 	size_t pages;
-	/* What each base page holds, in every word. 0: never written, or given back. */
+	/* The word that fills each base page. 0: never written, or given back. */
 	uint64_t word[MOST_PAGES];
-	/* MADV_FREE was called: it holds word, or zeroes. */
+	/* MADV_FREE was called: the page holds word, or zeros. */
 	unsigned char lazy[MOST_PAGES];
 };
 
@@ -30,9 +30,9 @@ struct task {
 const char *kind_name(enum kind kind);
 void map_new(struct task *t, struct mapping *m, enum kind kind);
 void unmap(struct mapping *m);
-/* Makes some pages present (and with them, perhaps, their neighbours), checks them, and dirties them. */
+/* Makes some pages (and perhaps their neighbours) present, checks them, and dirties them. */
 void touch(struct task *t, struct mapping *m);
-/* Checks every page of it, present or not. */
+/* Checks every page of the mapping, present or not. */
 void verify(const char *what, struct mapping *m);
 void give_back(struct task *t, struct mapping *m);
 void free_lazily(struct task *t, struct mapping *m);
@@ -40,9 +40,12 @@ void collapse(struct task *t, struct mapping *m);
 void grow(struct task *t, struct mapping *m);
 
 /* in stress_others.c */
-/* A child that sees the task's memory, writes to some of it, allocates of its own, and ends, perhaps by a signal. */
+/*
+ * Forks a child that sees the task's memory, writes to some of it, allocates memory of its own, and
+ * ends, sometimes by a signal.
+ */
 void fork_and_write(struct task *t, struct mapping *m);
-/* A file in memory: holes, truncation, hole punching, by read and by mmap. */
+/* Uses a file in memory: holes, truncation, hole punching, by read and by mmap. */
 void use_file(struct task *t);
 
 static inline size_t below(struct task *t, size_t limit)
@@ -50,7 +53,10 @@ static inline size_t below(struct task *t, size_t limit)
 	return next_random(&t->random) % limit;
 }
 
-/* Its lowest byte is never zero: by that a page that the kernel took away is told from one that it left. */
+/*
+ * The lowest byte is never zero. It distinguishes a page that the kernel left from one that it took
+ * away.
+ */
 static inline uint64_t new_word(struct task *t)
 {
 	return next_random(&t->random) | 1;

@@ -29,7 +29,7 @@ static char *reserve(size_t len, size_t align, int prot, int flags)
 	at = (char *)(((uintptr_t)p + align - 1) & ~(align - 1));
 	if (mmap(at, len, prot, flags | MAP_FIXED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
 		at = NULL;
-	/* The rest on both sides; where nothing was mapped, all. */
+	/* Unmaps the rest on both sides, or everything where nothing was mapped. */
 	if (!at) {
 		munmap(p, len + align);
 		return NULL;
@@ -84,7 +84,7 @@ void unmap(struct mapping *m)
 	m->kind = NONE;
 }
 
-/* What a page that was freed lazily holds now. */
+/* Notes what a lazily freed page holds now. */
 static void settle(struct mapping *m, size_t page)
 {
 	uint64_t first = *(volatile uint64_t *)(m->p + page * BASE_PAGE);
@@ -107,7 +107,7 @@ void verify(const char *what, struct mapping *m)
 		if (!m->lazy[page]) {
 			check_words(said, m->p + page * BASE_PAGE, BASE_PAGE, word);
 		} else if (word) {
-			/* The kernel may take it away while it is read; a write keeps it. */
+			/* The kernel may take the page away while it is read; a write keeps it. */
 			char byte = __atomic_fetch_or(m->p + page * BASE_PAGE, 0, __ATOMIC_RELAXED);
 
 			m->lazy[page] = 0;
@@ -123,7 +123,7 @@ void touch(struct task *t, struct mapping *m)
 	size_t step = below(t, 2) ? 1 : 1 + below(t, 16);
 
 	if (m->kind == HUGE || m->kind == HUGETLB) {
-		/* The first touch makes all of it present: all of it must be as it was, or zero. */
+		/* The first touch makes the whole page present: it must be unchanged, or zero. */
 		size_t first = from & ~(HUGE_PAGE / BASE_PAGE - 1);
 
 		__atomic_fetch_or(m->p + from * BASE_PAGE, 0, __ATOMIC_RELAXED);
@@ -136,7 +136,7 @@ void touch(struct task *t, struct mapping *m)
 		char *p = m->p + page * BASE_PAGE;
 		char byte;
 
-		/* Reads first, now and then: then it is the shared zero page that is copied. */
+		/* Sometimes reads first: then the write copies the shared zero page. */
 		if (below(t, 8) == 0)
 			(void)*(volatile char *)p;
 		/* A write that changes nothing. */
@@ -164,7 +164,10 @@ void give_back(struct task *t, struct mapping *m)
 {
 	size_t from, count;
 
-	/* Of shared memory it takes the mapping away, not the contents; MADV_REMOVE takes these. */
+	/*
+	 * On shared memory MADV_DONTNEED removes the mapping, not the contents; MADV_REMOVE removes
+	 * these.
+	 */
 	some_range(t, m, &from, &count);
 	if (madvise(m->p + from * BASE_PAGE, count * BASE_PAGE, m->kind == SHARED ? MADV_REMOVE : MADV_DONTNEED))
 		return;
@@ -211,7 +214,7 @@ void grow(struct task *t, struct mapping *m)
 		memset(m->lazy + m->pages, 0, pages - m->pages);
 	}
 	m->pages = pages;
-	/* It may be aligned otherwise now. */
+	/* Its alignment may be different now. */
 	if (m->kind == HUGE && ((uintptr_t)p & (HUGE_PAGE - 1)))
 		m->kind = SMALL_FOLIOS;
 	verify("after mremap", m);

@@ -15,10 +15,10 @@ static void child(struct task *t, struct mapping *m)
 {
 	static struct mapping own;
 
-	/* Its hugetlb pages may be taken back for its parent. */
+	/* The kernel may take the child's hugetlb pages back for its parent. */
 	signal(SIGBUS, SIG_DFL);
 	if (m->kind != SHARED) {
-		/* Copy-on-write of some, without a change to what the parent sees. */
+		/* Copies some pages on write, without a change to the parent's memory. */
 		touch(t, m);
 		verify("in the child", m);
 	}
@@ -28,7 +28,7 @@ static void child(struct task *t, struct mapping *m)
 		verify("the child's own", &own);
 	}
 	fflush(stdout);
-	/* What is left goes with the process. */
+	/* The process frees the rest when it ends. */
 	if (below(t, 2))
 		raise(SIGKILL);
 	_exit(0);
@@ -77,7 +77,7 @@ void use_file(struct task *t)
 	i = below(t, pages);
 	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, i * BASE_PAGE, BASE_PAGE) == 0)
 		word[i] = 0;
-	/* A part of a page that was never written: the rest of it is zero. */
+	/* Writes part of a page that was never written: the rest of the page is zero. */
 	i = below(t, pages);
 	if (!word[i]) {
 		char zero = 0;

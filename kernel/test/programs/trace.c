@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * trace: a fixed sequence of allocations, frees and idle time on a kernel that zeroes free memory in advance, with what it
- * counted after each step. `hawkeye-lab sim prezeroing` does the same steps on the simulator's free lists and compares.
+ * trace: runs a fixed sequence of allocations, frees and idle time on a kernel that zeroes free
+ * memory in advance, and prints the kernel's counters after each step. `hawkeye-lab sim prezeroing`
+ * does the same steps on the simulator's free lists and compares.
  *
- * A line a step: step KIND NAME AMOUNT us=TIME rate=PAGES_PER_SECOND zeroed= served= passed_over= lost= marked= free=
- * All counters are base pages, summed over the zones; free is MemFree. Zeroing is next to stopped but in idle steps, so that
- * what a step got was zeroed before it. Needs the module prezero, root, and a tmpfs or ramfs as working directory.
+ * Each step prints one line:
+ *   step KIND NAME AMOUNT us=TIME rate=PAGES_PER_SECOND zeroed= served= passed_over= lost= marked=
+ *   free=
+ * All counters are base pages, summed over the zones; free is MemFree. Zeroing nearly stops outside
+ * idle steps, so zeroed memory that a step got was zeroed before the step. Needs the module
+ * prezero, root, and a tmpfs or ramfs as working directory.
  *
  * gcc -O2 -static -o trace trace.c
  */
@@ -25,13 +29,13 @@
 #define HUGE (512 * PAGE)
 #define CORE "/sys/kernel/mm/prezero"
 #define RATE "/sys/module/prezero/parameters/pages_per_second"
-/* What is zeroed in a second of idle time, in base pages: the paper's. */
+/* Base pages zeroed per second of idle time: the paper's rate. */
 #define PAGES_PER_SECOND 10000UL
 
 static const char *const counters[] = { "zeroed", "served", "passed_over", "lost", "free" };
 #define COUNTERS (sizeof(counters) / sizeof(counters[0]))
 
-/* What is held, by the first letter of its name. */
+/* Memory that is held, by the first letter of its name. */
 static struct held {
 	char *memory;
 	unsigned long pages;
@@ -123,7 +127,7 @@ static void touch(char *memory, unsigned long pages, unsigned long each)
 		memory[page * PAGE] = 1;
 }
 
-/* Anonymous memory, touched by huge or base pages: who faults there wants zeros. */
+/* Anonymous memory, touched by huge or base pages: faults there want zeros. */
 static void anonymous(struct held *to, unsigned long pages, int huge)
 {
 	to->memory = map(pages * PAGE, -1);
@@ -138,7 +142,7 @@ static void path_of(char name, char path[8])
 	snprintf(path, 8, "./%c", name);
 }
 
-/* Pages of a file, each written as a whole: who writes them wants no zeros. */
+/* Pages of a file, each written as a whole: these writes want no zeros. */
 static void file(char name, unsigned long pages)
 {
 	static char page[PAGE];
@@ -156,7 +160,7 @@ static void file(char name, unsigned long pages)
 	close(fd);
 }
 
-/* Private copies of the pages of file `f`, made as they are written: as after a fork. */
+/* Private copies of the pages of file `f`, made on write, as after a fork. */
 static void copy(struct held *to, unsigned long pages)
 {
 	int fd = open("./f", O_RDWR);
@@ -216,21 +220,24 @@ static void step(const char *kind, char name, unsigned long amount)
 	print_counters();
 }
 
-/* Amounts: milliseconds of idle time; huge pages; base pages; every how manieth page is given back. */
+/*
+ * The amount is, by kind: milliseconds of idle time, a number of huge pages, a number of base
+ * pages, or the distance in pages from one page given back to the next.
+ */
 static const struct {
 	const char *kind;
 	char name;
 	unsigned long amount;
 } steps[] = {
 	{ "start", '-', 0 },
-	{ "idle", '-', 40000 },	/* all that can be is zeroed */
+	{ "idle", '-', 40000 },	/* zeroes all that can be zeroed */
 	{ "huge", 'a', 128 },	/* huge pages after idle time */
 	{ "free", 'a', 1 },
-	{ "huge", 'b', 128 },	/* and at once again: what was freed is dirty, other memory is not */
+	{ "huge", 'b', 128 },	/* again at once: freed memory is dirty, other memory is not */
 	{ "idle", '-', 5000 },
 	{ "free", 'b', 1 },
 	{ "base", 'c', 32768 },	/* base pages */
-	{ "free", 'c', 2 },	/* every other one: nothing larger than a base page is freed */
+	{ "free", 'c', 2 },	/* every second page: nothing larger than a base page is freed */
 	{ "idle", '-', 8000 },
 	{ "base", 'd', 16384 },
 	{ "free", 'd', 1 },
@@ -238,11 +245,11 @@ static const struct {
 	{ "idle", '-', 16000 },
 	{ "huge", 'e', 200 },
 	{ "free", 'e', 1 },
-	{ "file", 'f', 32768 },	/* who wants no zeros, while there is memory that is not zeroed */
+	{ "file", 'f', 32768 },	/* wants no zeros, while there is memory that is not zeroed */
 	{ "copy", 'g', 16384 },
 	{ "free", 'g', 1 },
 	{ "free", 'f', 1 },
-	{ "huge", 'h', 380 },	/* most of memory: more than is zeroed */
+	{ "huge", 'h', 380 },	/* most of the memory: more than is zeroed */
 	{ "free", 'h', 1 },
 	{ "idle", '-', 8000 },	/* not long enough to zero all of it */
 	{ "huge", 'i', 200 },

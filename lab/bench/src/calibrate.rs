@@ -1,12 +1,10 @@
-//! The cost model's figures, measured on this machine (`hawkeye-lab calibrate`).
+//! Measures the cost model's figures on this machine (`hawkeye-lab calibrate`).
 
 mod costs;
 mod processor;
 
-use crate::error::BenchError;
-use crate::machine_costs::{
-    Found, Spread, caches, changing, copying, faults, sampling, shoot_down,
-};
+use crate::error::{BenchError, Result};
+use crate::machine_costs::{Found, Spread, caches};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
@@ -16,43 +14,43 @@ use std::sync::OnceLock;
 
 pub use processor::Here;
 
-/// One figure, as it was measured.
+/// One measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
     /// Its unit.
     pub unit: &'static str,
-    /// The median of several turns, the least and the greatest.
+    /// The median, the minimum and the maximum of several turns.
     #[serde(flatten)]
     pub spread: Spread,
 }
 
-/// One figure that could not be had.
+/// A figure that could not be measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Missing {
-    /// What was to be measured.
+    /// What should have been measured.
     pub what: &'static str,
-    /// Why it was not, and what stands instead of it.
+    /// Why it was not measured, and what value is used instead.
     pub why: String,
 }
 
-/// A machine as it was measured.
+/// A machine and its measured figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibrated {
-    /// What the simulator takes.
+    /// The machine file for the simulator.
     pub machine: MachineFile,
-    /// The preset that the processor is after, in all that can't be measured.
+    /// The preset that supplies everything about the processor that can't be measured.
     pub like: &'static str,
-    /// What was measured.
+    /// The measured figures.
     pub figures: Vec<Figure>,
-    /// What page walks cost, as live management measures it.
+    /// The cost of page walks, as live management measures it.
     pub walks: WalkCosts,
-    /// What was not.
+    /// What could not be measured.
     pub missing: Vec<Missing>,
 }
 
-/// Collects figures on their way into costs.
+/// Collects figures while they are turned into costs.
 #[derive(Default)]
 struct Notes {
     figures: Vec<Figure>,
@@ -66,13 +64,12 @@ impl Notes {
         spread
     }
 
-    /// The figure if there is one.
-    fn found(&mut self, what: &'static str, found: Found) -> Option<Spread> {
+    /// Notes a figure; returns its median if there is one.
+    fn found(&mut self, what: &'static str, found: Found) -> Option<f64> {
         match found {
-            Ok(spread) => Some(self.note(what, "ns", spread)),
+            Ok(spread) => Some(self.note(what, "ns", spread).median),
             Err(error) => {
-                let why = format!("{error}; the default stands");
-                self.missing.push(Missing { what, why });
+                self.never(what, &error.to_string());
                 None
             }
         }
@@ -84,24 +81,18 @@ impl Notes {
     }
 }
 
-/// Measures all of it: some tens of seconds, up to 5 GiB of memory. No setting of the machine is changed.
+/// Measures everything: it takes some tens of seconds and up to 5 GiB of memory. It changes no
+/// setting of the machine.
 ///
 /// # Errors
-/// Memory or huge pages that can't be had.
-pub fn calibrate() -> Result<Calibrated, BenchError> {
+/// Memory or huge pages can't be allocated.
+pub fn calibrate() -> Result<Calibrated> {
     let mut notes = Notes::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
     let here = processor::of(&core, &walks, &mut notes);
-    let measured = costs::Measured {
-        faults: faults::measure()?,
-        copying: copying::measure()?,
-        changing: changing::measure(),
-        sampling: sampling::measure(),
-        shoot_down: shoot_down::measure(),
-    };
     let processor = here.processor;
-    let costs = costs::of(measured, processor.memory.latency_ns, &mut notes);
+    let costs = costs::of(processor.memory.latency_ns, &mut notes)?;
     Ok(Calibrated {
         machine: MachineFile { costs, processor },
         like: here.like,
@@ -111,11 +102,12 @@ pub fn calibrate() -> Result<Calibrated, BenchError> {
     })
 }
 
-/// The processor alone. It stays the same: whoever asks again in this process gets what was measured.
+/// Measures the processor alone. The result is kept: later calls in this process return the same
+/// one.
 ///
 /// # Errors
-/// The same.
-pub fn processor() -> Result<Here, BenchError> {
+/// The same as those of `calibrate`.
+pub fn processor() -> Result<Here> {
     static MEASURED: OnceLock<Here> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
@@ -127,11 +119,11 @@ pub fn processor() -> Result<Here, BenchError> {
 }
 
 impl Calibrated {
-    /// The file that the simulator takes, with what was measured in comments.
+    /// The file for the simulator, with the measured figures as comments.
     ///
     /// # Errors
     /// None for finite figures.
-    pub fn to_file(&self) -> Result<String, BenchError> {
+    pub fn to_file(&self) -> Result<String> {
         let mut text = "# What work costs on one machine, by `hawkeye-lab calibrate`; for `--costs` of `hawkeye-lab sim`.\n#\n\
             # Measured: the median of several turns (least - greatest).\n"
             .to_owned();

@@ -1,31 +1,65 @@
-//! Why an experiment could not be done.
+//! Errors of experiments.
 
 use hawkeye_linux::LinuxError;
 use hawkeye_policy::SettingError;
+use hawkeye_sim::mmu::MmuError;
 use hawkeye_workload::HandleError;
+use std::io;
+use std::process::Command;
 use thiserror::Error;
 
-/// What stood in an experiment's way.
+/// The result of experiments.
+pub type Result<T, E = BenchError> = std::result::Result<T, E>;
+
+/// Why an experiment failed.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The kernel, or another manager.
+    /// An error of the kernel, or another manager is running.
     #[error(transparent)]
     Linux(#[from] LinuxError),
-    /// A program under measurement.
+    /// An error of a program under measurement.
     #[error(transparent)]
     Workload(#[from] HandleError),
-    /// A setting of ours is out of range.
+    /// A setting of the experiment is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The machine can't do it, or hasn't got what it takes.
+    /// The machine lacks an ability or a resource that the experiment needs.
     #[error("{0}")]
     Impossible(String),
+    /// The simulator can't do it.
+    #[error(transparent)]
+    Simulation(#[from] MmuError),
     /// A program of the experiment could not be run.
     #[error("running {program}: {source}")]
     Program {
-        /// Which.
+        /// The program.
         program: String,
-        /// Why.
-        source: std::io::Error,
+        /// The cause.
+        source: io::Error,
     },
 }
+
+impl BenchError {
+    /// The error for a program that could not be run.
+    pub(crate) fn program(program: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let program = program.into();
+        move |source| Self::Program { program, source }
+    }
+
+    /// The error for a command that could not be run.
+    pub(crate) fn starting(command: &Command) -> impl FnOnce(io::Error) -> Self + use<> {
+        Self::program(command.get_program().to_string_lossy().into_owned())
+    }
+}
+
+/// An error with this formatted message.
+macro_rules! impossible {
+    ($($words:tt)*) => { $crate::error::BenchError::Impossible(format!($($words)*)) };
+}
+pub(crate) use impossible;
+
+/// Returns an error with this formatted message.
+macro_rules! bail {
+    ($($words:tt)*) => { return Err($crate::error::impossible!($($words)*)) };
+}
+pub(crate) use bail;

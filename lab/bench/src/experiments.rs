@@ -1,4 +1,4 @@
-//! All experiments by name: what is measured on this machine, and what the simulated one gives beside what was published.
+//! All experiments by name: measurements on this machine, and simulations beside published figures.
 
 mod outcome;
 mod results;
@@ -9,26 +9,26 @@ pub use results::{FIGURES, Results, Written, index};
 use crate::live::{self, EXPERIMENTS};
 use crate::simulated::paper::{TABLES, Table};
 
-/// One experiment. It has at least one side.
+/// One experiment. It has at least one side, live or simulated.
 #[derive(Clone, Copy)]
 pub struct Experiment {
     /// Name on the command line.
     pub name: &'static str,
-    /// How it is done on the running kernel.
+    /// Its side on the running kernel.
     pub live: Option<&'static live::Experiment>,
-    /// How it is done on the simulated machine.
+    /// Its side on the simulated machine.
     pub simulated: Option<&'static Table>,
 }
 
 impl Experiment {
-    /// What it shows, in a line.
+    /// What it shows, in one line.
     pub fn shows(&self) -> &'static str {
         let live = self.live.map(|experiment| experiment.shows);
         let simulated = self.simulated.map(|table| table.shows);
         live.or(simulated).unwrap_or_default()
     }
 
-    /// Each side that it has as an experiment of its own, the live one first.
+    /// Each of its sides as an experiment of its own, the live one first.
     pub fn sides(self) -> impl Iterator<Item = Self> {
         let live = self.live.map(|_| Self {
             simulated: None,
@@ -38,7 +38,7 @@ impl Experiment {
         live.into_iter().chain(simulated)
     }
 
-    /// What the results of its first side are called.
+    /// The title of its first side's results.
     pub fn title(&self) -> String {
         match self.live {
             Some(_) => self.name.to_owned(),
@@ -47,7 +47,7 @@ impl Experiment {
     }
 }
 
-/// All of them: those of the running kernel first, the shortest of them first.
+/// All experiments: first those on the running kernel, ordered from short to long.
 pub fn all() -> Vec<Experiment> {
     let live = EXPERIMENTS.iter().map(|live| Experiment {
         name: live.name,

@@ -1,10 +1,9 @@
-//! Figures as SVG: bars, lines and maps, units on the axes. Told apart by marks, dashes and names, so that they can be read in
-//! greyscale too.
+//! Figures as SVG: bars and lines, with units on the axes. Marks, dashes and names distinguish
+//! lines, so that they can be read in greyscale too.
 
 mod axis;
 mod bars;
 mod canvas;
-mod heat;
 mod marks;
 mod svg;
 mod ticks;
@@ -12,27 +11,27 @@ mod ticks;
 use serde::Serialize;
 use thiserror::Error;
 
-/// Panels below each other.
+/// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What is shown.
+    /// What the figure shows.
     pub title: String,
-    /// One at the least.
+    /// At least one.
     pub panels: Vec<Panel>,
 }
 
 /// One plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Panel {
-    /// What is shown.
+    /// What the plot shows.
     pub title: String,
     /// What the vertical axis shows, with its unit. It begins at 0.
     pub y_label: String,
-    /// What is in it.
+    /// Its bars or lines.
     pub content: Content,
 }
 
-/// What is in a plot.
+/// The content of a plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -45,30 +44,16 @@ pub enum Content {
         /// The lines.
         lines: Vec<Line>,
     },
-    /// Lines over names, equally far apart: the horizontal place of a point is its name's number.
+    /// Lines over names at equal distances: the horizontal value of a point is the index of its
+    /// name.
     Steps {
         /// What the horizontal axis shows.
         x_label: String,
-        /// Its names.
+        /// The names on it.
         names: Vec<String>,
         /// The lines.
         lines: Vec<Line>,
     },
-    /// Shares over two axes, as shades of grey.
-    Heat(Heat),
-}
-
-/// Shares over columns and rows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Heat {
-    /// What the horizontal axis shows, with its unit.
-    pub x_label: String,
-    /// Where columns begin, and where the last one ends.
-    pub edges: Vec<f64>,
-    /// What is written at the vertical axis, and where: the first row is from 0 to 1.
-    pub labels: Vec<(f64, String)>,
-    /// By column, within it by row from below: 0-1, `None` where there is nothing.
-    pub cells: Vec<Vec<Option<f64>>>,
 }
 
 /// One line.
@@ -80,16 +65,41 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
+/// Each distinct item once, in the order of first appearance.
+pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
 /// A figure that can't be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the figure can't be drawn: {0}")]
 pub struct PlotError(String);
 
+impl Panel {
+    /// Lines over time.
+    pub fn over_time(title: impl Into<String>, y_label: &str, lines: Vec<Line>) -> Self {
+        Self {
+            title: title.into(),
+            y_label: y_label.to_owned(),
+            content: Content::Lines {
+                x_label: "time (s)".to_owned(),
+                lines,
+            },
+        }
+    }
+}
+
 impl Figure {
-    /// As the text of an SVG file.
+    /// The text of an SVG file.
     ///
     /// # Errors
-    /// A value that is not finite.
+    /// A value is not finite.
     pub fn to_svg(&self) -> Result<String, PlotError> {
         svg::draw(self)
     }
@@ -139,22 +149,6 @@ mod tests {
         let svg = figure(steps).to_svg().expect("drawn");
         for text in ["4GiB", "8GiB", "machine.memory", "linux", "hawkeye"] {
             assert!(svg.contains(text), "{text}");
-        }
-        let map = Content::Heat(Heat {
-            x_label: "since the start (s)".to_owned(),
-            edges: vec![0.0, 1.0, 4.0],
-            labels: vec![(0.5, "7f0000000000".to_owned())],
-            cells: vec![vec![Some(0.0), Some(1.0)], vec![None, Some(0.5)]],
-        });
-        let svg_of_map = figure(map).to_svg().expect("drawn");
-        for text in [
-            "7f0000000000",
-            "since the start (s)",
-            "100 %",
-            "#000000",
-            "#747474",
-        ] {
-            assert!(svg_of_map.contains(text), "{text} of {svg_of_map}");
         }
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     }

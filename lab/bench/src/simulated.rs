@@ -3,6 +3,6 @@
 pub mod itanium;
 pub mod paper;
 pub mod prezeroing;
-pub mod run_rate;
-pub mod small_pages;
+pub(crate) mod run_rate;
+pub(crate) mod small_pages;
 pub mod this_machine;

@@ -1,19 +1,18 @@
-//! Medians and other parts of measured figures.
+//! Medians and other quantiles of measured figures.
 
 use serde::Serialize;
 
-/// The same figures, the least first.
 pub fn sorted(mut figures: Vec<f64>) -> Vec<f64> {
     figures.sort_by(f64::total_cmp);
     figures
 }
 
-/// The figure of sorted ones that this share of them, in thousandths, is below.
+/// The figure in sorted `figures` below which this share of them lies, in thousandths.
 pub fn quantile(sorted: &[f64], per_mille: usize) -> Option<f64> {
     sorted.get(sorted.len() * per_mille / 1000).copied()
 }
 
-/// The median; 0 for nothing.
+/// The median; 0 for an empty slice.
 pub fn median(values: &[f64]) -> f64 {
     let sorted = sorted(values.to_vec());
     match sorted.len() {
@@ -23,10 +22,16 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// How far off their median typically is (one standard error) for values that don't depend on each other, told by how wide their middle half
-/// is, which a few wild ones leave as it is; 0 for fewer than four.
+/// The median of one part of each item.
+pub fn median_of<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
+    median(&all.iter().map(part).collect::<Vec<_>>())
+}
+
+/// The standard error of the median of independent values, estimated from the width of their middle
+/// half, which a few outliers do not change. 0 for fewer than four values.
 pub fn median_error(values: &[f64]) -> f64 {
-    /// Of a bell curve's median, in widths of its middle half.
+    /// Standard error of a normal distribution's median, as a multiple of the width of its middle
+    /// half.
     const OF_ONE: f64 = 0.929;
     let sorted = sorted(values.to_vec());
     let quarter = sorted.len() / 4;
@@ -37,21 +42,21 @@ pub fn median_error(values: &[f64]) -> f64 {
     OF_ONE * width / (sorted.len() as f64).sqrt()
 }
 
-/// The median of several turns, and how far they were apart. In nanoseconds, unless it says otherwise.
+/// The median of several turns, and their spread. In nanoseconds, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The one in the middle.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub low: f64,
-    /// The greatest.
+    /// The maximum.
     pub high: f64,
-    /// How many there were.
+    /// Number of turns.
     pub turns: usize,
 }
 
 impl Spread {
-    /// Of some figures; all 0 of none.
+    /// The spread of some figures; all 0 without figures.
     pub fn of(figures: Vec<f64>) -> Self {
         let figures = sorted(figures);
         let at = |place: usize| figures.get(place).copied().unwrap_or(0.0);
@@ -60,16 +65,6 @@ impl Spread {
             low: at(0),
             high: at(figures.len().saturating_sub(1)),
             turns: figures.len(),
-        }
-    }
-
-    /// The same with all figures changed by a rising function.
-    pub fn map(self, change: impl Fn(f64) -> f64) -> Self {
-        Self {
-            median: change(self.median),
-            low: change(self.low),
-            high: change(self.high),
-            turns: self.turns,
         }
     }
 }

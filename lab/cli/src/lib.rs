@@ -1,6 +1,7 @@
 //! The program `hawkeye-lab`: explains, predicts and reproduces what `hawkeye` does.
 //!
-//! A command is one file in `commands/`, named after it; `sim` and `itanium` have subcommands in a folder.
+//! Each command is a file in `commands/` of the same name; `sim` and `itanium` have subcommands in
+//! a folder.
 
 mod commands;
 
@@ -11,7 +12,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Exit code of a command that could not do what was asked.
+/// Exit code of a command that failed.
 const COULD_NOT: u8 = 1;
 
 /// Huge pages measured and simulated: every system on one machine model, and on this kernel.
@@ -31,7 +32,7 @@ Examples:
 )]
 struct Arguments {
     /// Print help.
-    // Both forms are short: a screen is read, three are not.
+    // Both forms are short, because a screen of help is read and three are not.
     #[arg(short, long, global = true, action = ArgAction::HelpShort)]
     help: Option<bool>,
 
@@ -52,12 +53,12 @@ enum Command {
     Workload(hawkeye_workload::WorkloadCommand),
 }
 
-/// All that the program can be told, for its manual pages and completions.
+/// The command line, for manual pages and completions.
 pub fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// Carries out what this process's arguments ask for.
+/// Runs the command that this process's arguments request.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let messages = fmt::layer()
@@ -86,7 +87,7 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// The levels that `HAWKEYE_LOG` asks for, such as `info` or `warn,hawkeye_linux=debug`.
+/// Log levels from `HAWKEYE_LOG`, such as `info` or `warn,hawkeye_linux=debug`.
 fn log_filter() -> Targets {
     let usual = Targets::new().with_default(LevelFilter::WARN);
     let Some(text) = std::env::var_os("HAWKEYE_LOG").filter(|text| !text.is_empty()) else {

@@ -1,4 +1,4 @@
-//! The program `hawkeye-lab`; all of it is in the library beside this file.
+//! The program `hawkeye-lab`; all of its code is in the library beside this file.
 
 fn main() -> std::process::ExitCode {
     hawkeye_lab::run()

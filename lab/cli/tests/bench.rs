@@ -1,4 +1,4 @@
-//! `hawkeye-lab bench` from the outside, without privileges.
+//! Runs `hawkeye-lab bench` as a command, without privileges.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! `hawkeye-lab sim` from the outside: what it prints and writes. Needs no privileges.
+//! Runs `hawkeye-lab sim` as a command: what it prints and writes. Needs no privileges.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -33,7 +33,13 @@ fn refused(output: Output) -> String {
     String::from_utf8(output.stderr).expect("text")
 }
 
-/// A folder of its own with a workload in it.
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+}
+
+/// A temporary folder with a workload in it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -79,10 +85,7 @@ fn a_run_is_printed_written_and_drawn() {
     let table = folder.done(&format!(
         "run --system hawkeye-g --workload tiny.toml {SMALL} --fragment 1 --json run.json --parquet run.parquet --svg run.svg"
     ));
-    assert!(
-        table.contains("speed-up") && table.contains("hawkeye-g"),
-        "{table}"
-    );
+    has(&table, &["speed-up", "hawkeye-g"]);
     let json: serde_json::Value = serde_json::from_str(&folder.text("run.json")).expect("JSON");
     assert_eq!(json["workload"], "tiny");
     assert!(
@@ -91,15 +94,14 @@ fn a_run_is_printed_written_and_drawn() {
             .is_some_and(|points| points.len() > 100)
     );
     let svg = folder.text("run.svg");
-    for text in [
+    let shown = [
         "share (%)",
         "overhead (%)",
         "RSS (GiB)",
         "time (s)",
         "reader",
-    ] {
-        assert!(svg.contains(text), "{text}");
-    }
+    ];
+    has(&svg, &shown);
     assert!(folder.read("run.parquet").ends_with(b"PAR1"));
     let printed = folder.done(&format!(
         "run --system linux --workload tiny.toml {SMALL} --json"
@@ -136,10 +138,7 @@ fn results_do_not_depend_on_threads() {
         }
     }
     let svg = folder.text("sweep1.svg");
-    assert!(
-        svg.contains("machine.fragment") && svg.contains("time (s)"),
-        "axes"
-    );
+    has(&svg, &["machine.fragment", "time (s)"]);
 }
 
 #[test]
@@ -172,14 +171,11 @@ fn a_recording_is_made_and_replayed() {
     let table = folder.done(&format!(
         "run --system linux --recording seen.parquet {SMALL}"
     ));
-    assert!(
-        table.contains("reader") && table.contains("seen.parquet"),
-        "{table}"
-    );
+    has(&table, &["reader", "seen.parquet"]);
     let other = folder.done(&format!(
         "run --system hawkeye --recording seen.parquet {SMALL} --fragment 1"
     ));
-    assert!(other.contains("reader"), "{other}");
+    has(&other, &["reader"]);
 }
 
 #[test]
@@ -235,9 +231,9 @@ fn a_trace_is_a_workload() {
     let table = folder.done(&format!(
         "compare --workloads good.lackey,tiny.toml --systems linux-4k,linux {SMALL}"
     ));
-    assert!(table.contains("good.lackey linux-4k"), "{table}");
+    has(&table, &["good.lackey linux-4k"]);
     let told = folder.refused(&format!("run --workload bad.lackey --system linux {SMALL}"));
-    assert!(told.contains("line 2"), "{told}");
+    has(&told, &["line 2"]);
     let lenient = format!("run --workload bad.lackey --system linux --trace-skip-bad {SMALL}");
     let output = folder.sim(&lenient);
     let told = String::from_utf8_lossy(&output.stderr);
@@ -251,15 +247,12 @@ fn a_trace_is_a_workload() {
 fn a_thesis_and_its_model_stand_side_by_side() {
     let folder = Folder::new("itanium");
     let text = done(folder.lab("itanium linear --svg itanium.svg"));
-    assert!(
-        text.contains("thesis") && text.contains("difference"),
-        "{text}"
-    );
-    assert!(text.contains("65570") && text.contains("65504"), "{text}");
+    has(&text, &["thesis", "difference"]);
+    has(&text, &["65570", "65504"]);
     assert!(folder.text("itanium.svg").contains("linear"));
     let json: serde_json::Value =
         serde_json::from_str(&done(folder.lab("itanium linear --json"))).expect("JSON");
     assert_eq!(json[0]["rows"][0]["model"], 65_536.0);
     let told = refused(folder.lab("itanium vertical"));
-    assert!(told.contains("linear"), "{told}");
+    has(&told, &["linear"]);
 }

@@ -4,8 +4,9 @@ use serde::Serialize;
 
 /// Address bits under the three that choose a region (thesis, section 3.1).
 pub const REGION_BITS: u32 = 61;
-/// First byte after what programs can map in a region: the three levels of tables over pages of 4 KiB reach 2^39 bytes, an
-/// eighth of it for each region (`arch/ia64/mm/init.c`); the same limit holds here for larger base pages.
+/// First byte after what programs can map in a region. The three levels of tables over pages of 4
+/// KiB reach 2^39 bytes, an eighth of it for each region (`arch/ia64/mm/init.c`). The same limit
+/// holds here for larger base pages.
 pub const REGION_LIMIT: u64 = 1 << 36;
 
 /// Number of the region (0-7) of an address.
@@ -13,7 +14,7 @@ pub fn region_of(address: u64) -> usize {
     (address >> REGION_BITS) as usize
 }
 
-/// Place in its region.
+/// Offset of an address in its region.
 pub fn offset_of(address: u64) -> u64 {
     address & ((1 << REGION_BITS) - 1)
 }
@@ -57,7 +58,7 @@ impl BasePage {
         page << self.shift()
     }
 
-    /// Whole pages for so many bytes.
+    /// Number of whole pages that hold `bytes`.
     pub const fn pages(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.bytes())
     }
@@ -67,8 +68,9 @@ impl BasePage {
         self.shift() - ENTRY_SHIFT
     }
 
-    /// Where, in its region, the virtual linear page table has the entry of an address. The table lies at the region's end
-    /// (`ia64_mmu_init`); entry by entry it holds that of every page of the region (section 3.3.3).
+    /// Offset, in the region, of an address's entry in the virtual linear page table. The table
+    /// lies at the region's end (`ia64_mmu_init`) and has one entry for every page of the region
+    /// (section 3.3.3).
     pub const fn entry_offset(self, offset: u64) -> u64 {
         /// As large as the table of the 2^51 bytes that Madison implements in a region.
         const IMPLEMENTED_BITS: u32 = 51;
@@ -88,14 +90,15 @@ impl Orders {
     /// The base page and nothing else: a kernel without large pages.
     pub const BASE: Self = Self(1);
 
-    /// Those of a bitmap (bit n for order n, as the thesis' `order_bitmap`, section 5.5.3) that the processor has.
+    /// The sizes in a bitmap that the processor has. Bit n stands for order n, as in the thesis'
+    /// `order_bitmap` (section 5.5.3).
     pub fn allowed(bitmap: u32, base: BasePage) -> Self {
         let supported = PAGE_SHIFTS.iter().filter(|shift| **shift > base.shift());
         let mask = supported.fold(1, |mask, shift| mask | 1 << (shift - base.shift()));
         Self((bitmap & mask) | 1)
     }
 
-    /// All that the processor has.
+    /// All sizes that the processor has.
     pub fn all(base: BasePage) -> Self {
         Self::allowed(u32::MAX, base)
     }
@@ -105,19 +108,20 @@ impl Orders {
         self != Self::BASE
     }
 
-    /// Whether this is one.
+    /// Whether this order is among them.
     pub fn contains(self, order: u8) -> bool {
         u32::from(order) < u32::BITS && self.0 >> order & 1 != 0
     }
 
-    /// The largest one that is at most `limit`, fits into so many pages (1 or more), and is aligned at `page`.
+    /// The largest order that is at most `limit`, fits into `pages` pages (1 or more), and is
+    /// aligned at `page`.
     pub fn largest(self, page: u64, pages: u64, limit: u8) -> u8 {
         let aligned = page.trailing_zeros().min(u32::BITS - 1);
         let fits = pages.max(1).ilog2().min(u32::BITS - 1);
         self.at_most(aligned.min(fits).min(u32::from(limit)))
     }
 
-    /// The next one under `order`.
+    /// The next order under `order`.
     pub fn next_lower(self, order: u8) -> u8 {
         self.at_most(u32::from(order).saturating_sub(1))
     }
@@ -128,8 +132,9 @@ impl Orders {
         (u32::BITS - 1 - under.leading_zeros()) as u8
     }
 
-    /// Covers neighbouring pages by the largest ones that are aligned and fit, from the first on: their first page and order
-    /// (thesis, section 5.5.4 and figure 2.6). None is over `limit`.
+    /// Covers neighbouring pages by the largest ones that are aligned and fit, from the first on.
+    /// Yields their first page and order (thesis, section 5.5.4 and figure 2.6). No order is above
+    /// `limit`.
     pub fn cover(self, first: u64, pages: u64, limit: u8) -> impl Iterator<Item = (u64, u8)> {
         let end = first + pages;
         let mut at = first;
@@ -187,7 +192,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition, size by size.
+        /// Compares covers with the definition, size by size.
         #[test]
         fn covers_are_aligned_whole_and_as_large_as_can_be(
             bitmap: u32, first in 0u64..1 << 40, pages in 1u64..5000, limit in 0u8..20,

@@ -1,17 +1,17 @@
-//! What a simulated Itanium machine refuses.
+//! Errors of a simulated Itanium machine.
 
 use thiserror::Error;
 
 /// An operation that could not be done.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ItaniumError {
-    /// A process that never was or has ended.
+    /// No such process: it never existed or has ended.
     #[error("there is no process {0}")]
     Process(u32),
-    /// Nothing is mapped at an address, or not all of a range is.
+    /// Nothing is mapped at an address, or a range is mapped only in part.
     #[error("process {process} has not mapped {address:#x}")]
     NotMapped {
-        /// Whose.
+        /// The process.
         process: u32,
         /// First byte that isn't mapped.
         address: u64,
@@ -19,30 +19,30 @@ pub enum ItaniumError {
     /// Something is mapped there already.
     #[error("process {process} has something mapped from {address:#x} on")]
     Occupied {
-        /// Whose.
+        /// The process.
         process: u32,
-        /// First byte of what was to be mapped.
+        /// First byte of the requested mapping.
         address: u64,
     },
-    /// A range that no region holds.
+    /// A range that does not lie within one region.
     #[error(
         "{bytes} bytes at {address:#x} are no range of pages in the first 2^36 bytes of a region"
     )]
     Range {
         /// First byte.
         address: u64,
-        /// How many.
+        /// Length of the range.
         bytes: u64,
     },
-    /// A write to memory that is only to be read.
+    /// A write to read-only memory.
     #[error("process {process} may not write to {address:#x}")]
     ReadOnly {
-        /// Whose.
+        /// The process.
         process: u32,
-        /// Where.
+        /// The address.
         address: u64,
     },
-    /// Not a single frame is free.
+    /// No frame is free.
     #[error("there is no memory left for process {0}")]
     OutOfMemory(u32),
     /// No place for a mapping.
@@ -51,21 +51,21 @@ pub enum ItaniumError {
     /// More processes and forks than there are region ids.
     #[error("all 2^21 contexts of region ids are used")]
     Contexts,
-    /// A machine that can't be.
+    /// Settings that the model does not support.
     #[error("{what} must be {allowed}")]
     Setup {
-        /// Which of its values.
+        /// The setting.
         what: &'static str,
-        /// What it can be, worded to follow "must be".
+        /// Allowed values, worded to follow "must be".
         allowed: &'static str,
     },
 }
 
-/// Something that contradicts the model.
+/// A state that contradicts the model.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} at page {page:#x}")]
 pub struct Contradiction {
-    /// What.
+    /// The contradiction.
     pub what: &'static str,
     /// Number of the page or frame.
     pub page: u64,

@@ -1,17 +1,23 @@
-//! The kernel's side: Linux 2.6.18 with transparent large pages by translation replication (thesis, chapter 5), or, on the same mechanisms,
-//! another system's rules for page sizes ([`policies`]).
+//! The kernel's side: Linux 2.6.18 with transparent large pages by translation replication (thesis,
+//! chapter 5), or, on the same mechanisms, another system's rules for page sizes ([`policies`]).
 //!
 //! The thesis' rule:
 //!
-//! - `mmap` chooses page sizes: the largest that are aligned and fit, from the mapping's first page on. They are written into every base
-//!   page's entry, and never grow afterwards.
-//! - The first touch of a page allocates all of it. Where there is no contiguous memory, its size goes down by one and it is tried again.
-//! - What is done to a part of a large page splits it.
+//! - `mmap` chooses page sizes: the largest that are aligned and fit, from the mapping's first page
+//!   on. They are written into every base page's entry, and never grow afterwards.
+//! - The first touch of a page allocates all of it. Without contiguous memory, the kernel tries the
+//!   next smaller size.
+//! - A call on a part of a large page splits the page.
 //!
-//! The thesis leaves some of that open. Decided here: a large page that a call cuts is covered again on both sides of the cut by the same
-//! rule; `mremap` keeps frames, so a page keeps its size only where its new place is aligned as its memory is; `fork` copies
-//! sizes; a write to a shared large page splits it into base pages and copies one ([`CopyOnWrite`]). Nothing is swapped or
-//! reclaimed, and reads of untouched pages get memory as writes do (Linux would show them a page of zeros).
+//! The thesis leaves some of that open. Decided here:
+//!
+//! - A large page that a call cuts is covered again on both sides of the cut by the same rule.
+//! - `mremap` keeps frames, so a page keeps its size only where its new place is aligned as its
+//!   memory is.
+//! - `fork` copies sizes.
+//! - A write to a shared large page splits it into base pages and copies one ([`CopyOnWrite`]).
+//! - Nothing is swapped or reclaimed.
+//! - Reads of untouched pages get memory as writes do (Linux would map its page of zeros).
 
 mod buddy;
 mod coalescing;
@@ -52,28 +58,29 @@ use reserving::Reservations;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a write to a large page does that several processes share since a fork.
+/// What a write does to a large page that several processes share since a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum CopyOnWrite {
-    /// It is split into base pages, and one is copied.
+    /// The kernel splits it into base pages and copies one.
     Demote,
-    /// All of it is copied, if there is contiguous memory.
+    /// The kernel copies all of it, if there is contiguous memory.
     CopyLarge,
 }
 
-/// How a kernel is built and set.
+/// Build and boot settings of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelSettings {
     /// Its page size.
     pub base: BasePage,
     /// Page sizes that it may use (`order_bitmap`).
     pub orders: Orders,
-    /// Mappings begin at multiples of this (`superpage_vm_align`), rounded up to whole pages. The thesis names no value; 0 here, as an alignment of
-    /// megabytes would spread vortex over far more than its 25 MiB.
+    /// Mappings begin at multiples of this (`superpage_vm_align`), rounded up to whole pages. The
+    /// thesis names no value. It is 0 here because an alignment of megabytes would spread vortex
+    /// over far more than its 25 MiB.
     pub vm_align_bytes: u64,
-    /// After a fork.
+    /// What happens to shared large pages after a fork.
     pub copy_on_write: CopyOnWrite,
-    /// Memory of the machine.
+    /// The machine's memory in bytes.
     pub memory_bytes: u64,
     /// How page sizes are chosen.
     pub policy: Policy,
@@ -92,7 +99,7 @@ impl KernelSettings {
         }
     }
 
-    /// The same with every page size that the processor has.
+    /// The same kernel with every page size that the processor has.
     pub fn large(base: BasePage) -> Self {
         Self {
             orders: Orders::all(base),
@@ -109,28 +116,28 @@ pub struct Kernel {
     /// Memory set aside for large pages.
     pool: Option<ReservedPool>,
     reservations: Reservations,
-    /// By process number; none where one has ended.
+    /// By process number; `None` for a process that has ended.
     spaces: Vec<Option<Space>>,
-    /// Owners beside the first of frames that have some.
+    /// Further owners of each shared frame, beyond the first one.
     shared: BTreeMap<u32, u32>,
-    /// Frames that are somebody else's for good.
+    /// Frames that other memory holds and that cannot be moved.
     held: u32,
-    /// Frames that are somebody else's and can be moved.
+    /// Frames that other memory holds and that can be moved.
     movable: BTreeSet<u32>,
-    /// What the daemon that moves pages together was asked for.
+    /// Requests to the daemon that moves pages together.
     demand: Demand,
     misses: MissCounts,
     window: Window,
-    /// Contexts that were handed out.
+    /// Number of contexts handed out.
     contexts: u32,
     statistics: Statistics,
 }
 
 impl Kernel {
-    /// Nothing runs.
+    /// A kernel without processes.
     ///
     /// # Errors
-    /// Memory of less than a page or more than 2^31 of them; a policy that does not fit.
+    /// Memory is less than a page or more than 2^31 pages, or the policy does not fit the settings.
     pub fn new(settings: KernelSettings) -> Result<Self, ItaniumError> {
         let frames = settings.memory_bytes >> settings.base.shift();
         if !(1..=1 << 31).contains(&frames) {
@@ -162,7 +169,7 @@ impl Kernel {
         })
     }
 
-    /// A process with nothing mapped: its number.
+    /// Starts a process with nothing mapped and returns its number.
     ///
     /// # Errors
     /// There are no more region ids.
@@ -174,27 +181,27 @@ impl Kernel {
         Ok(number)
     }
 
-    /// A process's memory.
+    /// Memory of a process.
     ///
     /// # Errors
-    /// There is none of this number.
+    /// No process has this number.
     #[inline]
     pub fn space(&self, process: u32) -> Result<&Space, ItaniumError> {
         let space = self.spaces.get(process as usize).and_then(Option::as_ref);
         space.ok_or(ItaniumError::Process(process))
     }
 
-    /// Processes that ever were.
+    /// Number of processes started so far.
     pub fn processes(&self) -> u32 {
         self.spaces.len() as u32
     }
 
-    /// What was counted of large pages.
+    /// Counts of large pages.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// How it is set.
+    /// The kernel's settings.
     pub fn settings(&self) -> &KernelSettings {
         &self.settings
     }
@@ -218,7 +225,7 @@ impl Kernel {
         })
     }
 
-    /// There is a leaf for a page's entry.
+    /// Makes sure that a leaf exists for a page's entry.
     fn ensure_leaf(&mut self, process: u32, page: u64) -> Result<(), ItaniumError> {
         if self.space(process)?.table.leaf_frame(page).is_none() {
             let frame = self.allocate(0);

@@ -1,19 +1,23 @@
-//! Itanium Linux with many page sizes: I. Wienand, "Transparent Large-Page Support for Itanium Linux" (University of New South Wales,
-//! 2008), the third system beside x86 Linux and HawkEye.
+//! Itanium Linux with many page sizes: I. Wienand, "Transparent Large-Page Support for Itanium
+//! Linux" (University of New South Wales, 2008), the third system beside x86 Linux and HawkEye.
 //!
 //! # The model
 //!
-//! - [`mmu`]: TLBs with region ids and entries of any page size, and the hardware walker in its two forms. [`kernel`]: page sizes chosen at `mmap`,
-//!   memory at first touch, splitting. [`machine`]: both together with the kernel's TLB-miss handlers. [`workloads`]: the
-//!   thesis' programs; they say what they map and touch, and know of no system.
-//! - Everything is counted exactly; time is what was counted times what it costs ([`mmu::Costs`]).
+//! - [`mmu`]: TLBs with region ids and entries of any page size, and the hardware walker in its two
+//!   forms.
+//! - [`kernel`]: page sizes chosen at `mmap`, memory at first touch, splitting.
+//! - [`machine`]: both together with the kernel's TLB-miss handlers.
+//! - [`workloads`]: the thesis' programs, as mappings and touches that depend on no system.
+//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::Costs`]).
 //! - Each reference is to the data of one program on one processor.
 //!
-//! Left out: data caches (walks, tables and programs share no lines; each cost is an average), instruction TLBs (text is never on
-//! large pages, thesis, section 5.5.2), access and dirty bits, protection keys, files, swap.
+//! Left out: data caches (walks, tables and programs share no lines; each cost is an average),
+//! instruction TLBs (text is never on large pages, thesis, section 5.5.2), access and dirty bits,
+//! protection keys, files, swap.
 //!
-//! Where the thesis does not say something, it is either from the patches for the long format that its author and his colleagues
-//! published, or chosen; both are said where it is defined.
+//! Values that the thesis does not state come from one of two sources. They are from the patches
+//! for the long format that its author and his colleagues published, or they are chosen. The
+//! definition of each value names its source.
 //!
 //! ```
 //! use hawkeye_itanium::workloads::{Linear, Workload};

@@ -9,34 +9,36 @@ use super::kernel::{Backing, Fragmentation, Kernel, KernelSettings, Purge};
 use super::mmu::{Counters, Miss, Mmu, Processor, Pte, Walker};
 use serde::Serialize;
 
-/// What a machine is.
+/// Settings of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setup {
-    /// The processor.
+    /// Its processor.
     pub processor: Processor,
-    /// How the kernel sets its walker.
+    /// The kernel's setting of the hardware walker.
     pub walker: Walker,
-    /// The kernel.
+    /// Settings of its kernel.
     pub kernel: KernelSettings,
-    /// TLB entries that are pinned beside the kernel's own, as in the thesis' test with fewer entries (section 6.3.2).
+    /// Number of pinned TLB entries beyond the kernel's own, as in the thesis' test with fewer
+    /// entries (section 6.3.2).
     pub fake_pinned: u32,
-    /// Memory that others have, in the way. The thesis saw no fragmentation.
+    /// Other memory that fragments free memory. The thesis saw no fragmentation.
     pub fragmentation: Option<Fragmentation>,
-    /// What the program, or who runs it, says of page sizes.
+    /// Page sizes that the program, or its administrator, asks for.
     pub advice: Option<Advice>,
 }
 
-/// What a program, or who runs it, says of the page size of its mappings. Policies that choose by themselves pass it over.
+/// A page size that a program, or its administrator, asks for. Policies that choose by themselves
+/// ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// Which mappings: those of at least so many bytes.
+    /// It applies to mappings of at least this number of bytes.
     pub from_bytes: u64,
-    /// Their page size: a power of two, at least the kernel's.
+    /// Page size in bytes: a power of two, at least the kernel's base page.
     pub page_bytes: u64,
 }
 
 impl Advice {
-    /// The order to ask for, for a mapping of so many bytes.
+    /// The order to request for a mapping of `bytes` bytes.
     fn order(&self, bytes: u64, base: BasePage) -> Option<u8> {
         let order = self.page_bytes.ilog2().saturating_sub(base.shift());
         (bytes >= self.from_bytes).then_some(order as u8)
@@ -62,10 +64,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Nothing runs. The seed is for what happens by chance: in hardware, and where others' memory lies.
+    /// A machine without processes. The seed determines random choices: those of hardware, and the
+    /// place of other memory.
     ///
     /// # Errors
-    /// A machine that can't be.
+    /// Invalid settings.
     pub fn new(setup: Setup, seed: u64) -> Result<Self, ItaniumError> {
         let mmu = Mmu::new(
             &setup.processor,
@@ -89,12 +92,12 @@ impl Machine {
         })
     }
 
-    /// What it is.
+    /// Its settings.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
 
-    /// What has happened.
+    /// Its counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -109,7 +112,7 @@ impl Machine {
         &self.mmu
     }
 
-    /// A new process.
+    /// Starts a process.
     ///
     /// # Errors
     /// As [`Kernel::spawn`].
@@ -209,13 +212,13 @@ impl Machine {
         self.kernel.exit(process)
     }
 
-    /// A program works for a while without memory.
+    /// Accounts for a program's work without memory references.
     pub fn work(&mut self, cycles: u64) {
         self.counters.useful_cycles += cycles;
     }
 
-    /// A program refers to an address, several times in a row. Which process runs is all there is to a context switch: region ids
-    /// keep translations apart (thesis, section 3.1).
+    /// Refers to an address of a program, several times in a row. A context switch consists only of
+    /// the change of process: region ids keep translations apart (thesis, section 3.1).
     ///
     /// # Errors
     /// As [`Kernel::fault`].
@@ -278,7 +281,7 @@ impl Machine {
         self.page_fault(process, address, write)
     }
 
-    /// Tells the kernel's policy of a miss, and of what else is in the TLB near by.
+    /// Reports a miss to the kernel's policy, and the nearest other page in the TLB.
     fn count_miss(&mut self, process: u32, address: u64) -> Result<(), ItaniumError> {
         let rid = self.kernel.space(process)?.registers.rid(address);
         let shift = self.setup.kernel.base.shift();

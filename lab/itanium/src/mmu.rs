@@ -1,5 +1,5 @@
-//! The memory management unit of Itanium 2, data side: two levels of TLB, region ids, pinned entries, and the hardware page-table
-//! walker in its two forms (thesis, chapter 3).
+//! The memory management unit of Itanium 2, data side: two levels of TLB, region ids, pinned
+//! entries, and the hardware page-table walker in its two forms (thesis, chapter 3).
 
 mod costs;
 mod counters;
@@ -21,19 +21,19 @@ use super::ItaniumError;
 use super::address::{BasePage, offset_of};
 use hawkeye_sim::mmu::translation::Associative;
 
-/// log2 of the bytes that an entry of the first-level TLB is for.
+/// log2 of the bytes that an entry of the first-level TLB covers.
 const L1_SHIFT: u32 = 12;
-/// An id that no process gets: what is pinned is the kernel's.
+/// An id that no process gets: that of the kernel's pinned entries.
 const KERNEL_RID: u32 = u32::MAX;
 /// log2 of the bytes of pinned entries: 64 MiB, as those of the kernel.
 const PINNED_SHIFT: u32 = 26;
 
-/// A miss that is the kernel's to fill.
+/// A miss that the kernel has to fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// `vhpt_miss`: the page of the linear table that would have the entry is not mapped.
+    /// `vhpt_miss`: the page of the linear table with the entry is not mapped.
     Table,
-    /// `dtlb_miss`: the walker is off, or what it read is not for it.
+    /// `dtlb_miss`: the walker is off, or the entry that it read is not for it.
     Entry,
 }
 
@@ -51,10 +51,11 @@ pub struct Mmu {
 }
 
 impl Mmu {
-    /// With nothing but pinned entries: those of the kernel, and so many more. The seed is for random replacement.
+    /// A unit with pinned entries only: those of the kernel, and `more_pinned` more. The seed is
+    /// for random replacement.
     ///
     /// # Errors
-    /// Sizes that can't be.
+    /// Unsupported sizes.
     pub fn new(
         processor: &Processor,
         base: BasePage,
@@ -88,11 +89,11 @@ impl Mmu {
         })
     }
 
-    /// The translation of an address, as far as hardware knows or finds it. `entry_of` reads the page-table entry of the address; it
-    /// is asked where the short format's walker would.
+    /// Translates an address from the TLBs or by the hardware walker. `entry_of` reads the
+    /// page-table entry of the address; it is called where the short format's walker would read.
     ///
     /// # Errors
-    /// The kernel has to fill the TLB.
+    /// A miss that the kernel has to fill.
     pub fn translate(
         &mut self,
         registers: &RegionRegisters,
@@ -136,9 +137,10 @@ impl Mmu {
         }
     }
 
-    /// Uses the first level for a reference that the second level has translated; `missed` says whether it was there at once. What
-    /// goes from the second level goes from the first too, so that a miss there is one here. The second level is looked at for every reference: on this
-    /// processor stores and floating point pass the first one by.
+    /// Uses the first level for a reference that the second level has translated. `missed` is true
+    /// if the second level missed it first. An entry that leaves the second level leaves the first
+    /// too, so a miss there is one here. Every reference looks at the second level, because stores
+    /// and floating point bypass the first one on this processor.
     pub fn use_first_level(
         &mut self,
         registers: &RegionRegisters,
@@ -152,9 +154,11 @@ impl Mmu {
         counters.l1_refills += u64::from(missed || !here);
     }
 
-    /// What a page-table entry says of the page that holds an address. In a TLB with sub-blocks, if it lies in memory as a part of a block would: all
-    /// of the block that does, and may be written to alike. (The entries of 16 pages are in one line of the cache. What a miss
-    /// brings in is not in the abstract of Talluri and Hill's paper; chosen.)
+    /// The translation of the page that holds an address, from a page-table entry. It may be a part
+    /// of a block, in a TLB with sub-blocks and with memory that lies as that of a block would.
+    /// Then the translation covers all parts that lie so and have the same permission to write.
+    /// (The entries of 16 pages are in one line of the cache. The abstract of Talluri and Hill's
+    /// paper does not state what a miss brings in; chosen.)
     pub fn translation(
         &self,
         rid: u32,

@@ -8,7 +8,7 @@ use crate::address::BasePage;
 use serde::Serialize;
 
 impl Default for Setup {
-    /// Itanium Linux as it was: short format, 16 KiB pages, none larger.
+    /// Itanium Linux without large pages: short format, 16 KiB pages.
     fn default() -> Self {
         Self {
             processor: MADISON,
@@ -21,20 +21,20 @@ impl Default for Setup {
     }
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// What was counted while the workload wanted to be measured.
+    /// Counts while the workload is measured.
     pub counters: Counters,
-    /// Cycles of all of that.
+    /// Cycles of all counted events.
     pub cycles: f64,
-    /// Cycles from the beginning, with what the workload did before.
+    /// Cycles from the beginning, including those before the measurement.
     pub all_cycles: f64,
-    /// Bytes that were copied from the beginning.
+    /// Bytes copied since the beginning.
     pub copied_bytes: u64,
-    /// Cycles in second-level TLB misses among them.
+    /// Cycles in second-level TLB misses, among `cycles`.
     pub miss_cycles: f64,
-    /// Large pages, from the beginning.
+    /// Counts of large pages, since the beginning.
     pub statistics: Statistics,
 }
 
@@ -51,9 +51,9 @@ type Range = (u64, u64);
 
 /// A process of the workload on the machine.
 struct Known {
-    /// Its number there.
+    /// Its number on the machine.
     own: u32,
-    /// Its mappings, by what the workload calls them.
+    /// Its mappings, by the workload's numbers.
     mappings: Vec<Option<Range>>,
 }
 
@@ -95,10 +95,10 @@ impl Numbers {
     }
 }
 
-/// Plays a workload on a machine. The same setup, workload and seed give the same figures.
+/// Runs a workload on a machine. The same setup, workload and seed give the same figures.
 ///
 /// # Errors
-/// A machine that can't be, or memory that doesn't suffice.
+/// Invalid settings, or too little memory.
 pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures, ItaniumError> {
     let mut machine = Machine::new(*setup, seed)?;
     let mut numbers = Numbers::default();

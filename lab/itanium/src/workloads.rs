@@ -1,5 +1,5 @@
-//! The thesis' programs, as what they map and touch. None knows the system it runs on: a mapping is known by its number, wherever the kernel
-//! puts it, and there are no page sizes but those of the program's own code.
+//! The thesis' programs, as mappings and touches. They do not depend on the system: a mapping has a
+//! number, wherever the kernel puts it. The only page sizes are those in the program's own code.
 
 mod contention;
 mod linear;
@@ -21,60 +21,60 @@ use super::ItaniumError;
 use super::kernel::Backing;
 use serde::Serialize;
 
-/// What a program does next.
+/// A program's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Maps memory.
     Map {
         /// Number of the process; it begins with its first mapping.
         process: u32,
-        /// What the mapping is called from now on.
+        /// Number of the mapping from now on.
         mapping: u32,
-        /// Its length.
+        /// Length in bytes.
         bytes: u64,
-        /// Where; if nowhere, where the kernel likes.
+        /// Its first byte; if `None`, the kernel chooses.
         at: Option<u64>,
-        /// What is behind it.
+        /// Its backing.
         backing: Backing,
     },
     /// Unmaps all of a mapping.
     Unmap {
-        /// Whose.
+        /// The process.
         process: u32,
-        /// Which.
+        /// The mapping.
         mapping: u32,
     },
-    /// Has all of a mapping in memory, as by `mlock`.
+    /// Brings all of a mapping into memory, as `mlock` does.
     Lock {
-        /// Whose.
+        /// The process.
         process: u32,
-        /// Which.
+        /// The mapping.
         mapping: u32,
     },
     /// Refers to memory.
     Touch(Touch),
-    /// From here on it is measured.
+    /// Starts the measurement.
     Measure,
 }
 
 /// A reference to memory, or several in a row to the same page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// Whose.
+    /// The process.
     pub process: u32,
-    /// Which mapping.
+    /// The mapping.
     pub mapping: u32,
-    /// Byte in it.
+    /// Offset in the mapping, in bytes.
     pub offset: u64,
-    /// A store.
+    /// Whether it is a store.
     pub write: bool,
-    /// How many, 1 or more.
+    /// Number of references, 1 or more.
     pub references: u32,
     /// Cycles of the program's own work for all of them.
     pub useful_cycles: u32,
 }
 
-/// Where events go.
+/// Receives events.
 pub type Sink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ItaniumError>;
 
 /// A program with its parameters.
@@ -97,10 +97,10 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Does it. The same seed gives the same events.
+    /// Plays the program's events. The same seed gives the same events.
     ///
     /// # Errors
-    /// What the sink says.
+    /// The error of the sink.
     pub fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
         match self {
             Self::Sparse(workload) => workload.play(sink),
@@ -114,7 +114,7 @@ impl Workload {
     }
 }
 
-/// Maps memory of its own where the kernel likes, and fills it.
+/// Maps memory where the kernel chooses, and fills it.
 fn allocate(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
     sink(Event::Map {
         process,
@@ -126,7 +126,8 @@ fn allocate(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<()
     fill(process, mapping, bytes, sink)
 }
 
-/// Touches all of a mapping, as programs do that fill what they allocated. Every 4 KiB, the smallest page there is.
+/// Touches all of a mapping, as a program does that fills its memory. The step is 4 KiB, the
+/// smallest page size.
 fn fill(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
     for offset in (0..bytes).step_by(4096) {
         sink(Event::Touch(Touch {

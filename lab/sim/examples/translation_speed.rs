@@ -1,19 +1,23 @@
-//! How fast address translation is simulated, on one core of this machine:
+//! Speed of simulated address translation, on one core of this machine:
 //! `cargo run --release -p hawkeye-sim --example translation_speed [CASE|PROCESSOR ...]`.
 //!
-//! Cases are `random-16`, `random-1024` (GiB), each also with `-base`, `-groups` (of base pages, where the processor has
-//! any), `-huge`, and then `-native` or `-nested` behind it, and `sequential`; a case is run if its name begins with one of those given. Without any, all
-//! are. Random: loads of a random word each, addresses drawn as they are needed; what only drawing takes is told.
-//! With them the policy's part: every 30 s of the simulated program's time the access bits of all regions are
-//! read and cleared, and HawkEye's access map takes them in. Such samples are timed, and as much of it is added
-//! as belongs to the time that was simulated. Sequential: all memory from its begin to its end, one load of each
-//! line of 64 bytes; by access, and by sweeps of 1 MiB. Each is the median of several turns.
+//! Cases are `random-16` and `random-1024` (GiB), and `sequential`. A random case can be followed
+//! by `-base`, `-groups` (of base pages, if the processor has any) or `-huge`, and then `-native`
+//! or `-nested`. A case is run if its name begins with one of those given; without any, all run.
 //!
-//! Stages of the translation are functions of their own, which a profiler tells apart: `perf record -e cpu-clock`.
+//! Random: loads of random words, with addresses drawn as needed. The cost of the drawing alone is
+//! reported. The policy part is included: every 30 s of the simulated program's time, the access
+//! bits of all regions are read and cleared, and HawkEye's access map takes them in. The example
+//! times such samples, and adds the share that belongs to the simulated time.
+//!
+//! Sequential: all memory from start to end, one load of each line of 64 bytes.
+//!
+//! Each figure is the median of several turns. Stages of the translation are separate functions, so
+//! that a profiler can separate them: `perf record -e cpu-clock`.
 
 use hawkeye_policy::{AccessMap, CoverageAverage, PageOrder, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, LeafSize, Mappings, SpaceId, Sweep, Translator, TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Mappings, Translator, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{Groups, MmuError, PROCESSORS, SKYLAKE};
 use std::time::Instant;
@@ -21,12 +25,12 @@ use std::time::Instant;
 const BEGIN: u64 = 0x7000_0000_0000;
 const BATCH: usize = 4096;
 const LINE: u64 = 64;
-/// What warms up the caches of the case, and what is timed at a time.
+/// Accesses that warm up the caches of a case, and accesses per timed turn.
 const WARM: usize = 20_000_000;
 const TURN: usize = 8_000_000;
-/// Turns whose median is told: an odd number.
+/// Number of turns, of which the median is reported: odd.
 const TURNS: usize = 9;
-/// From one sample of access bits to the next (HawkEye, 3.3).
+/// Period of samples of access bits (HawkEye, 3.3).
 const SAMPLED_EVERY_S: f64 = 30.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,9 +63,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if !named.iter().any(|(case, _)| chosen(case)) {
                 continue;
             }
-            let (mut mappings, space) = mapped(gib, size, processor.groups)?;
+            let mut mappings = mapped(gib, size, processor.groups)?;
             for (case, spec) in named.iter().filter(|(case, _)| chosen(case)) {
-                random(case, spec, &mut mappings, space, gib, goal)?;
+                random(case, spec, &mut mappings, gib, goal)?;
             }
         }
     }
@@ -71,47 +75,45 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One address space, with so much memory mapped by pages of one size, at the host by the largest.
+/// One address space of `gib` GiB, mapped by pages of one size; the host maps it by the largest.
 fn mapped(
     gib: u64,
     size: EntrySize,
     groups: Groups,
-) -> Result<(Mappings, SpaceId), Box<dyn std::error::Error>> {
+) -> Result<Mappings, Box<dyn std::error::Error>> {
     let mut mappings = Mappings::with_groups(groups)?;
-    let space = mappings.add_space()?;
     for region in 0..gib * 512 {
         let region = RegionAddr::containing(BEGIN + (region << 21));
         match size {
-            EntrySize::Huge => mappings.map_huge(space, region)?,
-            _ => mappings.map_pages(space, region, [u64::MAX; 8])?,
+            EntrySize::Huge => mappings.map_huge(region)?,
+            _ => mappings.map_pages(region, [u64::MAX; 8])?,
         }
         if size == EntrySize::BaseGroup {
-            mappings.set_groups(space, region, u128::MAX)?;
+            mappings.set_groups(region, u128::MAX);
         }
-        mappings.clear_accessed(space, region);
+        mappings.clear_accessed(region);
     }
-    Ok((mappings, space))
+    Ok(mappings)
 }
 
 fn random(
     case: &str,
     spec: &TranslatorSpec,
     mappings: &mut Mappings,
-    space: SpaceId,
     gib: u64,
     goal: u32,
 ) -> Result<(), MmuError> {
     let mut core = Translator::new(spec)?;
     let mut draw = Draw(1);
-    draw.load(&mut core, mappings, space, gib, WARM);
+    draw.load(&mut core, mappings, gib, WARM);
     let mut map = AccessMap::new(CoverageAverage::default());
-    sample(mappings, space, gib, &mut map);
+    sample(mappings, gib, &mut map);
 
-    let before = core.counters(space);
-    let translating = median(|| draw.load(&mut core, mappings, space, gib, TURN));
-    let counted = core.counters(space).since(&before);
+    let before = core.counters();
+    let translating = median(|| draw.load(&mut core, mappings, gib, TURN));
+    let counted = core.counters().since(&before);
 
-    let sampling = median(|| sample(mappings, space, gib, &mut map));
+    let sampling = median(|| sample(mappings, gib, &mut map));
     let simulated_s = counted.cycles() as f64 / spec.processor.ghz / 1e9 / TURNS as f64;
     let with_policy = translating + sampling * simulated_s / SAMPLED_EVERY_S;
 
@@ -127,14 +129,13 @@ fn random(
     let of_turn = all / TURNS as f64;
     println!(
         "{case}: {:.1} (goal for native {goal}), {:.1} without samples of {:.0} ms, {:.0} % of that for drawing; \
-         {:.3} walks/access, {:.2} cycles/walk, {} MiB held",
+         {:.3} walks/access, {:.2} cycles/walk",
         of_turn / with_policy / 1e6,
         of_turn / translating / 1e6,
         sampling * 1e3,
         drawing / translating * 100.0,
         counted.walks() as f64 / all,
         counted.walk_cycles() as f64 / counted.walks().max(1) as f64,
-        mappings.held_bytes() >> 20,
     );
     Ok(())
 }
@@ -151,13 +152,13 @@ fn median(mut turn: impl FnMut()) -> f64 {
     seconds[TURNS / 2]
 }
 
-/// Reads and clears all access bits, and has the policy take them in.
-fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap) {
+/// Reads and clears all access bits, and passes them to the policy.
+fn sample(mappings: &mut Mappings, gib: u64, map: &mut AccessMap) {
     let regions = (0..gib * 512).map(|number| RegionAddr::containing(BEGIN + (number << 21)));
     let samples: Vec<_> = regions
         .map(|region| {
-            let bits = mappings.accessed(space, region);
-            mappings.clear_accessed(space, region);
+            let bits = mappings.accessed(region);
+            mappings.clear_accessed(region);
             let (mut accessed, mut runs, mut before) = (0, 0, 0);
             for word in bits {
                 accessed += word.count_ones() as u16;
@@ -167,7 +168,7 @@ fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap
             RegionSample {
                 accessed,
                 runs,
-                order: PageOrder::of_region(mappings.size(space, region) != Some(LeafSize::Base)),
+                order: PageOrder::of_region(mappings.size(region) != Some(LeafSize::Base)),
                 ..RegionSample::untouched(region)
             }
         })
@@ -175,28 +176,21 @@ fn sample(mappings: &mut Mappings, space: SpaceId, gib: u64, map: &mut AccessMap
     map.observe(&samples);
 }
 
-/// A counter whose numbers are multiplied with themselves, both halves of the product put together: wyrand of
-/// Wang Yi, <https://github.com/wangyi-fudan/wyhash>.
+/// A counter with multiplied values; the two halves of the product are combined: wyrand of Wang Yi,
+/// <https://github.com/wangyi-fudan/wyhash>.
 struct Draw(u64);
 
 impl Draw {
     /// Loads of random words.
-    fn load(
-        &mut self,
-        core: &mut Translator,
-        mappings: &mut Mappings,
-        space: SpaceId,
-        gib: u64,
-        count: usize,
-    ) {
+    fn load(&mut self, core: &mut Translator, mappings: &mut Mappings, gib: u64, count: usize) {
         let mut batch = Vec::with_capacity(BATCH);
         for _ in 0..count / BATCH {
             self.fill(&mut batch, gib);
-            core.translate(mappings, space, &batch, Work::default());
+            core.translate(mappings, &batch, Work::default());
         }
     }
 
-    /// One batch of them.
+    /// One batch of loads.
     fn fill(&mut self, batch: &mut Vec<Access>, gib: u64) {
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         batch.clear();
@@ -213,7 +207,7 @@ impl Draw {
 fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
     let gib = 16u64;
     for (size, pages) in [(EntrySize::Base, "base"), (EntrySize::Huge, "huge")] {
-        let (mut mappings, space) = mapped(gib, size, spec.processor.groups)?;
+        let mut mappings = mapped(gib, size, spec.processor.groups)?;
         let lines = (gib << 30) / LINE;
         let mut core = Translator::new(spec)?;
         let mut batch = Vec::with_capacity(BATCH);
@@ -222,25 +216,13 @@ fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
                 batch.clear();
                 let batched = first..first + BATCH as u64;
                 batch.extend(batched.map(|line| Access::load(BEGIN + line * LINE)));
-                core.translate(&mut mappings, space, &batch, Work::default());
-            }
-        });
-        let by_sweep = median(|| {
-            for mib in 0..gib << 10 {
-                let sweep = Sweep {
-                    address: BEGIN + (mib << 20),
-                    stride: LINE,
-                    count: (1 << 20) / LINE,
-                    store: false,
-                };
-                core.sweep(&mut mappings, space, &[sweep], 0, Work::default());
+                core.translate(&mut mappings, &batch, Work::default());
             }
         });
         let rate = |seconds: f64| lines as f64 / seconds / 1e6;
         println!(
-            "sequential, {gib} GiB, {pages} pages: {:.0} by access, {:.0} by sweeps (goal 200)",
+            "sequential, {gib} GiB, {pages} pages: {:.0} (goal 200)",
             rate(by_access),
-            rate(by_sweep),
         );
     }
     Ok(())

@@ -10,13 +10,13 @@ const WORDS: usize = PAGES_PER_REGION as usize / 64;
 pub struct PageBits([u64; WORDS]);
 
 impl PageBits {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; WORDS]);
-    /// All 512.
+    /// All 512 pages.
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
-    /// `count` pages (at most 512) spread evenly over the region. More contain fewer, so that a
-    /// program that uses more pages keeps those that it had.
+    /// `count` pages (at most 512) spread evenly over the region. A larger set contains every
+    /// smaller one, so a program that uses more pages keeps those that it had.
     pub fn spread(count: u16) -> Self {
         let mut bits = Self::EMPTY;
         for k in 0..count.min(PAGES_PER_REGION) {
@@ -26,7 +26,8 @@ impl PageBits {
         bits
     }
 
-    /// `count` pages in runs of `run` (a power of two), each naturally aligned; where they lie follows from `seed`.
+    /// `count` pages in runs of `run` pages (a power of two), each naturally aligned. `seed`
+    /// determines their positions.
     pub fn scattered_runs(count: u16, run: u16, seed: u64) -> Self {
         let order = run.checked_ilog2().unwrap_or(0);
         let mut rng = Rng::new(seed, run.into());
@@ -39,12 +40,12 @@ impl PageBits {
         bits
     }
 
-    /// A bit for each page, the first lowest.
+    /// One bit per page, the first page lowest.
     pub(crate) fn words(self) -> [u64; WORDS] {
         self.0
     }
 
-    /// Adds a page; one of 512 or more is no page of a region, and left out.
+    /// Adds a page. A number of 512 or more is no page of a region and is ignored.
     pub fn insert(&mut self, page: u16) {
         if let Some(word) = self.0.get_mut(usize::from(page / 64)) {
             *word |= 1 << (page % 64);
@@ -57,9 +58,10 @@ impl PageBits {
         word.is_some_and(|word| (word >> (page % 64)) & 1 == 1)
     }
 
-    /// How many pages there are.
+    /// Number of pages in the set.
     pub fn count(self) -> u16 {
-        // Most sets are one of these, and not every processor that this is built for counts bits by one instruction.
+        // Most sets are empty or full, and not every target processor counts bits in one
+        // instruction.
         let (any, all) = (self.0.iter()).fold((0, u64::MAX), |(any, all), w| (any | w, all & w));
         if any == 0 {
             0
@@ -70,27 +72,27 @@ impl PageBits {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    /// Pages of both.
+    /// Pages in both sets.
     pub fn and(self, other: Self) -> Self {
         self.combine(other, |a, b| a & b)
     }
 
-    /// Pages of either.
+    /// Pages in either set.
     pub fn or(self, other: Self) -> Self {
         self.combine(other, |a, b| a | b)
     }
 
-    /// Pages that the other set doesn't have.
+    /// Pages that the other set does not contain.
     pub fn minus(self, other: Self) -> Self {
         self.combine(other, |a, b| a & !b)
     }
 
-    /// Whether all of these pages are in `other`.
+    /// Whether `other` contains all of these pages.
     pub(crate) fn within(self, other: Self) -> bool {
         self.minus(other).is_empty()
     }
@@ -102,7 +104,6 @@ impl PageBits {
         self
     }
 
-    /// Runs of neighbouring pages.
     pub(crate) fn runs(self) -> u16 {
         let mut before = 0;
         let mut runs = 0;
@@ -113,7 +114,7 @@ impl PageBits {
         runs
     }
 
-    /// `count` neighbouring pages from `first` on, as far as there are any.
+    /// `count` neighbouring pages from `first` on, up to the region's end.
     pub fn range(first: u16, count: u16) -> Self {
         let mut bits = Self::EMPTY;
         let end = first.saturating_add(count).min(PAGES_PER_REGION);
@@ -151,14 +152,15 @@ impl PageBits {
         None
     }
 
-    /// The first run of neighbours at or after `from`: its first page and how many they are.
+    /// The first run of neighbours at or after `from`: its first page and its length.
     pub(crate) fn next_run(self, from: u16) -> Option<(u16, u16)> {
         let first = self.next(from)?;
         let end = Self::FULL.minus(self).next(first);
         Some((first, end.unwrap_or(PAGES_PER_REGION) - first))
     }
 
-    /// All pages of the naturally aligned blocks of 2^`order` pages (`order`: 0-9) that any of these is in.
+    /// All pages of each naturally aligned block of 2^`order` pages (`order`: 0-9) that contains a
+    /// page of this set.
     pub(crate) fn widened(mut self, order: u32) -> Self {
         if order >= u64::BITS.ilog2() {
             let words = 1 << (order - u64::BITS.ilog2()).min(WORDS.ilog2());
@@ -179,7 +181,8 @@ impl PageBits {
         self
     }
 
-    /// Those in naturally aligned blocks of 2^`order` pages (`order`: 0-9) that are here in full.
+    /// Pages of the naturally aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in
+    /// this set.
     pub(crate) fn whole_blocks(self, order: u32) -> Self {
         Self::FULL.minus(Self::FULL.minus(self).widened(order))
     }
@@ -194,7 +197,7 @@ impl PageBits {
         })
     }
 
-    /// Keeps the pages for which `keep` is true, asked in ascending order.
+    /// Keeps the pages for which `keep` returns true; it is called in ascending order.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
         for word in &mut self.0 {
             let mut left = *word;
@@ -220,7 +223,7 @@ impl Rng {
         if probability <= 0.0 {
             return;
         }
-        // Pages up to the next one that stays: few random numbers where few stay.
+        // Distance to the next page that stays: needs few random numbers where few pages stay.
         let log = (-probability).ln_1p();
         let mut skip = self.gap(log);
         for (first, count) in found.each_run() {

@@ -1,8 +1,8 @@
-//! The simulated machine: programs, TLBs and page walks, memory, and a kernel's memory manager,
-//! managed by the very loop and policies that manage live processes.
+//! The simulated machine: programs, TLBs and page walks, memory, and a kernel's memory manager. The
+//! loop and policies that manage it are those that manage live processes.
 //!
-//! Deterministic: the same machine, workload, seed and calls give the same result. No clock is read
-//! and nothing is waited for.
+//! Deterministic: the same machine, workload, seed and calls give the same result. The simulation
+//! reads no clock and waits for nothing.
 //!
 //! ```text
 //! workloads, trace      what programs do, as data (TOML, or a trace of accesses)
@@ -11,7 +11,7 @@
 //!     engine  ------->  hawkeye-manager: samples, promotes, recovers
 //!      |    \
 //!      v     v
-//!     mmu   kernel      what accesses cost / what a fault, fork, reclaim or promotion does
+//!     mmu   kernel      what accesses cost / what a fault, reclaim or promotion does
 //!             |
 //!             v
 //!           memory      frames, free lists, fragmentation

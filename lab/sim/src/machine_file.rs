@@ -5,45 +5,46 @@ use crate::mmu::{MmuError, Processor};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What such a file holds beside comments.
+/// Content of a machine file.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineFile {
-    /// What the kernel's work costs.
+    /// Costs of the kernel's work.
     pub costs: KernelCosts,
     /// The processor.
     pub processor: Processor,
 }
 
-/// What a processor from a file is called.
+/// Name of a processor that was read from a file.
 pub const FROM_FILE: &str = "measured";
 
-/// A file that holds no machine.
+/// Why a machine file was rejected.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum MachineFileError {
-    /// No TOML, or not with these keys.
+    /// The text is not TOML, or has other keys.
     #[error("{name}: {message}")]
     Parse {
         /// The file.
         name: String,
-        /// With line and column.
+        /// The reason, with line and column.
         message: String,
     },
-    /// A processor that can't be.
+    /// The processor cannot be simulated.
     #[error("{name}: {source}")]
     Processor {
         /// The file.
         name: String,
-        /// Why not.
+        /// The reason.
         source: MmuError,
     },
 }
 
 impl MachineFile {
-    /// Reads one; `name` is what errors call it.
+    /// Parses a machine file; errors call it `name`.
     ///
     /// # Errors
-    /// Text that is none, with line and column; a processor that can't be simulated.
+    /// The text is no machine file (reported with line and column), or its processor can't be
+    /// simulated.
     pub fn parse(name: &str, text: &str) -> Result<Self, MachineFileError> {
         let parsed: Result<Self, _> = toml::from_str(text);
         let mut parsed = parsed.map_err(|error| MachineFileError::Parse {
@@ -60,7 +61,7 @@ impl MachineFile {
         Ok(parsed)
     }
 
-    /// As TOML.
+    /// Serializes the machine as TOML.
     ///
     /// # Errors
     /// None for finite figures.

@@ -2,17 +2,16 @@
 //!
 //! # The model
 //!
-//! - Frames are handed out in blocks of 2^order frames, orders 0 to 10, as `mm/page_alloc.c` does, lowest
-//!   address first (Linux takes what was freed last). Free blocks merge with their buddies at once;
-//!   there are no per-CPU lists.
-//! - Free lists are split by content (paper, section 3.1): *zeroed* and *dirty*. What the kernel knows is
-//!   kept for each frame, so a merge forgets nothing; a block counts as zeroed when all of it is.
-//! - A pageblock (2 MiB) has a [`MigrateType`]. When a type runs out, others are raided from the largest
-//!   block down, and most allocations then claim the whole pageblock.
-//! - State is kept for each pageblock, and for each frame only where a pageblock is in parts: 1 TiB without
-//!   anything in it is 20 MiB here, and a pageblock in parts about half a KiB.
+//! - Frames are handed out in blocks of 2^order frames, orders 0 to 10, as `mm/page_alloc.c` does.
+//!   The lowest address comes first (Linux takes what was freed last). Free blocks merge with their
+//!   buddies at once; there are no per-CPU lists.
+//! - Free lists are split by content (paper, section 3.1): *zeroed* and *dirty*. What the kernel
+//!   knows is kept for each frame, so a merge forgets nothing. A block counts as zeroed when all of
+//!   it is.
+//! - State is kept for each pageblock, and for each frame only where a pageblock is in parts. Empty
+//!   memory of 1 TiB takes 20 MiB here, and a pageblock in parts about half a KiB.
 //!
-//! One zone and one node.
+//! One zone and one node. All memory is movable: there are no migrate types.
 
 mod block_set;
 mod buddy;
@@ -23,7 +22,6 @@ mod fragmentation;
 mod frames;
 mod invariants;
 mod journal;
-mod migrate;
 mod owner;
 mod parts;
 mod prezeroing;
@@ -33,10 +31,8 @@ mod watermarks;
 
 pub use buddy::PhysicalMemory;
 pub use content::Content;
-pub use fragmentation::Fragmenter;
 pub use frames::FrameRun;
 pub use journal::FrameTouch;
-pub use migrate::MigrateType;
 pub use prezeroing::PreZeroed;
 pub use replaying::{Replay, Replayed};
 pub use watermarks::ZoneWatermarks;

@@ -1,35 +1,39 @@
-//! A model of the memory-management unit, exact down to the single access: what programs would see
-//! from their TLBs, page walkers and caches under base pages and under huge pages, with counters that
-//! this machine may not have, and access bits as the processor sets them.
+//! A model of the memory-management unit, exact down to the single access. It computes what
+//! programs would see from their TLBs, page walkers and caches, under base pages and under huge
+//! pages. It has counters that this machine may lack, and sets access bits as the processor does.
 //!
-//! Its counters are the truth that estimates of MMU overhead are held against, free of what limits
-//! them on a virtual machine.
+//! Estimates of MMU overhead are compared with its counters, which are exact. They have none of the
+//! limits of counters on a virtual machine.
 //!
 //! # The model
 //!
-//! - [`Pattern`] says what a program accesses, [`Processor`] what it runs on; both are data. The
+//! - [`Pattern`] describes a program's accesses, [`Processor`] the processor; both are data. The
 //!   presets are in [`PROCESSORS`].
-//! - A translation is looked up in two levels of TLB, each with exact LRU replacement, and else walked
-//!   for: four levels of tables, the upper ones with caches of their own. What a walk loads are cache
-//!   lines of eight entries, in the same data caches as the program's own lines; so walks for
-//!   neighbouring pages are cheap, and walks all over a large memory dear.
-//! - A core runs ahead of what it waits for, so that independent accesses and their walks overlap, and
+//! - A translation is looked up in two levels of TLB, each with exact LRU replacement. A miss
+//!   causes a walk of four levels of tables, the upper ones with caches of their own. A walk loads
+//!   cache lines of eight entries, through the same data caches as the program's lines. So walks
+//!   for neighbouring pages are cheap, and scattered walks over a large memory are expensive.
+//! - A core runs ahead of what it waits for. Independent accesses and their walks overlap;
 //!   dependent ones don't (`pipeline.rs`).
-//! - A set of a cache is chosen by the lowest bits of the physical address. Those within a frame are the
-//!   program's; what is above is any, for programs don't choose their frames, and so is the slice of the last
-//!   level. Strided lines therefore meet in few sets, under huge pages in fewer.
-//! - The last level of a processor that was measured keeps what is used again before what is used once (`rrip.rs`); in
-//!   presets all levels are LRU.
-//! - In a virtual machine ([`Run::in_guest`]) walks go through the host's tables too, with their nested TLB and
-//!   walk caches, and TLBs hold what one page of either maps.
-//! - A page's access bit is set by a walk, never by a TLB hit.
-//! - Neighbouring pages can be one TLB entry where the processor knows [groups](Group): of contiguous frames that it sees
-//!   by itself (AMD), or that the kernel has marked (Arm's contiguous bit, RISC-V's Svnapot). [`Run::in_groups`].
+//! - The lowest bits of the physical address choose the set of a cache. The bits within a frame are
+//!   the program's. Those above are arbitrary, because programs don't choose their frames; so is
+//!   the slice of the last level. Strided lines therefore share few sets, fewer under huge pages.
+//! - The last level of a measured processor prefers lines that were reused to lines that were used
+//!   once (`rrip.rs`). In presets all levels are LRU.
+//! - In a virtual machine ([`Run::in_guest`]) walks go through the host's tables too, with their
+//!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
+//! - A walk sets a page's access bit; a TLB hit never does.
+//! - Neighbouring pages can share a TLB entry if the processor supports [groups](Group). Their
+//!   frames are contiguous, and the processor sees that by itself (AMD), or the kernel has marked
+//!   them (Arm's contiguous bit, RISC-V's Svnapot). See [`Run::in_groups`].
 //!
-//! Left out: instruction fetch and stores, other threads, what a walk takes beside its
-//! loads, and what processors do against walks of streams (Intel's next-page prefetcher), so that these cost a little
-//! more here than in reality. Dirty bits: groups that a processor sees by itself would need them alike too, as those of
-//! anonymous memory are.
+//! Left out:
+//! - instruction fetch and stores, and other threads;
+//! - the time of a walk beside its loads;
+//! - prefetchers for walks of streams (Intel's next-page prefetcher), so streams cost a little more
+//!   here than in reality;
+//! - dirty bits: groups that a processor sees by itself would need equal ones too, as those of
+//!   anonymous memory are.
 //!
 //! ```
 //! use hawkeye_sim::mmu::{Pattern, SKYLAKE, Truth};
@@ -47,8 +51,8 @@
 //! | fast | [`translation`] | what does translation cost the programs of a whole machine? | tens of millions of accesses a second |
 //! | plain | `lab/sim/tests/translation/plain.rs` | is the fast one right? | slow: lists that are searched, for tests alone |
 //!
-//! The plain one is the oracle: written from the description, without anything of the fast one's. `agree.rs`
-//! holds the fast one against it, `exact.rs` the fast one against the exact one.
+//! The plain one is the oracle: written from the description, with no code of the fast one.
+//! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one.
 
 mod accessed;
 mod accesses;

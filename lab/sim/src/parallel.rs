@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What `run` makes of each item, in the order of the items whatever the threads (1 at the least); `run` is told the item's place.
+/// Calls `run` with each item and its index. Results are in the order of the items,
+/// whatever the number of threads (at least 1).
 pub fn map_on_threads<T: Sync, R: Send>(
     items: &[T],
     threads: usize,

@@ -16,19 +16,18 @@ impl Rng {
         Self(SplitMix64::seed_from_u64(seed ^ mixed))
     }
 
-    /// The next 64 bits.
     #[inline]
     pub(crate) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number under `bound`, all equally likely (to within `bound / 2^64`); 0 for a bound of 0.
+    /// A uniform number below `bound` (to within `bound / 2^64`); 0 for a bound of 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number of 0-1, all equally likely.
+    /// A uniform number in 0-1.
     pub fn share(&mut self) -> f64 {
         const STEPS: f64 = (1u64 << 53) as f64;
         (self.next() >> 11) as f64 / STEPS

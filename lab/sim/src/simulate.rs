@@ -17,45 +17,47 @@ use std::iter;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The machine that workloads run on, the same for every system. The default is the paper's, with one socket's cores.
+/// The machine that workloads run on, the same for every system. The default is the paper's
+/// machine, with the cores of one socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Memory, in bytes.
+    /// Size of memory, in bytes.
     pub memory_bytes: u64,
     /// The processor.
     pub processor: Processor,
-    /// Levels of page tables: of the machine's and of its virtual machines'.
+    /// Levels of page tables, of the machine and of its virtual machines.
     pub page_table_levels: Levels,
-    /// Whether the processor walks for the next page of a stream beforehand; every one among the presets does so in some
-    /// way.
+    /// Whether the processor prefetches the translation of a stream's next page. Every preset
+    /// processor does so in some way.
     pub next_page_prefetch: bool,
-    /// What the kernel's work costs.
+    /// Costs of the kernel's work.
     pub costs: KernelCosts,
     /// Cores that programs share.
     pub cores: u32,
-    /// Chooses everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Free memory fragmentation index at first, by the page cache (0-1).
+    /// Free memory fragmentation index at the start, caused by the page cache (0-1).
     pub fragmented: f64,
-    /// Promotions per second, for every system alike; `None`: each system's own.
+    /// Promotions per second, the same for every system; `None`: each system's own rate.
     pub rate: Option<Rate>,
-    /// What is set otherwise than each system's own, for every system alike.
+    /// Settings that override each system's own, the same for every system.
     pub tuning: Tuning,
     /// Accesses in a sample.
     pub sample: u32,
-    /// The system of virtual machines, where the workload has any; `None`: the same as on the machine itself.
+    /// The system of virtual machines, if the workload has any; `None`: the same as the machine's.
     pub guest_system: Option<System>,
-    /// How fragmented the memory of virtual machines is at first (0-1).
+    /// Fragmentation of the memory of virtual machines at the start (0-1).
     pub guest_fragmented: f64,
-    /// Where pages are swapped to, if anywhere.
+    /// Swap device, if there is one.
     pub swap: Option<SwapSpec>,
-    /// Same-page merging of the memory of virtual machines, if there is any.
+    /// Same-page merging of the memory of virtual machines, if it is on.
     pub merging: Option<MergeSpec>,
-    /// Whether systems that zero free memory had time to zero all of it before anything starts.
+    /// Whether systems that zero free memory had time to zero all of it before the start.
     pub zeroed_before: bool,
-    /// Whether systems that can do so fill memory ahead of programs, as on a live machine, in place of zeroing free memory.
+    /// Whether systems that can prefault memory do so, as on a live machine, instead of zeroing
+    /// free memory.
     pub fault_ahead: bool,
-    /// Simulated time after which what still runs is left unfinished.
+    /// Simulated time after which the run ends, with its programs unfinished.
     pub longest: Duration,
 }
 
@@ -84,43 +86,44 @@ impl Default for Setup {
     }
 }
 
-/// What came of one run.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// The system; with another one in its virtual machines, `HOST/GUESTS`.
+    /// The system; `HOST/GUESTS` if its virtual machines have another one.
     pub system: String,
     /// The workload.
     pub workload: String,
-    /// Programs and threads.
+    /// Figures of programs and threads.
     #[serde(flatten)]
     pub figures: EngineFigures,
-    /// Regions that the manager promoted; with virtual machines, all managers together, here and in what follows.
+    /// Regions that the manager promoted. With virtual machines, this and the counts below are sums
+    /// over all managers.
     pub promoted: u64,
-    /// Huge pages that it split.
+    /// Huge pages that the manager split.
     pub split: u64,
-    /// Memory that it recovered, in bytes.
+    /// Memory that the manager recovered, in bytes.
     pub recovered_bytes: u64,
-    /// Its refusals, by the error's name.
+    /// Refusals by the kernel, by the error's name.
     pub errors: BTreeMap<Errno, u64>,
 }
 
-/// A run that could not be made.
+/// Why a run could not be made.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SimulateError {
-    /// The machine.
+    /// The machine cannot be built or simulated.
     #[error("{workload} on {system}: {source}")]
     Engine {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
-        /// On what.
+        /// Name of the system.
         system: &'static str,
-        /// Why.
+        /// The reason.
         source: EngineError,
     },
-    /// A setting of a system.
+    /// A system's setting is invalid.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A system's policy.
+    /// A system's policy is unknown.
     #[error(transparent)]
     Policy(#[from] UnknownPolicy),
 }
@@ -136,7 +139,7 @@ impl SimulateError {
 }
 
 impl Setup {
-    /// This machine under a system.
+    /// Specification of this machine under a system.
     pub fn engine(&self, system: &System) -> EngineSpec {
         let fills = |system: &System| self.fault_ahead && system.fills_ahead();
         let zeroing = |system: &System| {
@@ -150,7 +153,7 @@ impl Setup {
             next_page_prefetch: self.next_page_prefetch,
             page_table_levels: self.page_table_levels,
             cores: self.cores,
-            faults: system.faults(),
+            faults: system.faults,
             promotable: system.promotable(&self.processor),
             costs: self.costs,
             zeroing: zeroing(system),
@@ -159,13 +162,13 @@ impl Setup {
             fragmented: self.fragmented,
             swap: self.swap,
             merging: self.merging,
-            guests: Some(GuestSpec {
-                faults: inside.faults(),
+            guests: GuestSpec {
+                faults: inside.faults,
                 promotable: inside.promotable(&self.processor),
                 zeroing: zeroing(inside),
                 fault_ahead: fills(inside),
                 fragmented: self.guest_fragmented,
-            }),
+            },
             seed: self.seed,
             sample: self.sample,
         }
@@ -175,7 +178,7 @@ impl Setup {
 /// A machine with a workload on it, before its first moment, under a system's manager.
 ///
 /// # Errors
-/// A machine that can't be built, or a setting that its manager refuses.
+/// A machine that can't be built, or a setting that its manager rejects.
 pub fn manager(
     system: &System,
     workload: &Workload,
@@ -184,9 +187,9 @@ pub fn manager(
     manage(system, engine(system, workload, setup)?, setup)
 }
 
-/// Looks on while a machine without virtual machines is managed.
+/// Observes how a machine without virtual machines is managed.
 pub trait Observer {
-    /// The manager has done a step.
+    /// Called after each step of the manager.
     fn stepped(&mut self, manager: &Manager<Engine>);
 }
 
@@ -202,10 +205,11 @@ pub fn simulate(
     run(system, workload, setup, None)
 }
 
-/// The same, with every sample that the manager takes shown to `observer`; of virtual machines none are.
+/// Like [`simulate`], and shows every sample that the manager takes to `observer`. With virtual
+/// machines it shows none.
 ///
 /// # Errors
-/// The same.
+/// The same as [`simulate`].
 pub fn simulate_observed(
     system: &System,
     workload: &Workload,
@@ -248,10 +252,9 @@ fn run(
     })
 }
 
-/// What came of a run, and what each manager did.
+/// Result of a run, and the totals of each manager.
 type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
 
-/// Runs a workload without any.
 fn alone(
     mut manager: Manager<Engine>,
     setup: &Setup,
@@ -268,7 +271,8 @@ fn alone(
     (figures, vec![journal.totals().clone()])
 }
 
-/// Runs a workload with virtual machines: managers of the host and of all guests take turns, whoever is due first.
+/// Runs a workload with virtual machines. The managers of the host and of all guests take turns;
+/// the one that is due first goes next.
 fn with_guests(
     system: &System,
     workload: &Workload,
@@ -307,29 +311,30 @@ fn manage<M: Machine>(
     Ok(Manager::new(machine, policy, settings)?)
 }
 
-/// One run to be made.
+/// One run to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// On what.
+    /// The system.
     pub system: System,
-    /// Of what.
+    /// The workload.
     pub workload: &'a Workload,
-    /// With what.
+    /// The machine and its settings.
     pub setup: Setup,
 }
 
-/// Makes runs on so many threads (1 at the least); results are in the order of the jobs, whatever the threads.
+/// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs, whatever the
+/// number of threads.
 ///
 /// # Errors
-/// The first job's that failed.
+/// The error of the first job that failed.
 pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>, SimulateError> {
     simulate_each(jobs, threads, &|_| {})
 }
 
-/// The same; `done` is told of each job's place as it is done, by whichever thread did it.
+/// Like [`simulate_all`]; the thread that ends a job calls `done` with the job's index.
 ///
 /// # Errors
-/// The same.
+/// The same as [`simulate_all`].
 pub fn simulate_each(
     jobs: &[Job],
     threads: usize,

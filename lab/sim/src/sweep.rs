@@ -1,4 +1,4 @@
-//! One parameter varied: which there are, and how its values are written.
+//! Sweeps vary one parameter. This module defines the parameters and how their values are written.
 //!
 //! A parameter is a dotted key into one of five parts of a run:
 //!

@@ -1,9 +1,10 @@
-//! Systems under comparison: what a kernel does at a page fault, and what a manager does between faults.
+//! Systems under comparison: what the kernel does at a page fault, and what the manager does
+//! between faults.
 
 use crate::kernel::ZeroingSpec;
 use crate::kernel::fault_policies::{
-    Defrag, Enabled, FaultPolicy, FreeBsd, HawkEyeBase, HawkEyeHuge, HawkEyeSizes, IngensFaults,
-    LinuxBase, LinuxMthp, LinuxThp, MTHP_SIZES, Unzeroed,
+    self, FREEBSD, FaultPolicy, FirstTouch, HAWKEYE_BASE, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE,
+    LINUX_THP, MTHP_SIZES, Zeroing,
 };
 use crate::mmu::Processor;
 use hawkeye_manager::Settings;
@@ -12,43 +13,39 @@ use hawkeye_policy::{
     BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, SettingError,
     Watermarks,
 };
-use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-
-/// What a kernel does at a page fault.
-type Faults = fn() -> Arc<dyn FaultPolicy>;
 
 /// One system.
 #[derive(Clone, Copy, Debug)]
 pub struct System {
     /// Its name on the command line and in tables.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// One-line description.
     pub about: &'static str,
-    faults: Faults,
-    /// The policy of the manager.
+    /// The kernel's fault policy.
+    pub faults: FaultPolicy,
     policy: &'static str,
     /// For Ingens: share of a region that must be in use, in per cent.
     utilisation_percent: Option<f64>,
     zeroes_ahead: bool,
-    /// Promotions can have any size that a TLB entry of the processor has, and not only that of a huge page.
+    /// Promotions can have any size of which the processor has TLB entries, not only huge pages.
     many_sizes: bool,
-    /// Memory can be filled ahead of programs in its place.
+    /// Memory can be prefaulted instead of zeroed in advance.
     fills_ahead: bool,
     recovers: bool,
-    /// Its manager keeps to a CPU budget; threads of the papers' kernels don't.
+    /// The manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
-    /// From one window in which accesses are looked at to the next, and how long each lasts.
+    /// Period and length of sampling windows.
     period: Duration,
     window: Duration,
 }
 
-/// Promotes nothing, recovers nothing.
+/// A system that promotes nothing and recovers nothing.
 const PLAIN: System = System {
     name: "linux-4k",
     about: "Linux with base pages only",
-    faults: || Arc::new(LinuxBase),
+    faults: LINUX_BASE,
     policy: "none",
     utilisation_percent: None,
     zeroes_ahead: false,
@@ -61,26 +58,28 @@ const PLAIN: System = System {
 };
 
 const HAWKEYE: System = System {
-    faults: || Arc::new(HawkEyeHuge),
+    faults: HAWKEYE_HUGE,
     zeroes_ahead: true,
     recovers: true,
     ..PLAIN
 };
 
-/// Ingens' thread is woken by faults, and looks again after 4 s; here it looks every second. Others look at access bits
-/// meanwhile; here nothing is promoted in a window, so that it is short.
+/// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. In
+/// between other threads read access bits. Here nothing is promoted during a window, so windows are
+/// short.
 const INGENS: System = System {
-    faults: || Arc::new(IngensFaults),
+    faults: fault_policies::INGENS,
     policy: "ingens",
     period: Duration::from_secs(1),
     window: Duration::from_millis(50),
     ..PLAIN
 };
 
-/// `defrag`'s default since 4.6. In the paper's fragmented runs programs start under base pages too.
-const NOBODY_WAITS: LinuxThp = LinuxThp {
-    enabled: Enabled::Always,
-    defrag: Defrag::Madvise,
+/// The default of `defrag` since Linux 4.6. In the paper's fragmented runs programs start under
+/// base pages too.
+const NOBODY_WAITS: FaultPolicy = FaultPolicy {
+    first_touch: FirstTouch::Huge { compact: false },
+    ..LINUX_BASE
 };
 
 /// All systems.
@@ -89,7 +88,7 @@ pub const SYSTEMS: [System; 16] = [
     System {
         name: "linux",
         about: "Linux with huge pages at first faults, and khugepaged; nobody waits for compaction in a fault",
-        faults: || Arc::new(NOBODY_WAITS),
+        faults: NOBODY_WAITS,
         policy: "linux",
         ..PLAIN
     },
@@ -102,22 +101,18 @@ pub const SYSTEMS: [System; 16] = [
     System {
         name: "linux-mthp-64kb",
         about: "Linux with pages of 64 KiB at faults, and no others but base pages",
-        faults: || {
-            Arc::new(LinuxMthp {
-                huge: None,
-                sizes: PageOrders::NONE.with(PageOrder::CONTIGUOUS),
-            })
+        faults: FaultPolicy {
+            sizes: PageOrders::NONE.with(PageOrder::CONTIGUOUS),
+            ..LINUX_BASE
         },
         ..PLAIN
     },
     System {
         name: "linux-mthp",
         about: "Linux as `linux`, with pages of 16 KiB to 1 MiB at faults where a huge page doesn't fit",
-        faults: || {
-            Arc::new(LinuxMthp {
-                huge: Some(NOBODY_WAITS),
-                sizes: MTHP_SIZES,
-            })
+        faults: FaultPolicy {
+            sizes: MTHP_SIZES,
+            ..NOBODY_WAITS
         },
         policy: "linux",
         ..PLAIN
@@ -125,7 +120,7 @@ pub const SYSTEMS: [System; 16] = [
     System {
         name: "freebsd",
         about: "FreeBSD's reservations, promoted in place when all of a region is in use",
-        faults: || Arc::new(FreeBsd),
+        faults: FREEBSD,
         ..PLAIN
     },
     System {
@@ -148,7 +143,7 @@ pub const SYSTEMS: [System; 16] = [
     System {
         name: "hawkeye-4k",
         about: "HawkEye with base pages only, zeroed before they are touched",
-        faults: || Arc::new(HawkEyeBase),
+        faults: HAWKEYE_BASE,
         zeroes_ahead: true,
         ..PLAIN
     },
@@ -175,7 +170,7 @@ pub const SYSTEMS: [System; 16] = [
     System {
         name: "hawkeye-sizes",
         about: "the same, offered every page size of the processor's TLB, and 16 KiB to 1 MiB at faults in place of huge pages",
-        faults: || Arc::new(HawkEyeSizes),
+        faults: HAWKEYE_SIZES,
         policy: "hawkeye",
         many_sizes: true,
         budgeted: true,
@@ -184,31 +179,37 @@ pub const SYSTEMS: [System; 16] = [
     System {
         name: "unzeroed-4k",
         about: "what zeroing costs: base pages that nobody zeroes (nobody runs that)",
-        faults: || Arc::new(Unzeroed::Base),
+        faults: FaultPolicy {
+            zeroing: Zeroing::Never,
+            ..LINUX_BASE
+        },
         ..PLAIN
     },
     System {
         name: "unzeroed",
         about: "what zeroing costs: huge pages that nobody zeroes (nobody runs that)",
-        faults: || Arc::new(Unzeroed::Huge),
+        faults: FaultPolicy {
+            zeroing: Zeroing::Never,
+            ..LINUX_THP
+        },
         ..PLAIN
     },
 ];
 
-/// There is no system of this name.
+/// No system has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is no system {name:?}; there are {known}")]
 pub struct UnknownSystem {
-    /// What was asked for.
+    /// The name asked for.
     pub name: String,
-    /// What there is.
+    /// The names that exist.
     pub known: String,
 }
 
 /// The system of that name.
 ///
 /// # Errors
-/// None has it.
+/// No system has it.
 pub fn by_name(name: &str) -> Result<System, UnknownSystem> {
     let found = SYSTEMS.iter().find(|system| system.name == name);
     found.copied().ok_or_else(|| UnknownSystem {
@@ -218,22 +219,17 @@ pub fn by_name(name: &str) -> Result<System, UnknownSystem> {
 }
 
 impl System {
-    /// What its kernel does at a page fault.
-    pub fn faults(&self) -> Arc<dyn FaultPolicy> {
-        (self.faults)()
-    }
-
-    /// The name of its manager's policy.
+    /// Name of the manager's policy.
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// The thread that zeroes free memory, where it has one.
+    /// The thread that zeroes free memory, if the system has one.
     pub fn zeroing(&self) -> Option<ZeroingSpec> {
         self.zeroes_ahead.then(ZeroingSpec::default)
     }
 
-    /// Sizes that its promotions can have on a processor.
+    /// Sizes that promotions can have on a processor.
     pub fn promotable(&self, processor: &Processor) -> PageOrders {
         if self.many_sizes {
             processor.entry_orders()
@@ -242,16 +238,16 @@ impl System {
         }
     }
 
-    /// Whether memory can be filled ahead of programs, which kernels without such a thread can do instead.
+    /// Whether memory can be prefaulted. Kernels without a zeroing thread can do that instead.
     pub fn fills_ahead(&self) -> bool {
         self.fills_ahead
     }
 
-    /// How its manager works, and what the policy is told. `rate` is the pace of promotions for every system; without it
-    /// khugepaged has the kernel's default, and the others are as fast as they can be.
+    /// Settings of the manager and of its policy. `rate` is the rate of promotions for every
+    /// system; without it khugepaged has the kernel's default, and the others are unlimited.
     ///
     /// # Errors
-    /// None but in this file.
+    /// Only for wrong constants in this file.
     pub fn settings(&self, rate: Option<Rate>) -> Result<(Settings, PolicySettings), SettingError> {
         let mut settings = Settings {
             rate,
@@ -265,7 +261,7 @@ impl System {
             settings.hold_full = false;
         }
         if !self.recovers {
-            // Memory that is full holds nobody back, and nothing is ever bloat.
+            // Full memory stops no promotion, and nothing counts as bloat.
             settings.watermarks = Watermarks::new(100.0, 99.9)?;
             settings.bloat = BloatThreshold::new(PAGES_PER_REGION)?;
         }

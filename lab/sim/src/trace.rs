@@ -1,5 +1,5 @@
-//! Traces of memory accesses that other tools made, read as a stream: at no time is more than a few
-//! lines or records of one in memory.
+//! Traces of memory accesses that other tools made, read as a stream: at most a few lines or
+//! records of a trace are in memory at a time.
 //!
 //! | [`Format`] | made by | what it tells |
 //! |---|---|---|
@@ -8,11 +8,12 @@
 //! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
 //! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
 //!
-//! [`Recording`]s are our own: coverage over time, as the live manager or the simulated one saw it, in Parquet.
+//! [`Recording`]s are this project's own format: coverage over time, as the live or the simulated
+//! manager saw it, in Parquet.
 //!
-//! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout belongs to the version of DynamoRIO
-//! that wrote them, whose view tool prints what is in them. Neither are ChampSim's traces of the CloudSuite, whose
-//! records are longer.
+//! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout depends on the version of
+//! DynamoRIO that wrote them. That version's view tool prints their content. ChampSim's CloudSuite
+//! traces are not read either, because their records are longer.
 //!
 //! ```
 //! use hawkeye_sim::trace::{BadRecords, Format, Kind, Trace};

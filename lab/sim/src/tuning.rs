@@ -1,4 +1,4 @@
-//! Settings of managers that are varied on purpose.
+//! Settings of managers that experiments vary.
 
 use crate::kernel::ZeroingSpec;
 use hawkeye_manager::Settings;
@@ -7,36 +7,36 @@ use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, SettingError, W
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What is set for every system alike. `None`: each system's own.
+/// Settings for every system alike. `None`: each system's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tuning {
-    /// Time from one sampling window to the next, in seconds.
+    /// Period of sampling windows, in seconds.
     pub period_s: Option<f64>,
-    /// Length of a window, in seconds.
+    /// Length of a sampling window, in seconds.
     pub window_s: Option<f64>,
-    /// Promotions in total.
+    /// Most promotions in total.
     pub max_promotions: Option<u64>,
-    /// The manager's own CPU, in per cent of a core.
+    /// The manager's CPU budget, in per cent of a core.
     pub cpu_percent: Option<f64>,
-    /// Share of memory in use from which bloat is recovered, in per cent.
+    /// Share of memory in use at which recovery of bloat starts, in per cent.
     pub high_watermark_percent: Option<f64>,
-    /// And down to which.
+    /// Share of memory in use at which recovery ends, in per cent.
     pub low_watermark_percent: Option<f64>,
-    /// From how many zero base pages on a huge page is split (1-512).
+    /// Fewest zero base pages with which a huge page is split (1-512).
     pub bloat_zero_pages: Option<u16>,
-    /// What the newest window counts in the average of coverage (over 0, at most 1).
+    /// Weight of the newest window in the average of coverage (over 0, at most 1).
     pub weight_new: Option<f64>,
     /// For Ingens: share of a region that must be in use, in per cent.
     pub utilisation_percent: Option<f64>,
-    /// Base pages that the zeroing thread zeroes per second, where there is one.
+    /// Base pages that the zeroing thread zeroes per second, if there is one.
     pub zeroed_pages_per_s: Option<u64>,
-    /// Whether its stores go past the caches.
+    /// Whether the zeroing thread's stores bypass the caches.
     pub zeroing_non_temporal: Option<bool>,
 }
 
 impl Tuning {
-    /// A system's settings, with these put in.
+    /// A system's settings, overridden by these.
     ///
     /// # Errors
     /// A value out of range.
@@ -79,7 +79,7 @@ impl Tuning {
         Ok((settings, told))
     }
 
-    /// The zeroing thread, where the system has one.
+    /// The zeroing thread, if the system has one.
     pub(crate) fn zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
         own.map(|own| ZeroingSpec {
             pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),

@@ -1,7 +1,9 @@
-//! What simulated programs do: processes, their memory, and phases of filling, accessing, freeing and waiting, as data.
+//! What simulated programs do: processes, their memory, and phases of filling, accessing, freeing
+//! and waiting, as data.
 //!
-//! A workload knows nothing of the system that it runs on. How much a program does is said in accesses, or in the
-//! seconds that its own work takes without any translation; how long it needs follows from the system.
+//! A workload does not depend on the system that it runs on. The amount of work is given in
+//! accesses, or in seconds of the program's own work without translation. Its duration follows from
+//! the system.
 
 mod built_in;
 mod error;

@@ -1,4 +1,4 @@
-//! Machines in files are read as they were written, and bad ones refused.
+//! Machine files are read as they were written, and invalid ones are rejected.
 
 use hawkeye_sim::kernel::KernelCosts;
 use hawkeye_sim::machine_file::{FROM_FILE, MachineFile};

@@ -13,7 +13,7 @@ use hawkeye_sim::workloads::{Phase, Replay, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The last quarter is hot from the start on.
+/// The last quarter is hot from the start.
 const HOT_AT_THE_TOP: &str = r#"stream = [
     { area = "heap", part = [0.75, 1.0], pattern = "random", weight = 9999.0, cycles = 60.0 },
     { area = "heap", pattern = "random", weight = 0.00001, cycles = 60.0 },
@@ -33,7 +33,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Writes what is sampled down, with an impossible value in one row.
+/// Records the samples, with an impossible value in one row.
 struct Recorder {
     writer: RecordingWriter<Vec<u8>>,
     shown: Duration,
@@ -64,28 +64,27 @@ impl Recorder {
         let command = command.into();
         for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
             let written = self.writer.write(&Row::Region(row));
-            written.unwrap_or_else(|error| panic!("{error}"));
+            written.unwrap();
         }
     }
 }
 
 fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
     let mut recorder = Recorder {
-        writer: RecordingWriter::new(Vec::new(), &About::default())
-            .unwrap_or_else(|e| panic!("{e}")),
+        writer: RecordingWriter::new(Vec::new(), &About::default()).unwrap(),
         shown: Duration::ZERO,
         rows: 0,
         spoilt,
     };
-    let system = systems::by_name("hawkeye-g").unwrap_or_else(|e| panic!("{e}"));
+    let system = systems::by_name("hawkeye-g").unwrap();
     let text = support::reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
-    let workload = Workload::parse("test", &text).unwrap_or_else(|e| panic!("{e}"));
+    let workload = Workload::parse("test", &text).unwrap();
     let plain = simulate(&system, &workload, &setup());
     let observed = simulate_observed(&system, &workload, &setup(), &mut recorder);
     assert_eq!(plain, observed, "looking on changes nothing");
-    let bytes = recorder.writer.finish().unwrap_or_else(|e| panic!("{e}"));
+    let bytes = recorder.writer.finish().unwrap();
     let path = file(name);
-    std::fs::write(&path, bytes).unwrap_or_else(|e| panic!("{e}"));
+    std::fs::write(&path, bytes).unwrap();
     (path, recorder.rows)
 }
 
@@ -95,19 +94,19 @@ fn what_the_manager_saw_is_read_back_and_replayed() {
     assert!(rows > 64, "{rows}");
     let mut replay = Replay::default();
     let mut read = 0;
-    for row in Recording::open(&path, BadRecords::Fail).unwrap_or_else(|e| panic!("{e}")) {
-        replay.add(&row.unwrap_or_else(|e| panic!("{e}")));
+    for row in Recording::open(&path, BadRecords::Fail).unwrap() {
+        replay.add(&row.unwrap());
         read += 1;
     }
     assert_eq!(read, rows);
-    let workload = replay.finish("whole").unwrap_or_else(|e| panic!("{e}"));
+    let workload = replay.finish("whole").unwrap();
     let process = &workload.processes[0];
     assert_eq!(process.name, "reader");
     assert_eq!(
         process.areas.iter().map(|area| area.size.0).sum::<u64>(),
         64 << 20
     );
-    // What was hot is hot.
+    // The hot part is still hot.
     let hot = process.phases.iter().filter_map(|phase| match phase {
         Phase::Access { streams, .. } => {
             let all: f64 = streams.iter().map(|s| s.weight).sum();
@@ -121,11 +120,11 @@ fn what_the_manager_saw_is_read_back_and_replayed() {
     });
     assert!(hot.fold(0.0, f64::max) > 0.9);
     for name in ["linux-4k", "hawkeye"] {
-        let system = systems::by_name(name).unwrap_or_else(|e| panic!("{e}"));
-        let done = simulate(&system, &workload, &setup()).unwrap_or_else(|e| panic!("{e}"));
+        let system = systems::by_name(name).unwrap();
+        let done = simulate(&system, &workload, &setup()).unwrap();
         let program = &done.figures.programs[0];
         assert_eq!(program.outcome, Outcome::Done);
-        // Half of each region is in use; huge pages take all of it.
+        // Half of each region is in use; huge pages occupy all of it.
         assert!(program.rss_peak_bytes >= 32 << 20, "{program:?}");
     }
 }
@@ -133,12 +132,12 @@ fn what_the_manager_saw_is_read_back_and_replayed() {
 #[test]
 fn a_bad_row_is_an_error_or_left_out_and_counted() {
     let (path, rows) = record("spoilt.parquet", true);
-    let strict = Recording::open(&path, BadRecords::Fail).unwrap_or_else(|e| panic!("{e}"));
+    let strict = Recording::open(&path, BadRecords::Fail).unwrap();
     let strict: Vec<_> = strict.collect();
     assert_eq!(strict.len(), 4, "nothing after the error");
     let error = strict[3].as_ref().expect_err("refused").to_string();
     assert_eq!(error, "row 3: present_pages must be 0 to 512, not 513");
-    let mut lenient = Recording::open(&path, BadRecords::Skip).unwrap_or_else(|e| panic!("{e}"));
+    let mut lenient = Recording::open(&path, BadRecords::Skip).unwrap();
     assert_eq!(lenient.by_ref().filter(Result::is_ok).count(), rows - 1);
     assert_eq!(lenient.skipped(), 1);
 }

@@ -1,4 +1,4 @@
-//! Parameters are found by their keys, and sweeps come out the same on any number of threads.
+//! Parameters are found by their keys, and sweeps give the same results on any number of threads.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn base() -> Base {
 
 fn set(key: &str, value: &str) -> (Setup, Workload) {
     let set = Parameter::new(key).set(&base(), value);
-    set.unwrap_or_else(|error| panic!("{error}"))
+    set.unwrap()
 }
 
 fn refused(key: &str, value: &str) -> String {
@@ -128,13 +128,8 @@ fn wrong_values_are_refused_with_the_key() {
 
 fn sweep(threads: usize) -> Vec<Simulated> {
     let fragment = Parameter::new("machine.fragment");
-    let sets = ["0", "0.5", "1"].map(|value| {
-        fragment
-            .set(&base(), value)
-            .unwrap_or_else(|e| panic!("{e}"))
-    });
-    let systems =
-        ["linux", "hawkeye-g"].map(|name| systems::by_name(name).unwrap_or_else(|e| panic!("{e}")));
+    let sets = ["0", "0.5", "1"].map(|value| fragment.set(&base(), value).unwrap());
+    let systems = ["linux", "hawkeye-g"].map(|name| systems::by_name(name).unwrap());
     let mut jobs = Vec::new();
     for (setup, workload) in &sets {
         for system in systems {
@@ -150,11 +145,8 @@ fn sweep(threads: usize) -> Vec<Simulated> {
         told.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(told.into_inner(), jobs.len());
-    let done = done.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(
-        done,
-        simulate_all(&jobs, 1).unwrap_or_else(|error| panic!("{error}"))
-    );
+    let done = done.unwrap();
+    assert_eq!(done, simulate_all(&jobs, 1).unwrap());
     done
 }
 
@@ -163,7 +155,7 @@ fn a_sweep_is_the_same_on_any_number_of_threads() {
     let one = sweep(1);
     assert_eq!(one, sweep(3));
     assert_eq!(one, sweep(8));
-    // And what is varied is not without effect.
+    // The parameter has an effect.
     assert_ne!(one[0].figures, one[4].figures);
 }
 

@@ -1,4 +1,4 @@
-//! Readers of traces: real-shaped files, every kind of damage, and arbitrary bytes.
+//! Readers of traces: realistic files, every kind of damage, and arbitrary bytes.
 
 use hawkeye_sim::trace::{BadRecords, Format, Kind, Position, Trace, TraceAccess, TraceError};
 use lzma_rust2::{XzOptions, XzWriter};
@@ -44,7 +44,8 @@ View tool results:
               3 : total instructions
 ";
 
-/// With the fields that are asked for, and as `perf script` prints a memory event by itself.
+/// With the fields that the documentation asks for, and as `perf script` prints memory events by
+/// default.
 const PERF: &str = "\
 # captured on: Mon Nov 16 10:00:00 2026
            redis  7318 123456.789012: cpu/mem-loads,ldlat=30/P:     7ffd5c3a1000
@@ -278,7 +279,7 @@ fn files_are_opened() -> Outcome {
 
 #[test]
 fn compressed_input_that_ends_early_is_said_to() -> Outcome {
-    // Not to be made small.
+    // Incompressible.
     let mut random = 1u64;
     let records: Vec<u8> = (0..4000)
         .flat_map(|_| {
@@ -292,7 +293,7 @@ fn compressed_input_that_ends_early_is_said_to() -> Outcome {
     for length in [whole.len() / 4, whole.len() - 40] {
         let cut = Cursor::new(whole[..length].to_vec());
         let trace = Trace::detect("a.champsimtrace.xz", cut, BadRecords::Fail);
-        // What is unpacked at a time may be more than there is.
+        // The decompression buffer may be larger than the data.
         let last = trace.map_or_else(|error| Some(Err(error)), Iterator::last);
         let truncated = matches!(last, Some(Err(TraceError::Truncated { .. })));
         assert!(truncated, "{last:?}");
@@ -300,7 +301,7 @@ fn compressed_input_that_ends_early_is_said_to() -> Outcome {
     Ok(())
 }
 
-/// As a reader of a slow pipe: some bytes at a time.
+/// Like a reader of a slow pipe: some bytes at a time.
 fn in_pieces(bytes: Vec<u8>) -> impl std::io::BufRead {
     BufReader::with_capacity(7, Cursor::new(bytes))
 }
@@ -309,7 +310,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     proptest::sample::select(vec![Kind::Load, Kind::Store, Kind::Modify, Kind::Fetch])
 }
 
-/// An access, as every format that has such writes it.
+/// An access as text, in every format that has such accesses.
 fn written(format: Format, access: &TraceAccess) -> Option<String> {
     let TraceAccess { kind, address, .. } = *access;
     let bytes = access.bytes.unwrap_or(1);
@@ -364,7 +365,7 @@ proptest! {
         let _ = Trace::detect(&name, Cursor::new(bytes), BadRecords::Skip).map(Iterator::count);
     }
 
-    /// Text that is nearly right.
+    /// Text that is nearly valid.
     #[test]
     fn damaged_traces_are_survived(
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..20),
@@ -442,7 +443,6 @@ proptest! {
     }
 }
 
-/// Where an error says that it is.
 fn position(error: &TraceError) -> Result<String, TestCaseError> {
     match error {
         TraceError::Read { position, .. }

@@ -1,4 +1,4 @@
-//! Workloads that read memory in one pattern and say how fast.
+//! Workloads that read memory in one pattern and report their rate.
 
 mod blocks;
 mod chase;
@@ -7,12 +7,7 @@ mod pace;
 mod walk;
 mod zipf;
 
-use crate::console::Console;
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, Pages};
-use crate::process::ready;
-use crate::protocol::Event;
-use crate::rng::mix;
+use crate::prelude::*;
 use chase::Chase;
 use pace::{Pace, Turn};
 use walk::{Area, Layout, RandomReads, Stride, Walk};
@@ -50,10 +45,10 @@ pub struct AccessArgs {
     /// Wait for `go` before the first read.
     #[arg(long)]
     pub wait: bool,
-    /// End after so many seconds of reading, and not at the end of standard input.
+    /// End after N seconds of reading instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
-    /// End after so many reads, and not at the end of standard input.
+    /// End after N reads instead of at the end of standard input.
     #[arg(long)]
     pub accesses: Option<u64>,
     /// Seed of everything random.
@@ -62,68 +57,35 @@ pub struct AccessArgs {
 }
 
 const MIB: u64 = 1 << 20;
-const DEFAULT_HOT_MIB: u64 = 512;
+/// Default size of the hot part of `hot-spot`, in MiB.
+pub(super) const HOT_MIB: u64 = 512;
 
-/// Reads between two looks at the clock: tens of microseconds to a few milliseconds.
+/// Reads between two checks of the clock: tens of microseconds to a few milliseconds.
 const BATCH: usize = 8192;
 
-pub(super) fn hot_spot(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
-    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(DEFAULT_HOT_MIB))?;
-    read(
-        RandomReads::new(layout, args.seed),
-        &memory,
-        layout,
-        args,
-        console,
-    )
+pub(super) fn random(args: &AccessArgs, hot_mib: u64, console: &mut Console) -> Result<()> {
+    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(hot_mib))?;
+    let walk = RandomReads::new(layout, args.seed);
+    read(walk, &memory, layout, args, console)
 }
 
-pub(super) fn random(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
-    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
-    read(
-        RandomReads::new(layout, args.seed),
-        &memory,
-        layout,
-        args,
-        console,
-    )
-}
-
-pub(super) fn sequential(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
-    let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
-    read(
-        Stride::new(layout, 8, args.seed),
-        &memory,
-        layout,
-        args,
-        console,
-    )
-}
-
-pub(super) fn stride(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
-    let bytes = usize::try_from(args.stride_bytes).unwrap_or(0);
+pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> Result<()> {
     if bytes == 0 || bytes % 8 != 0 {
-        return Err(WorkloadError::Usage(
-            "--stride-bytes is not a multiple of 8".to_owned(),
-        ));
+        let message = "--stride-bytes is not a multiple of 8".to_owned();
+        return Err(WorkloadError::Usage(message));
     }
     let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
-    read(
-        Stride::new(layout, bytes, args.seed),
-        &memory,
-        layout,
-        args,
-        console,
-    )
+    let walk = Stride::new(layout, bytes as usize, args.seed);
+    read(walk, &memory, layout, args, console)
 }
 
-pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> Result<()> {
     let (mut memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
     let walk = Chase::new(&mut memory, layout, args.seed);
     read(walk, &memory, layout, args, console)
 }
 
-pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<()> {
     let access = &args.access;
     let (memory, layout) = prepare(access, 0)?;
     let walk = Zipf::new(&memory, args.theta, access.seed)?;
@@ -131,7 +93,7 @@ pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<(), Workloa
 }
 
 /// Maps the memory, writes to every page of it, and marks the hot part.
-fn prepare(args: &AccessArgs, hot_mib: u64) -> Result<(Mapping, Layout), WorkloadError> {
+fn prepare(args: &AccessArgs, hot_mib: u64) -> Result<(Mapping, Layout)> {
     if hot_mib > args.mib {
         let message = format!(
             "the hot part ({hot_mib} MiB) is larger than --mib {}",
@@ -166,7 +128,7 @@ fn read(
     layout: Layout,
     args: &AccessArgs,
     console: &mut Console,
-) -> Result<(), WorkloadError> {
+) -> Result<()> {
     console.emit(&Event::Ready(ready(
         memory.start(),
         memory.bytes() as u64,

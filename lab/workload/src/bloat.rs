@@ -1,12 +1,7 @@
 //! Workloads that hold memory, idle, and free, refill and verify it on request.
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Pages, REGION, REGION_PAGES};
 use crate::patterned::PatternedMemory;
-use crate::process::{huge_bytes, ready, rss_bytes};
-use crate::protocol::{Event, Request};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Options of `bloat`.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,7 +18,7 @@ pub struct BloatArgs {
     /// Pages to start with.
     #[arg(long, value_enum, default_value_t = Pages::Huge)]
     pub pages: Pages,
-    /// Verify and end after so many seconds, and not at the end of standard input.
+    /// Verify and end after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
 }
@@ -37,18 +32,18 @@ pub struct BurnerArgs {
     /// Pages to start with.
     #[arg(long, value_enum, default_value_t = Pages::Base)]
     pub pages: Pages,
-    /// Verify and end after so many seconds, and not at the end of standard input.
+    /// Verify and end after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
 }
 
-pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> Result<()> {
     let regions = regions(args.mib);
     let memory = PatternedMemory::new(regions, args.used.into(), args.tail_byte, args.pages)?;
     serve(memory, args.seconds, console)
 }
 
-pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> Result<()> {
     let memory = PatternedMemory::new(regions(args.mib), REGION_PAGES, false, args.pages)?;
     serve(memory, args.seconds, console)
 }
@@ -58,17 +53,8 @@ pub(super) fn regions(mib: u64) -> usize {
 }
 
 /// Answers requests until there is a reason to end.
-fn serve(
-    mut memory: PatternedMemory,
-    seconds: Option<f64>,
-    console: &mut Console,
-) -> Result<(), WorkloadError> {
-    let end = memory.start() + memory.bytes() as u64;
-    console.emit(&Event::Ready(ready(
-        memory.start(),
-        memory.bytes() as u64,
-        end,
-    )))?;
+fn serve(mut memory: PatternedMemory, seconds: Option<f64>, console: &mut Console) -> Result<()> {
+    say_ready(console, memory.start(), memory.bytes() as u64)?;
     let period = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
     let deadline = period.map(|period| Instant::now() + period);
     loop {
@@ -95,14 +81,11 @@ fn serve(
     }
 }
 
-fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event, WorkloadError> {
+fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event> {
     let freed = |freed_bytes| Event::Freed { freed_bytes };
     match request {
         Request::Verify => Ok(verified(memory).0),
-        Request::Rss => Ok(Event::Rss {
-            rss_bytes: rss_bytes()?,
-            huge_bytes: huge_bytes(),
-        }),
+        Request::Rss => resident(),
         Request::Refill(pages_per_region) if pages_per_region <= REGION_PAGES => {
             memory.write(pages_per_region);
             Ok(Event::Refilled { pages_per_region })
@@ -110,19 +93,13 @@ fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event, Workl
         Request::DontNeed(percent) => memory.discard_part(percent).map(freed),
         Request::Free(regions) => memory.discard_regions(regions).map(freed),
         Request::Unmap(regions) => memory.unmap(regions).map(freed),
-        Request::Refill(_)
-        | Request::Longest
-        | Request::Faults
-        | Request::Go
-        | Request::Stop
-        | Request::Latencies(_)
-        | Request::Quit => Err(WorkloadError::Usage(format!(
+        _ => Err(WorkloadError::Usage(format!(
             "this workload cannot {request}"
         ))),
     }
 }
 
-pub(super) fn verified(memory: &PatternedMemory) -> (Event, Result<(), WorkloadError>) {
+pub(super) fn verified(memory: &PatternedMemory) -> (Event, Result<()>) {
     let verdict = memory.verify();
     let event = Event::Verified {
         checked_bytes: verdict.checked_bytes,
@@ -137,7 +114,7 @@ pub(super) fn verified(memory: &PatternedMemory) -> (Event, Result<(), WorkloadE
     )
 }
 
-fn last_check(memory: &PatternedMemory, console: &mut Console) -> Result<(), WorkloadError> {
+fn last_check(memory: &PatternedMemory, console: &mut Console) -> Result<()> {
     let (event, result) = verified(memory);
     console.emit(&event)?;
     result

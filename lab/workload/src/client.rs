@@ -1,26 +1,24 @@
-//! A client of a server of keys and values: asks for random keys, many at a time, and says how many answers it gets.
+//! A client of a key-value server. It requests random keys, many at a time, and reports the number
+//! of answers.
 //!
-//! It is no thread of whoever measures, as its CPU time is not theirs: a manager in the same process would count it as its own.
+//! It is a process and not a thread of the measuring program: a manager in that program's process
+//! would count the client's CPU time as its own.
 
 mod connection;
 mod dialect;
 mod hot;
 mod latency;
+pub mod pace;
 mod waits;
 
 pub use dialect::Dialect;
 pub use hot::Hot;
-pub use latency::{Latencies, Pace, WithCores};
+pub use pace::{Latencies, Pace, WithCores};
 
-use crate::Rng;
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::process::ready;
-use crate::protocol::{Event, Request};
+use crate::prelude::*;
 use connection::{Connection, Questions};
 use nix::sys::prctl::set_timerslack;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 /// Options of `ask`.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,27 +35,28 @@ pub struct AskArgs {
     /// Size of each value, in bytes.
     #[arg(long, default_value_t = 1024)]
     pub value_bytes: usize,
-    /// So many of the keys are hot, in ten places of the order in which they are stored, in per cent.
+    /// Share of the keys that are hot, in ten places of the order in which they are stored, in per
+    /// cent.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub hot_keys_percent: u8,
-    /// So many of the questions are about them, in per cent.
+    /// Share of the questions that are about hot keys, in per cent.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub hot_questions_percent: u8,
-    /// Wait so long after every round of questions, in milliseconds.
+    /// Milliseconds to wait after every round of questions.
     #[arg(long, default_value_t = 0)]
     pub pause_ms: u64,
 }
 
-/// Connections, all served by one thread.
+/// Number of connections, all served by one thread.
 const CONNECTIONS: usize = 16;
-/// Questions in flight on each.
+/// Requests in flight on each connection.
 const PIPELINE: usize = 16;
-/// Answers are counted aloud so often.
+/// Time between two reports of the number of answers.
 const REPORT: Duration = Duration::from_millis(20);
 
-/// Stores all values, then asks while it is told to.
-pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<(), WorkloadError> {
-    // It may wake as precisely as it can.
+/// Stores all values, then sends requests until it is stopped.
+pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<()> {
+    // Timers should be as precise as possible.
     set_timerslack(1)
         .map_err(std::io::Error::from)
         .map_err(WorkloadError::system("PR_SET_TIMERSLACK"))?;
@@ -77,8 +76,7 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<(), WorkloadE
                 console.emit(&Event::Answered(client.latencies(pace)?))?;
             }
             Some(Input::Request(Request::Quit) | Input::End) => return Ok(()),
-            Some(Input::Request(other)) => console.refuse(other)?,
-            Some(Input::Bad(bad)) => console.correct(&bad)?,
+            Some(other) => console.refuse(other)?,
         }
     }
 }
@@ -92,13 +90,13 @@ struct Client {
     asking: bool,
     begun: Instant,
     answers: u64,
-    /// Begin of the current reporting interval, and the answers before it.
+    /// Start of the current reporting interval, and the answers before it.
     interval: (Instant, u64),
 }
 
 impl Client {
     /// Connects to the server and stores all values.
-    fn connect(args: &AskArgs) -> Result<Self, WorkloadError> {
+    fn connect(args: &AskArgs) -> Result<Self> {
         let questions = Questions {
             dialect: args.dialect,
             keys: args.keys,
@@ -132,14 +130,15 @@ impl Client {
         self.interval = (Instant::now(), self.answers);
     }
 
-    /// Asks on each connection what it has read the last answers of: the server always has the questions of the others to
-    /// work on.
-    fn round(&mut self, console: &mut Console) -> Result<(), WorkloadError> {
+    /// Sends new requests on each connection for which it has read the last answers. The server
+    /// always has the requests of the other connections to work on.
+    fn round(&mut self, console: &mut Console) -> Result<()> {
         for connection in &mut self.connections {
             self.answers += connection.read_answers()?;
             connection.ask(PIPELINE, &mut self.rng)?;
         }
-        // In the middle of the pause: whoever looks at the server's CPU time when it hears of a rate finds it idle.
+        // The report is in the middle of the pause. A program that reads the server's CPU time at
+        // the report of a rate therefore finds the server idle.
         std::thread::sleep(self.pause / 2);
         let now = Instant::now();
         let interval = now - self.interval.0;
@@ -156,8 +155,8 @@ impl Client {
         Ok(())
     }
 
-    /// What is inserted is stored from then on.
-    fn latencies(&mut self, pace: Pace) -> Result<Latencies, WorkloadError> {
+    /// Inserted keys count as stored from then on.
+    fn latencies(&mut self, pace: Pace) -> Result<Latencies> {
         let latencies = latency::latencies(&self.socket, self.questions, pace)?;
         self.questions.keys += latencies.inserted;
         Ok(latencies)

@@ -1,23 +1,24 @@
-//! A workload's end of the conversation: events out, requests in.
+//! The workload's side of the protocol: it writes events and reads requests.
 
-use crate::error::WorkloadError;
-use crate::protocol::{BadRequest, Event, Request};
+use crate::prelude::*;
+use crate::protocol::BadRequest;
 use std::io::{self, BufRead, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
 
-/// What came in on standard input.
+/// Time between two checks for the end.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// Input from standard input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// A request.
     Request(Request),
-    /// A line that is none.
+    /// A line that is not a request.
     Bad(BadRequest),
-    /// The end: whoever started the workload is gone or wants no more of it.
+    /// The end: the starter of the workload has ended, or has closed standard input.
     End,
 }
 
-/// The workload's end of the conversation.
 #[derive(Debug, Default)]
 pub(crate) struct Console {
     input: Option<Receiver<Input>>,
@@ -29,8 +30,7 @@ impl Console {
         Self::default()
     }
 
-    /// Prints an event.
-    pub(crate) fn emit(&mut self, event: &Event) -> Result<(), WorkloadError> {
+    pub(crate) fn emit(&mut self, event: &Event) -> Result<()> {
         let mut line = serde_json::to_string(event)
             .map_err(|error| WorkloadError::Output(io::Error::other(error)))?;
         line.push('\n');
@@ -40,21 +40,38 @@ impl Console {
             .map_err(WorkloadError::Output)
     }
 
-    /// Answers a request that this workload does not carry out.
-    pub(crate) fn refuse(&mut self, request: Request) -> Result<(), WorkloadError> {
-        self.emit(&Event::Error {
-            message: format!("this workload cannot {request}"),
-        })
+    /// Answers a request that this workload does not carry out, or an invalid line.
+    pub(crate) fn refuse(&mut self, input: Input) -> Result<()> {
+        let message = match input {
+            Input::Request(request) => format!("this workload cannot {request}"),
+            Input::Bad(bad) => bad.to_string(),
+            Input::End => return Ok(()),
+        };
+        self.emit(&Event::Error { message })
     }
 
-    /// Answers a line that is no request.
-    pub(crate) fn correct(&mut self, bad: &BadRequest) -> Result<(), WorkloadError> {
-        self.emit(&Event::Error {
-            message: bad.to_string(),
-        })
+    /// Answers requests until the work is over or there is a reason to end. It refuses requests
+    /// without an answer.
+    pub(crate) fn serve(
+        &mut self,
+        over: &AtomicBool,
+        answer: impl Fn(Request) -> Option<Event>,
+    ) -> Result<()> {
+        while !over.load(Ordering::Relaxed) {
+            match self.wait(IDLE) {
+                None => {}
+                Some(Input::End | Input::Request(Request::Quit)) => break,
+                Some(Input::Request(request)) => match answer(request) {
+                    Some(event) => self.emit(&event)?,
+                    None => self.refuse(Input::Request(request))?,
+                },
+                Some(bad) => self.refuse(bad)?,
+            }
+        }
+        Ok(())
     }
 
-    /// What has come in, if anything.
+    /// The next input, if there is any.
     pub(crate) fn poll(&mut self) -> Option<Input> {
         match self.input().try_recv() {
             Ok(input) => Some(input),
@@ -63,7 +80,7 @@ impl Console {
         }
     }
 
-    /// Waits for input, at most so long.
+    /// Waits for input, at most `at_most`.
     pub(crate) fn wait(&mut self, at_most: Duration) -> Option<Input> {
         match self.input().recv_timeout(at_most) {
             Ok(input) => Some(input),
@@ -72,7 +89,7 @@ impl Console {
         }
     }
 
-    /// Waits for input, however long.
+    /// Waits for input without a limit.
     pub(crate) fn next(&mut self) -> Input {
         self.input().recv().unwrap_or(Input::End)
     }

@@ -1,4 +1,4 @@
-//! Cores that a program or a thread is kept on.
+//! Sets of cores for a program or a thread.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -10,14 +10,14 @@ use std::process::Command;
 pub struct CoreSet(CpuSet);
 
 impl CoreSet {
-    /// Cores by their numbers; `None`: there can't be one of that number.
+    /// Cores by their numbers; `None` if a number is too large.
     pub fn of(cores: &[usize]) -> Option<Self> {
         let mut set = CpuSet::new();
         cores.iter().try_for_each(|core| set.set(*core)).ok()?;
         Some(Self(set))
     }
 
-    /// The numbers of those that the calling thread may run on, ascending.
+    /// Numbers of the cores on which the calling thread may run, ascending.
     pub fn allowed() -> Vec<usize> {
         let Ok(allowed) = sched_getaffinity(this_thread()) else {
             return Vec::new();
@@ -26,24 +26,24 @@ impl CoreSet {
         (0..CpuSet::count()).filter(is_set).collect()
     }
 
-    /// Keeps the program that `command` starts on these.
+    /// Restricts the program that `command` starts to these cores.
     pub fn keep(self, command: &mut Command) {
-        // SAFETY: between fork and exec nothing is done but one system call.
+        // SAFETY: between fork and exec the child makes only one system call.
         unsafe {
             command.pre_exec(move || Ok(sched_setaffinity(this_thread(), &self.0)?));
         }
     }
 
-    /// Keeps the calling thread on these until what is returned is dropped.
+    /// Restricts the calling thread to these cores until the returned value is dropped.
     pub fn stay(self) -> Stay {
         let before = sched_getaffinity(this_thread()).ok();
-        // It works elsewhere, too.
+        // The work succeeds on other cores, too.
         let _ = sched_setaffinity(this_thread(), &self.0);
         Stay(before)
     }
 }
 
-/// A thread's time on some cores; where it was before when dropped.
+/// A thread's time on some cores. Dropping it restores the previous ones.
 #[must_use]
 pub struct Stay(Option<CpuSet>);
 

@@ -1,6 +1,7 @@
-//! What can go wrong in a workload.
+//! Errors of workloads.
 
 use crate::protocol::WrongWord;
+use hawkeye_linux::LinuxError;
 use std::io;
 use thiserror::Error;
 
@@ -12,7 +13,7 @@ pub struct MemoryError {
     pub call: &'static str,
     /// Size of the range it was given.
     pub bytes: usize,
-    /// What the kernel answered.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -27,7 +28,10 @@ impl MemoryError {
     }
 }
 
-/// Why a workload ended otherwise than asked.
+/// Result of a workload.
+pub type Result<T, E = WorkloadError> = std::result::Result<T, E>;
+
+/// Reason for which a workload failed.
 #[derive(Debug, Error)]
 pub enum WorkloadError {
     /// Options that contradict each other.
@@ -36,30 +40,38 @@ pub enum WorkloadError {
     /// Memory could not be mapped or changed.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A process or a thread could not be started, or `/proc` not be read.
+    /// The kernel does not report a value of this process.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
+    /// A process or a thread could not be started, or `/proc` could not be read.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A forked child ended in a way it should not.
+    /// A forked child ended with an unexpected status.
     #[error("a forked child ended with wait status {0:#x}")]
     Child(i32),
-    /// Nobody reads our standard output any more.
+    /// Standard output is closed.
     #[error("standard output: {0}")]
     Output(io::Error),
-    /// A server can't be reached, or answers something else.
+    /// A server can't be reached, or gives an invalid answer.
     #[error("{0}")]
     Server(String),
-    /// Memory did not hold what was written.
+    /// Memory did not hold the written value.
     #[error("wrong memory contents: {0}")]
     Wrong(WrongWord),
 }
 
 impl WorkloadError {
-    /// Wraps an error of the system with what was tried.
+    /// An error of the histogram of times.
+    pub(crate) fn uncountable(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::system("counting times")(io::Error::other(error))
+    }
+
+    /// Wraps an error of the system with the name of the operation.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }

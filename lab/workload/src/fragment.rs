@@ -1,22 +1,22 @@
-//! Fragments the machine's free memory on purpose, and holds it so until told otherwise.
+//! Fragments the machine's free memory on purpose, and holds it so until it is stopped.
 //!
-//! Nearly all free memory is filled with base pages, then given back but for one page in each of so many physical blocks of a huge page's
-//! size: what is free between them is no huge page. What is held is a thousandth of what it spoils. Pages that stay can be moved, so
-//! that compaction makes huge pages of the rest again; or they are pinned, and it can't.
+//! The workload fills nearly all free memory with base pages. It then gives them back, except one
+//! page in each of a number of physical blocks of a huge page's size. The free memory between these
+//! pages is no huge page. The held memory is a thousandth of the memory that it fragments. The held
+//! pages can be moved, so that compaction makes huge pages of the rest again, or they are pinned,
+//! and it can't.
 //!
-//! All of it is given back when the process ends, however that ends. But single pages that are freed go to lists of the processor first,
-//! hundreds of thousands of them on kernels that tune these lists (6.7 and later, `nr_pcp_high` in `mm/page_alloc.c`), and join
-//! their neighbours only when they leave these. All but some ten thousand were seen to do so within half a minute; the others stay
-//! until somebody else allocates and frees, unless `vm.percpu_pagelist_high_fraction` is set high for a moment.
+//! All of it is given back when the process ends, however that ends. But single pages that are
+//! freed go to lists of the processor first. There are hundreds of thousands of them on kernels
+//! that tune these lists (6.7 and later, `nr_pcp_high` in `mm/page_alloc.c`). They join their
+//! neighbours only when they leave these lists. All but some ten thousand were seen to do so within
+//! half a minute. The others stay until another program allocates and frees memory, or until
+//! `vm.percpu_pagelist_high_fraction` is set high for a moment.
 
 mod blocks;
 mod pins;
 
-use crate::console::Console;
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, REGION};
-use crate::process::{ready, stay};
-use crate::protocol::Event;
+use crate::prelude::*;
 use blocks::Holding;
 use hawkeye_linux::memory::fragmentation::FreeMemory;
 use pins::Pins;
@@ -25,7 +25,7 @@ use std::fs;
 /// Options of `fragment`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FragmentArgs {
-    /// Share of free memory that is to be in blocks smaller than a huge page (0-1).
+    /// Share of free memory to leave in blocks smaller than a huge page (0-1).
     #[arg(long, default_value_t = 0.9, value_parser = share)]
     pub fmfi: f64,
     /// Pin what stays, so that compaction can't move it.
@@ -42,9 +42,9 @@ fn share(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| "a share is between 0 and 1".to_owned())
 }
 
-/// Filled between two looks at how much memory is still free.
+/// Bytes filled between two reads of the amount of free memory.
 const PIECE: usize = 64 << 20;
-pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<()> {
     drop_file_caches();
     let before = free_memory()?;
     be_killed_first();
@@ -57,11 +57,7 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(),
     } else {
         None
     };
-    console.emit(&Event::Ready(ready(
-        memory.start(),
-        memory.bytes() as u64,
-        memory.start() + memory.bytes() as u64,
-    )))?;
+    say_ready(console, memory.start(), memory.bytes() as u64)?;
     console.emit(&Event::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: free_memory()?.fmfi(),
@@ -71,24 +67,26 @@ pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<(),
     stay(console)
 }
 
-fn free_memory() -> Result<FreeMemory, WorkloadError> {
+fn free_memory() -> Result<FreeMemory> {
     FreeMemory::read().map_err(WorkloadError::system("/proc/buddyinfo"))
 }
 
-/// What files have in memory would be moved into the holes by compaction, and leave whole blocks behind.
+/// Drops file caches. Compaction would otherwise move their pages into the holes, and leave whole
+/// blocks behind.
 fn drop_file_caches() {
-    // Who may not do so fragments less.
+    // Without the permission, the workload fragments less.
     let _ = fs::write("/proc/sys/vm/drop_caches", "1");
 }
 
-/// Where memory runs out after all, this process is the one to end.
+/// Makes this process the first one to end if memory runs out after all.
 fn be_killed_first() {
-    // It is no worse than before where that is forbidden.
+    // Where this is forbidden, the risk is as before.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Fills free memory with base pages but for so many bytes. Returns how much of the mapping is filled.
-fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize), WorkloadError> {
+/// Fills free memory with base pages, except `spare` bytes. Returns the mapping and the number of
+/// bytes that are filled.
+fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize)> {
     let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
     if bytes == 0 {
         return Err(WorkloadError::Usage(format!(

@@ -1,13 +1,8 @@
 //! A workload that grows into memory it hardly uses: a few pages of each region, at a set speed.
 
 use crate::bloat::{regions, verified};
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Pages, REGION};
 use crate::patterned::PatternedMemory;
-use crate::process::ready;
-use crate::protocol::{Event, Request};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Options of `grow`.
 #[derive(Clone, Debug, clap::Args)]
@@ -18,7 +13,8 @@ pub struct GrowArgs {
     /// Base pages of each region (1-512) that get data.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub used: u16,
-    /// How fast to go through the regions, in MB of them per second; as fast as possible unless set.
+    /// How fast to go through the regions, in MB of them per second; as fast as possible unless
+    /// set.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub mb_per_s: Option<u64>,
     /// Pages to ask for.
@@ -26,24 +22,12 @@ pub struct GrowArgs {
     pub pages: Pages,
 }
 
-/// Waits for `go`, grows, says how long that took, verifies all memory and ends.
-pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<(), WorkloadError> {
+/// Waits for `go`, grows, reports the time, verifies all memory and ends.
+pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<()> {
     let mut memory = PatternedMemory::new(regions(args.mib), 0, false, args.pages)?;
-    console.emit(&Event::Ready(ready(
-        memory.start(),
-        memory.bytes() as u64,
-        memory.start() + memory.bytes() as u64,
-    )))?;
-    loop {
-        match console.next() {
-            Input::Request(Request::Go) => break,
-            Input::Request(Request::Quit) | Input::End => return Ok(()),
-            Input::Request(other) => {
-                let message = format!("this workload cannot {other} before it has grown");
-                console.emit(&Event::Error { message })?;
-            }
-            Input::Bad(bad) => console.correct(&bad)?,
-        }
+    say_ready(console, memory.start(), memory.bytes() as u64)?;
+    if !told_to_go(console, "grown")? {
+        return Ok(());
     }
     let begun = Instant::now();
     for region in 0..memory.regions() {

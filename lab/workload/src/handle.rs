@@ -1,4 +1,4 @@
-//! The side of whoever starts a workload.
+//! The starter's side of the protocol.
 
 use crate::protocol::{Event, Ready, Request};
 use std::collections::VecDeque;
@@ -10,38 +10,38 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Why a workload did not do what its starter wanted.
+/// Errors that a workload's starter gets.
 #[derive(Debug, Error)]
 pub enum HandleError {
-    /// It could not be started.
+    /// The workload could not be started.
     #[error("could not start {program}: {source}")]
     Spawn {
         /// The program.
         program: String,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It does not read its standard input any more.
+    /// The workload no longer reads its standard input.
     #[error("could not tell the workload to {request}: {source}")]
     Send {
-        /// What it should have done.
+        /// The request that it should have carried out.
         request: Request,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It printed a line that is no event.
+    /// The workload printed a line that is not an event.
     #[error("the workload printed {0:?}, which is no event")]
     Protocol(String),
-    /// It said nothing for too long.
+    /// The workload was silent for too long.
     #[error("the workload said nothing for {0:?}")]
     Timeout(Duration),
-    /// It has ended, or closed its standard output.
+    /// The workload has ended, or closed its standard output.
     #[error("the workload has ended")]
     Ended,
-    /// It reported an error, or wrong memory contents.
+    /// The workload reported an error, or wrong memory contents.
     #[error("the workload failed: {0}")]
     Failed(String),
-    /// Its status could not be had.
+    /// The workload's status could not be read.
     #[error("waiting for the workload: {0}")]
     Wait(io::Error),
 }
@@ -55,14 +55,14 @@ pub struct Workload {
     pending: VecDeque<Event>,
 }
 
-/// How long a workload may take to touch its memory.
+/// Time limit for a workload to touch its memory.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a workload that reports its rate may be silent.
+/// Longest silence of a workload that reports its rate.
 const RATE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Workload {
-    /// Starts `program` with `args`: all of them, for instance `["workload", "hot-spot"]` for
-    /// the program `hawkeye`.
+    /// Starts `program` with `args`, which are all of its arguments. For the program `hawkeye` they
+    /// are, for instance, `["workload", "hot-spot"]`.
     pub fn spawn<S: AsRef<OsStr>>(
         program: impl AsRef<Path>,
         args: impl IntoIterator<Item = S>,
@@ -72,14 +72,15 @@ impl Workload {
         Self::spawn_command(command)
     }
 
-    /// Starts a command that runs a workload, perhaps by way of another program, as long as that
-    /// passes standard input and output on. Its standard error stays as the command has it.
+    /// Starts a command that runs a workload, perhaps through another program that passes standard
+    /// input and output on. Its standard error stays as the command has it.
     pub fn spawn_command(command: Command) -> Result<Self, HandleError> {
         Self::spawn_hearing(command, |_| true)
     }
 
-    /// The same where a terminal lies between, such as a virtual machine's console: it shows what is typed, and others
-    /// print to it too. Lines that can't be events are passed over.
+    /// As [`Self::spawn_command`] behind a terminal, such as a virtual machine's console. A
+    /// terminal echoes input, and others print to it too. The handle therefore skips lines that
+    /// can't be events.
     pub fn spawn_behind_terminal(command: Command) -> Result<Self, HandleError> {
         Self::spawn_hearing(command, |line| line.starts_with('{'))
     }
@@ -111,7 +112,7 @@ impl Workload {
         self.child.id()
     }
 
-    /// Waits until its memory is mapped and touched, at most two minutes.
+    /// Waits until the workload's memory is mapped and touched, at most two minutes.
     pub fn wait_ready(&mut self) -> Result<Ready, HandleError> {
         self.wait_for(READY_TIMEOUT, |event| match event {
             Event::Ready(ready) => Some(*ready),
@@ -119,7 +120,7 @@ impl Workload {
         })
     }
 
-    /// Tells it something; the answer, if there is one, is among the next events.
+    /// Sends a request. The answer, if there is one, is among the next events.
     pub fn command(&mut self, request: Request) -> Result<(), HandleError> {
         let closed = || Err(io::Error::from(io::ErrorKind::BrokenPipe));
         let send = |input: &mut ChildStdin| writeln!(input, "{request}");
@@ -127,7 +128,7 @@ impl Workload {
         sent.map_err(|source| HandleError::Send { request, source })
     }
 
-    /// Tells it something and waits for the answer, passing over rates and progress.
+    /// Sends a request and waits for the answer. Skips rates and progress.
     pub fn request(&mut self, request: Request, timeout: Duration) -> Result<Event, HandleError> {
         self.command(request)?;
         self.wait_for(timeout, |event| match event {
@@ -136,7 +137,28 @@ impl Workload {
         })
     }
 
-    /// The next thing it says.
+    /// As [`Self::request`]. `choose` extracts a value from the expected answer; any other answer
+    /// is an error.
+    pub fn answer<T>(
+        &mut self,
+        request: Request,
+        timeout: Duration,
+        choose: impl FnOnce(Event) -> Option<T>,
+    ) -> Result<T, HandleError> {
+        let answer = self.request(request, timeout)?;
+        let said = format!("{answer:?}");
+        choose(answer).ok_or(HandleError::Protocol(said))
+    }
+
+    /// Has the workload check every byte of its memory. Returns the number of wrong bytes.
+    pub fn wrong_bytes(&mut self, timeout: Duration) -> Result<u64, HandleError> {
+        self.answer(Request::Verify, timeout, |event| match event {
+            Event::Verified { bad_bytes, .. } => Some(bad_bytes),
+            _ => None,
+        })
+    }
+
+    /// The next event.
     pub fn next_event(&mut self, timeout: Duration) -> Result<Event, HandleError> {
         if let Some(event) = self.pending.pop_front() {
             return Ok(event);
@@ -144,13 +166,13 @@ impl Workload {
         self.receive(timeout)
     }
 
-    /// Reads per second over the next `period`, from the first report after now; needs a
-    /// workload that reports its rate. Other events are kept for [`Self::next_event`].
+    /// Reads per second over the next `period`, from the first report after now. The workload must
+    /// report its rate. Other events are kept for [`Self::next_event`].
     pub fn measure(&mut self, period: Duration) -> Result<f64, HandleError> {
         self.measure_marked(period, &mut || ())
     }
 
-    /// The same; calls `mark` at the begin and at the end of what is measured.
+    /// As [`Self::measure`]; calls `mark` at the beginning and at the end of the measurement.
     pub fn measure_marked(
         &mut self,
         period: Duration,
@@ -159,28 +181,12 @@ impl Workload {
         self.pending
             .retain(|event| !matches!(event, Event::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
-            let event = parse(&line)?;
-            if let Some(error) = failure(&event) {
-                return Err(error);
-            }
-            if !matches!(event, Event::Rate { .. }) {
-                self.pending.push_back(event);
-            }
+            self.rate_in(parse(&line)?)?;
         }
         let mut first = None;
         loop {
             let event = self.receive(RATE_TIMEOUT)?;
-            let Event::Rate {
-                elapsed_s,
-                accesses,
-                ..
-            } = event
-            else {
-                let failed = failure(&event);
-                self.pending.push_back(event);
-                if let Some(error) = failed {
-                    return Err(error);
-                }
+            let Some((elapsed_s, accesses)) = self.rate_in(event)? else {
                 continue;
             };
             let (begin_s, before) = *first.get_or_insert_with(|| {
@@ -194,18 +200,34 @@ impl Workload {
         }
     }
 
-    /// Closes its standard input, which ends most workloads, and waits for its end.
+    /// Time and reads of an event that reports the rate; other events are kept.
+    fn rate_in(&mut self, event: Event) -> Result<Option<(f64, u64)>, HandleError> {
+        if let Event::Rate {
+            elapsed_s,
+            accesses,
+            ..
+        } = event
+        {
+            return Ok(Some((elapsed_s, accesses)));
+        }
+        let failed = failure(&event);
+        self.pending.push_back(event);
+        failed.map_or(Ok(None), Err)
+    }
+
+    /// Closes the workload's standard input, which ends most workloads, and waits for its end.
     pub fn finish(mut self) -> Result<ExitStatus, HandleError> {
         drop(self.input.take());
         self.child.wait().map_err(HandleError::Wait)
     }
 
-    /// Its exit status, if it has ended.
+    /// The workload's exit status, if it has ended.
     pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, HandleError> {
         self.child.try_wait().map_err(HandleError::Wait)
     }
 
-    /// Waits for the first event that `choose` takes; errors it reports end the wait.
+    /// Waits for the first event that `choose` accepts. An event that reports an error ends the
+    /// wait.
     fn wait_for<T>(
         &mut self,
         timeout: Duration,
@@ -241,7 +263,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill, and the wait returns at once.
+        // If it has ended already, there is nothing to kill, and the wait returns at once.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
 //! Programs to manage, each a process of its own.
 //!
-//! A workload uses memory in a known way, checks its contents, and talks over a line protocol:
-//! [`Event`]s as JSON objects on standard output, [`Request`]s as words on standard input.
-//! [`run`] is the workload's side, [`Workload`] the side of whoever started it.
+//! A workload uses memory in a known way, checks its contents, and uses a line protocol: [`Event`]s
+//! as JSON objects on standard output, [`Request`]s as words on standard input. [`run`] is the
+//! workload's side, [`Workload`] that of its starter.
 
 mod access;
 mod bloat;
@@ -17,6 +17,7 @@ mod handle;
 mod memory;
 mod one_tib;
 mod patterned;
+mod prelude;
 mod process;
 mod protocol;
 pub mod rng;
@@ -31,7 +32,7 @@ pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
 pub use client::{AskArgs, Dialect, Hot, Latencies, Pace, WithCores};
 pub use crowd::CrowdArgs;
-pub use error::{MemoryError, WorkloadError};
+pub use error::{MemoryError, Result, WorkloadError};
 pub use fragment::FragmentArgs;
 pub use grow::GrowArgs;
 pub use handle::{HandleError, Workload};
@@ -55,11 +56,12 @@ pub enum WorkloadCommand {
     HotSpot(AccessArgs),
     /// Independent random reads over all memory.
     Random(AccessArgs),
-    /// Independent reads of pages that differ in popularity by Zipf's law, scattered over all memory.
+    /// Independent reads of pages that differ in popularity by Zipf's law, scattered over all
+    /// memory.
     Zipf(ZipfArgs),
     /// Every word in address order, again and again.
     Sequential(AccessArgs),
-    /// One word every so many bytes, in address order (see --stride-bytes).
+    /// One word at equal distances, in address order (see --stride-bytes).
     Stride(AccessArgs),
     /// Dependent reads: a pointer chase over one random cycle through all cache lines.
     Chase(AccessArgs),
@@ -75,7 +77,8 @@ pub enum WorkloadCommand {
     Touch(TouchArgs),
     /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
     OneTib(OneTibArgs),
-    /// One new page at equal distances beside memory that is read at random, and how long each fault takes.
+    /// One new page at equal distances beside memory that is read at random, and how long each
+    /// fault takes.
     Stalls(StallsArgs),
     /// Threads that write and verify memory while they remap, fork, free and protect it.
     Torture(TortureArgs),
@@ -85,9 +88,11 @@ pub enum WorkloadCommand {
     ForkStorm(ForkStormArgs),
     /// Many small processes, some of which end and are replaced each second.
     Crowd(CrowdArgs),
-    /// Memory that processes share: forked workers that read it copy-on-write, or pages that KSM merges.
+    /// Memory that processes share: forked workers that read it copy-on-write, or pages that KSM
+    /// merges.
     Shared(SharedArgs),
-    /// Asks a running Redis or memcached for random keys that it has stored there, or times single answers.
+    /// Asks a running Redis or memcached for random keys that it has stored there, or times single
+    /// answers.
     Ask(AskArgs),
     /// Fragments free memory to a target, and holds it so until told to end.
     Fragment(FragmentArgs),
@@ -97,17 +102,17 @@ pub enum WorkloadCommand {
     ExitAfter(ExitArgs),
 }
 
-/// Runs a workload in this process until it is done, told to quit, or at the end of its input.
+/// Runs a workload in this process until it is done, gets `quit`, or is at the end of its input.
 ///
-/// Standard output must not be used by anyone else meanwhile.
-pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
+/// Nothing else may use standard output meanwhile.
+pub fn run(command: &WorkloadCommand) -> Result<()> {
     let mut console = Console::new();
     let result = match command {
-        WorkloadCommand::HotSpot(args) => access::hot_spot(args, &mut console),
-        WorkloadCommand::Random(args) => access::random(args, &mut console),
+        WorkloadCommand::HotSpot(args) => access::random(args, access::HOT_MIB, &mut console),
+        WorkloadCommand::Random(args) => access::random(args, 0, &mut console),
         WorkloadCommand::Zipf(args) => access::zipf(args, &mut console),
-        WorkloadCommand::Sequential(args) => access::sequential(args, &mut console),
-        WorkloadCommand::Stride(args) => access::stride(args, &mut console),
+        WorkloadCommand::Sequential(args) => access::stride(args, 8, &mut console),
+        WorkloadCommand::Stride(args) => access::stride(args, args.stride_bytes, &mut console),
         WorkloadCommand::Chase(args) => access::chase(args, &mut console),
         WorkloadCommand::Blocks(args) => access::blocks(args, &mut console),
         WorkloadCommand::Bloat(args) => bloat::bloat(args, &mut console),
@@ -128,7 +133,7 @@ pub fn run(command: &WorkloadCommand) -> Result<(), WorkloadError> {
     };
     if let Err(error) = &result {
         if !matches!(error, WorkloadError::Output(_)) {
-            // The error itself is the answer; that nobody reads it changes nothing.
+            // The error itself is the answer; if no process reads it, nothing changes.
             let _ = console.emit(&Event::Error {
                 message: error.to_string(),
             });

@@ -1,9 +1,10 @@
 //! Memory mappings, and the only place that reads and writes them.
 //!
 //! Every access is volatile: the compiler can neither drop a read nor assume that memory still
-//! holds what was written, because whether it does is what the workloads find out.
+//! holds the written value. Whether it does is what the workloads find out.
 
 use crate::error::MemoryError;
+use crate::protocol::WrongWord;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::{self, NonNull};
@@ -28,22 +29,19 @@ pub enum Pages {
     Default,
 }
 
-/// What a range of memory allows.
+/// Accesses that a range of memory allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
     /// Nothing: the next access is fatal.
     Nothing,
-    /// Reads.
     Read,
-    /// Reads and writes.
     ReadWrite,
 }
 
 /// A range of memory that belongs to this value alone.
-#[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
-    /// Never zero, a multiple of the base page.
+    /// Never zero; a multiple of the base page.
     bytes: usize,
 }
 
@@ -51,16 +49,17 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps private memory, aligned to 2 MiB, and lets `touch` write to it for the first time,
-    /// which is when the kernel chooses the pages.
+    /// Maps private memory, aligned to 2 MiB. `touch` writes to it for the first time, which is
+    /// when the kernel chooses the pages.
     pub(crate) fn private(
         bytes: usize,
         pages: Pages,
         touch: impl FnOnce(&mut Self),
     ) -> Result<Self, MemoryError> {
         let mut mapping = Self::aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        // Forbidding huge pages would forbid promotion, too. So it is done only where everyone
-        // gets them, and taken back by the advice that means nothing where everyone gets them.
+        // Forbidding huge pages would forbid promotion, too. It is therefore done only where every
+        // program gets huge pages at faults. It is taken back by the advice that has no effect
+        // there.
         let forbid = pages == Pages::Base && huge_pages_for_everyone();
         if forbid {
             mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
@@ -74,12 +73,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps private memory where the kernel puts it, as allocators do: beside the mapping before it, with which it becomes one.
+    /// Maps private memory where the kernel puts it, as allocators do. The kernel puts it beside
+    /// the previous mapping and merges both.
     pub(crate) fn plain(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }
 
-    /// Asks for huge pages for the first `bytes` of it.
+    /// Advises huge pages for the first `bytes` of it.
     pub(crate) fn want_huge(&mut self, bytes: usize) -> Result<(), MemoryError> {
         self.advise(0, bytes, libc::MADV_HUGEPAGE)
     }
@@ -91,7 +91,7 @@ impl Mapping {
 
     /// Maps private memory that never becomes huge.
     pub(crate) fn of_base_pages(bytes: usize) -> Result<Self, MemoryError> {
-        let mapping = map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;
+        let mapping = Self::plain(bytes)?;
         mapping.advise(0, bytes, libc::MADV_NOHUGEPAGE)?;
         Ok(mapping)
     }
@@ -101,8 +101,9 @@ impl Mapping {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
     }
 
-    /// Maps a file for reading, from its begin, shared with whoever else maps it; `populate` has the
-    /// kernel fill the page tables at once. Reads beyond the end of the file are fatal.
+    /// Maps a file for reading, from its first byte, shared with other mappings of the file.
+    /// `populate` makes the kernel fill the page tables at once. Reads beyond the end of the file
+    /// are fatal.
     pub(crate) fn of_file(file: &File, bytes: usize, populate: bool) -> Result<Self, MemoryError> {
         let populate = if populate { libc::MAP_POPULATE } else { 0 };
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | populate;
@@ -113,28 +114,18 @@ impl Mapping {
     fn aligned(bytes: usize, protection: i32, shift: usize) -> Result<Self, MemoryError> {
         let wide = map_anonymous(bytes + REGION + shift, protection, libc::MAP_PRIVATE)?;
         let head = wide.start.as_ptr().align_offset(REGION) + shift;
-        let (_, rest) = wide.split(head);
-        let Some(rest) = rest else {
-            unreachable!("the mapping is longer than its head")
-        };
-        let (wanted, _) = rest.split(bytes);
-        let Some(wanted) = wanted else {
-            unreachable!("mappings are never empty")
-        };
-        Ok(wanted)
+        let wanted = wide.split(head).1.and_then(|rest| rest.split(bytes).0);
+        Ok(wanted.unwrap_or_else(|| unreachable!("the mapping is longer than its head")))
     }
 
-    /// Address of the first byte.
     pub(crate) fn start(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Length in base pages.
     pub(crate) fn pages(&self) -> usize {
         self.bytes / PAGE
     }
@@ -146,6 +137,25 @@ impl Mapping {
         // SAFETY: `word` is an aligned word of the mapping, which we own and which lives as long
         // as `self`; any bit pattern is a u64.
         unsafe { word.read_volatile() }
+    }
+
+    /// Builds the report that the word at a byte offset is wrong. Reads the word again for it.
+    pub(crate) fn wrong(
+        &self,
+        offset: usize,
+        expected: u64,
+        found: u64,
+        during: &str,
+    ) -> WrongWord {
+        WrongWord {
+            address: self.start() + offset as u64,
+            expected,
+            found,
+            found_again: self.read(offset),
+            thread: 0,
+            during: during.to_owned(),
+            in_child: false,
+        }
     }
 
     /// Writes the word at a byte offset, a multiple of eight.
@@ -167,17 +177,17 @@ impl Mapping {
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
 
-    /// Has the kernel map all of a range, each page with memory of its own (since Linux 5.14).
+    /// Makes the kernel map all of a range, each page with memory of its own (since Linux 5.14).
     pub(crate) fn populate(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         self.advise(offset, bytes, libc::MADV_POPULATE_WRITE)
     }
 
-    /// Gives a range back to the kernel: it reads as zeros afterwards.
+    /// Gives a range back to the kernel; it reads as zeros afterwards.
     pub(crate) fn discard(&mut self, offset: usize, bytes: usize) -> Result<(), MemoryError> {
         self.advise(offset, bytes, libc::MADV_DONTNEED)
     }
 
-    /// Has a pipe refer to a range of pages, which keeps them and keeps them where they are.
+    /// Makes a pipe refer to a range of pages, which keeps them in memory and in place.
     pub(crate) fn reference(
         &self,
         offset: usize,
@@ -188,8 +198,8 @@ impl Mapping {
             iov_base: self.range(offset, bytes),
             iov_len: bytes,
         };
-        // SAFETY: the range is ours; the call only reads the page table, and the pages may change while they are in the
-        // pipe: nobody reads it.
+        // SAFETY: the range is ours. The call only reads the page table. The pages may change while
+        // they are in the pipe, because nothing reads the pipe.
         let done = unsafe { libc::vmsplice(pipe.as_raw_fd(), &raw const range, 1, 0) };
         if usize::try_from(done) == Ok(bytes) {
             Ok(())
@@ -202,15 +212,14 @@ impl Mapping {
         let at = self.range(offset, bytes);
         // SAFETY: the range is ours; the advice used here at most zeroes it, and no reference
         // into it exists.
-        let result = unsafe { libc::madvise(at, bytes, advice) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(MemoryError::last("madvise", bytes))
-        }
+        done(
+            unsafe { libc::madvise(at, bytes, advice) },
+            "madvise",
+            bytes,
+        )
     }
 
-    /// Sets what a range allows. An access that it does not allow ends the process.
+    /// Sets the accesses that a range allows. Any other access ends the process.
     pub(crate) fn protect(
         &mut self,
         offset: usize,
@@ -224,22 +233,22 @@ impl Mapping {
             Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: the range is ours and no reference into it exists.
-        let result = unsafe { libc::mprotect(at, bytes, bits) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(MemoryError::last("mprotect", bytes))
-        }
+        done(
+            unsafe { libc::mprotect(at, bytes, bits) },
+            "mprotect",
+            bytes,
+        )
     }
 
-    /// Makes the mapping longer or shorter, where it is or somewhere else.
+    /// Makes the mapping longer or shorter, in place or elsewhere.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryError> {
         assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
         let old = self.start.as_ptr().cast();
         // SAFETY: the old range is ours, no reference into it exists, and the kernel picks a
         // free place for the new one.
         let new = unsafe { libc::mremap(old, self.bytes, bytes, libc::MREMAP_MAYMOVE) };
-        self.moved("mremap", new, bytes)
+        (self.start, self.bytes) = (mapped(new, "mremap", bytes)?, bytes);
+        Ok(())
     }
 
     /// Moves the mapping to a new place, `shift` bytes (whole pages) after a 2 MiB boundary.
@@ -251,24 +260,9 @@ impl Mapping {
         // SAFETY: both ranges are ours and no reference into either exists; the call replaces
         // `place` by what `self` maps.
         let new = unsafe { libc::mremap(old, self.bytes, self.bytes, flags, target) };
-        self.moved("mremap", new, self.bytes)?;
+        self.start = mapped(new, "mremap", self.bytes)?;
         std::mem::forget(place); // `self` owns that range now
         Ok(())
-    }
-
-    fn moved(
-        &mut self,
-        call: &'static str,
-        new: *mut libc::c_void,
-        bytes: usize,
-    ) -> Result<(), MemoryError> {
-        match NonNull::new(new.cast::<u8>()) {
-            Some(start) if new != libc::MAP_FAILED => {
-                (self.start, self.bytes) = (start, bytes);
-                Ok(())
-            }
-            _ => Err(MemoryError::last(call, bytes)),
-        }
     }
 
     /// Cuts the mapping in two at a byte offset (whole pages), without a system call.
@@ -278,31 +272,11 @@ impl Mapping {
             "a cut is at a page of the mapping"
         );
         let this = std::mem::ManuallyDrop::new(self);
-        if at == 0 {
-            return (
-                None,
-                Some(Self {
-                    start: this.start,
-                    bytes: this.bytes,
-                }),
-            );
-        }
-        let head = Self {
-            start: this.start,
-            bytes: at,
-        };
-        if at == this.bytes {
-            return (Some(head), None);
-        }
-        // SAFETY: the offset is inside the mapping.
-        let start = unsafe { this.start.add(at) };
-        (
-            Some(head),
-            Some(Self {
-                start,
-                bytes: this.bytes - at,
-            }),
-        )
+        // An empty part must not exist, not even to be dropped.
+        let part = |start, bytes| (bytes > 0).then(|| Self { start, bytes });
+        // SAFETY: the offset is inside the mapping or just at its end.
+        let rest = unsafe { this.start.add(at) };
+        (part(this.start, at), part(rest, this.bytes - at))
     }
 
     fn range(&self, offset: usize, bytes: usize) -> *mut libc::c_void {
@@ -317,8 +291,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours and nobody can refer to it any more. It fails only at the
-        // limit of mappings, and then the memory is merely kept.
+        // SAFETY: the range is ours and no reference to it exists any more. The call fails only at
+        // the limit of mappings, and then the memory is merely kept.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -332,9 +306,24 @@ fn map(bytes: usize, protection: i32, flags: i32, fd: RawFd) -> Result<Mapping, 
     assert!(bytes > 0 && bytes % PAGE == 0, "a mapping is made of pages");
     // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
-    match NonNull::new(start.cast()) {
-        Some(at) if start != libc::MAP_FAILED => Ok(Mapping { start: at, bytes }),
-        _ => Err(MemoryError::last("mmap", bytes)),
+    let start = mapped(start, "mmap", bytes)?;
+    Ok(Mapping { start, bytes })
+}
+
+/// Converts the result of a call that maps memory.
+fn mapped(
+    start: *mut libc::c_void,
+    call: &'static str,
+    bytes: usize,
+) -> Result<NonNull<u8>, MemoryError> {
+    let found = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
+    found.ok_or_else(|| MemoryError::last(call, bytes))
+}
+
+fn done(result: i32, call: &'static str, bytes: usize) -> Result<(), MemoryError> {
+    match result {
+        0 => Ok(()),
+        _ => Err(MemoryError::last(call, bytes)),
     }
 }
 

@@ -1,29 +1,23 @@
-//! Memory of which some pages hold a verifiable pattern and the others nothing but zeros.
+//! Memory in which some pages hold a verifiable pattern and the others only zeros.
 
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, PAGE_WORDS, Pages, REGION, REGION_PAGES};
-use crate::protocol::WrongWord;
-use crate::rng::mix;
+use crate::prelude::*;
 use std::ops::Range;
 
 /// Distance of consecutively used pages in a region; odd, so that all pages are reached.
 const SPREAD: usize = 5;
-/// With tail bytes, one in so many used pages has only its last byte set.
+/// With tail bytes, one in `TAIL_EVERY` used pages has only its last byte set.
 const TAIL_EVERY: usize = 4;
 
-/// What a check of every byte found.
+/// Result of a check of every byte.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// Bytes compared.
     pub checked_bytes: u64,
-    /// Bytes that were wrong.
     pub bad_bytes: u64,
     /// The first word with a wrong byte.
     pub first: Option<WrongWord>,
 }
 
-/// Whole regions, with a note of which of their pages are written.
-#[derive(Debug)]
+/// Whole regions, with a record of their written pages.
 pub(super) struct PatternedMemory {
     memory: Mapping,
     pattern: Pattern,
@@ -31,12 +25,7 @@ pub(super) struct PatternedMemory {
 
 impl PatternedMemory {
     /// Maps the regions and writes to the first `used` pages (in spread order) of each.
-    pub(super) fn new(
-        regions: usize,
-        used: usize,
-        tail_bytes: bool,
-        pages: Pages,
-    ) -> Result<Self, WorkloadError> {
+    pub(super) fn new(regions: usize, used: usize, tail_bytes: bool, pages: Pages) -> Result<Self> {
         let mut pattern = Pattern {
             start: 0,
             written: vec![false; regions * REGION_PAGES],
@@ -49,17 +38,14 @@ impl PatternedMemory {
         Ok(Self { memory, pattern })
     }
 
-    /// Address of the first byte.
     pub(super) fn start(&self) -> u64 {
         self.memory.start()
     }
 
-    /// Length in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.memory.bytes()
     }
 
-    /// Length in regions.
     pub(super) fn regions(&self) -> usize {
         self.bytes() / REGION
     }
@@ -69,14 +55,14 @@ impl PatternedMemory {
         self.pattern.write(&mut self.memory, count);
     }
 
-    /// The same in one region.
+    /// As [`Self::write`], in one region.
     pub(super) fn write_region(&mut self, region: usize, count: usize) {
         self.pattern.write_region(&mut self.memory, region, count);
     }
 
-    /// Gives the last `percent` of the pages, in spread order, of every region back. Returns the
+    /// Gives back the last `percent` of the pages, in spread order, of every region. Returns the
     /// number of bytes given back.
-    pub(super) fn discard_part(&mut self, percent: u8) -> Result<u64, WorkloadError> {
+    pub(super) fn discard_part(&mut self, percent: u8) -> Result<u64> {
         let kept = REGION_PAGES * usize::from(100 - percent.min(100)) / 100;
         let mut given_back = [false; REGION_PAGES];
         for rank in kept..REGION_PAGES {
@@ -92,14 +78,14 @@ impl PatternedMemory {
         Ok(freed)
     }
 
-    /// Gives the last `count` regions back, all of them if there are fewer, but keeps them mapped.
-    pub(super) fn discard_regions(&mut self, count: usize) -> Result<u64, WorkloadError> {
+    /// Gives back the last `count` regions, all of them if there are fewer, but keeps them mapped.
+    pub(super) fn discard_regions(&mut self, count: usize) -> Result<u64> {
         let kept = self.regions().saturating_sub(count);
         self.discard(kept * REGION_PAGES..self.pattern.written.len())
     }
 
     /// Unmaps the last `count` regions; at least one must be left.
-    pub(super) fn unmap(&mut self, count: usize) -> Result<u64, WorkloadError> {
+    pub(super) fn unmap(&mut self, count: usize) -> Result<u64> {
         let kept = self.regions().saturating_sub(count);
         if kept == 0 {
             let message = format!("cannot unmap {count} of {} regions", self.regions());
@@ -111,7 +97,7 @@ impl PatternedMemory {
         Ok((before - self.bytes()) as u64)
     }
 
-    fn discard(&mut self, pages: Range<usize>) -> Result<u64, WorkloadError> {
+    fn discard(&mut self, pages: Range<usize>) -> Result<u64> {
         let bytes = pages.len() * PAGE;
         if bytes > 0 {
             self.memory.discard(pages.start * PAGE, bytes)?;
@@ -120,8 +106,8 @@ impl PatternedMemory {
         Ok(bytes as u64)
     }
 
-    /// Compares every byte of every page with what it should be. Reading a page that is not
-    /// present makes the kernel map a zero page there, or a huge page where it was told to.
+    /// Compares every byte of every page with its expected value. Reading an absent page makes the
+    /// kernel map a zero page there, or a huge page where that is enabled.
     pub(super) fn verify(&self) -> Verdict {
         let mut verdict = Verdict {
             checked_bytes: self.bytes() as u64,
@@ -131,7 +117,7 @@ impl PatternedMemory {
             let contents = self.pattern.contents(page);
             for word in 0..PAGE_WORDS {
                 let found = self.memory.read(page * PAGE + word * 8);
-                let expected = contents.word(word);
+                let expected = word_of(&contents, word);
                 if found != expected {
                     self.note(&mut verdict, page * PAGE + word * 8, expected, found);
                 }
@@ -144,26 +130,17 @@ impl PatternedMemory {
     fn note(&self, verdict: &mut Verdict, offset: usize, expected: u64, found: u64) {
         let wrong = (expected ^ found).to_ne_bytes();
         verdict.bad_bytes += wrong.iter().filter(|byte| **byte != 0).count() as u64;
-        verdict.first.get_or_insert_with(|| WrongWord {
-            address: self.start() + offset as u64,
-            expected,
-            found,
-            found_again: self.memory.read(offset),
-            thread: 0,
-            during: "verify".to_owned(),
-            in_child: false,
-        });
+        let wrong = || self.memory.wrong(offset, expected, found, "verify");
+        verdict.first.get_or_insert_with(wrong);
     }
 
-    /// Writes one word behind the pattern's back.
+    /// Writes one word without a record in the pattern.
     #[cfg(test)]
     fn corrupt(&mut self, offset: usize, value: u64) {
         self.memory.write(offset, value);
     }
 }
 
-/// What the memory should hold.
-#[derive(Debug)]
 struct Pattern {
     start: u64,
     written: Vec<bool>,
@@ -182,48 +159,38 @@ impl Pattern {
         for page in (0..count).map(|rank| region * REGION_PAGES + spread(rank)) {
             self.written[page] = true;
             let contents = self.contents(page);
-            for (word, value) in contents.words.into_iter().filter(|(_, value)| *value != 0) {
+            for (word, value) in contents.into_iter().filter(|(_, value)| *value != 0) {
                 memory.write(page * PAGE + word * 8, value);
             }
         }
     }
 
-    /// What a page should hold.
     fn contents(&self, page: usize) -> Contents {
         if !self.written[page] {
-            return Contents { words: [(0, 0); 3] };
+            return [(0, 0); 3];
         }
         let hash = mix(self.start + (page * PAGE) as u64);
         if self.tail_bytes && (page % REGION_PAGES) % TAIL_EVERY == 0 {
             let last_byte = hash.to_ne_bytes()[0] | 1;
             let mut word = [0; 8];
             word[7] = last_byte;
-            return Contents {
-                words: [(PAGE_WORDS - 1, u64::from_ne_bytes(word)), (0, 0), (0, 0)],
-            };
+            return [(PAGE_WORDS - 1, u64::from_ne_bytes(word)), (0, 0), (0, 0)];
         }
         let middle = 1 + (hash >> 32) as usize % (PAGE_WORDS - 2);
         let value = |word: usize| mix(hash ^ word as u64) | 0x0101_0101_0101_0101;
-        Contents {
-            words: [0, middle, PAGE_WORDS - 1].map(|word| (word, value(word))),
-        }
+        [0, middle, PAGE_WORDS - 1].map(|word| (word, value(word)))
     }
 }
 
-/// The words of a page that are not zero. A value of zero is no entry.
-struct Contents {
-    words: [(usize, u64); 3],
-}
+/// The words of a page that are not zero. A value of zero is an unused entry.
+type Contents = [(usize, u64); 3];
 
-impl Contents {
-    #[inline]
-    fn word(&self, word: usize) -> u64 {
-        let found = self
-            .words
-            .iter()
-            .find(|(at, value)| *at == word && *value != 0);
-        found.map_or(0, |(_, value)| *value)
-    }
+#[inline]
+fn word_of(contents: &Contents, word: usize) -> u64 {
+    let mut found = contents.iter().filter(|(_, value)| *value != 0);
+    found
+        .find(|(at, _)| *at == word)
+        .map_or(0, |(_, value)| *value)
 }
 
 /// The page of a region that is used at position `rank`.

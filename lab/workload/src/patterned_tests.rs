@@ -22,7 +22,7 @@ fn one_wrong_byte_is_found_in_used_and_in_zero_pages() {
     for page in [spread(3), spread(400)] {
         let mut memory = memory(100, false);
         let offset = page * PAGE + 80;
-        let right = memory.pattern.contents(page).word(10);
+        let right = word_of(&memory.pattern.contents(page), 10);
         memory.corrupt(offset, right ^ 0xff00);
         let verdict = memory.verify();
         assert_eq!(verdict.bad_bytes, 1);

@@ -1,30 +1,10 @@
-//! What a workload needs to know of its own process, and forking.
+//! Facts about a workload's own process, and forking.
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::PAGE;
-use crate::protocol::{Event, Ready, Request};
-use std::fs;
+use crate::prelude::*;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Memory that the process has resident, in bytes (`/proc/self/statm`).
-pub(crate) fn rss_bytes() -> Result<u64, WorkloadError> {
-    let path = "/proc/self/statm";
-    let statm = fs::read_to_string(path).map_err(WorkloadError::system(path))?;
-    let pages = statm
-        .split(' ')
-        .nth(1)
-        .and_then(|field| field.parse::<u64>().ok());
-    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-    pages
-        .map(|pages| pages * PAGE as u64)
-        .ok_or_else(|| WorkloadError::System {
-            what: path,
-            source: malformed(),
-        })
-}
-
-/// What this process says of its memory once it is there (see [`Ready`]).
+/// This process's report of its memory once that is present (see [`Ready`]).
 pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> Ready {
     Ready {
         pid: std::process::id(),
@@ -36,40 +16,131 @@ pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> Ready {
     }
 }
 
-/// Answers what the process's size is until it is told to end, or its input ends.
-pub(crate) fn stay(console: &mut Console) -> Result<(), WorkloadError> {
+/// Reports that memory is present, none of it hot.
+pub(crate) fn say_ready(console: &mut Console, start: u64, bytes: u64) -> Result<()> {
+    console.emit(&Event::Ready(ready(start, bytes, start + bytes)))
+}
+
+pub(crate) fn resident() -> Result<Event> {
+    Ok(Event::Rss {
+        rss_bytes: hawkeye_linux::processes::process::rss_bytes(std::process::id())?,
+        huge_bytes: huge_bytes(),
+    })
+}
+
+/// Waits for `go`. Returns false if there is a reason to end instead. `until` names what the
+/// workload does after `go`.
+pub(crate) fn told_to_go(console: &mut Console, until: &str) -> Result<bool> {
+    loop {
+        let message = match console.next() {
+            Input::Request(Request::Go) => return Ok(true),
+            Input::Request(Request::Quit) | Input::End => return Ok(false),
+            Input::Request(other) => format!("this workload cannot {other} before it has {until}"),
+            Input::Bad(bad) => bad.to_string(),
+        };
+        console.emit(&Event::Error { message })?;
+    }
+}
+
+/// Answers requests for the process's size until it gets `quit`, or its input ends.
+pub(crate) fn stay(console: &mut Console) -> Result<()> {
     loop {
         match console.next() {
             Input::Request(Request::Quit) | Input::End => return Ok(()),
-            Input::Request(Request::Rss) => console.emit(&Event::Rss {
-                rss_bytes: rss_bytes()?,
-                huge_bytes: huge_bytes(),
-            })?,
-            Input::Request(other) => console.refuse(other)?,
-            Input::Bad(bad) => console.correct(&bad)?,
+            Input::Request(Request::Rss) => console.emit(&resident()?)?,
+            other => console.refuse(other)?,
         }
     }
 }
 
+/// Runs each worker in a thread, and answers requests by `answer` meanwhile. The first one that
+/// ends, even with an error, ends the others, which check the flag.
+pub(crate) fn together<'a, const N: usize>(
+    console: &mut Console,
+    over: &'a AtomicBool,
+    workers: [Box<dyn FnOnce() -> Result<()> + Send + 'a>; N],
+    answer: impl Fn(Request) -> Option<Event>,
+) -> Result<()> {
+    let end = |result| {
+        over.store(true, Ordering::Relaxed);
+        result
+    };
+    std::thread::scope(|scope| {
+        let workers = workers.map(|work| scope.spawn(move || end(work())));
+        let answered = end(console.serve(over, answer));
+        let joined = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        joined.chain([answered]).collect()
+    })
+}
+
+/// Reads words of memory at random until the flag is set.
+pub(crate) fn read_at_random(memory: &Mapping, over: &AtomicBool) -> Result<()> {
+    /// Reads between two checks of the flag.
+    const BATCH: usize = 8192;
+    let mut rng = Rng::new(1, 0);
+    while !over.load(Ordering::Relaxed) {
+        for _ in 0..BATCH {
+            memory.read(rng.below(memory.bytes() / 8) * 8);
+        }
+    }
+    Ok(())
+}
+
 /// Anonymous memory of the process that huge pages map, in bytes; 0 where the kernel has no THP.
 pub(crate) fn huge_bytes() -> u64 {
-    let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
-    rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("AnonHugePages:"))
-        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
-        .map_or(0, |kilobytes| kilobytes * 1024)
+    hawkeye_linux::processes::process::own_huge_bytes().unwrap_or(0)
+}
+
+/// A forked child that works until this is dropped.
+pub(crate) struct Bystander(libc::pid_t);
+
+impl Bystander {
+    /// Forks a child that runs `work`, and only waits if that returns.
+    ///
+    /// # Safety
+    /// As for [`Child::fork`].
+    pub(crate) unsafe fn fork(work: impl FnOnce()) -> Result<Self> {
+        // SAFETY: the child runs only what the caller vouches for, makes async-signal-safe calls,
+        // and never returns.
+        match unsafe { libc::fork() } {
+            -1 => Err(WorkloadError::system("fork")(io::Error::last_os_error())),
+            0 => {
+                // SAFETY: async-signal-safe; if the parent is killed, its children end with it.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                work();
+                loop {
+                    // SAFETY: async-signal-safe.
+                    unsafe { libc::pause() };
+                }
+            }
+            pid => Ok(Self(pid)),
+        }
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: a child of ours for which nothing else waits; `status` is ours.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, &raw mut status, 0);
+        }
+    }
 }
 
 /// A forked child of this process; dropping it waits for its end.
-#[derive(Debug)]
 pub(crate) struct Child(libc::pid_t);
 
-/// A child that has not finished by itself after so many seconds is stuck and is ended.
+/// Seconds after which a child that has not finished is stuck and is ended.
 const CHILD_SECONDS: u32 = 120;
 
 impl Child {
-    /// Forks; the child runs `work` and exits with the status that it returns.
+    /// Forks a child that runs `work` and exits with the status that it returns.
     ///
     /// # Safety
     /// Other threads may hold any lock at the fork, so `work` must restrict itself to what is
@@ -101,7 +172,7 @@ impl Child {
     fn reap(&self) -> io::Result<i32> {
         let mut status = 0;
         loop {
-            // SAFETY: the pid is that of a child which nobody else waits for; `status` is ours.
+            // SAFETY: the pid is that of a child for which nothing else waits; `status` is ours.
             if unsafe { libc::waitpid(self.0, &raw mut status, 0) } == self.0 {
                 return Ok(status);
             }
@@ -115,7 +186,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Only on an error path: it ends by itself, and its status no longer matters.
+        // Only on an error path: the child ends by itself, and its status no longer matters.
         let _ = self.reap();
     }
 }
@@ -130,7 +201,7 @@ impl Drop for ExitOnDrop {
     }
 }
 
-/// The exit status in a wait status, or nothing if a signal ended the process.
+/// The exit status in a wait status; `None` if a signal ended the process.
 pub(crate) fn exit_code(wait_status: i32) -> Option<i32> {
     libc::WIFEXITED(wait_status).then(|| libc::WEXITSTATUS(wait_status))
 }
@@ -144,10 +215,5 @@ mod tests {
         // SAFETY: the child computes nothing.
         let child = unsafe { Child::fork(|| 7) }.unwrap();
         assert_eq!(exit_code(child.wait().unwrap()), Some(7));
-    }
-
-    #[test]
-    fn own_memory_is_known() {
-        assert!(rss_bytes().unwrap() > 0);
     }
 }

@@ -1,6 +1,6 @@
-//! The lines that a workload and its starter exchange.
+//! Lines that a workload and its starter exchange.
 
-use crate::client::{Latencies, Pace};
+use crate::client::pace::{Latencies, Pace};
 use crate::stalls::FaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -8,24 +8,24 @@ use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What a workload says: one JSON object per line of its standard output.
+/// An event of a workload: one JSON object per line of its standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
     /// Its memory is mapped and touched.
     Ready(Ready),
-    /// How fast it reads.
+    /// Rate of reads.
     Rate {
-        /// Since the first read.
+        /// Seconds since the first read.
         elapsed_s: f64,
         /// Reads since the start.
         accesses: u64,
         /// Reads per second since the last event of this kind.
         accesses_per_s: f64,
     },
-    /// It has made the accesses it was started for, or was told to quit.
+    /// The workload has made the requested accesses, or got `quit`.
     Finished {
-        /// Since the first read.
+        /// Seconds since the first read.
         elapsed_s: f64,
         /// Reads since the start.
         accesses: u64,
@@ -34,7 +34,7 @@ pub enum Event {
     Verified {
         /// Bytes checked.
         checked_bytes: u64,
-        /// Bytes that were not what they should be.
+        /// Number of wrong bytes.
         bad_bytes: u64,
         /// Address of the word with the first bad byte.
         first_bad: Option<u64>,
@@ -51,47 +51,47 @@ pub enum Event {
     },
     /// Answer to `rss`.
     Rss {
-        /// Resident memory of the process.
+        /// Resident memory of the process, in bytes.
         rss_bytes: u64,
-        /// Of it, mapped by huge pages.
+        /// The part of it that huge pages map, in bytes.
         huge_bytes: u64,
     },
-    /// How far torture, or a storm, has come.
+    /// Progress of torture, or of a storm.
     Progress {
-        /// Since it was ready.
+        /// Seconds since it was ready.
         elapsed_s: f64,
         /// Operations, threads or children so far.
         operations: u64,
     },
     /// New memory was touched.
     Touched {
-        /// All of it took this long.
+        /// Seconds for all of it.
         elapsed_s: f64,
-        /// A touch took on average; 0 where they were not timed.
+        /// Average nanoseconds of a touch; 0 if touches were not timed.
         mean_ns: f64,
-        /// 99 of 100 took no longer than this.
+        /// 99 of 100 took at most this time, in nanoseconds.
         p99_ns: f64,
-        /// The longest one.
+        /// The longest one, in nanoseconds.
         longest_ns: u64,
     },
     /// Free memory is fragmented now.
     Fragmented {
         /// Share of free memory in blocks smaller than a huge page (0-1), before.
         fmfi_before: f64,
-        /// The same now.
+        /// The same share now.
         fmfi: f64,
-        /// Memory that is held for it.
+        /// Bytes of memory held for that.
         held_bytes: u64,
-        /// Whether compaction can't move that.
+        /// Whether compaction can't move that memory.
         pinned: bool,
     },
-    /// Answer to `longest`: the longest calls since the last one.
+    /// Answer to `longest`: the longest calls since the last answer.
     Longest {
-        /// `mmap`, in microseconds.
+        /// Longest `mmap`, in microseconds.
         map_us: f64,
-        /// `munmap`, in microseconds.
+        /// Longest `munmap`, in microseconds.
         unmap_us: f64,
-        /// The first write to a page, in microseconds.
+        /// Longest first write to a page, in microseconds.
         fault_us: f64,
         /// Calls of all kinds in that time.
         calls: u64,
@@ -100,7 +100,7 @@ pub enum Event {
     Faults(FaultTimes),
     /// Answer to `latencies`.
     Answered(Latencies),
-    /// Memory that does not hold what was written into it.
+    /// Memory that does not hold the written value.
     Wrong(WrongWord),
     /// Torture, or a storm, is over.
     Done(TortureTotals),
@@ -111,37 +111,37 @@ pub enum Event {
     },
 }
 
-/// Where a workload's memory is.
+/// Place of a workload's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// The process.
+    /// Process id.
     pub pid: u32,
     /// First byte of its memory; 0 where it has many mappings.
     pub start: u64,
-    /// Length of its memory.
+    /// Length of its memory, in bytes.
     pub bytes: u64,
-    /// First byte of the hot part, which reaches to the end; the end where nothing is hot.
+    /// First byte of the hot part, which extends to the end; equal to the end if nothing is hot.
     pub hot_start: u64,
     /// Bytes of the process that huge pages map now.
     pub huge_bytes: u64,
-    /// How often it has executed itself.
+    /// Number of times that the process has executed itself.
     pub execs: u32,
 }
 
-/// A word that is not what it should be.
+/// A word with an unexpected value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongWord {
     /// Its address.
     pub address: u64,
-    /// What was written.
+    /// The written value.
     pub expected: u64,
-    /// What is there.
+    /// The value that was read.
     pub found: u64,
-    /// What was there when it was read again: the same, unless the error was passing.
+    /// The value of a second read. It is the same, unless the error was transient.
     pub found_again: u64,
     /// The thread that owns the memory.
     pub thread: usize,
-    /// What that thread was doing.
+    /// The operation of that thread.
     pub during: String,
     /// Whether a forked child found it in its snapshot.
     pub in_child: bool,
@@ -166,15 +166,15 @@ impl fmt::Display for WrongWord {
     }
 }
 
-/// What torture, or a storm, has done.
+/// Totals of torture, or of a storm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TortureTotals {
-    /// Since it was ready.
+    /// Seconds since it was ready.
     pub elapsed_s: f64,
     /// Operations of every kind; of a storm, threads or children.
     pub operations: u64,
-    /// Bytes compared with what they should be, children included.
+    /// Bytes compared with their expected values, children included.
     pub verified_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
@@ -188,13 +188,13 @@ pub struct TortureTotals {
     pub remaps: u64,
     /// Ranges given back with `MADV_DONTNEED`.
     pub discards: u64,
-    /// Ranges whose protection was changed and restored.
+    /// Ranges with a protection that was changed and restored.
     pub protections: u64,
-    /// Operations that the kernel refused for lack of something; nothing was changed.
+    /// Operations that the kernel refused for lack of a resource; they changed nothing.
     pub refused: u64,
 }
 
-/// What a workload can be told: one line of its standard input.
+/// A request to a workload: one line of its standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// `go`: start or go on reading.
@@ -203,11 +203,11 @@ pub enum Request {
     Stop,
     /// `verify`: check every byte.
     Verify,
-    /// `rss`: say how much memory is resident.
+    /// `rss`: report the resident memory.
     Rss,
-    /// `longest`: say how long the longest calls took since this was last asked.
+    /// `longest`: report the longest calls since the last such request.
     Longest,
-    /// `faults`: say how long page faults took since this was last asked.
+    /// `faults`: report the times of page faults since the last such request.
     Faults,
     /// `refill N`: write the pattern into N pages of each region.
     Refill(usize),
@@ -217,14 +217,25 @@ pub enum Request {
     Free(usize),
     /// `unmap N`: unmap the last N regions.
     Unmap(usize),
-    /// `latencies MS PER_S PERCENT`: ask so many single questions per second for so many milliseconds, so many of which insert
-    /// a new key, and say how long answers took.
+    /// `latencies MS PER_S PERCENT`: send PER_S single requests per second for MS milliseconds.
+    /// PERCENT of them insert a new key. Report the times of the answers.
     Latencies(Pace),
     /// `quit`: end.
     Quit,
 }
 
-/// A line that is no request.
+/// Requests of one word.
+const WORDS: [(&str, Request); 7] = [
+    ("go", Request::Go),
+    ("stop", Request::Stop),
+    ("verify", Request::Verify),
+    ("rss", Request::Rss),
+    ("longest", Request::Longest),
+    ("faults", Request::Faults),
+    ("quit", Request::Quit),
+];
+
+/// A line that is not a request.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("not a request: {0:?}")]
 pub struct BadRequest(String);
@@ -236,14 +247,10 @@ impl FromStr for Request {
         let bad = || BadRequest(line.to_owned());
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: &str| text.parse::<usize>().map_err(|_| bad());
+        if let Some((_, request)) = WORDS.iter().find(|(word, _)| words == [*word]) {
+            return Ok(*request);
+        }
         Ok(match words[..] {
-            ["go"] => Self::Go,
-            ["stop"] => Self::Stop,
-            ["verify"] => Self::Verify,
-            ["rss"] => Self::Rss,
-            ["longest"] => Self::Longest,
-            ["faults"] => Self::Faults,
-            ["quit"] => Self::Quit,
             ["refill", pages] => Self::Refill(number(pages)?),
             ["free", regions] => Self::Free(number(regions)?),
             ["unmap", regions] => Self::Unmap(number(regions)?),
@@ -270,28 +277,21 @@ impl FromStr for Request {
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Go => write!(f, "go"),
-            Self::Stop => write!(f, "stop"),
-            Self::Verify => write!(f, "verify"),
-            Self::Rss => write!(f, "rss"),
-            Self::Longest => write!(f, "longest"),
-            Self::Faults => write!(f, "faults"),
             Self::Refill(pages) => write!(f, "refill {pages}"),
             Self::DontNeed(percent) => write!(f, "dontneed {percent}"),
             Self::Free(regions) => write!(f, "free {regions}"),
             Self::Unmap(regions) => write!(f, "unmap {regions}"),
-            Self::Latencies(Pace {
-                length,
-                questions_per_s,
-                writes_percent,
-            }) => {
-                let length_ms = length.as_millis();
-                write!(
-                    f,
-                    "latencies {length_ms} {questions_per_s} {writes_percent}"
-                )
+            Self::Latencies(pace) => write!(
+                f,
+                "latencies {} {} {}",
+                pace.length.as_millis(),
+                pace.questions_per_s,
+                pace.writes_percent
+            ),
+            _ => {
+                let word = WORDS.iter().find(|(_, request)| request == self);
+                f.write_str(word.map_or("", |(word, _)| word))
             }
-            Self::Quit => write!(f, "quit"),
         }
     }
 }

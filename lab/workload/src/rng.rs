@@ -12,7 +12,6 @@ impl Rng {
         Self(mix(seed ^ mix(stream.wrapping_add(1))) | 1)
     }
 
-    /// The next 64 bits.
     #[inline]
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
@@ -27,7 +26,14 @@ impl Rng {
         scale(self.next(), bound)
     }
 
-    /// True once in `times`.
+    /// Puts items into a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// True with a probability of 1 in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

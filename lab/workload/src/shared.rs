@@ -1,13 +1,8 @@
-//! Memory that processes share: forked workers that read it copy-on-write, or pages that KSM merges.
+//! Memory that processes share: forked workers that read it copy-on-write, or pages that KSM
+//! merges.
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, PAGE_WORDS, Pages};
-use crate::process;
-use crate::protocol::{Event, Request};
-use crate::rng::Rng;
-use std::io;
-use std::time::{Duration, Instant};
+use crate::prelude::*;
+use crate::process::Bystander;
 
 /// Options of `shared`.
 #[derive(Clone, Debug, clap::Args)]
@@ -30,23 +25,23 @@ pub struct SharedArgs {
     /// Let the parent read this many MiB of the memory at random, with pauses.
     #[arg(long, default_value_t = 0)]
     pub parent_mib: u64,
-    /// Fill pages with this many different contents, and have KSM merge equal ones [default: none is
-    /// equal to another].
+    /// Fill pages with this many different contents, and have KSM merge equal ones [default: none
+    /// is equal to another].
     #[arg(long)]
     pub mergeable: Option<u64>,
-    /// Of every so many pages only one gets such contents; the others are equal to none.
+    /// Of every N pages only one gets such contents; the others are equal to none.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub mergeable_every: u64,
     /// Fork the workers only when told `go`.
     #[arg(long)]
     pub wait: bool,
-    /// End after so many seconds, and not at the end of standard input.
+    /// End after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
 }
 
 impl SharedArgs {
-    /// What a page begins with; the rest of it is zero.
+    /// The first word of a page; the rest of it is zero.
     fn first_word(&self, page: u64) -> u64 {
         match self.mergeable {
             Some(different) if page % self.mergeable_every == 0 => {
@@ -57,14 +52,14 @@ impl SharedArgs {
     }
 }
 
-/// Reads between two looks at requests.
+/// Reads between two checks for requests.
 const BATCH: usize = 4096;
 /// The parent's pause after each batch.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Between two looks at requests of a parent that does not read.
+/// Time between two checks for requests of a parent that does not read.
 const IDLE: Duration = Duration::from_millis(50);
 
-pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<()> {
     let bytes = (args.mib << 20) as usize;
     let mut memory = Mapping::private(bytes, Pages::Base, |_| {})?;
     if args.mergeable.is_some() {
@@ -87,28 +82,28 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<(), Wor
         family.fork(args)?;
     }
     let (start, bytes) = (family.memory.start(), family.memory.bytes() as u64);
-    console.emit(&Event::Ready(process::ready(start, bytes, start + bytes)))?;
+    say_ready(console, start, bytes)?;
     family.serve(args, console)
 }
 
-/// The parent and its workers.
 struct Family {
     memory: Mapping,
     private: Option<Mapping>,
-    workers: Vec<Worker>,
+    workers: Vec<Bystander>,
 }
 
 impl Family {
-    fn fork(&mut self, args: &SharedArgs) -> Result<(), WorkloadError> {
+    fn fork(&mut self, args: &SharedArgs) -> Result<()> {
         for number in 0..args.workers {
-            let worker = Worker::start(self, args, number)?;
+            // SAFETY: the child reads and writes memory and makes system calls.
+            let worker = unsafe { Bystander::fork(|| work(self, args, number)) }?;
             self.workers.push(worker);
         }
         Ok(())
     }
 
-    /// Reads, if it is to, and answers requests until there is a reason to end.
-    fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> Result<(), WorkloadError> {
+    /// Reads, if the parent should, and answers requests until there is a reason to end.
+    fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> Result<()> {
         let begun = Instant::now();
         let period = args.seconds.map(Duration::try_from_secs_f64);
         let period = period.map(Result::unwrap_or_default);
@@ -133,12 +128,8 @@ impl Family {
                 Some(Input::Request(Request::Quit)) => break,
                 Some(Input::Request(Request::Go)) => self.fork(args)?,
                 Some(Input::Request(Request::Stop)) => self.workers.clear(),
-                Some(Input::Request(Request::Rss)) => console.emit(&Event::Rss {
-                    rss_bytes: process::rss_bytes()?,
-                    huge_bytes: process::huge_bytes(),
-                })?,
-                Some(Input::Request(other)) => console.refuse(other)?,
-                Some(Input::Bad(bad)) => console.correct(&bad)?,
+                Some(Input::Request(Request::Rss)) => console.emit(&resident()?)?,
+                Some(other) => console.refuse(other)?,
             }
         }
         Ok(())
@@ -150,24 +141,8 @@ fn read_word(memory: &Mapping, rng: &mut Rng, pages: usize) {
     memory.read(word * 8);
 }
 
-/// A forked child; dropping it ends it.
-struct Worker(libc::pid_t);
-
-impl Worker {
-    fn start(family: &mut Family, args: &SharedArgs, number: u16) -> Result<Self, WorkloadError> {
-        // SAFETY: the child reads and writes memory and makes system calls, and never returns.
-        match unsafe { libc::fork() } {
-            -1 => Err(WorkloadError::system("fork")(io::Error::last_os_error())),
-            0 => work(family, args, number),
-            pid => Ok(Self(pid)),
-        }
-    }
-}
-
-/// What a worker does: only what is async-signal-safe.
-fn work(family: &mut Family, args: &SharedArgs, number: u16) -> ! {
-    // SAFETY: async-signal-safe; a parent that is killed takes its children along.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+/// A worker's work, which is async-signal-safe.
+fn work(family: &mut Family, args: &SharedArgs, number: u16) {
     let mut rng = Rng::new(2, number.into());
     if let Some(private) = &mut family.private {
         for page in 0..private.pages() {
@@ -179,10 +154,7 @@ fn work(family: &mut Family, args: &SharedArgs, number: u16) -> ! {
         tv_nsec: i64::from(args.pause_ms % 1000) * 1_000_000,
     };
     if args.asleep {
-        loop {
-            // SAFETY: async-signal-safe.
-            unsafe { libc::pause() };
-        }
+        return;
     }
     loop {
         for _ in 0..BATCH / 2 {
@@ -193,17 +165,6 @@ fn work(family: &mut Family, args: &SharedArgs, number: u16) -> ! {
         if args.pause_ms > 0 {
             // SAFETY: async-signal-safe; `pause` is ours.
             unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let mut status = 0;
-        // SAFETY: a child of ours that nothing else waits for; `status` is ours.
-        unsafe {
-            libc::kill(self.0, libc::SIGKILL);
-            libc::waitpid(self.0, &raw mut status, 0);
         }
     }
 }

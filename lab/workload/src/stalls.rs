@@ -1,18 +1,14 @@
-//! A program that touches one new page at equal distances, and how long each page fault takes.
+//! A program that touches one new page at equal distances, and the time of each page fault.
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, Pages, REGION};
-use crate::process::ready;
-use crate::protocol::{Event, Request};
-use crate::rng::Rng;
+use crate::prelude::*;
+use crate::process::read_at_random;
 use hdrhistogram::Histogram;
+use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Options of `stalls`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,25 +40,23 @@ fn whole_pages(text: &str) -> Result<usize, String> {
     }
 }
 
-/// How long page faults took.
+/// Times of page faults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FaultTimes {
-    /// Nanoseconds, to three digits, and how many faults took that long; ascending. A fault that
-    /// lasted longer than the distance to the next one stands for the faults that were due
-    /// meanwhile,
-    /// too.
+    /// Nanoseconds, to three digits, and the number of faults with that time; ascending. A fault
+    /// that lasted longer than the distance to the next one also stands for the faults that were
+    /// due meanwhile.
     pub counts: Vec<(u64, u64)>,
     /// The longest fault, in nanoseconds.
     pub longest_ns: u64,
     /// Page faults, as the kernel counts them.
     pub faults: u64,
-    /// Touches of pages that were present already, for instance because a huge page was mapped over
-    /// them.
+    /// Touches of pages that were already present, for instance because of a huge page.
     pub present: u64,
 }
 
 impl FaultTimes {
-    /// Adds those of another time.
+    /// Adds the times of another measurement.
     pub fn add(&mut self, other: &Self) {
         self.counts.extend(&other.counts);
         self.counts.sort_unstable();
@@ -78,8 +72,7 @@ impl FaultTimes {
         self.present += other.present;
     }
 
-    /// The time that a share of all faults (0-1) did not exceed, in nanoseconds; 0 where there were
-    /// none.
+    /// The time that a share of all faults (0-1) did not exceed, in nanoseconds; 0 without faults.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let all: u64 = self.counts.iter().map(|(_, count)| count).sum();
         let wanted = (all as f64 * share).ceil().max(1.0) as u64;
@@ -92,35 +85,32 @@ impl FaultTimes {
     }
 }
 
-/// Faults since they were last asked for.
+/// Faults since the last report.
 struct Recorder {
     nanoseconds: Histogram<u64>,
-    longest_ns: u64,
-    faults: u64,
-    present: u64,
+    /// All times except their counts.
+    times: FaultTimes,
 }
 
 /// Decimal digits that the histogram keeps.
 const DIGITS: u8 = 3;
 
 impl Recorder {
-    fn new() -> Result<Self, WorkloadError> {
-        let nanoseconds = Histogram::new(DIGITS).map_err(uncountable)?;
+    fn new() -> Result<Self> {
+        let nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
         Ok(Self {
             nanoseconds,
-            longest_ns: 0,
-            faults: 0,
-            present: 0,
+            times: FaultTimes::default(),
         })
     }
 
-    fn fault(&mut self, took: Duration, distance: Duration) -> Result<(), WorkloadError> {
+    fn fault(&mut self, took: Duration, distance: Duration) -> Result<()> {
         let ns = took.as_nanos() as u64;
-        self.faults += 1;
-        self.longest_ns = self.longest_ns.max(ns);
+        self.times.faults += 1;
+        self.times.longest_ns = self.times.longest_ns.max(ns);
         let distance_ns = distance.as_nanos() as u64;
         let recorded = self.nanoseconds.record_correct(ns, distance_ns);
-        recorded.map_err(uncountable)
+        recorded.map_err(WorkloadError::uncountable)
     }
 
     fn take(&mut self) -> FaultTimes {
@@ -131,26 +121,14 @@ impl Recorder {
             .collect();
         let times = FaultTimes {
             counts,
-            longest_ns: self.longest_ns,
-            faults: self.faults,
-            present: self.present,
+            ..std::mem::take(&mut self.times)
         };
         self.nanoseconds.reset();
-        (self.longest_ns, self.faults, self.present) = (0, 0, 0);
         times
     }
 }
 
-fn uncountable(error: impl std::error::Error + Send + Sync + 'static) -> WorkloadError {
-    WorkloadError::system("counting page faults")(io::Error::other(error))
-}
-
-/// Between two looks at whether the others have ended.
-const IDLE: Duration = Duration::from_millis(20);
-/// Reads between two looks at the flag.
-const BATCH: usize = 8192;
-
-pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let touched_bytes = (args.touched_mib.next_multiple_of(2) << 20) as usize;
     let beside_bytes = (args.beside_mib << 20) as usize;
@@ -171,30 +149,19 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<(), Wor
         let own = Mapping::private(bytes, Pages::Base, |memory| fill(memory, bytes))?;
         (own, Mapping::private(touched_bytes, args.pages, |_| {})?)
     };
-    console.emit(&Event::Ready(ready(
-        own.start(),
-        bytes as u64,
-        own.start() + bytes as u64,
-    )))?;
+    say_ready(console, own.start(), bytes as u64)?;
     let (recorder, over) = (&Mutex::new(Recorder::new()?), &AtomicBool::new(false));
-    // The first thread that ends, with an error too, ends the others.
-    let end = |result| {
-        over.store(true, Ordering::Relaxed);
-        result
-    };
-    thread::scope(|scope| {
-        let workers = [
-            scope.spawn(move || end(read_at_random(&own, over))),
-            scope.spawn(move || end(fault(touched, args, recorder, over))),
-        ];
-        let answered = end(answer(recorder, over, console));
-        let joined = workers.into_iter().map(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        joined.chain([answered]).collect()
-    })
+    let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = |request| (request == Request::Faults).then(|| Event::Faults(locked().take()));
+    together(
+        console,
+        over,
+        [
+            Box::new(move || read_at_random(&own, over)),
+            Box::new(move || fault(touched, args, recorder, over)),
+        ],
+        answer,
+    )
 }
 
 fn fill(memory: &mut Mapping, bytes: usize) {
@@ -203,24 +170,14 @@ fn fill(memory: &mut Mapping, bytes: usize) {
     }
 }
 
-fn read_at_random(memory: &Mapping, over: &AtomicBool) -> Result<(), WorkloadError> {
-    let mut rng = Rng::new(1, 0);
-    while !over.load(Ordering::Relaxed) {
-        for _ in 0..BATCH {
-            memory.read(rng.below(memory.bytes() / 8) * 8);
-        }
-    }
-    Ok(())
-}
-
 fn fault(
     mut memory: Mapping,
     args: &StallsArgs,
     recorder: &Mutex<Recorder>,
     over: &AtomicBool,
-) -> Result<(), WorkloadError> {
-    // Without privilege the thread keeps its priority, and waits for a processor are in what it
-    // sees.
+) -> Result<()> {
+    // Without the privilege the thread keeps its priority, and its times include waits for a
+    // processor.
     let _ = ahead_of_ordinary_threads();
     let distance = Duration::from_micros(args.every_us);
     while !over.load(Ordering::Relaxed) {
@@ -241,14 +198,14 @@ fn fault(
             if faulted {
                 recorder.fault(took, distance)?;
             } else {
-                recorder.present += 1;
+                recorder.times.present += 1;
             }
         }
     }
     Ok(())
 }
 
-/// Gives this thread a processor whenever it wants one, ahead of managers at their lowest real-time
+/// Gives this thread a processor whenever it is ready, ahead of managers at their lowest real-time
 /// priority.
 fn ahead_of_ordinary_threads() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
@@ -260,41 +217,10 @@ fn ahead_of_ordinary_threads() -> io::Result<()> {
 }
 
 /// Page faults of this thread that needed no I/O.
-fn faults_of_thread() -> Result<i64, WorkloadError> {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the call fills `usage`, which is ours, or fails.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
-    if result != 0 {
-        return Err(WorkloadError::system("getrusage")(
-            io::Error::last_os_error(),
-        ));
-    }
-    // SAFETY: the call succeeded, so all of it is filled.
-    Ok(unsafe { usage.assume_init() }.ru_minflt)
-}
-
-/// Answers requests until there is a reason to end.
-fn answer(
-    recorder: &Mutex<Recorder>,
-    over: &AtomicBool,
-    console: &mut Console,
-) -> Result<(), WorkloadError> {
-    while !over.load(Ordering::Relaxed) {
-        match console.wait(IDLE) {
-            None => {}
-            Some(Input::End | Input::Request(Request::Quit)) => break,
-            Some(Input::Request(Request::Faults)) => {
-                let times = recorder
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .take();
-                console.emit(&Event::Faults(times))?;
-            }
-            Some(Input::Request(other)) => console.refuse(other)?,
-            Some(Input::Bad(bad)) => console.correct(&bad)?,
-        }
-    }
-    Ok(())
+fn faults_of_thread() -> Result<i64> {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(io::Error::from);
+    let usage = usage.map_err(WorkloadError::system("getrusage"))?;
+    Ok(usage.minor_page_faults())
 }
 
 #[cfg(test)]

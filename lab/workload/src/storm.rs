@@ -1,15 +1,10 @@
 //! Processes that are hard to watch: threads and children without end, exec, early exit.
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, Pages, REGION};
+use crate::prelude::*;
 use crate::process::{self, Child, exit_code};
-use crate::protocol::{Event, Ready, Request, TortureTotals};
-use crate::rng::Rng;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Options of `thread-storm`.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,7 +68,7 @@ pub struct HoldArgs {
     /// Pages to start with.
     #[arg(long, value_enum, default_value_t = Pages::Base)]
     pub pages: Pages,
-    /// End after so many seconds, and not at the end of standard input.
+    /// End after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
 }
@@ -82,14 +77,11 @@ pub struct HoldArgs {
 const EXECS_VARIABLE: &str = "HAWKEYE_WORKLOAD_EXECS";
 /// Pages that a thread or a child writes to.
 const PAGES_WRITTEN: usize = 64;
-/// Between two looks at the clock and at standard input while idle.
+/// Time between two checks of the clock and of standard input while idle.
 const IDLE: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_secs(1);
 
-pub(super) fn thread_storm(
-    args: &ThreadStormArgs,
-    console: &mut Console,
-) -> Result<(), WorkloadError> {
+pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Result<()> {
     let memory = hold(args.hold.mib, args.hold.pages)?;
     storm(memory, &args.hold, console, |_, _| {
         let started: Result<Vec<_>, _> = (0..args.threads)
@@ -105,7 +97,7 @@ pub(super) fn thread_storm(
     })
 }
 
-fn thread_body() -> Result<(), WorkloadError> {
+fn thread_body() -> Result<()> {
     Mapping::private(REGION, Pages::Default, |memory| {
         for page in 0..PAGES_WRITTEN {
             memory.write(page * PAGE, 1);
@@ -114,7 +106,7 @@ fn thread_body() -> Result<(), WorkloadError> {
     Ok(())
 }
 
-pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> Result<()> {
     let memory = hold(args.hold.mib, args.hold.pages)?;
     storm(memory, &args.hold, console, |memory, rng| {
         let mut children = Vec::with_capacity(args.children.into());
@@ -143,7 +135,7 @@ fn child_body(memory: &mut Mapping, first: usize) -> u8 {
     u8::from(!kept)
 }
 
-pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> Result<()> {
     let count = std::env::var(EXECS_VARIABLE)
         .ok()
         .and_then(|count| count.parse().ok());
@@ -151,7 +143,7 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> Result<(), Wo
     let memory = hold(args.hold.mib, args.hold.pages)?;
     if execs < args.times {
         ready(&memory, execs, console)?;
-        // Standard input is not read before the last exec: what is read now would be lost.
+        // Standard input is not read before the last exec: input read now would be lost.
         thread::sleep(Duration::from_millis(args.ms));
         let error = Command::new("/proc/self/exe")
             .args(std::env::args_os().skip(1))
@@ -168,15 +160,14 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> Result<(), Wo
     Ok(())
 }
 
-pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> Result<()> {
     let memory = hold(args.mib, args.pages)?;
     ready(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
 }
 
-/// Maps memory and writes to every page.
-pub(super) fn hold(mib: u64, pages: Pages) -> Result<Mapping, WorkloadError> {
+pub(super) fn hold(mib: u64, pages: Pages) -> Result<Mapping> {
     let memory = Mapping::private((mib << 20) as usize, pages, |memory| {
         for page in 0..memory.pages() {
             memory.write(page * PAGE, page as u64 + 1);
@@ -185,11 +176,7 @@ pub(super) fn hold(mib: u64, pages: Pages) -> Result<Mapping, WorkloadError> {
     Ok(memory)
 }
 
-pub(super) fn ready(
-    memory: &Mapping,
-    execs: u32,
-    console: &mut Console,
-) -> Result<(), WorkloadError> {
+pub(super) fn ready(memory: &Mapping, execs: u32, console: &mut Console) -> Result<()> {
     let (start, bytes) = (memory.start(), memory.bytes() as u64);
     console.emit(&Event::Ready(Ready {
         execs,
@@ -197,13 +184,14 @@ pub(super) fn ready(
     }))
 }
 
-/// Repeats `round`, which returns how many it started, until there is a reason to end.
+/// Repeats `round`, which returns the number of tasks that it started, until there is a reason to
+/// end.
 fn storm(
     mut memory: Mapping,
     args: &HoldArgs,
     console: &mut Console,
-    mut round: impl FnMut(&mut Mapping, &mut Rng) -> Result<u64, WorkloadError>,
-) -> Result<(), WorkloadError> {
+    mut round: impl FnMut(&mut Mapping, &mut Rng) -> Result<u64>,
+) -> Result<()> {
     ready(&memory, 0, console)?;
     let mut rng = Rng::new(1, 0);
     let mut clock = Clock::new(args);
@@ -226,7 +214,7 @@ fn storm(
     }))
 }
 
-/// Says when to end.
+/// Decides when to end.
 pub(super) struct Clock {
     begin: Instant,
     period: Option<Duration>,
@@ -249,12 +237,8 @@ impl Clock {
         self.begin.elapsed().as_secs_f64()
     }
 
-    /// Looks at the clock and at standard input, and waits for the latter at most so long.
-    pub(super) fn goes_on(
-        &mut self,
-        console: &mut Console,
-        wait: Duration,
-    ) -> Result<bool, WorkloadError> {
+    /// Checks the clock and standard input, and waits for the latter at most `wait`.
+    pub(super) fn goes_on(&mut self, console: &mut Console, wait: Duration) -> Result<bool> {
         if self.input_ended {
             thread::sleep(wait);
         } else {
@@ -262,8 +246,7 @@ impl Clock {
                 Some(Input::End) if self.period.is_none() => return Ok(false),
                 Some(Input::End) => self.input_ended = true,
                 Some(Input::Request(Request::Quit | Request::Stop)) => return Ok(false),
-                Some(Input::Request(other)) => console.refuse(other)?,
-                Some(Input::Bad(bad)) => console.correct(&bad)?,
+                Some(other) => console.refuse(other)?,
                 None => {}
             }
         }

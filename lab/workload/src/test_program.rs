@@ -1,4 +1,4 @@
-//! Test programs that are workloads, too: so they need no other program to manage.
+//! Test programs that are workloads, too, so that tests need no other program to manage.
 
 use crate::WorkloadCommand;
 use clap::Parser;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What such a program can be told, instead of what the test harness understands.
+/// Arguments of such a program, in place of those of the test harness.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -19,7 +19,8 @@ enum Command {
     Workload(WorkloadCommand),
 }
 
-/// To be called before `main`: started as `PROGRAM workload NAME ...`, this program runs that workload and ends.
+/// Must be called before `main`. In a process started as `PROGRAM workload NAME ...`, runs that
+/// workload and ends.
 pub fn run_if_asked() {
     if std::env::args().nth(1).as_deref() == Some("workload") {
         let Command::Workload(command) = Arguments::parse().command;
@@ -31,17 +32,18 @@ pub fn run_if_asked() {
     }
 }
 
-/// As [`run_if_asked`]; this program gets a second name, too: `link`, by which tests start it, and others know it.
+/// As [`run_if_asked`], and gives this program a second name, `link`. Tests start it by that name,
+/// and other programs see it under that name.
 ///
 /// # Panics
-/// The link can't be made.
+/// The link can't be created.
 pub fn be_a_workload_too(link: &str) {
     run_if_asked();
     let linked = link_to_this(Path::new(link));
     linked.unwrap_or_else(|error| panic!("{link} can't be made: {error}"));
 }
 
-/// Not a symbolic link: a process is called what its file is called.
+/// Not a symbolic link: a process gets the name of its file.
 fn link_to_this(link: &Path) -> io::Result<()> {
     let program = std::env::current_exe()?;
     let file = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino()));
@@ -52,12 +54,12 @@ fn link_to_this(link: &Path) -> io::Result<()> {
     if let Some(folder) = link.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    // Others may do the same at the same time.
+    // Other processes may do the same at the same time.
     let new = link.with_extension(std::process::id().to_string());
-    // Elsewhere: in a virtual machine, say.
+    // A copy on another file system, as in a virtual machine.
     std::fs::hard_link(&program, &new).or_else(|_| std::fs::copy(&program, &new).map(drop))?;
     std::fs::rename(&new, link)?;
-    // Nothing is done by renaming one of two names of the same file.
+    // A rename between two names of the same file does nothing.
     let _ = std::fs::remove_file(&new);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Memory torture: threads that change their memory in every way a program can, and know at any
-//! time what each byte of it should be.
+//! Memory torture: threads that change their memory in every way a program can. At any time they
+//! have the expected value of each byte.
 
 mod model;
 mod operation;
@@ -8,16 +8,11 @@ mod piece;
 mod snapshot;
 mod torturer;
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Pages, REGION_PAGES};
-use crate::process::ready;
-use crate::protocol::{Event, Request, TortureTotals};
+use crate::prelude::*;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
 use torturer::{Plan, Torturer};
 
 /// Options of `torture`.
@@ -46,12 +41,12 @@ pub struct TortureArgs {
 /// Least memory of one thread, in MiB: four regions.
 const LEAST_MIB: u64 = 8;
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Between two looks at standard input.
+/// Time between two checks of standard input.
 const POLL: Duration = Duration::from_millis(100);
 
-type Outcome = Result<TortureTotals, WorkloadError>;
+type Outcome = Result<TortureTotals>;
 
-pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<(), WorkloadError> {
+pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<()> {
     let each_mib = args.mib / u64::from(args.threads);
     if each_mib < LEAST_MIB {
         let message = format!(
@@ -83,7 +78,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<(), W
             let (sender, stop, operations) = (sender.clone(), &stop, &operations);
             let body = move || {
                 let outcome = work(torturer, deadline, stop, operations, args.corrupt);
-                // Who no longer listens has got the first failure, and that is enough.
+                // A receiver that is gone has the first failure, and that is enough.
                 let _ = sender.send(outcome);
             };
             if let Err(source) = thread::Builder::new().spawn_scoped(scope, body) {
@@ -99,19 +94,13 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<(), W
         stop.store(true, Ordering::Relaxed);
         totals
     });
-    match totals {
-        Ok(totals) => {
-            let elapsed_s = begin.elapsed().as_secs_f64();
-            console.emit(&Event::Done(TortureTotals {
-                elapsed_s,
-                ..totals
-            }))
-        }
-        Err(error) => Err(error),
-    }
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    console.emit(&Event::Done(TortureTotals {
+        elapsed_s,
+        ..totals?
+    }))
 }
 
-/// One thread.
 fn work(
     mut torturer: Torturer,
     deadline: Instant,
@@ -151,7 +140,7 @@ fn collect(
             Err(RecvTimeoutError::Disconnected) => return Ok(totals),
             Err(RecvTimeoutError::Timeout) => {}
         }
-        // The end of standard input is no reason to end: the duration is limited anyway.
+        // The end of standard input is no reason to end, because the duration is limited anyway.
         if let Some(Input::Request(Request::Quit | Request::Stop)) = console.poll() {
             stop.store(true, Ordering::Relaxed);
         }

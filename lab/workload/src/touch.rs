@@ -1,13 +1,8 @@
-//! A workload that touches new memory, and how long each touch takes.
+//! A workload that touches new memory, and the time of each touch.
 
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, Pages, REGION, REGION_PAGES};
-use crate::process::{ready, stay};
-use crate::protocol::{Event, Request, WrongWord};
-use crate::rng::Rng;
+use crate::prelude::*;
+use hdrhistogram::Histogram;
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Options of `touch`.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,79 +53,20 @@ pub enum Order {
     Random,
 }
 
-/// How long touches took, in nanoseconds: a histogram that loses at most a sixteenth.
-struct Latencies {
-    counts: Vec<u64>,
-    sum_ns: u64,
-    longest_ns: u64,
+/// Histogram of the times of touches, in nanoseconds.
+fn latencies() -> Result<Histogram<u64>> {
+    /// Decimal digits that are kept.
+    const DIGITS: u8 = 3;
+    Histogram::new(DIGITS).map_err(WorkloadError::uncountable)
 }
 
-const STEPS_PER_OCTAVE: u64 = 16;
-
-impl Latencies {
-    fn new() -> Self {
-        Self {
-            counts: vec![0; 64 * STEPS_PER_OCTAVE as usize],
-            sum_ns: 0,
-            longest_ns: 0,
-        }
-    }
-
-    fn note(&mut self, ns: u64) {
-        let ns = ns.max(STEPS_PER_OCTAVE);
-        let octave = u64::from(ns.ilog2());
-        let step = (ns >> (octave - 4)) - STEPS_PER_OCTAVE;
-        if let Some(count) = self
-            .counts
-            .get_mut((octave * STEPS_PER_OCTAVE + step) as usize)
-        {
-            *count += 1;
-        }
-        self.sum_ns += ns;
-        self.longest_ns = self.longest_ns.max(ns);
-    }
-
-    fn add(&mut self, other: &Self) {
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count += more;
-        }
-        self.sum_ns += other.sum_ns;
-        self.longest_ns = self.longest_ns.max(other.longest_ns);
-    }
-
-    fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    fn mean_ns(&self) -> f64 {
-        self.sum_ns as f64 / self.count().max(1) as f64
-    }
-
-    /// The latency that a share of all touches does not exceed.
-    fn quantile_ns(&self, share: f64) -> f64 {
-        let wanted = (self.count() as f64 * share).ceil() as u64;
-        let mut seen = 0;
-        let place = self.counts.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        });
-        let place = place.unwrap_or(0) as u64;
-        let (octave, step) = (place / STEPS_PER_OCTAVE, place % STEPS_PER_OCTAVE);
-        ((STEPS_PER_OCTAVE + step + 1) << octave.saturating_sub(4)) as f64
-    }
-}
-
-/// Waits for `go`, touches, says how long it took, checks its memory and ends.
-pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), WorkloadError> {
+/// Waits for `go`, touches, reports the time, checks its memory and ends.
+pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
     let memory = Mapping::private(mapped, args.pages, |_| {})?;
-    console.emit(&Event::Ready(ready(
-        memory.start(),
-        bytes as u64,
-        memory.start() + bytes as u64,
-    )))?;
-    if !args.now && !told_to_go(console)? {
+    say_ready(console, memory.start(), bytes as u64)?;
+    if !args.now && !told_to_go(console, "begun")? {
         return Ok(());
     }
     let (touched, _untouched) = memory.split(bytes);
@@ -144,18 +80,19 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), Workl
                 .enumerate()
                 .map(|(n, part)| scope.spawn(move || touch_part(args, part, n as u64)))
                 .collect();
-            let mut all = Latencies::new();
+            let mut all = latencies()?;
             for thread in threads {
-                // A thread that panicked has said so itself, and no memory is right then.
-                all.add(&thread.join().unwrap_or_else(|_| Latencies::new()));
+                let joined = thread.join();
+                let part = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                all.add(part).map_err(WorkloadError::uncountable)?;
             }
-            all
-        });
+            Ok::<_, WorkloadError>(all)
+        })?;
         console.emit(&Event::Touched {
             elapsed_s: begun.elapsed().as_secs_f64(),
-            mean_ns: all.mean_ns(),
-            p99_ns: all.quantile_ns(0.99),
-            longest_ns: all.longest_ns,
+            mean_ns: all.mean(),
+            p99_ns: all.value_at_quantile(0.99) as f64,
+            longest_ns: all.max(),
         })?;
     }
     let wrong = parts.iter().find_map(|part| wrong_word(args, part));
@@ -170,19 +107,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<(), Workl
     wrong.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong)))
 }
 
-fn told_to_go(console: &mut Console) -> Result<bool, WorkloadError> {
-    loop {
-        let message = match console.next() {
-            Input::Request(Request::Go) => return Ok(true),
-            Input::Request(Request::Quit) | Input::End => return Ok(false),
-            Input::Request(other) => format!("this workload cannot {other} before it has begun"),
-            Input::Bad(bad) => bad.to_string(),
-        };
-        console.emit(&Event::Error { message })?;
-    }
-}
-
-/// So many parts of about the same number of regions.
+/// `threads` parts with about the same number of regions.
 fn parts(memory: Mapping, threads: usize) -> Vec<Mapping> {
     let mut parts = Vec::new();
     let mut rest = Some(memory);
@@ -196,23 +121,23 @@ fn parts(memory: Mapping, threads: usize) -> Vec<Mapping> {
     parts
 }
 
-/// What is written to a page: its address, so that one that is mixed up shows.
+/// The word written to a page: its address, so that exchanged pages are detected.
 fn stamp(memory: &Mapping, offset: usize) -> u64 {
     (memory.start() + offset as u64) | 1
 }
 
-fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Latencies {
+fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Result<Histogram<u64>> {
     let regions = memory.bytes() / REGION;
     let per_region = usize::from(args.pages_per_region);
     let work = Duration::from_micros(args.work_us);
-    let mut latencies = Latencies::new();
+    let mut latencies = latencies()?;
     let mut write = |memory: &mut Mapping, region: usize, page: usize| {
         let offset = region * REGION + page * (REGION_PAGES / per_region) * PAGE;
         let value = stamp(memory, offset);
         if args.latencies {
             let begun = Instant::now();
             memory.write(offset, value);
-            latencies.note(begun.elapsed().as_nanos() as u64);
+            latencies.saturating_record(begun.elapsed().as_nanos() as u64);
         } else {
             memory.write(offset, value);
         }
@@ -220,14 +145,12 @@ fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Latencies {
     if args.order == Order::Random {
         let mut order: Vec<u32> = (0..(regions * per_region) as u32).collect();
         let mut random = Rng::new(1, seed);
-        for last in (1..order.len()).rev() {
-            order.swap(last, random.below(last + 1));
-        }
+        random.shuffle(&mut order);
         for place in order {
             let place = place as usize;
             write(memory, place / per_region, place % per_region);
         }
-        return latencies;
+        return Ok(latencies);
     }
     for n in 0..regions {
         let descends = args.order == Order::Descending;
@@ -245,10 +168,10 @@ fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Latencies {
             std::hint::spin_loop();
         }
     }
-    latencies
+    Ok(latencies)
 }
 
-/// The first touched word that is not as written, or other word that is not zero.
+/// The first touched word with an unexpected value, or another word that is not zero.
 fn wrong_word(args: &TouchArgs, memory: &Mapping) -> Option<WrongWord> {
     let step = REGION_PAGES / usize::from(args.pages_per_region);
     let touched = |offset: usize| {
@@ -268,34 +191,6 @@ fn wrong_word(args: &TouchArgs, memory: &Mapping) -> Option<WrongWord> {
             0
         };
         let found = memory.read(offset);
-        (found != expected).then(|| WrongWord {
-            address: memory.start() + offset as u64,
-            expected,
-            found,
-            found_again: memory.read(offset),
-            thread: 0,
-            during: "touching".into(),
-            in_child: false,
-        })
+        (found != expected).then(|| memory.wrong(offset, expected, found, "touching"))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_right_to_a_sixteenth() {
-        let mut latencies = Latencies::new();
-        for ns in 1..=10_000 {
-            latencies.note(ns);
-        }
-        let p99 = latencies.quantile_ns(0.99);
-        assert!(
-            (9_900.0..9_900.0 * 17.0 / 16.0 + 1.0).contains(&p99),
-            "{p99}"
-        );
-        assert_eq!(latencies.count(), 10_000);
-        assert_eq!(latencies.longest_ns, 10_000);
-    }
 }

@@ -1,74 +1,125 @@
-//! The workload that asks servers, against one that knows one value and loses it after a while.
+//! Tests the client workload with a server that stores one value. The server loses it after a
+//! while, and delays all connections once.
 
-use hawkeye_workload::{Event, HandleError, Pace, Request, Workload};
+use hawkeye_workload::{Event, HandleError, Latencies, Pace, Request, Workload};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
 const A_MOMENT: Duration = Duration::from_millis(200);
+const STALL: Duration = Duration::from_millis(300);
+/// Number of keys stored before the first request.
+const KEYS: usize = 100;
 
-/// Answers gets of each connection until there were so many.
-fn serve(listener: UnixListener, gets: usize) {
-    for stream in listener.incoming() {
-        let mut stream = stream.unwrap();
-        std::thread::spawn(move || {
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-            let mut left = gets;
-            while let Some(Ok(line)) = lines.next() {
-                let answer = match line.strip_prefix("get ") {
-                    Some(_) if left == 0 => "END\r\n".to_owned(),
-                    Some(key) => {
-                        left -= 1;
-                        format!("VALUE {key} 0 3\r\nxxx\r\nEND\r\n")
-                    }
-                    None => {
-                        lines.next();
-                        "STORED\r\n".to_owned()
-                    }
-                };
-                // The client is gone: so are we.
-                if stream.write_all(answer.as_bytes()).is_err() {
-                    break;
-                }
-            }
-        });
+/// Requests of all connections to the server.
+struct Server {
+    /// Number of gets that it answers.
+    most: usize,
+    /// The number of the get that is delayed, together with all requests that arrive meanwhile.
+    stall_at: usize,
+    gets: usize,
+    stored: Vec<String>,
+}
+
+impl Server {
+    fn answer(&mut self, line: &str) -> String {
+        let Some(key) = line.strip_prefix("get ") else {
+            let key = line.split(' ').nth(1).unwrap();
+            self.stored.push(key.into());
+            return "STORED\r\n".to_owned();
+        };
+        self.gets += 1;
+        if self.gets == self.stall_at {
+            std::thread::sleep(STALL);
+        }
+        match self.gets > self.most {
+            true => "END\r\n".to_owned(),
+            false => format!("VALUE {key} 0 3\r\nxxx\r\nEND\r\n"),
+        }
     }
 }
 
-/// Where a server listens; removed when dropped.
-struct Socket(PathBuf);
+fn serve(mut stream: UnixStream, server: &Mutex<Server>) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    while let Some(Ok(line)) = lines.next() {
+        if line.starts_with("set ") {
+            lines.next();
+        }
+        let answer = server.lock().unwrap().answer(&line);
+        // The client has closed the connection, so the server ends.
+        if stream.write_all(answer.as_bytes()).is_err() {
+            break;
+        }
+    }
+}
 
-impl Drop for Socket {
+/// A client and its server. The socket is removed at the end.
+struct Asking {
+    client: Workload,
+    server: Arc<Mutex<Server>>,
+    socket: PathBuf,
+}
+
+impl Drop for Asking {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.0).unwrap();
+        std::fs::remove_file(&self.socket).unwrap();
     }
 }
 
-fn client(name: &str, gets: usize) -> (Workload, Socket) {
-    let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
-    let listener = UnixListener::bind(&path).unwrap();
-    std::thread::spawn(move || serve(listener, gets));
-    let socket = path.to_str().unwrap();
-    let words = "ask --dialect memcached --keys 100 --value-bytes 3 --socket";
-    let mut client = Workload::spawn(
-        env!("CARGO_BIN_EXE_hawkeye-workload"),
-        words.split(' ').chain([socket]),
-    )
-    .unwrap();
+fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
+    let socket = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = Arc::new(Mutex::new(Server {
+        most,
+        stall_at,
+        gets: 0,
+        stored: Vec::new(),
+    }));
+    let shared = Arc::clone(&server);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, server) = (stream.unwrap(), Arc::clone(&shared));
+            std::thread::spawn(move || serve(stream, &server));
+        }
+    });
+    let words = format!("ask --dialect memcached --keys {KEYS} --value-bytes 3 --socket");
+    let words = words.split(' ').chain([socket.to_str().unwrap()]);
+    let mut client = Workload::spawn(env!("CARGO_BIN_EXE_hawkeye-workload"), words).unwrap();
     client.wait_ready().unwrap();
-    (client, Socket(path))
+    Asking {
+        client,
+        server,
+        socket,
+    }
+}
+
+impl Asking {
+    fn latencies(&mut self, length: Duration, per_s: u32, writes_percent: u8) -> Latencies {
+        let request = Request::Latencies(Pace {
+            length,
+            questions_per_s: per_s,
+            writes_percent,
+        });
+        let answered = self.client.answer(request, SOON, |event| match event {
+            Event::Answered(latencies) => Some(latencies),
+            _ => None,
+        });
+        answered.unwrap()
+    }
 }
 
 #[test]
 fn answers_are_counted_while_it_is_told_to_ask() {
-    let (mut client, _socket) = client("counts", usize::MAX);
+    let mut asking = asking("counts", usize::MAX, 0);
+    let client = &mut asking.client;
     for _ in 0..2 {
         client.command(Request::Go).unwrap();
         assert!(client.measure(A_MOMENT).unwrap() > 0.0);
         client.command(Request::Stop).unwrap();
-        // It is in one round at the most, and then says nothing.
+        // It is in at most one round, and then reports nothing.
         let silent = std::iter::repeat_with(|| client.next_event(10 * A_MOMENT));
         let last = silent.take(50).find(Result::is_err);
         assert!(
@@ -76,25 +127,16 @@ fn answers_are_counted_while_it_is_told_to_ask() {
             "{last:?}"
         );
     }
-    let pace = Pace {
-        length: A_MOMENT,
-        questions_per_s: 100,
-        writes_percent: 50,
-    };
-    let answer = client.request(Request::Latencies(pace), SOON).unwrap();
-    let Event::Answered(latencies) = answer else {
-        panic!("{answer:?}")
-    };
-    assert_eq!(latencies.questions, 20);
-    let refused = client.request(Request::Verify, SOON).unwrap_err();
+    assert_eq!(asking.latencies(A_MOMENT, 100, 50).questions, 20);
+    let refused = asking.client.request(Request::Verify, SOON).unwrap_err();
     assert!(refused.to_string().contains("cannot verify"), "{refused}");
 }
 
 #[test]
 fn a_lost_key_ends_it_with_what_was_answered() {
-    let (mut client, _socket) = client("loses", 40);
-    client.command(Request::Go).unwrap();
-    let error = client.measure(SOON).unwrap_err().to_string();
+    let mut asking = asking("loses", 40, 0);
+    asking.client.command(Request::Go).unwrap();
+    let error = asking.client.measure(SOON).unwrap_err().to_string();
     assert!(error.contains("\"END\" instead of \"VALUE key:"), "{error}");
 }
 
@@ -108,4 +150,34 @@ fn where_nobody_listens_is_told() {
         error.contains("connecting to /nonexistent/socket"),
         "{error}"
     );
+}
+
+#[test]
+fn whoever_waits_behind_a_slow_answer_is_counted() {
+    let mut asking = asking("stall", usize::MAX, 200);
+    let latencies = asking.latencies(Duration::from_secs(1), 500, 0);
+    assert_eq!(latencies.questions, 500);
+    assert_eq!(asking.server.lock().unwrap().gets, 500);
+    // 150 of the 500 were due meanwhile, and only one of them had been sent. Measured from the time
+    // of sending, 32 would be slow.
+    let stall_us = STALL.as_micros() as f64;
+    assert!(latencies.longest_us >= stall_us, "{latencies:?}");
+    assert!(latencies.p99_us >= stall_us * 0.9, "{latencies:?}");
+    assert!(latencies.p50_us <= latencies.p99_us && latencies.p99_us <= latencies.p999_us);
+    assert!(latencies.p999_us <= latencies.longest_us);
+}
+
+#[test]
+fn new_keys_are_inserted() {
+    let mut asking = asking("inserts", usize::MAX, 0);
+    let latencies = asking.latencies(Duration::from_secs(1), 500, 20);
+    let server = asking.server.lock().unwrap();
+    let mut stored = server.stored[KEYS..].to_vec();
+    assert!((60..140).contains(&latencies.inserted), "{latencies:?}");
+    assert_eq!(stored.len() as u64, latencies.inserted);
+    assert_eq!(server.gets as u64 + latencies.inserted, 500);
+    stored.sort();
+    assert_eq!(stored[0], "key:000000000100");
+    stored.dedup();
+    assert_eq!(stored.len() as u64, latencies.inserted, "each is a new one");
 }

@@ -13,7 +13,7 @@ fn start(line: &str) -> Workload {
     .unwrap()
 }
 
-/// Events until one that `last` takes.
+/// Reads events until `last` accepts one.
 fn until(workload: &mut Workload, last: impl Fn(&Event) -> bool) -> Event {
     loop {
         let event = workload.next_event(SOON).unwrap();
@@ -21,6 +21,20 @@ fn until(workload: &mut Workload, last: impl Fn(&Event) -> bool) -> Event {
             return event;
         }
     }
+}
+
+fn refuses_to_go_and_ends(mut workload: Workload) {
+    let refused = workload.request(Request::Go, SOON);
+    assert!(
+        matches!(refused, Err(HandleError::Failed(_))),
+        "{refused:?}"
+    );
+    assert!(workload.finish().unwrap().success());
+}
+
+/// The final event of `torture` and storms; passes over events of progress.
+fn done(workload: &mut Workload) -> Event {
+    until(workload, |event| !matches!(event, Event::Progress { .. }))
 }
 
 #[test]
@@ -64,16 +78,10 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
     let mut fixed = start("random --mib 4 --accesses 100001 --quiet");
     fixed.wait_ready().unwrap();
     let finished = fixed.next_event(SOON).unwrap();
-    assert!(
-        matches!(
-            finished,
-            Event::Finished {
-                accesses: 100_001,
-                ..
-            }
-        ),
-        "{finished:?}"
-    );
+    let Event::Finished { accesses, .. } = finished else {
+        panic!("{finished:?}")
+    };
+    assert_eq!(accesses, 100_001);
     assert!(fixed.finish().unwrap().success());
 
     let mut endless = start("random --mib 4");
@@ -94,34 +102,21 @@ fn bloat_frees_refills_and_verifies() {
             bad_bytes: 0,
             first_bad: None,
         };
-        assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
-        let freed = Event::Freed {
-            freed_bytes: 4 * 410 * 4096,
-        };
-        assert_eq!(
-            workload.request(Request::DontNeed(80), SOON).unwrap(),
-            freed
-        );
-        assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
-        let refilled = Event::Refilled {
-            pages_per_region: 300,
-        };
-        assert_eq!(
-            workload.request(Request::Refill(300), SOON).unwrap(),
-            refilled
-        );
-        let rss = workload.request(Request::Rss, SOON).unwrap();
+        let mut asked = |request| workload.request(request, SOON).unwrap();
+        assert_eq!(asked(Request::Verify), right);
+        let freed_bytes = 4 * 410 * 4096;
+        assert_eq!(asked(Request::DontNeed(80)), Event::Freed { freed_bytes });
+        assert_eq!(asked(Request::Verify), right);
+        let pages_per_region = 300;
+        let refilled = Event::Refilled { pages_per_region };
+        assert_eq!(asked(Request::Refill(pages_per_region)), refilled);
+        let rss = asked(Request::Rss);
         assert!(
             matches!(rss, Event::Rss { rss_bytes, .. } if rss_bytes >= 4 * 300 * 4096),
             "{rss:?}"
         );
-        assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
-        let refused = workload.request(Request::Go, SOON);
-        assert!(
-            matches!(refused, Err(HandleError::Failed(_))),
-            "{refused:?}"
-        );
-        assert!(workload.finish().unwrap().success());
+        assert_eq!(asked(Request::Verify), right);
+        refuses_to_go_and_ends(workload);
     }
 }
 
@@ -160,23 +155,15 @@ fn a_huge_address_space_times_its_calls() {
         calls_seen += calls;
         std::thread::sleep(Duration::from_millis(10));
     }
-    let refused = workload.request(Request::Go, SOON);
-    assert!(
-        matches!(refused, Err(HandleError::Failed(_))),
-        "{refused:?}"
-    );
-    assert!(workload.finish().unwrap().success());
+    refuses_to_go_and_ends(workload);
 }
 
 #[test]
 fn torture_finds_nothing_wrong_on_a_sound_machine() {
     let mut workload = start("torture --mib 64 --threads 2 --seconds 10 --seed 5");
     workload.wait_ready().unwrap();
-    let done = until(&mut workload, |event| {
-        !matches!(event, Event::Progress { .. })
-    });
-    let Event::Done(totals) = done else {
-        panic!("{done:?}")
+    let Event::Done(totals) = done(&mut workload) else {
+        panic!("it found something")
     };
     let each_kind = [
         totals.operations,
@@ -197,11 +184,8 @@ fn torture_finds_nothing_wrong_on_a_sound_machine() {
 fn torture_finds_a_wrong_byte() {
     let mut workload = start("torture --mib 16 --threads 2 --seconds 0.1 --corrupt");
     workload.wait_ready().unwrap();
-    let wrong = until(&mut workload, |event| {
-        !matches!(event, Event::Progress { .. })
-    });
-    let Event::Wrong(wrong) = wrong else {
-        panic!("{wrong:?}")
+    let Event::Wrong(wrong) = done(&mut workload) else {
+        panic!("it found nothing")
     };
     assert_eq!(
         (wrong.expected ^ wrong.found, wrong.found_again),
@@ -215,9 +199,8 @@ fn storms_go_on_until_their_input_ends() {
     for name in ["thread-storm", "fork-storm"] {
         let mut workload = start(&format!("{name} --mib 4 --seconds 0.3"));
         workload.wait_ready().unwrap();
-        let done = until(&mut workload, |event| matches!(event, Event::Done(_)));
-        let Event::Done(totals) = done else {
-            unreachable!()
+        let Event::Done(totals) = done(&mut workload) else {
+            panic!("{name} is not done")
         };
         assert!(totals.operations > 0, "{name}");
         let mut endless = start(&format!("{name} --mib 4"));
@@ -279,7 +262,7 @@ fn page_faults_are_timed_until_asked_for() {
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.pid), (4 << 20, workload.pid()));
         let mut all = FaultTimes::default();
-        // More touches than there are pages: the memory was given back, and faults anew.
+        // More touches than pages: the memory was given back, and faults occurred again.
         while all.faults + all.present <= (4 << 20) / step_bytes + 10 {
             match workload.request(Request::Faults, SOON).unwrap() {
                 Event::Faults(times) => all.add(&times),

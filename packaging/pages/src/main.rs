@@ -1,6 +1,6 @@
-//! Writes the manual pages and shell completions of `hawkeye` and `hawkeye-lab`, from the definitions of their
-//! commands, for `scripts/packages/deb.sh` to pack. This program is not shipped: the programs that are carry no code
-//! for it.
+//! Writes the manual pages and shell completions of `hawkeye` and `hawkeye-lab` from the
+//! definitions of their commands. `scripts/packages/deb.sh` packs them. This program is not
+//! shipped, and the shipped programs have no code for it.
 
 use anyhow::{Context, Result};
 use clap::{Command, Parser};
@@ -9,7 +9,8 @@ use clap_mangen::Man;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Write manual pages (FOLDER/PROGRAM/man1) and completions for bash, zsh and fish (FOLDER/PROGRAM/completions).
+/// Write manual pages (FOLDER/PROGRAM/man1) and completions for bash, zsh and fish
+/// (FOLDER/PROGRAM/completions).
 #[derive(Parser)]
 #[command(name = "hawkeye-pages", version)]
 struct Arguments {
@@ -28,7 +29,7 @@ fn main() -> Result<()> {
     write("hawkeye-lab", &hawkeye_lab::command(), &date, &folder)
 }
 
-/// Writes those of the program of this name.
+/// Writes the pages and completions of one program.
 fn write(name: &'static str, program: &Command, date: &str, folder: &Path) -> Result<()> {
     let folder = folder.join(name);
     let pages = made(folder.join("man1"))?;
@@ -47,7 +48,7 @@ fn made(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The program without its hidden commands: completions would offer them.
+/// The program without its hidden commands, which completions would otherwise offer.
 fn as_shown(name: &'static str, program: &Command) -> Command {
     let shown = program
         .get_subcommands()
@@ -61,7 +62,7 @@ fn as_shown(name: &'static str, program: &Command) -> Command {
         .subcommands(shown)
 }
 
-/// Writes the page of a command that is built, and those of its own commands.
+/// Writes the page of a built command, and those of its own commands.
 fn write_pages(command: &Command, date: &str, folder: &Path) -> Result<()> {
     let page = Man::new(command.clone())
         .date(date)
@@ -80,7 +81,8 @@ fn write_pages(command: &Command, date: &str, folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Full names, such as "tool-sort-up", of a command and those under it that people are shown.
+    /// Collects the full names, such as "tool-sort-up", of a command and of the visible commands
+    /// under it.
     fn names(command: &Command, name: &str, shown: &mut Vec<String>) {
         shown.push(name.to_owned());
         let commands = command.get_subcommands();

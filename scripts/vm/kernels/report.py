@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""report.py FOLDER KERNEL...: docs/kernels.md from what test-kernels.sh printed in each virtual machine."""
+"""report.py FOLDER KERNEL...: prints docs/kernels.md from the output of test-kernels.sh."""
 
 import json
 import re
 import sys
 from pathlib import Path
 
-# Times of an emulated machine say nothing, and would change with every run.
+# Times of an emulated machine mean nothing, and would change with every run.
 TIMES = re.compile(r"; a first touch after a clear costs \d+ ns")
 
 
 class Kernel:
-    """What was printed on one kernel."""
+    """The output on one kernel."""
 
     def __init__(self, folder, kernel):
         self.release = self.enabled = None
@@ -20,7 +20,7 @@ class Kernel:
         for part in ("doctor", "tests", "peers"):
             self.read(part, (Path(folder) / f"{kernel}.{part}").read_text(errors="replace"))
         if not (self.release and self.doctor and self.tests and self.peers):
-            sys.exit(f"report: the results of {kernel} in {folder} are not whole")
+            sys.exit(f"report: the results of {kernel} in {folder} are incomplete")
         self.capabilities = {c["name"]: c for c in self.doctor["capabilities"]}
 
     def read(self, part, text):
@@ -58,7 +58,7 @@ def cell(text):
 
 
 def capability(kernel, name):
-    """Works or absent, with what the doctor found."""
+    """Works or absent, with the doctor's finding."""
     found = kernel.capabilities[name]
     words = TIMES.sub("", found["found"])
     if found["available"]:
@@ -144,7 +144,7 @@ FEATURES = [
         "`hawkeye run` inside a cgroup, with the program",
         by_tests("run::inside_a_cgroup_memory_is_taken_back_before_its_limit"),
     ),
-    ("settings put back, also after `kill -9`", by_tests(
+    ("settings restored, also after `kill -9`", by_tests(
         "safety::settings_are_put_back_at_the_end",
         "safety::after_kill_9_the_next_start_puts_settings_back",
         "safety::after_kill_9_restore_puts_settings_back_and_says_so",
@@ -163,7 +163,7 @@ FEATURES = [
 
 
 def tortured(kernel):
-    """What was done to the torture's memory meanwhile, and how much of it was found right."""
+    """The actions on the torture's memory, and how much of it was found right."""
     outcome, said = kernel.tests.get(HARD, NOT_RUN)
     found = re.search(r"(\d+) promoted, (\d+) split.*verified_bytes: (\d+)", said)
     if not found:
@@ -175,11 +175,13 @@ def tortured(kernel):
 NOTES = """\
 What that means:
 
-- **Before 6.12** memory is taken back through swap alone. In a cgroup that may not swap (Kubernetes' default) nothing is
-  split, because it would be in vain, and a program that bloats itself to its limit is killed as it is without a manager:
-  there, leave `--warm` and `--huge-faults` away.
-- **From 7.2 on** the kernel runs a DAMON session of its own (`damon_stat`), beside which no other starts. Only kernels
-  without the page-table walk need DAMON; `echo N >/sys/module/damon_stat/parameters/enabled` frees it.
+- **Before 6.12** HawkEye takes memory back only through swap. In a cgroup that may not swap
+  (Kubernetes' default) it splits nothing, because that would free no memory. A program that bloats
+  itself to its limit is then killed, as without a manager. Do not use `--warm` and `--huge-faults`
+  there.
+- **From 7.2 on** the kernel runs a DAMON session of its own (`damon_stat`), and no other session
+  starts beside it. Only kernels without the page-table walk need DAMON;
+  `echo N >/sys/module/damon_stat/parameters/enabled` frees it.
 """
 
 
@@ -203,7 +205,7 @@ def main():
         + ", ".join(kernel.release for kernel in kernels)
         + ", each booted in QEMU (no KVM, two emulated processors, 5 GiB, a swap device in zram, cgroup version 2). In each "
         "ran `hawkeye doctor`, every live test, the torture, and the kernel's own managers of huge pages beside ours. "
-        "An emulated machine is good for what works, not for how fast. "
+        "An emulated machine shows what works, not how fast it is. "
         f"Transparent huge pages are `{kernels[0].enabled}` for the doctor, as these kernels start, and `madvise` for the tests.\n"
     )
     table(["feature", *names], [[name, *(of(k) for k in kernels)] for name, of in FEATURES])
@@ -216,11 +218,11 @@ def main():
         [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped")]
         + [["not run", *(str(len(everything) - len(k.tests)) for k in kernels)]],
     )
-    print("The torture, 40 s with 8 threads over 2 GiB, every byte of which is checked:\n")
+    print("The torture, 40 s with 8 threads over 2 GiB; it checks every byte:\n")
     table(["kernel", ""], [[k.name, tortured(k)] for k in kernels])
     odd = [n for n in everything if any(k.tests.get(n, NOT_RUN)[0] in ("failed", "skipped") for k in kernels)]
     if odd:
-        print("Failed or skipped on one of them:\n")
+        print("Failed or skipped on at least one kernel:\n")
 
         def told(kernel, name):
             outcome, why = kernel.tests.get(name, NOT_RUN)
@@ -239,7 +241,7 @@ def main():
     for script in dict.fromkeys(script for k in kernels for script, _, _ in k.peers):
         for kernel in kernels:
             rows += [[script, kernel.name, who, what] for of, who, what in kernel.peers if of == script]
-    table(["", "kernel", "who", "what became of the program"], rows)
+    table(["", "kernel", "manager", "state of the program afterwards"], rows)
 
 
 main()

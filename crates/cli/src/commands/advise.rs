@@ -1,11 +1,12 @@
-//! `hawkeye advise`: what huge pages would be to a process. Measures, and changes nothing.
+//! `hawkeye advise`: reports what huge pages would save for a process. Measures and changes
+//! nothing.
 //!
 //! ```text
 //!  measuring (reads the process) --> facts --> findings (judges) --> finding: Advice --> text, or JSON
 //!                                                  `-- remedies (commands that would change it)
 //! ```
-//! Only `measuring` touches the machine. To add a finding: a variant in `finding`, when it is found in `findings`,
-//! its sentence in `text`.
+//! Only `measuring` touches the machine. A new finding takes three changes: a variant in `finding`,
+//! its condition in `findings` and its sentence in `text`.
 
 mod facts;
 mod finding;
@@ -14,6 +15,7 @@ mod measuring;
 mod remedies;
 mod text;
 
+use super::asking;
 use crate::progress::StatusLine;
 use anyhow::Result;
 use clap::Args;
@@ -26,8 +28,8 @@ use std::process::ExitCode;
 ///
 /// And what address translation costs it now, and what its settings do to that.
 ///
-/// Nothing is changed: no setting, no page of the process. It is probed for a few milliseconds at a time, as by a
-/// manager, which slows it down by about 1 %.
+/// Nothing is changed: no setting, no page of the process. It is probed for a few milliseconds at a
+/// time, as by a manager, which slows it down by about 1 %.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -56,20 +58,14 @@ fn seconds(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is no time from 1 to 3600 seconds"))
 }
 
-/// Everything, for programs.
+/// The JSON output.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]
     advice: &'a Advice,
     /// Each finding as a sentence.
     sentences: Vec<String>,
-    #[serde(flatten)]
-    facts: Summary<'a>,
-}
-
-/// The facts without each single region.
-#[derive(Serialize)]
-struct Summary<'a> {
+    // The facts, without the list of single regions.
     pid: u32,
     measured_s: f64,
     base_regions: usize,
@@ -80,7 +76,7 @@ struct Summary<'a> {
 }
 
 impl Advise {
-    /// Measures and says what came of it.
+    /// Measures the process and prints the advice.
     pub fn execute(self) -> Result<ExitCode> {
         let line = StatusLine::new();
         let facts = measuring::measure(self.pid, self.seconds, |so_far| {
@@ -89,14 +85,8 @@ impl Advise {
         line.clear();
         let facts = facts?;
         let advice = findings::advise(&facts);
-        if self.json {
-            println!(
-                "{}",
-                serde_json::to_string_pretty(&report(&facts, &advice))?
-            );
-        } else {
-            print!("{}", text::text(&facts, &advice));
-        }
+        let report = report(&facts, &advice);
+        asking::print(self.json, &report, |_| text::text(&facts, &advice))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -106,14 +96,12 @@ fn report<'a>(facts: &'a Facts, advice: &'a Advice) -> Report<'a> {
     Report {
         sentences: advice.findings.iter().map(sentence).collect(),
         advice,
-        facts: Summary {
-            pid: facts.pid,
-            measured_s: facts.seconds,
-            base_regions: facts.regions.len(),
-            huge_regions: facts.huge_regions,
-            surroundings: &facts.surroundings,
-            memory: &facts.memory,
-            cgroup: &facts.cgroup,
-        },
+        pid: facts.pid,
+        measured_s: facts.seconds,
+        base_regions: facts.regions.len(),
+        huge_regions: facts.huge_regions,
+        surroundings: &facts.surroundings,
+        memory: &facts.memory,
+        cgroup: &facts.cgroup,
     }
 }

@@ -1,8 +1,8 @@
-//! What the commands that ask the daemon have in common.
+//! What the commands that send a request to the daemon have in common.
 
 use crate::daemon::protocol::{Reply, Request};
 use crate::daemon::{client, default_socket};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_linux::takeover::instance::state_dir;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct AskOptions {
 }
 
 impl AskOptions {
-    /// Asks the daemon.
+    /// Sends a request to the daemon and returns its reply.
     pub fn ask(&self, request: Request) -> Result<Reply> {
         match &self.socket {
             Some(socket) => client::ask(socket, request),
@@ -29,27 +29,31 @@ impl AskOptions {
         }
     }
 
-    /// Whether programs are to read it.
+    /// Whether the output is JSON.
     pub fn json(&self) -> bool {
         self.json
     }
 
-    /// Prints an answer: for programs if that was asked for, otherwise for people.
+    /// Prints an answer as JSON or as text.
     pub fn print<T: Serialize>(&self, answer: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
-        let text = if self.json {
-            serde_json::to_string_pretty(answer)? + "\n"
-        } else {
-            text(answer)
-        };
-        match std::io::stdout().write_all(text.as_bytes()) {
-            // Whoever reads has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => Ok(written?),
-        }
+        print(self.json, answer, text)
     }
 }
 
-/// An answer to another question: the daemon is not what it seems.
+/// Prints a value: as JSON for programs, as text for people.
+pub fn print<T: Serialize>(json: bool, it: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+    let text = match json {
+        true => serde_json::to_string_pretty(it)? + "\n",
+        false => text(it),
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // The reader closed the pipe, as `less` and `head` do.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("standard output can't be written"),
+    }
+}
+
+/// The error for a reply of the wrong kind: the program that answered is not our daemon.
 pub fn unexpected() -> anyhow::Error {
     anyhow::anyhow!("the daemon answered something else than was asked")
 }

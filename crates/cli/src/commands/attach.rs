@@ -1,13 +1,10 @@
-//! `hawkeye attach`: manages processes that run already.
+//! `hawkeye attach`: manages processes that are already running.
 
-use super::managing::Session;
+use super::managing::{Session, running};
 use crate::options::ManagingOptions;
 use crate::program::Watched;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_linux::Scope;
-use hawkeye_linux::processes::process::ProcessHandle;
-use std::cell::RefCell;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
@@ -26,25 +23,17 @@ pub struct Attach {
 }
 
 impl Attach {
-    /// Manages them.
     pub fn execute(self) -> Result<ExitCode> {
-        let handles = self
-            .pids
-            .iter()
-            .map(|pid| ProcessHandle::open(*pid))
-            .collect::<Result<Vec<_>, _>>()?;
-        let names: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        let (scope, names) = running(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
         let session = Session::begin(&self.options, 0, &purpose)?;
-        let watched = RefCell::new(Watched::new(&self.pids));
-        let mut managed =
-            session.manage(Scope::Processes(handles), || watched.borrow_mut().update())?;
-        let used = watched.borrow().used();
-        let summary = &mut managed.summary;
-        summary.subject = format!("process {}", names.join(", "));
-        summary.program.user_s = used.user_s;
-        summary.program.system_s = used.system_s;
-        summary.program.minor_faults = used.minor_faults;
+        let mut watched = Watched::new(&self.pids);
+        let mut managed = session.manage(scope, |_| {
+            watched.update();
+            true
+        })?;
+        managed.summary.subject = format!("process {}", names.join(", "));
+        managed.summary.program.add(watched.used());
         managed.report(&self.options)?;
         Ok(ExitCode::SUCCESS)
     }

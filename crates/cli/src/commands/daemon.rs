@@ -1,15 +1,14 @@
-//! `hawkeye daemon`: looks after a whole machine.
+//! `hawkeye daemon`: manages a whole machine.
 
 use super::managing::{Session, Working};
 use super::zeroing::{Standing, Zeroing};
 use crate::config::Config;
+use crate::daemon;
 use crate::daemon::protocol::FillStatus;
-use crate::daemon::{self, DaemonSettings, JournalSettings};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::memory::prezeroing::Prezeroing;
 use hawkeye_linux::prefault::FillStatistics;
-use hawkeye_linux::takeover::instance::state_dir;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
@@ -21,8 +20,8 @@ use std::time::Duration;
 
 /// Manage the whole machine until stopped, by the rules of a file.
 ///
-/// Every process with enough memory that the rules include.
-/// `hawkeye top`, `status`, `why`, `pause` and `resume` talk to it. SIGHUP has it read its configuration again.
+/// Every process with enough memory that the rules include. `hawkeye top`, `status`, `why`, `pause`
+/// and `resume` talk to it. SIGHUP has it read its configuration again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,14 +38,13 @@ pub struct Daemon {
     check: bool,
 }
 
-/// How often `status` is told of page sizes anew.
+/// How often the page sizes in `status` are updated.
 const SIZES_EVERY: Duration = Duration::from_secs(1);
-/// How often systemd's watchdog is fed.
+/// How often systemd's watchdog is notified.
 const WATCHDOG_EVERY: Duration = Duration::from_secs(1);
 const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl Daemon {
-    /// Manages.
     pub fn execute(self) -> Result<ExitCode> {
         let config = self.load()?;
         if self.check {
@@ -58,7 +56,8 @@ impl Daemon {
         }
         let session = Session::of_daemon(&config)?;
         let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
-        // Settings are put back when nothing is managed any more: what comes first here is dropped last.
+        // The guard that restores settings must be dropped after all managing has ended. What is
+        // declared first here is dropped last.
         let Working {
             mut takeover,
             mut recording,
@@ -66,23 +65,23 @@ impl Daemon {
             mut manager,
         } = session.into_manager(scope)?;
         manager.set_watermarks(watermarks(&config));
-        let mut daemon = daemon::Daemon::start(settings(&config), Arc::new(move || bell.ring()))?;
-        tell_systemd(&[NotifyState::Ready]);
         let mut zeroing = Zeroing::begin(Prezeroing::default(), config.prezeroing);
-        let mut current = config;
+        let mut daemon = daemon::Daemon::start(config, Arc::new(move || bell.ring()))?;
+        tell_systemd(&[NotifyState::Ready]);
         let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::Daemon| {
-            let new = self.load()?;
-            change(&current, &new, manager, daemon)?;
-            current = new;
-            Ok(())
+            change(self.load()?, manager, daemon)
         };
         let mut sizes_due = Duration::ZERO;
         let mut watchdog_due = Duration::ZERO;
         daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, takeover.settings());
             if let Some(zeroing) = &mut zeroing {
-                let status = zeroing.update(standing(manager), takeover.settings());
-                seen.prezeroing = status.cloned();
+                let standing = Standing {
+                    now: manager.machine().now(),
+                    short: manager.held().is_some(),
+                    paused: manager.is_paused(),
+                };
+                seen.prezeroing = zeroing.update(standing, takeover.settings()).cloned();
             }
             if let Some(recording) = &mut recording {
                 recording.take(manager);
@@ -90,12 +89,12 @@ impl Daemon {
             let machine = manager.machine();
             seen.fill = machine.filled_ahead().map(fill_status);
             seen.slow_calls = machine.slow_calls();
-            // Nothing but the loop itself says that it goes round.
+            // Only the loop itself can show that it still runs.
             if machine.now() >= watchdog_due {
                 watchdog_due = machine.now() + WATCHDOG_EVERY;
                 tell_systemd(&[NotifyState::Watchdog]);
             }
-            // It reads some files.
+            // This reads some files, so not in every step.
             if machine.now() >= sizes_due {
                 sizes_due = machine.now() + SIZES_EVERY;
                 seen.page_sizes = machine.sizes_seen();
@@ -116,29 +115,13 @@ impl Daemon {
         self.file().map_or_else(|| Ok(Config::default()), load)
     }
 
-    /// The file to read, if there is one at the moment.
+    /// The configuration file, if there is one at the moment.
     fn file(&self) -> Option<&Path> {
         let usual = Path::new(USUAL_CONFIG);
         match &self.config {
             Some(path) => Some(path),
             None => usual.exists().then_some(usual),
         }
-    }
-}
-
-fn settings(config: &Config) -> DaemonSettings {
-    let socket = if config.socket == Config::default().socket {
-        daemon::default_socket(&state_dir())
-    } else {
-        config.socket.clone()
-    };
-    DaemonSettings {
-        socket,
-        metrics: config.metrics,
-        journal: config.journal.as_ref().map(|journal| JournalSettings {
-            path: journal.file.clone(),
-            most_bytes: journal.max_bytes,
-        }),
     }
 }
 
@@ -153,14 +136,6 @@ fn fill_status(fill: FillStatistics) -> FillStatus {
     }
 }
 
-fn standing(manager: &Manager<LinuxMachine>) -> Standing {
-    Standing {
-        now: manager.machine().now(),
-        short: manager.held().is_some(),
-        paused: manager.is_paused(),
-    }
-}
-
 fn watermarks(config: &Config) -> WatermarkTable {
     WatermarkTable {
         machine: config.settings.watermarks,
@@ -169,13 +144,13 @@ fn watermarks(config: &Config) -> WatermarkTable {
     }
 }
 
-/// Goes by the new configuration. What is known of processes stays known.
+/// Applies the new configuration. What the manager knows about processes is kept.
 fn change(
-    current: &Config,
-    new: &Config,
+    new: Config,
     manager: &mut Manager<LinuxMachine>,
     daemon: &mut daemon::Daemon,
 ) -> Result<()> {
+    let current = daemon.config();
     let changeable = Config {
         rules: new.rules.clone(),
         selection: new.selection,
@@ -189,22 +164,19 @@ fn change(
         group_watermarks: new.group_watermarks,
         ..current.clone()
     };
-    if changeable != *new {
+    if changeable != new {
         bail!(
             "only watermarks, [selection], rules, [metrics] and [journal] can change while the daemon runs"
         );
     }
-    daemon
-        .change(settings(new), manager)
-        .context("changing the daemon")?;
-    manager
-        .machine_mut()
-        .set_rules(new.rules.clone(), new.selection);
-    manager.set_watermarks(watermarks(new));
+    let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermarks(&new));
+    daemon.change(new, manager).context("changing the daemon")?;
+    manager.machine_mut().set_rules(rules, selection);
+    manager.set_watermarks(watermarks);
     Ok(())
 }
 
-/// Without systemd nobody is told.
+/// Notifies systemd; does nothing where the daemon was not started by systemd.
 fn tell_systemd(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!("systemd can't be told: {error}");

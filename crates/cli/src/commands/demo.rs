@@ -1,10 +1,10 @@
-//! `hawkeye demo`: the main job on programs of our own, in under a minute.
+//! `hawkeye demo`: promotion and recovery on two programs of our own, in under a minute.
 
-use crate::demo::{DemoMachine, Recovery, Sizes, Speed, System};
-use crate::words;
+use crate::demo::{DemoMachine, HOT_MIB, HOT_PERCENT, MIB};
+use crate::words::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,7 +12,8 @@ use std::process::ExitCode;
 ///
 /// Huge pages for hot memory, and bloat taken back.
 ///
-/// Where the kernel does not allow it, it says why and exits with status 3: `hawkeye-lab demo` shows the same in the simulator.
+/// Where the kernel does not allow it, it says why and exits with status 3: `hawkeye-lab demo`
+/// shows the same in the simulator.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye demo --json demo.json")]
 pub struct Demo {
@@ -21,44 +22,19 @@ pub struct Demo {
     json: Option<PathBuf>,
 }
 
-/// Exit code where nothing can be managed.
+/// Exit code where this machine does not allow managing.
 const CANNOT_MANAGE: u8 = 3;
 
-/// Figures of a demo.
-#[derive(Debug, Serialize)]
-struct Figures {
-    machine: &'static str,
-    systems: Vec<SystemFigures>,
-    bloat: BloatFigures,
-}
-
-#[derive(Debug, Serialize)]
-struct SystemFigures {
-    system: String,
-    promoted: u64,
-    promoted_hot: u64,
-    million_reads_per_s: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct BloatFigures {
-    before_bytes: u64,
-    after_bytes: u64,
-    used_bytes: u64,
-    wrong_bytes: u64,
-}
-
-/// Small enough for a minute, large enough to miss the TLB.
-const SIZES: Sizes = Sizes {
-    mib: 1536,
-    hot_mib: 384,
-    hot_percent: 99,
-};
+/// Each system's name in the output, and the policy that makes the reader's memory huge.
+const SYSTEMS: [(&str, Option<&str>); 3] = [
+    ("base pages", None),
+    ("linux order", Some("linux")),
+    ("hawkeye-g", Some("hawkeye-g")),
+];
 const BLOATED_MIB: u64 = 512;
 const USED_PAGES: u64 = 100;
 
 impl Demo {
-    /// Runs both halves.
     pub fn execute(self) -> Result<ExitCode> {
         let machine = match DemoMachine::take_over()? {
             Ok(machine) => machine,
@@ -67,7 +43,11 @@ impl Demo {
                 return Ok(ExitCode::from(CANNOT_MANAGE));
             }
         };
-        let figures = live(&machine)?;
+        let figures = json!({
+            "machine": "this kernel",
+            "systems": hot_memory(&machine)?,
+            "bloat": bloat(&machine)?,
+        });
         if let Some(path) = &self.json {
             let file = crate::summary::create_readable(path)
                 .with_context(|| format!("creating {}", path.display()))?;
@@ -77,30 +57,34 @@ impl Demo {
     }
 }
 
-fn live(machine: &DemoMachine) -> Result<Figures> {
-    let Sizes {
-        mib,
-        hot_mib,
-        hot_percent,
-    } = SIZES;
-    let budget = hot_mib / 2;
+fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
+    let budget = HOT_MIB / 2;
     println!("1. Hot memory at high addresses");
     println!(
-        "A program maps {mib} MiB; {hot_percent} % of its random reads go to the top {hot_mib} MiB. Each way to\nspend {budget} promotions, against the same program all under huge pages, measured in turn:\n"
+        "A program maps {MIB} MiB; {HOT_PERCENT} % of its random reads go to the top {HOT_MIB} MiB. Each way to\nspend {budget} promotions, against the same program all under huge pages, measured in turn:\n"
     );
-    machine.warm_up(2 * mib)?;
+    machine.warm_up(2 * MIB)?;
     let mut systems = Vec::new();
     let mut base = None;
-    for system in [System::Base, System::Linux, System::HawkeyeG] {
-        let speed = machine.speed(system, SIZES, budget)?;
+    for (name, policy) in SYSTEMS {
+        let speed = machine.speed(policy, budget)?;
         let base = base.get_or_insert(speed);
-        print_speed(system.name(), &speed, base);
-        systems.push(SystemFigures {
-            system: system.name().to_owned(),
-            promoted: speed.promoted,
-            promoted_hot: speed.promoted_hot,
-            million_reads_per_s: steadied(&speed, base),
-        });
+        // Relative to what the all-huge program did in the same minute, which cancels drift of the
+        // machine.
+        let rate = speed.relative * base.million_reads_per_s_all_huge;
+        let times = speed.relative / base.relative;
+        let (promoted, hot) = (speed.promoted, speed.promoted_hot);
+        print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times");
+        if promoted > 0 {
+            print!("  {promoted} promotions, {hot} of them hot");
+        }
+        println!();
+        systems.push(json!({
+            "system": name,
+            "promoted": promoted,
+            "promoted_hot": hot,
+            "million_reads_per_s": rate,
+        }));
     }
     if let Some(base) = base {
         println!(
@@ -108,61 +92,35 @@ fn live(machine: &DemoMachine) -> Result<Figures> {
             "all huge",
             base.million_reads_per_s_all_huge,
             1.0 / base.relative,
-            mib / 2
+            MIB / 2
         );
     }
+    Ok(systems)
+}
+
+fn bloat(machine: &DemoMachine) -> Result<Value> {
     println!("\n2. Bloat");
     println!(
         "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n"
     );
     let seen = machine.recover(BLOATED_MIB, USED_PAGES)?;
-    print_bloat(&seen);
-    Ok(Figures {
-        machine: "this kernel",
-        systems,
-        bloat: BloatFigures {
-            before_bytes: seen.before_bytes,
-            after_bytes: seen.after_bytes,
-            used_bytes: seen.used_bytes,
-            wrong_bytes: seen.wrong_bytes,
-        },
-    })
-}
-
-fn print_speed(name: &str, speed: &Speed, base: &Speed) {
-    let times = speed.relative / base.relative;
-    let rate = steadied(speed, base);
-    print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times");
-    if speed.promoted > 0 {
-        print!(
-            "  {} promotions, {} of them hot",
-            speed.promoted, speed.promoted_hot
-        );
-    }
-    println!();
-}
-
-/// Million reads a second, put by what the all-huge program did in the same minute: so a drift of the
-/// machine's speed falls out.
-fn steadied(speed: &Speed, base: &Speed) -> f64 {
-    speed.relative * base.million_reads_per_s_all_huge
-}
-
-fn print_bloat(seen: &Recovery) {
+    let [before, recovered, after, used] = [
+        seen.before_bytes,
+        seen.recovered_bytes,
+        seen.after_bytes,
+        seen.used_bytes,
+    ]
+    .map(bytes);
+    let (split, cpu_s, wrong) = (seen.split, seen.cpu_s, seen.wrong_bytes);
+    println!("  before       {before} resident");
+    println!("  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU");
     println!(
-        "  before       {} resident",
-        words::bytes(seen.before_bytes)
+        "  after        {after} resident, {used} in use; {wrong} bytes of its contents changed"
     );
-    println!(
-        "  recovered    {} from {} huge pages, in {:.2} s of CPU",
-        words::bytes(seen.recovered_bytes),
-        seen.split,
-        seen.cpu_s
-    );
-    println!(
-        "  after        {} resident, {} in use; {} bytes of its contents changed",
-        words::bytes(seen.after_bytes),
-        words::bytes(seen.used_bytes),
-        seen.wrong_bytes
-    );
+    Ok(json!({
+        "before_bytes": seen.before_bytes,
+        "after_bytes": seen.after_bytes,
+        "used_bytes": seen.used_bytes,
+        "wrong_bytes": wrong,
+    }))
 }

@@ -1,4 +1,4 @@
-//! `hawkeye doctor`: what can be done on this machine.
+//! `hawkeye doctor`: reports what a manager can do on this machine.
 
 use anyhow::Result;
 use clap::Args;
@@ -14,8 +14,9 @@ use std::process::ExitCode;
 
 /// Check what a manager can do on this kernel, and what would bring the rest.
 ///
-/// Each capability: whether it is there, how that was checked, what is lost without it and what would bring it.
-/// Each one is tried on a throw-away child process. Exit status 0: processes can be managed; 1: not.
+/// Each capability: whether it is there, how that was checked, what is lost without it and what
+/// would bring it. Each one is tried on a throw-away child process. Exit status 0: processes can be
+/// managed; 1: not.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,6 @@ struct Report<'a> {
 }
 
 impl Doctor {
-    /// Checks and prints.
     pub fn execute(self) -> Result<ExitCode> {
         let facts = gather()?;
         let mut decision = probe::decide(&facts);
@@ -49,15 +49,12 @@ impl Doctor {
         } else {
             print(&decision, &facts);
         }
-        Ok(if decision.can_manage {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(1)
-        })
+        Ok(ExitCode::from(u8::from(!decision.can_manage)))
     }
 }
 
-/// One check changes a system-wide setting for a moment: only the machine's manager may.
+/// Takes the machine over: one check changes a system-wide setting for a moment, and only the
+/// machine's manager may do that.
 fn gather() -> Result<Facts, LinuxError> {
     let state = state_dir();
     match Instance::claim(&state, "doctor") {
@@ -70,7 +67,7 @@ fn gather() -> Result<Facts, LinuxError> {
     }
 }
 
-/// Where the kernel could split huge pages itself: that this is the operator's choice.
+/// A note that the operator may let the kernel split huge pages itself, where the kernel can.
 fn kernel_split_note() -> Option<String> {
     let there = Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists();
     there.then(|| {
@@ -81,27 +78,21 @@ fn kernel_split_note() -> Option<String> {
 
 fn print(decision: &Decision, facts: &Facts) {
     println!("{}", decision.verdict);
+    let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
     println!(
-        "Linux {}, transparent huge pages: {}\n",
-        facts.host.kernel,
-        facts.host.thp_enabled.as_deref().unwrap_or("none")
+        "Linux {}, transparent huge pages: {enabled}\n",
+        facts.host.kernel
     );
-    let width = decision
-        .capabilities
-        .iter()
-        .map(|c| c.name.len())
-        .max()
-        .unwrap_or(0);
+    let widths = decision.capabilities.iter().map(|c| c.name.len());
+    let width = widths.max().unwrap_or(0);
     for capability in &decision.capabilities {
         let mark = if capability.available { "yes" } else { "no " };
         println!("{mark}  {:width$}  {}", capability.name, capability.found);
         println!("     {:width$}  checked by: {}", "", capability.how);
         if !capability.available {
-            println!(
-                "     {:width$}  without it you lose: {}",
-                "", capability.lost
-            );
-            println!("     {:width$}  to get it: {}", "", capability.remedy);
+            let (lost, remedy) = (&capability.lost, &capability.remedy);
+            println!("     {:width$}  without it you lose: {lost}", "");
+            println!("     {:width$}  to get it: {remedy}", "");
         }
     }
     print_sizes(&facts.small_pages);
@@ -110,7 +101,7 @@ fn print(decision: &Decision, facts: &Facts) {
     }
 }
 
-/// Each size that first touches can be given, and how it was found.
+/// Prints each size that first touches can be given, and how it was checked.
 fn print_sizes(sizes: &[SizeFacts]) {
     if sizes.is_empty() {
         return;
@@ -129,10 +120,7 @@ fn print_sizes(sizes: &[SizeFacts]) {
             Checked::Fails(why) => why.clone(),
             Checked::NotTried(why) => format!("not tried: {why}"),
         };
-        println!(
-            "     {:8} {:8} {tried}",
-            found.order.to_string(),
-            found.setting
-        );
+        let order = found.order.to_string();
+        println!("     {order:8} {:8} {tried}", found.setting);
     }
 }

@@ -1,29 +1,31 @@
-//! What is done ahead of programs: filling, and huge pages at first faults.
+//! Prefault for programs, and huge pages at page faults.
 
-use crate::config::{FillSettings, Switch};
+use crate::config::FillSettings;
 use anyhow::{Context, Result};
 use hawkeye_linux::prefault::{FaultAhead, Starting};
 use hawkeye_linux::takeover::thp_settings::{HugeFaults, SettingsGuard, spare_zero_page};
 use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_manager::Manager;
 
-/// Started before the program is.
+/// What is started before the program is.
 #[derive(Default)]
 pub struct Filling {
     fault_ahead: Option<FaultAhead>,
     warm_bytes: u64,
     huge_faults: Option<HugeFaults>,
-    /// Whether `use_zero_page` is off at the moment; `None`: it is not ours to change.
+    /// Whether `use_zero_page` is off at the moment; `None`: the manager leaves it alone.
     spares_zero_page: Option<bool>,
 }
 
 impl Filling {
-    /// Begins to start what was asked for, so that it is ready when all else is.
+    /// Starts the filler in the background, so that it is ready when the rest is.
     pub fn prepare(wanted: &FillSettings) -> Option<Result<Starting, LinuxError>> {
-        (wanted.fault_ahead == Switch::On).then(|| FaultAhead::begin(wanted.rate, wanted.threads))
+        wanted
+            .fault_ahead
+            .then(|| FaultAhead::begin(wanted.rate, wanted.threads))
     }
 
-    /// Starts what was asked for. `required`: it is an error where memory can't be filled ahead.
+    /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
     pub fn begin(
         wanted: &FillSettings,
         prepared: Option<Result<Starting, LinuxError>>,
@@ -35,7 +37,7 @@ impl Filling {
             warm_bytes,
             ..Self::default()
         };
-        if wanted.huge_faults == Switch::On {
+        if wanted.huge_faults {
             let mut huge_faults = HugeFaults::default();
             huge_faults
                 .allow(true, settings)
@@ -69,7 +71,7 @@ impl Filling {
         }
     }
 
-    /// Between steps: settings that cost memory hold only while promotion goes on too.
+    /// Called between steps. Settings that cost memory hold only while promotion goes on.
     pub fn update(&mut self, manager: &Manager<LinuxMachine>, settings: &mut SettingsGuard) {
         let allowed = manager.held().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
@@ -77,10 +79,7 @@ impl Filling {
                 tracing::warn!("{error}");
             }
         }
-        if self
-            .spares_zero_page
-            .is_some_and(|spares| spares != allowed)
-        {
+        if self.spares_zero_page == Some(!allowed) {
             self.spares_zero_page = Some(allowed);
             if let Err(error) = spare_zero_page(allowed, settings) {
                 tracing::warn!("{error}");

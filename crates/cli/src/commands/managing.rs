@@ -1,9 +1,9 @@
-//! What `run`, `attach` and `daemon` have in common: the managed session; and its summary.
+//! The managed session of `run`, `attach` and `daemon`, and its summary.
 
-use super::choosing::Choosing;
+use super::choosing::{self, Offered};
 use super::filling::Filling;
-use crate::config::{Config, FillSettings, Switch};
-use crate::options::ManagingOptions;
+use crate::config::{Config, FillSettings};
+use crate::options::{self, ManagingOptions};
 use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::recording::{Place, Recording};
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use hawkeye_linux::page_sizes::GivenTo;
 use hawkeye_linux::prefault::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
+use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::takeover::instance::state_dir;
@@ -20,8 +21,10 @@ use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::NoPromotion;
 use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
+use std::time::Duration;
 
-/// Everything needed before the program is touched, so that what fails leaves it untouched.
+/// Everything that must be ready before the program is touched: a failure leaves the program as it
+/// was.
 pub struct Session {
     takeover: Takeover,
     signals: StopSignals,
@@ -29,49 +32,50 @@ pub struct Session {
     settings: Settings,
     means: hawkeye_linux::Means,
     filling: Filling,
-    choosing: Choosing,
+    sizes: Option<Offered>,
     learned: Option<Learned>,
     recording: Option<Recording>,
 }
 
-/// What is to be done, beside what the policy does.
+/// Options of a session besides the policy's.
+#[derive(Default)]
 struct Wanted {
     settings: Settings,
     khugepaged: Khugepaged,
     kernel_split: bool,
     counters: CounterEvents,
     fill: FillSettings,
-    /// It is an error where memory can't be filled ahead.
+    /// Whether it is an error if memory can't be prefaulted.
     fill_required: bool,
-    /// To be filled at the start of each process.
+    /// Bytes to prefault when a process starts.
     warm_bytes: u64,
     small_pages: GivenTo,
     learn: bool,
-    /// Where it is recorded.
+    /// Where the session is recorded.
     record: Option<Place>,
 }
 
 impl Session {
-    /// Takes the machine over for a program or a few.
+    /// Takes the machine over for a program or for several processes.
     ///
-    /// `warm_bytes` are filled at the start of each process at once.
+    /// `warm_bytes` are prefaulted when each process starts.
     pub fn begin(options: &ManagingOptions, warm_bytes: u64, purpose: &str) -> Result<Self> {
         let settings = options.settings()?;
-        let policy = options.make_policy(&settings)?;
-        // First: a signal that came in between would leave settings changed until the next start.
+        let policy = options::policy(&options.policy, &settings)?;
+        // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        let (fill, fill_required) = options.fill.settings(warm_bytes);
+        let (fill, fill_required) = options.fill_settings(warm_bytes);
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Off,
             kernel_split: options.kernel_split,
-            counters: CounterEvents::default(),
             fill,
             fill_required,
             warm_bytes,
-            small_pages: options.small_pages.into(),
+            small_pages: options.small_pages,
             learn: options.learn,
             record: options.record.clone().map(Place::File),
+            ..Wanted::default()
         };
         Self::take_over(signals, policy, wanted, purpose)
     }
@@ -83,22 +87,18 @@ impl Session {
         let wanted = Wanted {
             settings: config.settings,
             khugepaged: config.khugepaged,
-            kernel_split: config.kernel_split == Switch::On,
+            kernel_split: config.kernel_split,
             counters: config.counters,
             fill: config.fill,
-            fill_required: false,
-            warm_bytes: 0,
             small_pages: config.small_pages,
-            learn: config.learn == Switch::On,
-            record: config.recording.as_ref().map(|recording| Place::Folder {
-                folder: recording.folder.clone(),
-                most_bytes: recording.max_bytes,
-            }),
+            learn: config.learn,
+            record: config.recording.clone(),
+            ..Wanted::default()
         };
         Self::take_over(signals, policy, wanted, "daemon")
     }
 
-    /// Takes the machine over to look at some processes, and to do nothing to them.
+    /// Takes the machine over to measure some processes. No process is changed.
     pub fn to_measure(settings: Settings, place: Place, purpose: &str) -> Result<Self> {
         let settings = Settings {
             measure_only: true,
@@ -108,14 +108,8 @@ impl Session {
         let wanted = Wanted {
             settings,
             khugepaged: Khugepaged::Leave,
-            kernel_split: false,
-            counters: CounterEvents::default(),
-            fill: FillSettings::default(),
-            fill_required: false,
-            warm_bytes: 0,
-            small_pages: GivenTo::Nobody,
-            learn: false,
             record: Some(place),
+            ..Wanted::default()
         };
         Self::take_over(signals, Box::new(NoPromotion::WATCHING), wanted, purpose)
     }
@@ -138,16 +132,16 @@ impl Session {
                 "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
             );
         }
-        let rules = KernelRules {
-            khugepaged: wanted.khugepaged,
-            kernel_split: wanted.kernel_split,
-            zero_pages: settings.bloat.zero_pages(),
-        };
-        if settings.measure_only {
-            // Nothing is changed.
-        } else if let Err(error) = rules.apply(takeover.settings()) {
-            // In a container, say: khugepaged may then refill what is recovered, slowly.
-            tracing::warn!("khugepaged keeps its setting: {error}");
+        if !settings.measure_only {
+            let rules = KernelRules {
+                khugepaged: wanted.khugepaged,
+                kernel_split: wanted.kernel_split,
+                zero_pages: settings.bloat.zero_pages(),
+            };
+            // In a container this may fail. khugepaged may then slowly refill what is recovered.
+            if let Err(error) = rules.apply(takeover.settings()) {
+                tracing::warn!("khugepaged keeps its setting: {error}");
+            }
         }
         let mut means = takeover.means()?;
         if policy.needs().overhead() {
@@ -155,8 +149,8 @@ impl Session {
                 .prepare_overhead(&state_dir(), wanted.counters)
                 .context("overhead can't be told here; --policy hawkeye-g does without")?;
         }
-        // Before filling starts, which changes settings that it goes by.
-        let choosing = Choosing::prepare(wanted.small_pages, takeover.settings())?;
+        // Before the filler starts: it changes settings that this check depends on.
+        let sizes = choosing::offer(wanted.small_pages, takeover.settings())?;
         let filling = Filling::begin(
             &fill,
             prepared,
@@ -168,7 +162,7 @@ impl Session {
             None => None,
             Some(place) => match (Recording::begin(place.clone(), policy.name()), place) {
                 (Ok(recording), _) => Some(recording),
-                // Managing the machine does not depend on it.
+                // Managing the machine does not depend on the recording.
                 (Err(error), Place::Folder { folder, .. }) => {
                     tracing::error!("nothing is recorded in {}: {error:#}", folder.display());
                     None
@@ -184,16 +178,19 @@ impl Session {
             settings,
             means,
             filling,
-            choosing,
+            sizes,
             learned: wanted.learn.then(open_learned).flatten(),
         })
     }
 
-    /// The manager, for a loop of one's own. The machine is ours until the takeover is dropped.
+    /// The manager, for callers with a loop of their own. The machine is ours until the takeover is
+    /// dropped.
     pub fn into_manager(mut self, scope: Scope) -> Result<Working> {
         let mut machine = LinuxMachine::new(self.means, scope, self.signals);
         self.filling.attach(&mut machine);
-        self.choosing.attach(&mut machine);
+        if let Some((switches, costs)) = self.sizes {
+            machine.choose_sizes_with(switches, costs);
+        }
         if let Some(learned) = self.learned {
             machine.learn(learned);
         }
@@ -206,8 +203,13 @@ impl Session {
         })
     }
 
-    /// Manages until the end. `each_step` is for looking at what will be gone afterwards.
-    pub fn manage(self, scope: Scope, mut each_step: impl FnMut()) -> Result<Managed> {
+    /// Manages until the end, or until `each_step` returns false. `each_step` receives the time
+    /// since the start. It may read what will be gone afterwards.
+    pub fn manage(
+        self,
+        scope: Scope,
+        mut each_step: impl FnMut(Duration) -> bool,
+    ) -> Result<Managed> {
         let sampler = match self.takeover.decision().sampler {
             SamplerKind::AccessBits => "access bits",
             SamplerKind::Damon => "DAMON's estimate",
@@ -221,15 +223,14 @@ impl Session {
             mut takeover,
         } = self.into_manager(scope)?;
         let mut progress = Progress::new();
-        while manager.step() != Wake::Stop {
-            each_step();
+        while manager.step() != Wake::Stop && each_step(manager.machine().now()) {
             filling.update(&manager, takeover.settings());
             if let Some(recording) = &mut recording {
                 recording.take(&mut manager);
             }
             progress.draw(&manager);
         }
-        progress.finish();
+        progress.line.clear();
         if let Some(recording) = &mut recording {
             recording.take(&mut manager);
         }
@@ -294,7 +295,7 @@ impl Session {
     }
 }
 
-/// Managing does not depend on it.
+/// Opens the records of learned programs. Managing does not depend on them.
 fn open_learned() -> Option<Learned> {
     let learned = Learned::open(learned_dir());
     learned
@@ -302,13 +303,13 @@ fn open_learned() -> Option<Learned> {
         .ok()
 }
 
-/// A manager at work.
+/// A running session.
 pub struct Working {
-    /// Itself.
+    /// The manager.
     pub manager: Manager<LinuxMachine>,
-    /// What is filled ahead.
+    /// What is prefaulted.
     pub filling: Filling,
-    /// What is recorded of it.
+    /// The recording, if there is one.
     pub recording: Option<Recording>,
     /// The machine is ours until this is dropped.
     pub takeover: Takeover,
@@ -316,14 +317,14 @@ pub struct Working {
 
 /// A session that is over. The machine is still ours until this is dropped.
 pub struct Managed {
-    /// What came of it.
+    /// Its summary.
     pub summary: Summary,
     recording: Option<Recording>,
     _takeover: Takeover,
 }
 
 impl Managed {
-    /// Shows the summary, and writes it where the options say; ends the recording.
+    /// Prints the summary, writes it to the file in the options, and ends the recording.
     pub fn report(mut self, options: &ManagingOptions) -> Result<()> {
         eprint!("{}", self.summary);
         let recorded = self.end_recording();
@@ -337,4 +338,11 @@ impl Managed {
     pub fn end_recording(&mut self) -> Result<()> {
         self.recording.take().map_or(Ok(()), Recording::finish)
     }
+}
+
+/// Checks that the processes run. Returns their scope, and their ids as text.
+pub fn running(pids: &[u32]) -> Result<(Scope, Vec<String>)> {
+    let handles = pids.iter().map(|pid| ProcessHandle::open(*pid));
+    let scope = Scope::Processes(handles.collect::<Result<_, _>>()?);
+    Ok((scope, pids.iter().map(u32::to_string).collect()))
 }

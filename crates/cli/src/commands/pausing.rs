@@ -3,25 +3,8 @@
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{Reply, Request};
 use anyhow::Result;
-use clap::Args;
 use serde::Serialize;
 use std::process::ExitCode;
-
-/// Have the daemon leave every process alone, until `resume`. Takes root.
-#[derive(Args)]
-#[command(after_help = "Example: hawkeye pause")]
-pub struct Pause {
-    #[command(flatten)]
-    options: AskOptions,
-}
-
-/// Have the daemon go on after `pause`. Takes root.
-#[derive(Args)]
-#[command(after_help = "Example: hawkeye resume --json")]
-pub struct Resume {
-    #[command(flatten)]
-    options: AskOptions,
-}
 
 #[derive(Serialize)]
 struct Outcome {
@@ -29,21 +12,8 @@ struct Outcome {
     changed: bool,
 }
 
-impl Pause {
-    /// Pauses.
-    pub fn execute(self) -> Result<ExitCode> {
-        set(&self.options, true)
-    }
-}
-
-impl Resume {
-    /// Resumes.
-    pub fn execute(self) -> Result<ExitCode> {
-        set(&self.options, false)
-    }
-}
-
-fn set(options: &AskOptions, paused: bool) -> Result<ExitCode> {
+/// Pauses or resumes the daemon.
+pub fn set(options: &AskOptions, paused: bool) -> Result<ExitCode> {
     let request = if paused {
         Request::Pause
     } else {

@@ -1,14 +1,11 @@
-//! `hawkeye record`: looks at processes for a while, and writes down what it sees.
+//! `hawkeye record`: samples processes for a while and writes what it sees to a file.
 
-use super::managing::{Session, Working};
+use super::managing::{Session, running};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
-use crate::progress::Progress;
 use crate::recording::Place;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use hawkeye_linux::Scope;
-use hawkeye_linux::processes::process::{ProcessHandle, own_cpu};
-use hawkeye_manager::{Machine, Settings, Wake};
+use hawkeye_manager::Settings;
 use hawkeye_policy::CpuBudget;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,10 +13,11 @@ use std::time::Duration;
 
 /// Record what processes do with their memory, and change nothing.
 ///
-/// Coverage by region, overhead, huge pages, resident memory and bloat go into a Parquet file, until interrupted or until all processes have
-/// ended. `hawkeye report FILE` shows it, `hawkeye-lab sim run --recording FILE` tries other policies on it, and docs/recordings.md
-/// tells how to query it. Whoever is killed leaves all but the last minute in FILE.part, which `report` reads too; what was at FILE before is
-/// FILE.1 then.
+/// Coverage by region, overhead, huge pages, resident memory and bloat go into a Parquet file,
+/// until interrupted or until all processes have ended. `hawkeye report FILE` shows it,
+/// `hawkeye-lab sim run --recording FILE` tries other policies on it, and docs/use/recordings.md
+/// explains how to query it. After a kill, FILE.part has all but the last minute, and `report`
+/// reads it too. An earlier FILE becomes FILE.1.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -38,7 +36,8 @@ pub struct Record {
     #[arg(long, value_name = "S", value_parser = options::seconds)]
     length: Option<Duration>,
 
-    /// Seconds from one sampling window to the next; more where that would cost the processes, or a core, over 1 %.
+    /// Seconds from one sampling window to the next; more where that would cost the processes, or a
+    /// core, over 1 %.
     #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = options::seconds)]
     period: Duration,
 
@@ -47,50 +46,32 @@ pub struct Record {
     window: Duration,
 }
 
-/// What recording may take of a core: windows are further apart where they would take more.
+/// CPU time that recording may use, in per cent of one core. Windows move further apart where they
+/// would use more.
 const CPU_PERCENT: f64 = 1.0;
 
 impl Record {
-    /// Records.
     pub fn execute(self) -> Result<ExitCode> {
-        let handles = self.pids.iter().map(|pid| ProcessHandle::open(*pid));
-        let handles = handles.collect::<Result<Vec<_>, _>>()?;
+        let (scope, names) = running(&self.pids)?;
         let settings = Settings {
             period: self.period,
             window: self.window,
             cpu: CpuBudget::new(CPU_PERCENT)?,
             ..Settings::default()
         };
-        let names: Vec<String> = self.pids.iter().map(u32::to_string).collect();
         let purpose = format!("record {}", names.join(" "));
         let place = Place::File(self.output.clone());
         let session = Session::to_measure(settings.check()?, place, &purpose)?;
-        let cpu_before = own_cpu();
-        let Working {
-            takeover: _takeover,
-            recording,
-            mut manager,
-            ..
-        } = session.into_manager(Scope::Processes(handles))?;
-        let mut recording = recording.context("nothing is recorded")?;
-        let mut progress = Progress::new();
-        let over = |now: Duration| self.length.is_some_and(|length| now >= length);
-        while manager.step() != Wake::Stop && !over(manager.machine().now()) {
-            recording.take(&mut manager);
-            progress.draw(&manager);
-        }
-        recording.take(&mut manager);
-        progress.finish();
-        let lasted = manager.machine().now().as_secs_f64();
-        let cpu = manager.machine().own_costs().cpu.saturating_sub(cpu_before);
-        let windows = manager.journal().totals().samples;
-        recording.finish()?;
+        let goes_on = |now| self.length.is_none_or(|length| now < length);
+        let mut managed = session.manage(scope, goes_on)?;
+        managed.end_recording()?;
+        let (lasted, windows) = (managed.summary.wall_s, managed.summary.samples);
         let bytes = std::fs::metadata(&self.output).map_or(0, |file| file.len());
         eprintln!(
             "hawkeye: {windows} sampling windows in {lasted:.0} s, {} bytes in {}; {:.2} % of a core. `hawkeye report {}` shows them.",
             crate::words::count(bytes),
             self.output.display(),
-            cpu.as_secs_f64() * 100.0 / lasted.max(1e-3),
+            managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3),
             self.output.display(),
         );
         Ok(ExitCode::SUCCESS)

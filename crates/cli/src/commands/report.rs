@@ -1,17 +1,17 @@
 //! `hawkeye report`: shows a recording.
 
+use super::asking;
 use crate::report::{Extent, Report as Figures, Summing, Text, figures, page};
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_recording::{RecordingError, RecordingRows, Row};
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Show a recording: tables and maps of coverage as text, as figures, or as a page for a browser.
 ///
-/// FILE is what `hawkeye record`, --record of run, attach and sim run, or the daemon's recording has written: a file, a folder, or what
-/// one that was killed has left (FILE.part).
+/// FILE is what `hawkeye record`, --record of run, attach and sim run, or the daemon's recording
+/// has written: a file, a folder, or what one that was killed has left (FILE.part).
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -30,13 +30,13 @@ pub struct Report {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Write SVG files into a folder, which is made: one for each process shown, one for the machine.
+    /// Write SVG files into a folder, which is made: one for each process shown, one for the
+    /// machine.
     #[arg(long, value_name = "FOLDER")]
     svg: Option<PathBuf>,
 }
 
 impl Report {
-    /// Shows it.
     pub fn execute(self) -> Result<ExitCode> {
         let report = read(&self.file).map_err(|error| {
             let named = error.names_file();
@@ -57,16 +57,7 @@ impl Report {
                 write(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
         }
-        let text = if self.json {
-            serde_json::to_string_pretty(&report)? + "\n"
-        } else {
-            Text(&report).to_string()
-        };
-        match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // Whoever reads has seen enough: `less`, `head`.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-            written => written.context("standard output can't be written")?,
-        }
+        asking::print(self.json, &report, |report| Text(report).to_string())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -75,7 +66,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
 }
 
-/// Reads the recording twice: how far it reaches, and what is in it.
+/// Reads the recording twice: first for its extent, then for its contents.
 fn read(path: &Path) -> Result<Figures, RecordingError> {
     let mut extent = Extent::default();
     each(RecordingRows::open(path)?, |row| extent.add(&row))?;
@@ -86,7 +77,7 @@ fn read(path: &Path) -> Result<Figures, RecordingError> {
     Ok(summing.finish(&about, unfinished, bad_rows))
 }
 
-/// Has every row looked at; how many could not be.
+/// Passes every row to `look`. Returns the number of rows that could not be read.
 fn each(rows: RecordingRows, mut look: impl FnMut(Row)) -> Result<u64, RecordingError> {
     let mut bad_rows = 0;
     for row in rows {

@@ -24,10 +24,10 @@ pub struct Run {
     #[command(flatten)]
     options: ManagingOptions,
 
-    /// Fill so much at its start, as 8GiB.
+    /// Prefault SIZE at the start, as 8GiB.
     ///
-    /// Of what the program touches first, at once: for one that is known to touch all of its memory at its start (a
-    /// virtual machine, a JVM with AlwaysPreTouch).
+    /// Prefaults that much of the memory that the program touches first, at once. For programs that
+    /// touch all of their memory at the start (a virtual machine, a JVM with AlwaysPreTouch).
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::options::bytes)]
     warm: u64,
 
@@ -37,7 +37,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Runs the program and passes its status on.
+    /// Runs the program and returns its status.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
         let session = Session::begin(&self.options, self.warm, &format!("run {name}"))?;
@@ -48,18 +48,15 @@ impl Run {
             .spawn()
             .with_context(|| format!("could not start {name}"))?;
         let root = ProcessHandle::of_child(child.id())?;
-        let mut managed = session.manage(Scope::Family(root), || {})?;
+        let mut managed = session.manage(Scope::Family(root), |_| true)?;
         let (status, used) = program::wait(child.id()).context("waiting for the program")?;
         let code = program::exit_code(status);
         let summary = &mut managed.summary;
         summary.subject = name;
         summary.exit_status = Some(code);
-        summary.program.user_s = used.user_s;
-        summary.program.system_s = used.system_s;
-        summary.program.minor_faults = used.minor_faults;
-        summary.program.rss_peak_bytes = summary.program.rss_peak_bytes.max(used.rss_peak_bytes);
+        summary.program.add(used);
         if let Err(error) = managed.report(&self.options) {
-            // The program is what was asked for, and its status is what its caller waits for.
+            // The caller waits for the program's status, so an error of ours does not replace it.
             eprintln!("hawkeye: {error:#}");
         }
         Ok(ExitCode::from(code))

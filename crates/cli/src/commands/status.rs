@@ -1,4 +1,4 @@
-//! `hawkeye status`: how the daemon's management stands.
+//! `hawkeye status`: shows the state of the daemon's management.
 
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus, Reply, Request};
@@ -6,38 +6,22 @@ use crate::summary::sizes;
 use crate::view::{MemoryStatus, ProcessStatus};
 use crate::words;
 use anyhow::Result;
-use clap::Args;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::fmt::{self, Write};
 use std::process::ExitCode;
 
-/// Show what the daemon manages, what it has done and what holds it back.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  hawkeye status
-  hawkeye status --json")]
-pub struct Status {
-    #[command(flatten)]
-    options: AskOptions,
-}
-
-/// Processes and cgroups in the table; `--json` has more.
+/// Rows of processes and of cgroups at most; `--json` has more.
 const MOST_ROWS: usize = 20;
 const WIDTH: usize = 80;
-/// Where the second column of the head begins.
+/// Column at which the second column of the head begins.
 const INDENT: usize = 12;
 
-impl Status {
-    /// Asks and prints.
-    pub fn execute(self) -> Result<ExitCode> {
-        let Reply::Status(status) = self.options.ask(Request::Status)? else {
-            return Err(unexpected());
-        };
-        self.options
-            .print(&*status, |status| Text(status).to_string())?;
-        Ok(ExitCode::SUCCESS)
-    }
+pub fn execute(options: &AskOptions) -> Result<ExitCode> {
+    let Reply::Status(status) = options.ask(Request::Status)? else {
+        return Err(unexpected());
+    };
+    options.print(&*status, |status| Text(status).to_string())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 struct Text<'a>(&'a DaemonStatus);
@@ -45,14 +29,10 @@ struct Text<'a>(&'a DaemonStatus);
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = &self.0.manager;
-        writeln!(
-            f,
-            "hawkeye {}, policy {}, up {}{}",
-            status.version,
-            status.policy,
-            words::duration(status.uptime_s),
-            if status.paused { ", PAUSED" } else { "" }
-        )?;
+        let (version, policy) = (&status.version, &status.policy);
+        let up = words::duration(status.uptime_s);
+        let paused = if status.paused { ", PAUSED" } else { "" };
+        writeln!(f, "hawkeye {version}, policy {policy}, up {up}{paused}")?;
         let promotion = match (&status.held, status.paused) {
             (_, true) => "paused: `hawkeye resume` ends that",
             (Some(held), _) => held,
@@ -63,13 +43,11 @@ impl fmt::Display for Text<'_> {
             write_memory(f, memory)?;
         }
         let totals = &status.totals;
-        let done = format!(
-            "promoted {}, split {}, recovered {}, {} samples",
-            words::count(totals.promoted),
-            words::count(totals.split),
-            words::bytes(totals.recovered_bytes),
-            words::count(totals.samples),
-        );
+        let [promoted, split, samples] =
+            [totals.promoted, totals.split, totals.samples].map(words::count);
+        let recovered = words::bytes(totals.recovered_bytes);
+        let done =
+            format!("promoted {promoted}, split {split}, recovered {recovered}, {samples} samples");
         row(f, "done", &done)?;
         if totals.shared > 0 {
             let shared = words::count(totals.shared);
@@ -77,14 +55,13 @@ impl fmt::Display for Text<'_> {
             row(f, "shared", &text)?;
         }
         if let Some(fill) = &self.0.fill {
-            let filled = format!(
-                "{} before it was touched, in {:.2} s of CPU; {} at most not touched yet, {} in vain",
-                words::bytes(fill.filled * HUGE_PAGE_BYTES),
-                fill.cpu_s,
-                words::bytes(fill.ahead * HUGE_PAGE_BYTES),
-                words::bytes(fill.unused * HUGE_PAGE_BYTES),
+            let bytes = |regions: u64| words::bytes(regions * HUGE_PAGE_BYTES);
+            let [filled, ahead, unused] = [fill.filled, fill.ahead, fill.unused].map(bytes);
+            let text = format!(
+                "{filled} before it was touched, in {:.2} s of CPU; {ahead} at most not touched yet, {unused} in vain",
+                fill.cpu_s
             );
-            row(f, "filled", &filled)?;
+            row(f, "filled", &text)?;
         }
         if let Some(zeroing) = &self.0.prezeroing {
             row(f, "zeroed", &zeroed(zeroing))?;
@@ -92,17 +69,12 @@ impl fmt::Display for Text<'_> {
         if let Some(seen) = &self.0.page_sizes {
             row(f, "sizes", &sizes(seen))?;
         }
-        let refused = totals.errors.iter();
-        let refused: Vec<_> = refused
-            .map(|(errno, n)| format!("{errno} {n} times"))
-            .collect();
-        if !refused.is_empty() {
-            row(f, "refused", &refused.join(", "))?;
+        if !totals.errors.is_empty() {
+            row(f, "refused", &words::errors(&totals.errors))?;
         }
-        let own = format!(
-            "{:.1} % of a core over the last minute, longest call {:.1} ms",
-            status.manager_cpu_percent, status.longest_call_ms
-        );
+        let (cpu, longest) = (status.manager_cpu_percent, status.longest_call_ms);
+        let own =
+            format!("{cpu:.1} % of a core over the last minute, longest call {longest:.1} ms");
         row(f, "manager", &own)?;
         if status.not_answering > 0 {
             let text = format!(
@@ -117,11 +89,8 @@ impl fmt::Display for Text<'_> {
         if let Some(journal) = &self.0.journal {
             let mut text = journal.path.display().to_string();
             if journal.lost_entries > 0 {
-                write!(
-                    text,
-                    "; {} entries lost",
-                    words::count(journal.lost_entries)
-                )?;
+                let lost = words::count(journal.lost_entries);
+                write!(text, "; {lost} entries lost")?;
             }
             if let Some(trouble) = &journal.trouble {
                 write!(text, "; it can't be written: {trouble}")?;
@@ -132,17 +101,19 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-/// What the kernel has zeroed, and how fast it goes on.
+/// The kernel's zeroing of free memory so far, and its rate.
 fn zeroed(zeroing: &PrezeroingStatus) -> String {
-    let bytes = |pages: u64| words::bytes(pages.saturating_mul(BASE_PAGE_BYTES));
+    let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(words::bytes);
+    let pages = [
+        zeroing.served_pages,
+        zeroing.passed_over_pages,
+        zeroing.lost_pages,
+    ];
+    let [served, others, lost] =
+        pages.map(|pages| words::bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
+    let pace = &zeroing.pace;
     format!(
-        "{} of {} free; {} served to who wanted zeros, {} to others, {} lost; {}",
-        words::bytes(zeroing.free_zeroed_bytes),
-        words::bytes(zeroing.free_bytes),
-        bytes(zeroing.served_pages),
-        bytes(zeroing.passed_over_pages),
-        bytes(zeroing.lost_pages),
-        zeroing.pace
+        "{zeroed} of {free} free; {served} served to who wanted zeros, {others} to others, {lost} lost; {pace}"
     )
 }
 
@@ -186,13 +157,10 @@ fn write_processes(
     if processes.is_empty() {
         return writeln!(f, "No process is under management.");
     }
-    let count = |number: u64| {
-        // Seven digits fit.
-        if number < 10_000_000 {
-            number.to_string()
-        } else {
-            format!("{}M", number / 1_000_000)
-        }
+    // Seven digits fit into the column.
+    let count = |number: u64| match number {
+        0..10_000_000 => number.to_string(),
+        _ => format!("{}M", number / 1_000_000),
     };
     writeln!(
         f,
@@ -200,13 +168,11 @@ fn write_processes(
         "PID", "NAME", "RESIDENT", "HUGE", "OVERHEAD", "PROMOTE", "SPLIT"
     )?;
     for process in processes.iter().take(MOST_ROWS) {
-        let overhead = process.overhead.map_or_else(
-            || "-".to_owned(),
-            |overhead| {
-                let least = if overhead.at_least { ">= " } else { "" };
-                format!("{least}{:.1} %", overhead.percent)
-            },
-        );
+        let overhead = match process.overhead {
+            Some(it) if it.at_least => format!(">= {:.1} %", it.percent),
+            Some(it) => format!("{:.1} %", it.percent),
+            None => "-".to_owned(),
+        };
         writeln!(
             f,
             "{:>8}  {:15} {:>8} {:>8}  {overhead:>15} {:>7} {:>7}",
@@ -228,9 +194,7 @@ fn write_processes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::protocol::{FillStatus, JournalStatus};
-    use crate::view::GroupStatus;
-    use crate::view::{Status as ManagerStatus, StatusTotals};
+    use crate::daemon::full_status;
     use hawkeye_linux::page_sizes::{SizeSeen, SizesSeen};
     use hawkeye_policy::{Overhead, OverheadSource};
 
@@ -249,76 +213,45 @@ mod tests {
             }),
             ..ProcessStatus::default()
         };
-        let status = DaemonStatus {
-            manager: ManagerStatus {
-                version: "0.1.0".into(),
-                policy: "hawkeye".into(),
-                held: Some("tasks waited for memory for so long that ".repeat(4)),
-                memory: Some(MemoryStatus {
-                    used_bytes: 9 << 30,
-                    total_bytes: 10 << 30,
-                    high_percent: 85.0,
-                    low_percent: 70.0,
-                    pressure_percent: Some(12.0),
-                    groups: vec![GroupStatus {
-                        name: "/a/cgroup/with".into(),
-                        ..GroupStatus::default()
-                    }],
-                    ..MemoryStatus::default()
-                }),
-                totals: StatusTotals {
-                    errors: [("EAGAIN".to_owned(), 3)].into(),
-                    ..StatusTotals::default()
-                },
-                managed: 25,
-                processes: vec![process; 22],
-                ..ManagerStatus::default()
-            },
-            fill: Some(FillStatus {
-                filled: 9_999,
-                ahead: 100,
-                unused: 100,
-                cpu_s: 999.0,
-                ..FillStatus::default()
-            }),
-            prezeroing: Some(PrezeroingStatus {
-                served_pages: 1 << 30,
-                free_bytes: 1023 << 30,
-                pace: "nothing zeroes: `modprobe prezero` loads what does".into(),
-                ..PrezeroingStatus::default()
-            }),
-            page_sizes: Some(SizesSeen {
-                age_s: 1e6,
-                complete: false,
-                sizes: vec![
-                    SizeSeen {
-                        page_bytes: 1 << 20,
-                        pages: 99_999_999,
-                        given_on_machine: Some(999_999_999),
-                    };
-                    8
-                ],
-            }),
-            slow_calls: 3,
-            metrics: "127.0.0.1:9500".parse().ok(),
-            journal: Some(JournalStatus {
-                path: "/var/log/hawkeye/journal.jsonl".into(),
-                lost_entries: 12,
-                trouble: Some("No space left on device (os error 28)".into()),
-            }),
+        let mut status = full_status();
+        status.manager.paused = false;
+        status.manager.held = Some("tasks waited for memory for so long that ".repeat(4));
+        status.manager.managed = 25;
+        status.manager.processes = vec![process; 22];
+        if let Some(zeroing) = &mut status.prezeroing {
+            zeroing.free_zeroed_bytes = 0;
+            zeroing.free_bytes = 1023 << 30;
+            zeroing.served_pages = 1 << 30;
+            zeroing.pace = "nothing zeroes: `modprobe prezero` loads what does".into();
+        }
+        let size = SizeSeen {
+            page_bytes: 1 << 20,
+            pages: 99_999_999,
+            given_on_machine: Some(999_999_999),
         };
+        status.page_sizes = Some(SizesSeen {
+            age_s: 1e6,
+            complete: false,
+            sizes: vec![size; 8],
+        });
+        status.metrics = "127.0.0.1:9500".parse().ok();
+        if let Some(journal) = &mut status.journal {
+            journal.path = "/var/log/hawkeye/journal.jsonl".into();
+            journal.trouble = Some("No space left on device (os error 28)".into());
+        }
         let text = Text(&status).to_string();
-        // A number of bytes that no machine has is the one thing that is too wide for its column.
+        // 16 EiB is too wide for its column, but no machine has it.
         let text = text.replace("17179869184 GiB", "1024 GiB");
         for line in text.lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }
-        assert!(text.contains("promotion tasks waited"), "{text}");
-        assert!(
-            text.contains("zeroed    0 bytes of 1023 GiB free; 4096 GiB served"),
-            "{text}"
-        );
-        assert!(text.contains(">= 100.0 %"), "{text}");
+        for part in [
+            "promotion tasks waited",
+            "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
+            ">= 100.0 %",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
         assert!(text.ends_with("and 5 smaller ones\n"), "{text}");
         let empty = Text(&DaemonStatus::default()).to_string();
         assert!(

@@ -6,8 +6,8 @@
 //!  terminal (keys, size) --------------keys-----> model --> draw --> overview, table, process, strip
 //!                                                (pure)     (ratatui)      (lines of text)
 //! ```
-//! `order` sorts the processes, `look` says what the terminal can show. Without a terminal the same lines are
-//! printed once.
+//! `order` sorts the processes, `look` says what the terminal can show. Without a terminal the same
+//! lines are printed once.
 
 mod asker;
 mod draw;
@@ -22,21 +22,20 @@ mod terminal;
 
 use super::asking::AskOptions;
 use crate::daemon::protocol::DaemonStatus;
-use crate::view::{Explanation, Strip};
 use anyhow::{Result, bail};
-use asker::{Answer, Opened};
+use asker::Answer;
 use clap::Args;
 use look::Look;
 use model::Model;
 use order::Order;
-use serde::Serialize;
 use std::process::ExitCode;
 
 /// Watch what the daemon manages and decides.
 ///
 /// Processes by what address translation costs them, and the latest decisions.
 ///
-/// Enter opens a process and shows its address space as a strip. Without a terminal: --once or --json.
+/// Enter opens a process and shows its address space as a strip. Without a terminal: --once or
+/// --json.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -60,19 +59,11 @@ pub struct Top {
     pid: Option<u32>,
 }
 
-/// Columns of the strip where there is no terminal to fill.
+/// Columns of the strip without a terminal.
 const WIDTH: u16 = 80;
 
-/// A process, for programs.
-#[derive(Serialize)]
-struct Process<'a> {
-    #[serde(flatten)]
-    why: &'a Explanation,
-    strip: &'a Option<Strip>,
-}
-
 impl Top {
-    /// Shows it until the user has seen enough, or once.
+    /// Shows the figures until the user quits, or prints them once.
     pub fn execute(self) -> Result<ExitCode> {
         let alone = self.once || self.options.json();
         if !alone {
@@ -80,7 +71,8 @@ impl Top {
                 bail!("{why}: `hawkeye top --once` prints the same as text, --json for programs");
             }
         }
-        // Before the screen is taken: whoever has no daemon reads it where he typed.
+        // Before the alternate screen starts: an error about a missing daemon then stays on the
+        // terminal.
         let answer = asker::ask(&self.options, self.pid, WIDTH)?;
         if alone {
             return self.print(&answer);
@@ -95,20 +87,19 @@ impl Top {
     }
 
     fn print(&self, answer: &Answer) -> Result<ExitCode> {
-        let Some(Opened { why, strip }) = &answer.opened else {
+        let Some(opened) = &answer.opened else {
             self.options.print(&*answer.status, once)?;
             return Ok(ExitCode::SUCCESS);
         };
         let look = Look::of_environment();
-        self.options.print(&Process { why, strip }, |it| {
-            look.text(&process::lines(it.why, it.strip.as_ref(), None, &look).join("\n")) + "\n"
+        self.options.print(opened, |it| {
+            look.text(&process::lines(&it.why, it.strip.as_ref(), None, &look).join("\n")) + "\n"
         })?;
-        let managed = !matches!(why, Explanation::NotManaged { .. });
-        Ok(ExitCode::from(u8::from(!managed)))
+        Ok(ExitCode::from(u8::from(!opened.why.is_managed())))
     }
 }
 
-/// Everything as text.
+/// All figures as text.
 fn once(status: &DaemonStatus) -> String {
     let order = Order::default();
     let mut lines = overview::lines(status);
@@ -119,11 +110,8 @@ fn once(status: &DaemonStatus) -> String {
     lines.extend(table::unlisted(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
-    lines.extend(overview::decisions(
-        &status.manager,
-        usize::MAX,
-        usize::from(WIDTH),
-    ));
+    let width = usize::from(WIDTH);
+    lines.extend(overview::decisions(&status.manager, usize::MAX, width));
     lines.join("\n") + "\n"
 }
 

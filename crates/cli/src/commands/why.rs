@@ -1,4 +1,4 @@
-//! `hawkeye why`: the reasons behind what the daemon does, or does not do.
+//! `hawkeye why`: shows the reasons for what the daemon does or does not do.
 
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{Reply, Request};
@@ -10,12 +10,12 @@ use crate::words;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_policy::RegionSample;
-use std::fmt::Write;
 use std::process::ExitCode;
 
 /// Show why a process, or a region of it, gets huge pages or does not.
 ///
-/// A region: the 2 MiB around an address. Where a process has its memory is shown to its owner and to root alone.
+/// A region: the 2 MiB around an address. Where a process has its memory is shown to its owner and
+/// to root alone.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,18 +36,14 @@ pub struct Why {
     address: Option<u64>,
 }
 
-const WIDTH: usize = 80;
-
 impl Why {
-    /// Asks and prints.
     pub fn execute(self) -> Result<ExitCode> {
         let Self { pid, address, .. } = self;
         let Reply::Explanation(why) = self.options.ask(Request::Why { pid, address })? else {
             return Err(unexpected());
         };
         self.options.print(&why, text)?;
-        let managed = !matches!(why, Explanation::NotManaged { .. });
-        Ok(ExitCode::from(u8::from(!managed)))
+        Ok(ExitCode::from(u8::from(!why.is_managed())))
     }
 }
 
@@ -56,7 +52,7 @@ fn address(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    // The last 2 MiB are the kernel's, on every machine.
+    // On every machine the last 2 MiB of the address space belong to the kernel.
     parsed
         .ok()
         .filter(|address| *address < 1 << 63)
@@ -66,11 +62,8 @@ fn address(text: &str) -> Result<u64, String> {
 fn text(why: &Explanation) -> String {
     match why {
         Explanation::NotManaged { why, .. } => {
-            let mut sentence = why.clone();
-            if !sentence.ends_with('.') {
-                sentence.push('.');
-            }
-            words::wrapped(&sentence, WIDTH, 0) + "\n"
+            let sentence = format!("{}.", why.trim_end_matches('.'));
+            words::wrapped(&sentence, 80, 0) + "\n"
         }
         Explanation::Process(process) => of_process(process),
         Explanation::Region(region) => of_region(region),
@@ -85,10 +78,8 @@ fn of_process(it: &ProcessExplanation) -> String {
     }
     if it.process.refused_bytes > 0 {
         let refused = words::bytes(it.process.refused_bytes);
-        push(
-            &mut out,
-            &format!("{refused} of it are left alone: it said MADV_NOHUGEPAGE."),
-        );
+        let said = format!("{refused} of it are left alone: it said MADV_NOHUGEPAGE.");
+        push(&mut out, &said);
     }
     kept(&mut out, &it.kept_by);
     latest(&mut out, &it.latest);
@@ -97,31 +88,25 @@ fn of_process(it: &ProcessExplanation) -> String {
 
 fn of_region(it: &RegionExplanation) -> String {
     let mut out = subject(&it.process);
-    push(
-        &mut out,
-        &format!("Region {:#x}-{:#x}: {}.", it.start, it.end, it.state),
-    );
-    match (&it.sample, it.age_s) {
-        (Some(sample), Some(age_s)) => push(&mut out, &found(it, sample, age_s)),
-        (None, Some(age_s)) => {
-            let age = age_s.round();
-            push(&mut out, &format!("The process was last read {age} s ago."));
-        }
-        (_, None) => push(&mut out, "The process was not sampled yet."),
-    }
+    let (start, end, state) = (it.start, it.end, &it.state);
+    push(&mut out, &format!("Region {start:#x}-{end:#x}: {state}."));
+    let sampled = match (&it.sample, it.age_s.map(f64::round)) {
+        (Some(sample), Some(age)) => found(it, sample, age),
+        (None, Some(age)) => format!("The process was last read {age} s ago."),
+        (_, None) => "The process was not sampled yet.".to_owned(),
+    };
+    push(&mut out, &sampled);
     if let Some(waiting) = &it.waiting {
-        let turn = match it.ahead {
-            Some(0) => "It comes next of its process".to_owned(),
-            Some(1) => "It waits for its turn, after another region of its process".to_owned(),
-            Some(ahead) => format!(
-                "It waits for its turn, after {} other regions of its process",
-                words::count(ahead)
-            ),
-            None => "It waits for its turn".to_owned(),
+        let waits = "It waits for its turn";
+        let turn = match it.ahead.map(|ahead| (ahead, words::count(ahead))) {
+            Some((0, _)) => "It comes next of its process".to_owned(),
+            Some((1, _)) => format!("{waits}, after another region of its process"),
+            Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
+            None => waits.to_owned(),
         };
         push(&mut out, &format!("{turn}: {waiting}."));
     }
-    // What is huge, or can't be, waits for nothing that may change by itself.
+    // A region that is huge, or can't be, does not wait for anything.
     if !matches!(it.state, RegionState::Huge | RegionState::Excluded { .. }) {
         kept(&mut out, &it.kept_by);
     }
@@ -129,33 +114,27 @@ fn of_region(it: &RegionExplanation) -> String {
     out
 }
 
-/// What the last sample saw of a region.
-fn found(it: &RegionExplanation, sample: &RegionSample, age_s: f64) -> String {
-    let age = age_s.round();
+/// What the last sample found in a region.
+fn found(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
+    let (present, accessed) = (sample.present, sample.accessed);
     if sample.is_huge() {
-        let accessed = if sample.accessed > 0 {
-            "had been accessed"
-        } else {
-            "had not been accessed"
-        };
-        return format!("{age} s ago it was one huge page, which {accessed}.");
+        let not = if accessed > 0 { "" } else { "not " };
+        return format!("{age} s ago it was one huge page, which had {not}been accessed.");
     }
     let mut found = format!(
-        "{age} s ago {} of its 512 base pages were present and {} had been accessed",
-        sample.present, sample.accessed
+        "{age} s ago {present} of its 512 base pages were present and {accessed} had been accessed"
     );
     if let Some(bucket) = it.bucket {
-        let _ = write!(found, " (bucket {bucket} of 0 to 9)");
+        found += &format!(" (bucket {bucket} of 0 to 9)");
     }
     if sample.walks_per_s > 0 {
         let walks = words::count(u64::from(sample.walks_per_s));
-        let _ = write!(found, ", causing about {walks} page walks a second");
+        found += &format!(", causing about {walks} page walks a second");
     }
-    found.push('.');
-    found
+    found + "."
 }
 
-/// What was done to a region, the last thing first and in full.
+/// What the manager did to a region: the latest action first and in full.
 fn history(out: &mut String, it: &RegionExplanation) {
     let ago = |at_s: f64| words::duration(it.uptime_s - at_s);
     match it.latest.split_last() {
@@ -171,53 +150,47 @@ fn history(out: &mut String, it: &RegionExplanation) {
         }
         None => {
             let remembered = ago(it.remembered_since_s);
-            let mut sentence = format!(
-                "Nothing was done to it in the last {remembered}, as far back as is remembered"
+            let by = match it.state {
+                RegionState::Huge => {
+                    ": its program's first touch made it huge, or the kernel's khugepaged, or a manager before this one"
+                }
+                _ => "",
+            };
+            let sentence = format!(
+                "Nothing was done to it in the last {remembered}, as far back as is remembered{by}."
             );
-            if it.state == RegionState::Huge {
-                sentence.push_str(
-                    ": its program's first touch made it huge, or the kernel's khugepaged, or a manager before this one",
-                );
-            }
-            push(out, &(sentence + "."));
+            push(out, &sentence);
         }
     }
 }
 
-/// What the process is, and what was done to it.
+/// The process, and what the manager did to it.
 fn subject(process: &ProcessStatus) -> String {
     let mut who = format!("Process {} ({})", process.pid, process.name);
     if let Some(cgroup) = &process.cgroup {
-        let _ = write!(who, ", cgroup {cgroup}");
+        who += &format!(", cgroup {cgroup}");
     }
     let mut out = String::new();
     push(&mut out, &words::clipped(&format!("{who}:"), 1000));
+    let [rss, huge, recovered] = [
+        process.rss_bytes,
+        process.huge_bytes,
+        process.recovered_bytes,
+    ]
+    .map(words::bytes);
+    let [promoted, split] = [process.promoted, process.split].map(words::count);
     let done = format!(
-        "{} resident, {} of it huge; promoted {} regions, split {}, recovered {}.",
-        words::bytes(process.rss_bytes),
-        words::bytes(process.huge_bytes),
-        words::count(process.promoted),
-        words::count(process.split),
-        words::bytes(process.recovered_bytes),
+        "{rss} resident, {huge} of it huge; promoted {promoted} regions, split {split}, recovered {recovered}."
     );
     push(&mut out, &done);
-    match &process.overhead {
-        Some(overhead) => push(
-            &mut out,
-            &format!(
-                "Address translation costs it {overhead} of its CPU time{}.",
-                match process.gain_percent {
-                    Some(gain) =>
-                        format!("; making huge what may become so would save {gain:.1} %"),
-                    None => String::new(),
-                }
-            ),
-        ),
-        None => push(
-            &mut out,
-            "What address translation costs it is not known (yet).",
-        ),
-    }
+    let gain = process.gain_percent;
+    let gain = gain.map(|gain| format!("; making huge what may become so would save {gain:.1} %"));
+    let gain = gain.unwrap_or_default();
+    let cost = match &process.overhead {
+        Some(overhead) => format!("Address translation costs it {overhead} of its CPU time{gain}."),
+        None => "What address translation costs it is not known (yet).".to_owned(),
+    };
+    push(&mut out, &cost);
     if let Some(reason) = &process.last_reason {
         push(
             &mut out,
@@ -229,37 +202,29 @@ fn subject(process: &ProcessStatus) -> String {
 
 fn regions(sample: &SampleStatus) -> String {
     let kinds = [
-        (sample.huge, "huge"),
-        (sample.candidates, "to be promoted"),
-        (sample.not_accessed, "not accessed"),
+        ("huge", sample.huge),
+        ("to be promoted", sample.candidates),
+        ("not accessed", sample.not_accessed),
         (
-            sample.cooling_down,
             "refused by the kernel and left alone for a while",
+            sample.cooling_down,
         ),
         (
-            sample.shared,
             "left alone because other processes share their pages",
+            sample.shared,
         ),
         (
-            sample.recovered,
             "split by recovery and kept so until they are used",
+            sample.recovered,
         ),
     ];
-    let kinds: Vec<String> = kinds
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, kind)| format!("{count} {kind}"))
-        .collect();
-    let kinds = if kinds.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", kinds.join(", "))
-    };
-    format!(
-        "{} s ago it had {} regions of 2 MiB with memory{kinds}.",
-        sample.age_s.round(),
-        sample.regions
-    )
+    let (age, regions) = (sample.age_s.round(), sample.regions);
+    let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
+    let there = kinds.iter().filter(|(_, count)| *count > 0);
+    for (n, (kind, count)) in there.enumerate() {
+        text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
+    }
+    text + "."
 }
 
 fn kept(out: &mut String, kept_by: &[String]) {
@@ -289,13 +254,11 @@ fn latest(out: &mut String, entries: &[EntryView]) {
 }
 
 fn push(out: &mut String, sentence: &str) {
-    out.push_str(&words::wrapped(sentence, WIDTH, 0));
-    out.push('\n');
+    words::say(out, sentence, 0);
 }
 
 fn item(out: &mut String, text: &str) {
-    out.push_str(&words::wrapped(&format!("- {text}"), WIDTH, 2));
-    out.push('\n');
+    words::say(out, &format!("- {text}"), 2);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The kernel's own zeroing of free memory, at the pace that memory and idle time allow: on kernels that can.
+//! Sets the rate at which the kernel zeroes free memory, by memory and idle time. Only some kernels
+//! can do this.
 
-use crate::config::{PrezeroingSettings, Switch};
+use crate::config::PrezeroingSettings;
 use crate::daemon::protocol::PrezeroingStatus;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::memory::idle_time::IdleTime;
@@ -11,36 +12,36 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{FreeMemory, ZeroingPace, ZeroingRate};
 use std::time::Duration;
 
-/// How often memory and idle time are looked at.
+/// Interval between two checks of memory and idle time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Looks after it for the daemon.
+/// Sets the rate of zeroing for the daemon.
 pub struct Zeroing {
     sys: Prezeroing,
     settings: PrezeroingSettings,
     pace: ZeroingPace,
     idle: IdleTime,
     due: Duration,
-    /// Whether the module's settings are ours at the moment.
+    /// Whether the module has our settings at the moment.
     set: bool,
-    /// What was complained about last: each trouble is told once.
+    /// The last error that was reported; each one is reported once.
     trouble: Option<String>,
     status: Option<PrezeroingStatus>,
 }
 
-/// How management stands, as far as zeroing depends on it.
+/// The state of management, as far as zeroing depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
     /// Time since the machine was taken over.
     pub now: Duration,
     /// Whether memory is short.
     pub short: bool,
-    /// Whether somebody asked that nothing be done.
+    /// Whether a user has paused management.
     pub paused: bool,
 }
 
 impl Zeroing {
-    /// `None` on a kernel that can't: that does not change while it runs.
+    /// `None` on a kernel without this zeroing; that can't change while the kernel runs.
     pub fn begin(sys: Prezeroing, settings: PrezeroingSettings) -> Option<Self> {
         let there = sys.is_there();
         there.then(|| Self {
@@ -55,7 +56,7 @@ impl Zeroing {
         })
     }
 
-    /// Between steps: decides the rate when it is time to, and says how it stands.
+    /// Called between steps. Sets the rate when it is time to, and returns the state of zeroing.
     pub fn update(
         &mut self,
         standing: Standing,
@@ -121,17 +122,17 @@ impl Zeroing {
     }
 
     fn is_ours(&self, standing: Standing, found: &Prezeroed) -> bool {
-        self.settings.paced == Switch::On && !standing.paused && found.module.is_some()
+        self.settings.paced && !standing.paused && found.module.is_some()
     }
 
-    /// Sets the rate; why it is so, as a clause, and what it is.
+    /// Sets the rate. Returns the reason as a clause, and the rate.
     fn keep_pace(
         &mut self,
         seen: &FreeMemory,
         guard: &mut SettingsGuard,
     ) -> Result<(String, Option<u32>), LinuxError> {
-        // First: what fails half-way is put back, too.
-        if !std::mem::replace(&mut self.set, true) && self.settings.idle_only == Switch::On {
+        // Before the first change, so that a half-done change is restored too.
+        if !std::mem::replace(&mut self.set, true) && self.settings.idle_only {
             self.sys.set_idle_only(true, guard)?;
         }
         let rate = self.pace.decide(seen);
@@ -143,7 +144,8 @@ impl Zeroing {
         Ok((rate.to_string(), Some(set)))
     }
 
-    /// Puts back what was set, if anything was; whose the rate is, as a clause, and what it is.
+    /// Restores the settings if they were changed. Returns the origin of the rate as a clause, and
+    /// the rate.
     fn leave(
         &mut self,
         found: &Prezeroed,
@@ -156,10 +158,10 @@ impl Zeroing {
         let whose = match (&found.module, self.settings.paced) {
             (None, _) if found.active => "set by another module".into(),
             (None, _) => format!("nothing zeroes: `{LOAD}` loads what does"),
-            (_, Switch::Off) => "as the module was told".into(),
-            (_, Switch::On) => "as the module was told, while paused".into(),
+            (_, false) => "as the module was told".into(),
+            (_, true) => "as the module was told, while paused".into(),
         };
-        // It may just have been put back.
+        // Read again, because the settings may just have been restored.
         let module = self.sys.module()?;
         Ok((whose, module.map(|module| module.pages_per_second)))
     }
@@ -172,7 +174,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A kernel of the test's own that has it, with the module loaded.
+    /// A fake kernel with the module loaded.
     struct Kernel(PathBuf);
 
     impl Kernel {
@@ -201,7 +203,7 @@ mod tests {
             both.map(|text| text.trim().to_owned()).join(" ")
         }
 
-        fn zeroing(&self, paced: Switch) -> Zeroing {
+        fn zeroing(&self, paced: bool) -> Zeroing {
             let settings = PrezeroingSettings {
                 paced,
                 ..PrezeroingSettings::default()
@@ -238,19 +240,15 @@ mod tests {
     fn it_stops_while_memory_is_short_and_puts_back_while_paused_and_at_the_end() {
         let kernel = Kernel::new("zeroing-short");
         let mut guard = kernel.guard();
-        let mut zeroing = kernel.zeroing(Switch::On);
+        let mut zeroing = kernel.zeroing(true);
         let status = zeroing.update(at(0, true, false), &mut guard);
         let pace = status.map(|status| (status.pace.as_str(), status.pages_per_s));
         assert_eq!(pace, Some(("stopped: memory is short", Some(1))));
         assert_eq!(kernel.told(), "1 Y");
-        // Not before it is time to.
-        zeroing.update(
-            Standing {
-                now: Duration::from_millis(999),
-                ..at(0, false, true)
-            },
-            &mut guard,
-        );
+        // Too early: nothing changes.
+        let mut early = at(0, false, true);
+        early.now = Duration::from_millis(999);
+        zeroing.update(early, &mut guard);
         assert_eq!(kernel.told(), "1 Y");
         let status = zeroing.update(at(1, false, true), &mut guard);
         assert_eq!(status.and_then(|status| status.pages_per_s), Some(777));
@@ -265,17 +263,17 @@ mod tests {
     fn with_room_the_rate_follows_what_is_free() {
         let kernel = Kernel::new("zeroing-room");
         let mut guard = kernel.guard();
-        let mut zeroing = kernel.zeroing(Switch::On);
-        // How idle this machine is is not known at the first look: the usual rate, unless hardly anything is free.
-        let status = zeroing
-            .update(at(0, false, false), &mut guard)
-            .expect("reads");
+        let mut zeroing = kernel.zeroing(true);
+        // At the first look the idle time is not known yet. The usual rate holds, unless hardly any
+        // memory is free.
+        let status = zeroing.update(at(0, false, false), &mut guard);
+        let status = status.expect("reads");
         assert!(status.active && status.zeroed_pages == 7, "{status:?}");
         let rate = status.pages_per_s.expect("is set");
         assert!((512..=10_000).contains(&rate), "{status:?}");
         assert_eq!(status.pace, format!("at most {rate} pages/s"));
         assert_eq!(kernel.told(), format!("{rate} Y"));
-        // Everything is zeroed.
+        // All free memory is zeroed.
         kernel.set("kernel/mm/prezero/node0-Normal/free", &u32::MAX.to_string());
         zeroing.idle = IdleTime::default();
         let status = zeroing.update(at(1, false, false), &mut guard);
@@ -286,13 +284,11 @@ mod tests {
     fn without_consent_or_module_nothing_is_set() {
         let kernel = Kernel::new("zeroing-off");
         let mut guard = kernel.guard();
-        let mut off = kernel.zeroing(Switch::Off);
+        let mut off = kernel.zeroing(false);
         let status = off.update(at(0, true, false), &mut guard).expect("reads");
-        assert_eq!(
-            (status.pages_per_s, kernel.told().as_str()),
-            (Some(777), "777 N")
-        );
-        let mut on = kernel.zeroing(Switch::On);
+        assert_eq!(status.pages_per_s, Some(777));
+        assert_eq!(kernel.told(), "777 N");
+        let mut on = kernel.zeroing(true);
         on.update(at(0, true, false), &mut guard);
         fs::remove_dir_all(kernel.0.join("module")).expect("is unloaded");
         kernel.set("kernel/mm/prezero/active", "0");
@@ -305,7 +301,7 @@ mod tests {
     fn what_goes_wrong_is_said() {
         let kernel = Kernel::new("zeroing-wrong");
         let mut guard = kernel.guard();
-        let mut zeroing = kernel.zeroing(Switch::On);
+        let mut zeroing = kernel.zeroing(true);
         zeroing.update(at(0, false, false), &mut guard);
         kernel.set("kernel/mm/prezero/active", "many");
         let status = zeroing

@@ -1,6 +1,5 @@
-//! What is wrong with a configuration, and where.
+//! Mistakes in a configuration, and their positions.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -11,62 +10,25 @@ pub enum ConfigError {
     /// The file can't be read.
     #[error("reading {path}: {source}", path = path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Something in it is wrong.
+    /// The file has mistakes.
     #[error(transparent)]
     Invalid(#[from] Problems),
 }
 
-/// Everything that is wrong with a configuration, in the order of its lines.
+/// All mistakes in a configuration, a line each, in the order of its lines.
+///
+/// Each line names the file, line and column (in characters, from 1) and the key with its table. It
+/// also names the value found and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub struct Problems {
-    /// The file, as it was named.
-    pub file: String,
-    /// At least one.
-    pub problems: Vec<Problem>,
-}
+#[error("{}", .0.join("\n"))]
+pub struct Problems(pub Vec<String>);
 
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let line_end = if index == 0 { "" } else { "\n" };
-            write!(f, "{line_end}{}:{problem}", self.file)?;
-        }
-        Ok(())
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// The key it is about, with its table: `memory.high_percent`. Empty where the text is no TOML.
-    pub key: String,
-    /// What was found and what would be right, to follow the key.
-    pub message: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            line,
-            column,
-            key,
-            message,
-        } = self;
-        let space = if key.is_empty() { "" } else { " " };
-        write!(f, "{line}:{column}: {key}{space}{message}")
-    }
-}
-
-/// Line and column of a byte in a text, both from 1.
+/// Line and column of a byte offset in a text, both from 1.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -74,7 +36,7 @@ pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     (line, before[line_start..].chars().count() + 1)
 }
 
-/// The line of a text that a byte is in, as far as it can be shown.
+/// The line of a text that contains a byte offset, as far as it can be printed.
 pub(super) fn line_of(text: &str, at: usize) -> String {
     const LONGEST: usize = 60;
     let (line, _) = position(text, at);

@@ -2,19 +2,8 @@
 
 use super::section::Section;
 use super::value::{Bytes, Word};
-use hawkeye_policy::{Action, Conditions, QosClass, Rule, Terms};
+use hawkeye_policy::{Action, Conditions, QosClass, Rule, Terms, Unmatched};
 use std::collections::HashSet;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Include,
-    Exclude,
-}
-
-impl Word for Effect {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("include", Self::Include), ("exclude", Self::Exclude)];
-}
 
 impl Word for QosClass {
     const WORDS: &'static [(&'static str, Self)] = &[
@@ -43,10 +32,8 @@ pub(super) fn read(top: &mut Section<'_, '_>) -> Vec<Rule> {
 fn name(s: &mut Section<'_, '_>) -> String {
     let name = s.optional("name");
     if !s.is_set("name") {
-        s.complain(
-            "name",
-            "is missing: each rule has one, for `hawkeye status` to show".into(),
-        );
+        let why = "is missing: each rule has one, for `hawkeye status` to show";
+        s.complain("name", why.into());
     }
     name.unwrap_or_default()
 }
@@ -62,7 +49,7 @@ fn conditions(s: &mut Section<'_, '_>) -> Conditions {
     }
 }
 
-/// What may be said of a process that is managed.
+/// Terms of a managed process, which a rule may set.
 const TERMS: [(&str, &str); 4] = [
     (Terms::WEIGHT, "weight"),
     (Terms::MIN_GAIN, "min_gain_percent"),
@@ -71,7 +58,8 @@ const TERMS: [(&str, &str); 4] = [
 ];
 
 fn action(s: &mut Section<'_, '_>) -> Action {
-    let effect = s.or("action", Effect::Include);
+    // The words are those for processes without a matching rule.
+    let effect = s.or("action", Unmatched::Include);
     let terms = Terms {
         weight: s.or("weight", Terms::default().weight),
         min_gain_percent: s.optional("min_gain_percent"),
@@ -80,7 +68,7 @@ fn action(s: &mut Section<'_, '_>) -> Action {
         rule: None,
     };
     let terms = s.checked(terms.check(), &TERMS).unwrap_or_default();
-    if effect == Effect::Include {
+    if effect == Unmatched::Include {
         return Action::Include(terms);
     }
     for (_, key) in TERMS {

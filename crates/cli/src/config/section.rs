@@ -1,40 +1,44 @@
-//! Reads one table of the configuration key by key, and collects what is wrong with it.
+//! Reads one table of the configuration key by key, and collects its mistakes.
 //!
-//! By hand and not by derived deserialization, so that a person sees every mistake at once, each with
-//! its key and its place, and in our own words.
+//! Not by derived deserialization: the user sees all mistakes at once, each with its key and its
+//! position, in our own words.
 
-use super::error::{Problem, Problems, line_of, position};
+use super::error::{Problems, line_of, position};
 use super::value::Value;
 use hawkeye_policy::SettingError;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What reading found out besides the values.
+/// What reading yields besides the values.
 pub(super) struct Log<'t> {
+    /// Name of the file in errors.
+    name: &'t str,
     text: &'t str,
-    problems: Vec<(usize, Problem)>,
-    /// Every key that was asked for, with its table; for the test of the sample file.
+    /// The mistakes, each with its byte offset.
+    problems: Vec<(usize, String)>,
+    /// Every key that was read, with its table; for the test of the sample file.
     pub(super) keys: Vec<String>,
 }
 
-/// A table while it is read. It may not be there: then every key keeps its default.
+/// A table that is being read. Where it is missing, every key has its default.
 pub(super) struct Section<'l, 't> {
     path: String,
-    /// Where it starts.
+    /// Byte offset of its start.
     at: usize,
     table: Option<&'l DeTable<'t>>,
     asked: Vec<&'static str>,
     log: &'l mut Log<'t>,
 }
 
-/// Reads a whole text; `read` asks for the keys of its top level.
-pub(super) fn read<R>(
-    name: &str,
-    text: &str,
+/// Reads a whole text; `read` reads the keys of its top level.
+pub(super) fn read<'t, R>(
+    name: &'t str,
+    text: &'t str,
     read: impl FnOnce(&mut Section<'_, '_>) -> R,
 ) -> (R, Vec<String>, Result<(), Problems>) {
     let mut log = Log {
+        name,
         text,
         problems: Vec::new(),
         keys: Vec::new(),
@@ -42,11 +46,8 @@ pub(super) fn read<R>(
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = line_of(text, at);
-        log.note(
-            at,
-            String::new(),
-            format!("this is no TOML: {}, in {line}", error.message()),
-        );
+        let what = format!("is no TOML: {}, in {line}", error.message());
+        log.note(at, "this", &what);
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
@@ -61,29 +62,22 @@ pub(super) fn read<R>(
     section.finish();
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
-    let problems: Vec<Problem> = problems.into_iter().map(|(_, problem)| problem).collect();
-    let verdict = if problems.is_empty() {
-        Ok(())
-    } else {
-        let file = name.to_owned();
-        Err(Problems { file, problems })
+    let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
+    let verdict = match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Problems(problems)),
     };
     (result, log.keys, verdict)
 }
 
 impl Log<'_> {
-    fn note(&mut self, at: usize, key: String, message: String) {
+    fn note(&mut self, at: usize, key: &str, message: &str) {
         let (line, column) = position(self.text, at);
-        let problem = Problem {
-            line,
-            column,
-            key,
-            message,
-        };
+        let problem = format!("{}:{line}:{column}: {key} {message}", self.name);
         self.problems.push((at, problem));
     }
 
-    /// What a person wrote there, if it is short.
+    /// The text of a value, if it is short.
     fn found(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
@@ -113,7 +107,7 @@ impl<'l, 't> Section<'l, 't> {
         self.table?.get(key)
     }
 
-    /// Reads a value; `None` where it isn't set, or is wrong.
+    /// Reads a value; `None` where it is missing or wrong.
     pub(super) fn optional<T: Value>(&mut self, key: &'static str) -> Option<T> {
         let value = self.ask(key)?;
         T::read(value.get_ref())
@@ -121,31 +115,31 @@ impl<'l, 't> Section<'l, 't> {
             .ok()
     }
 
-    /// Reads a value, or takes its default.
+    /// Reads a value; the default where it is missing or wrong.
     pub(super) fn or<T: Value>(&mut self, key: &'static str, default: T) -> T {
         self.optional(key).unwrap_or(default)
     }
 
-    /// Notes that the value of `key` must be `allowed`.
+    /// Reports that the value of `key` must be `allowed`.
     pub(super) fn refuse(&mut self, key: &'static str, allowed: &str) {
-        let value = self.table.and_then(|table| table.get(key));
-        let span = value.map_or(self.at..self.at, Spanned::span);
-        let found = self.log.found(span.clone());
-        let message = format!("must be {allowed}, not {found}");
-        let key = self.key(key);
-        self.log.note(span.start, key, message);
+        let found = self.log.found(self.span(key));
+        self.complain(key, format!("must be {allowed}, not {found}"));
     }
 
-    /// Notes something about this table, at `key` where that is set.
+    /// Reports a mistake in this table: at `key` where that is set.
     pub(super) fn complain(&mut self, key: &'static str, message: String) {
-        let value = self.table.and_then(|table| table.get(key));
-        let at = value.map_or(self.at, |value| value.span().start);
-        let key = self.key(key);
-        self.log.note(at, key, message);
+        self.log
+            .note(self.span(key).start, &self.key(key), &message);
     }
 
-    /// Unwraps a checked setting. `keys` are the keys it was made from, each with what the setting is
-    /// called in errors.
+    /// Position of a key's value; that of this table where the key is missing.
+    fn span(&self, key: &str) -> Range<usize> {
+        let value = self.table.and_then(|table| table.get(key));
+        value.map_or(self.at..self.at, Spanned::span)
+    }
+
+    /// Unwraps a checked setting. `keys` are the keys that it was made from, each with its name in
+    /// errors.
     pub(super) fn checked<T>(
         &mut self,
         made: Result<T, SettingError>,
@@ -155,14 +149,14 @@ impl<'l, 't> Section<'l, 't> {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let set = |key: &str| self.table.is_some_and(|table| table.contains_key(key));
         let named = keys.iter().find(|(setting, _)| *setting == error.setting);
         match named.map(|(_, key)| *key) {
-            Some(key) if set(key) => self.refuse(key, error.allowed),
-            // A default that doesn't go with what else is set.
+            Some(key) if self.is_set(key) => self.refuse(key, error.allowed),
+            // A default that contradicts the other settings.
             _ => {
                 let fallback = named.or(keys.first()).map_or("", |(_, key)| *key);
-                let at = keys.iter().map(|(_, key)| *key).find(|key| set(key));
+                let mut all = keys.iter().map(|(_, key)| *key);
+                let at = all.find(|key| self.is_set(key));
                 self.complain(
                     at.unwrap_or(fallback),
                     format!("does not go with the rest: {error}"),
@@ -172,12 +166,12 @@ impl<'l, 't> Section<'l, 't> {
         None
     }
 
-    /// Whether a key is set, rightly or wrongly.
+    /// Whether a key is set, correctly or not.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// Reads a table in this one.
+    /// Reads a table inside this one.
     pub(super) fn section<R>(
         &mut self,
         key: &'static str,
@@ -213,7 +207,7 @@ impl<'l, 't> Section<'l, 't> {
             let table = item.get_ref().as_table();
             if table.is_none() {
                 let message = format!("must be a table, headed [[{key}]]");
-                self.log.note(at, path.clone(), message);
+                self.log.note(at, &path, &message);
             }
             all.push(self.descend(path, at, table, &mut read));
         }
@@ -239,26 +233,25 @@ impl<'l, 't> Section<'l, 't> {
         result
     }
 
-    /// Notes every key that nobody asked for.
+    /// Reports every key that was not read.
     fn finish(self) {
         for key in self.table.into_iter().flat_map(|table| table.keys()) {
             let name: &str = key.get_ref();
             if self.asked.contains(&name) {
                 continue;
             }
-            let full = self.key(name);
-            self.log
-                .note(key.span().start, full, unknown(name, &self.asked));
+            let message = unknown(name, &self.asked);
+            self.log.note(key.span().start, &self.key(name), &message);
         }
     }
 }
 
-/// What to say of a key that does not exist.
+/// The message about an unknown key.
 fn unknown(name: &str, known: &[&'static str]) -> String {
-    /// Of two thirds the same letters, one is probably a slip for the other.
+    /// If two thirds of the letters are the same, one is probably a misspelling of the other.
     const ALIKE: f64 = 0.67;
     let likeness = |other: &&'static str| {
-        // Left out was the unit, say.
+        // The name may lack its unit.
         let begun = name.len() > 2 && other.starts_with(name);
         let alike = strsim::normalized_damerau_levenshtein(name, other);
         if begun { 1.0 } else { alike }

@@ -1,14 +1,15 @@
-//! Single values of the configuration: how each kind is written.
+//! Values of the configuration: how each kind is written.
 
 use bytesize::ByteSize;
-use hawkeye_policy::{Pattern, Unmatched};
+use hawkeye_policy::fault_ahead::FillThreads;
+use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Pattern, Rate, Unmatched};
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// Something that a key can be set to.
+/// A type that a key's value can have.
 pub(super) trait Value: Sized {
-    /// Reads it; or what would be right, worded to follow "must be".
+    /// Reads a value. The error says what is allowed, worded to follow "must be".
     fn read(value: &DeValue<'_>) -> Result<Self, String>;
 }
 
@@ -21,7 +22,7 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// Numbers without a fraction, of every size that settings have.
+/// Whole numbers of the sizes that settings use.
 macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
         impl Value for $kind {
@@ -48,6 +49,25 @@ impl Value for f64 {
             .ok_or_else(|| "a number, such as 2 or 0.5".to_owned())
     }
 }
+
+/// Settings of a single number, of types that check their own range.
+macro_rules! checked_numbers {
+    ($($kind:ty: $number:ty => $make:path),* $(,)?) => {$(
+        impl Value for $kind {
+            fn read(value: &DeValue<'_>) -> Result<Self, String> {
+                $make(<$number>::read(value)?).map_err(|error| error.allowed.to_owned())
+            }
+        }
+    )*};
+}
+
+checked_numbers!(
+    BloatThreshold: u16 => BloatThreshold::new,
+    CoverageAverage: f64 => CoverageAverage::new,
+    CpuBudget: f64 => CpuBudget::new,
+    FillThreads: u64 => FillThreads::new,
+    Rate: f64 => Rate::per_second,
+);
 
 impl Value for String {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
@@ -84,12 +104,9 @@ impl Value for Bytes {
 impl Value for PathBuf {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
-        let path = Self::from(text(value, allowed)?);
-        if path.is_absolute() {
-            Ok(path)
-        } else {
-            Err(allowed.to_owned())
-        }
+        let path = Some(Self::from(text(value, allowed)?));
+        path.filter(|path| path.is_absolute())
+            .ok_or_else(|| allowed.to_owned())
     }
 }
 
@@ -102,7 +119,7 @@ impl Value for Pattern {
 }
 
 /// A choice between words.
-pub(super) trait Word: Copy + 'static {
+pub trait Word: Copy + 'static {
     /// Each word and what it stands for.
     const WORDS: &'static [(&'static str, Self)];
 }
@@ -112,13 +129,14 @@ impl<T: Word> Value for T {
         let found = value.as_str();
         let word = Self::WORDS.iter().find(|(word, _)| found == Some(word));
         word.map(|(_, meaning)| *meaning).ok_or_else(|| {
-            let words: Vec<_> = Self::WORDS
-                .iter()
-                .map(|(word, _)| format!("{word:?}"))
-                .collect();
-            format!("one of {}", words.join(", "))
+            let words = Self::WORDS.iter().map(|(word, _)| format!("{word:?}"));
+            format!("one of {}", words.collect::<Vec<_>>().join(", "))
         })
     }
+}
+
+impl Word for bool {
+    const WORDS: &'static [(&'static str, Self)] = &[("off", false), ("on", true)];
 }
 
 impl Word for Unmatched {

@@ -1,27 +1,27 @@
-//! The way from the threads that serve clients to the manager's own.
+//! Passes requests from the threads that serve clients to the manager's thread.
 
 use super::protocol::{DaemonStatus, Reply, Request};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Requests that wait at most; more are refused.
+/// Requests that may wait; further ones are refused.
 const MOST_WAITING: usize = 32;
-/// Requests answered between two steps at most: managing goes first.
+/// Requests answered between two steps at most, because managing has priority.
 const MOST_AT_ONCE: usize = 8;
-/// How long the manager may take to answer. A step lasts some tens of milliseconds, but reading a
+/// Time in which the manager must answer. A step lasts some tens of milliseconds, but reading a
 /// large process may take longer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Who asks how management stands waits no longer than this where somebody else was told a moment ago: with thousands of
-/// processes some steps last longer.
+/// A request for the status waits at most this long if a recent status can answer it instead. With
+/// thousands of processes some steps last longer.
 const STATUS_PATIENCE: Duration = Duration::from_millis(50);
-/// What was a moment ago.
+/// Age up to which a status is recent.
 const RECENT: Duration = Duration::from_secs(5);
 
-/// Rings the manager's bell: it ends its wait and answers.
+/// Rings the manager's bell, which ends its wait so that it answers.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// How management stood when somebody was last told, and when that was.
+/// The last status that was sent, and its time.
 type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
 
 struct Call {
@@ -29,7 +29,7 @@ struct Call {
     answer: SyncSender<Reply>,
 }
 
-/// The side of those who ask.
+/// The side of the threads that serve clients.
 #[derive(Clone)]
 pub struct Caller {
     calls: SyncSender<Call>,
@@ -38,14 +38,14 @@ pub struct Caller {
     last: LastStatus,
 }
 
-/// The side of the manager.
+/// The manager's side.
 pub struct Calls {
     waiting: Receiver<Call>,
     wake: Wake,
     last: LastStatus,
 }
 
-/// Both sides.
+/// Creates both sides.
 pub fn calls(wake: Wake) -> (Caller, Calls) {
     let (calls, waiting) = sync_channel(MOST_WAITING);
     let caller = Caller {
@@ -54,17 +54,16 @@ pub fn calls(wake: Wake) -> (Caller, Calls) {
         patience: PATIENCE,
         last: LastStatus::default(),
     };
-    let last = Arc::clone(&caller.last);
     let calls = Calls {
         waiting,
         wake,
-        last,
+        last: Arc::clone(&caller.last),
     };
     (caller, calls)
 }
 
 impl Caller {
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub fn ask(&self, request: Request) -> Reply {
         let (answer, answered) = sync_channel(1);
         match self.calls.try_send(Call { request, answer }) {
@@ -90,10 +89,8 @@ impl Caller {
             ))
         })
     }
-}
 
-impl Caller {
-    /// How management stood a moment ago, if somebody was told.
+    /// The last status, if it is recent.
     fn recent(&self) -> Option<Box<DaemonStatus>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, status) = last.as_ref()?;
@@ -102,7 +99,8 @@ impl Caller {
 }
 
 impl Calls {
-    /// Answers what waits, but no more at once than is good for managing: then the bell rings again.
+    /// Answers waiting requests. Their number per call is limited for the sake of managing; if more
+    /// wait, the bell rings again.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Reply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
@@ -111,11 +109,11 @@ impl Calls {
             if let Reply::Status(status) = &reply {
                 *last = Some((Instant::now(), status.clone()));
             } else if call.request.changes() {
-                // Who asks after that must not be told how things stood before.
+                // A later request must not get the status from before this change.
                 *last = None;
             }
             drop(last);
-            // Whoever asked may have lost patience.
+            // The caller may have given up.
             let _ = call.answer.try_send(reply);
             answered += 1;
         }
@@ -152,7 +150,7 @@ mod tests {
             assert!(why(caller.ask(Request::Status)).contains("did not answer"));
         }
         assert!(why(caller.ask(Request::Status)).contains("too many"));
-        // Late answers go nowhere, and room is made for others.
+        // Late answers are dropped and make room for other requests.
         calls.answer(|_| Reply::Done { changed: false });
         assert!(why(caller.ask(Request::Status)).contains("did not answer"));
         drop(calls);
@@ -166,11 +164,11 @@ mod tests {
         assert!(why(quick.ask(Request::Status)).contains("did not answer"));
         let told = DaemonStatus::default();
         calls.answer(|_| Reply::Status(Box::new(told.clone())));
-        // The manager does not come to answer, and is not waited for.
+        // The manager does not answer, so the last status does.
         let reply = caller.ask(Request::Status);
         assert_eq!(reply, Reply::Status(Box::new(told)));
         assert!(why(quick.ask(Request::Pause)).contains("did not answer"));
-        // What was told before a pause is no answer after it.
+        // A status from before the pause must not be sent after it.
         calls.answer(|_| Reply::Done { changed: true });
         assert!(why(quick.ask(Request::Status)).contains("did not answer"));
     }

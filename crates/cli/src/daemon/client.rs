@@ -1,4 +1,4 @@
-//! Asks the daemon.
+//! Sends requests to the daemon.
 
 use super::deadline::UntilDeadline;
 use super::protocol::{self, MOST_REPLY_BYTES, Reply, Request};
@@ -8,13 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longer than the daemon gives its manager.
+/// Longer than the time in which the daemon's manager must answer.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Asks the daemon at this socket.
+/// Sends a request to the daemon at this socket.
 ///
 /// # Errors
-/// No daemon answers there, it does not answer in time or not sensibly, or it refuses: each as a sentence.
+/// No daemon answers, it answers too late or in the wrong form, or it refuses: each as a sentence.
 pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
@@ -25,7 +25,7 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
     })?;
     let mut stream = UntilDeadline::new(stream, PATIENCE);
     let mut line = Vec::new();
-    // One that turns us away at once may have closed the connection already: what it says counts.
+    // A daemon that refuses at once may already have closed the connection. Its reply still counts.
     let sent = stream.write_all(&protocol::line(&request)?);
     let read = BufReader::new(stream)
         .take(MOST_REPLY_BYTES)
@@ -52,7 +52,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
-    /// What comes of asking a daemon that sends `answer` and is gone.
+    /// The result of asking a daemon that sends `answer` and closes the connection.
     fn answered(name: &str, answer: &'static [u8]) -> Result<Reply> {
         let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
         let listener = UnixListener::bind(&path).expect("binds");

@@ -1,39 +1,20 @@
-//! A stream whose other side may stall: whatever is read or written, it is over by a deadline.
+//! A stream with a deadline for all reads and writes, because the other side may stall.
 
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A stream with time limits for single calls.
-pub trait Timed: Read + Write {
-    /// Limits the next reads and writes.
-    fn set_timeouts(&self, limit: Duration) -> io::Result<()>;
-}
-
-impl Timed for UnixStream {
-    fn set_timeouts(&self, limit: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(limit))?;
-        self.set_write_timeout(Some(limit))
-    }
-}
-
-impl Timed for TcpStream {
-    fn set_timeouts(&self, limit: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(limit))?;
-        self.set_write_timeout(Some(limit))
-    }
-}
-
-/// Reads and writes until a deadline. A limit for each call alone would let a client that sends a byte
-/// now and then stay for ever.
+/// Reads and writes until a deadline. A limit per call would not do: a client that sends a byte now
+/// and then could stay forever.
 pub struct UntilDeadline<S> {
     stream: S,
     deadline: Instant,
 }
 
-impl<S: Timed> UntilDeadline<S> {
-    /// From now on, for this long.
+impl<S: AsFd> UntilDeadline<S> {
+    /// Sets the deadline to `limit` from now.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,
@@ -41,7 +22,7 @@ impl<S: Timed> UntilDeadline<S> {
         }
     }
 
-    /// Starts the time anew.
+    /// Restarts the time limit.
     pub fn extend(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
     }
@@ -51,23 +32,52 @@ impl<S: Timed> UntilDeadline<S> {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.stream.set_timeouts(left)?;
+        // A timeout of 0 would mean no limit (socket(7)).
+        let limit = TimeVal::microseconds(left.as_micros().max(1) as i64);
+        setsockopt(&self.stream, sockopt::ReceiveTimeout, &limit)?;
+        setsockopt(&self.stream, sockopt::SendTimeout, &limit)?;
         Ok(&mut self.stream)
     }
 }
 
-impl<S: Timed> Read for UntilDeadline<S> {
+impl<S: AsFd + Read> Read for UntilDeadline<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.ready()?.read(buffer)
     }
 }
 
-impl<S: Timed> Write for UntilDeadline<S> {
+impl<S: AsFd + Write> Write for UntilDeadline<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.ready()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    /// What a server sends to a client with this request. After the request the client ends the
+    /// stream or waits.
+    pub fn exchange(request: &[u8], ends: bool, serve: impl FnOnce(UnixStream)) -> Vec<u8> {
+        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let (mut sender, request) = (client.try_clone().expect("a handle"), request.to_vec());
+        let sender = thread::spawn(move || {
+            // The server may close the connection before the end.
+            let _ = sender.write_all(&request);
+            let _ = ends.then(|| sender.shutdown(Shutdown::Write));
+        });
+        serve(server);
+        sender.join().expect("ends");
+        let mut answer = Vec::new();
+        // Closing with unread data resets the connection.
+        let _ = client.read_to_end(&mut answer);
+        answer
     }
 }

@@ -1,4 +1,4 @@
-//! A listening socket and the threads that serve its clients: few, and each for a short time.
+//! A listening socket and the threads that serve its clients: few threads, and short ones.
 
 mod connections;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user and group; `None` where the socket does not tell.
+    /// Its user and group; `None` where the socket does not report them.
     pub credentials: Option<Credentials>,
 }
 
@@ -28,14 +28,14 @@ impl Peer {
         self.credentials.map(|credentials| credentials.uid)
     }
 
-    /// Whether it may change things: root, or the user that the daemon runs as.
+    /// Whether it may change things: it is root, or the user that the daemon runs as.
     pub fn is_root(self) -> bool {
         self.uid()
             .is_some_and(|uid| uid == 0 || uid == geteuid().as_raw())
     }
 }
 
-/// A socket that clients come to.
+/// A socket that accepts clients.
 pub trait Listen: AsFd + Send + Sync + 'static {
     /// A connection.
     type Stream: AsFd + Send + 'static;
@@ -64,18 +64,15 @@ impl Listen for TcpListener {
     }
 }
 
-/// Serves until it is dropped.
+/// Serves clients until it is dropped.
 pub struct Door<L: Listen> {
     listener: Arc<L>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<L: Listen> Door<L> {
-    /// Serves each client in a thread of its own. Where too many are there, one that is idle is disconnected
-    /// or the next is turned away.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// Serves each client in a thread of its own. At the limit it disconnects an idle client or
+    /// refuses the new one.
     pub fn open(
         listener: L,
         serve: impl Fn(L::Stream, Peer, &Permit) + Send + Sync + 'static,
@@ -94,7 +91,7 @@ impl<L: Listen> Door<L> {
 
 impl<L: Listen> Drop for Door<L> {
     fn drop(&mut self) {
-        // Ends the accept that the thread waits in.
+        // Ends the accept call in which the thread waits.
         let _ = shutdown(self.listener.as_fd().as_raw_fd(), Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -110,11 +107,11 @@ fn accept<L: Listen>(
     loop {
         let (stream, peer) = match listener.accept_client() {
             Ok(client) => client,
-            // Shut down: the door is closed.
+            // The socket was shut down.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
             Err(error) => {
                 tracing::debug!("a client did not get in: {error}");
-                // Out of file descriptors, say: the next try would fail at once, too.
+                // For example no free file descriptors: the next try would fail at once too.
                 thread::sleep(Duration::from_millis(50));
                 continue;
             }
@@ -124,7 +121,7 @@ fn accept<L: Listen>(
         };
         let serve = Arc::clone(serve);
         let client = thread::Builder::new().name("hawkeye-client".into());
-        // Where there is no thread for it, the client is gone with the closure.
+        // If no thread can start, dropping the closure closes the connection.
         let _ = client.spawn(move || serve(stream, peer, &permit));
     }
 }

@@ -1,60 +1,50 @@
-//! Just enough HTTP for a scraper: `GET /metrics`, one request a connection.
+//! Just enough HTTP for a scraper: `GET /metrics`, one request per connection.
 //!
-//! A server library would take the place of one short function: what is at stake here is what clients may cost
-//! the daemon, and the limits on that ([`Door`], [`UntilDeadline`]) are those of the socket too.
+//! A server library would replace one short function. What matters here is a limit on what clients
+//! cost the daemon. Those limits ([`Door`], [`UntilDeadline`]) are the same as for the socket.
 
 use super::calls::Caller;
-use super::deadline::{Timed, UntilDeadline};
+use super::deadline::UntilDeadline;
 use super::door::{Door, Permit};
 use super::prometheus;
 use super::protocol::{Reply, Request};
 use anyhow::{Context, Result, bail};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A client has so long for its request, and as long again for taking the answer.
+/// Time limit of a client for its request, and again for reading the answer.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// The head of a request is no longer than this, in bytes.
+/// Longest head of a request, in bytes.
 const MOST_HEAD_BYTES: u64 = 8192;
-/// Answers are given again for so long: the manager looks around once a second, and has better to do
-/// than to count for every scraper.
+/// Time for which an answer is reused. The manager updates its figures once a second, and should
+/// not count for every scraper.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The metrics' port; closed when dropped.
-pub struct MetricsServer {
-    _door: Door<TcpListener>,
-}
+pub type MetricsServer = Door<TcpListener>;
 
-impl MetricsServer {
-    /// Serves at this address.
-    ///
-    /// # Errors
-    /// The address is not of this machine alone, or can't be had.
-    pub fn start(address: SocketAddr, caller: Caller) -> Result<Self> {
-        if !address.ip().is_loopback() {
-            bail!(
-                "metrics are served on this machine alone, and {address} is no loopback address: they name every user's programs. 127.0.0.1:{} would do",
-                address.port()
-            );
-        }
-        let listener = TcpListener::bind(address)
-            .with_context(|| format!("listening at {address} for metrics"))?;
-        let metrics = Metrics {
-            caller,
-            last: Mutex::new(None),
-        };
-        let door = Door::open(listener, move |stream, _, permit| {
-            let stream = UntilDeadline::new(stream, CLIENT_TIME);
-            if let Err(error) = serve(stream, permit, || metrics.text()) {
-                tracing::debug!("a scraper was dropped: {error}");
-            }
-        });
-        Ok(Self {
-            _door: door.context("starting a thread")?,
-        })
+/// Serves metrics at a loopback address.
+pub fn serve_metrics(address: SocketAddr, caller: Caller) -> Result<MetricsServer> {
+    if !address.ip().is_loopback() {
+        bail!(
+            "metrics are served on this machine alone, and {address} is no loopback address: they name every user's programs. 127.0.0.1:{} would do",
+            address.port()
+        );
     }
+    let listener = TcpListener::bind(address)
+        .with_context(|| format!("listening at {address} for metrics"))?;
+    let last = Mutex::new(None);
+    let metrics = Metrics { caller, last };
+    let door = Door::open(listener, move |stream, _, permit| {
+        let stream = UntilDeadline::new(stream, CLIENT_TIME);
+        if let Err(error) = serve(stream, permit, || metrics.text()) {
+            tracing::debug!("a scraper was dropped: {error}");
+        }
+    });
+    door.context("starting a thread")
 }
 
 struct Metrics {
@@ -63,7 +53,7 @@ struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics, or why they can't be had.
+    /// The metrics, or the reason why there are none.
     fn text(&self) -> Result<String, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &*last {
@@ -83,7 +73,7 @@ impl Metrics {
     }
 }
 
-fn serve<S: Timed>(
+fn serve<S: AsFd + Read + Write>(
     stream: UntilDeadline<S>,
     permit: &Permit,
     metrics: impl FnOnce() -> Result<String, String>,
@@ -100,20 +90,17 @@ fn serve<S: Timed>(
         (Some("GET"), Some(path), Some(version)) if version.starts_with("HTTP/1.") => Some(path),
         _ => None,
     };
-    // A query does not change what there is.
+    // A query string has no effect.
     let path = path.map(|path| path.split('?').next().unwrap_or_default());
     let plain = "text/plain; charset=utf-8";
+    let understood = "GET /metrics is understood\n";
     let (status, kind, body) = match path {
         Some("/metrics") => match metrics() {
             Ok(text) => ("200 OK", prometheus::CONTENT_TYPE, text),
             Err(why) => ("503 Service Unavailable", plain, format!("{why}\n")),
         },
         Some(_) => ("404 Not Found", plain, "there is only /metrics\n".into()),
-        None => (
-            "400 Bad Request",
-            plain,
-            "GET /metrics is understood\n".into(),
-        ),
+        None => ("400 Bad Request", plain, understood.into()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -126,8 +113,8 @@ fn serve<S: Timed>(
     stream.write_all(body.as_bytes())
 }
 
-/// Reads up to the empty line after the headers; the first line, or `None` for a client that says
-/// nothing.
+/// Reads up to the empty line after the headers. Returns the first line; `None` for a client that
+/// sends nothing.
 fn read_head(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut head = stream.take(MOST_HEAD_BYTES);
     let mut first = None;
@@ -145,29 +132,15 @@ fn read_head(stream: &mut impl BufRead) -> io::Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::deadline::tests::exchange;
     use super::*;
-    use std::net::Shutdown;
-    use std::os::unix::net::UnixStream;
-    use std::thread;
 
-    /// What a client gets for these bytes.
+    /// The answer to a client that sends these bytes.
     fn answer(request: &[u8], metrics: Result<String, String>) -> String {
-        let (mut client, server) = UnixStream::pair().expect("a pair");
-        let request = request.to_vec();
-        let sender = {
-            let mut client = client.try_clone().expect("a second handle");
-            thread::spawn(move || {
-                // The server may have had enough before the end.
-                let _ = client.write_all(&request);
-                let _ = client.shutdown(Shutdown::Write);
-            })
-        };
-        let stream = UntilDeadline::new(server, CLIENT_TIME);
-        let _ = serve(stream, &Permit::unlimited(), || metrics);
-        sender.join().expect("ends");
-        let mut answer = Vec::new();
-        // What was not read makes the end a reset.
-        let _ = client.read_to_end(&mut answer);
+        let answer = exchange(request, true, |server| {
+            let stream = UntilDeadline::new(server, CLIENT_TIME);
+            let _ = serve(stream, &Permit::unlimited(), || metrics);
+        });
         String::from_utf8(answer).expect("is text")
     }
 
@@ -213,11 +186,11 @@ mod tests {
     #[test]
     fn idle_connections_keep_no_scraper_out() {
         let (caller, calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
-        // Without a manager the answer is an error, but an answer.
+        // Without a manager the client gets an error, not silence.
         drop(calls);
         let address = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
         let address = address.expect("a free port");
-        let _server = MetricsServer::start(address, caller).expect("starts");
+        let _server = serve_metrics(address, caller).expect("starts");
         let connect = || std::net::TcpStream::connect(address).expect("connects");
         let idle: Vec<_> = (0..64).map(|_| connect()).collect();
         let mut scraper = connect();
@@ -235,11 +208,11 @@ mod tests {
         let (caller, _calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
         for address in ["0.0.0.0:0", "192.0.2.1:9500", "[::]:0"] {
             let address = address.parse().expect("an address");
-            let error = MetricsServer::start(address, caller.clone()).err();
+            let error = serve_metrics(address, caller.clone()).err();
             let said = error.map(|e| e.to_string()).unwrap_or_default();
             assert!(said.contains("no loopback address"), "{said}");
         }
         let loopback = "127.0.0.1:0".parse().expect("an address");
-        assert!(MetricsServer::start(loopback, caller).is_ok());
+        assert!(serve_metrics(loopback, caller).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The journal on disk: JSON lines, in a file that is rotated once.
+//! The journal on disk: JSON lines in a file with one rotated predecessor.
 
 use hawkeye_linux::takeover::own_files::is_trusted;
 use hawkeye_manager::{Entry, Journal};
@@ -9,18 +9,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Entries as they go to the file.
+/// Entries in the form of the file.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// JSON, a line each.
+    /// JSON, one entry per line.
     pub text: Vec<u8>,
-    /// How many.
+    /// Number of entries.
     pub entries: u64,
-    /// How many were to be written, but are no longer in the journal.
+    /// Number of entries that left the journal before they could be written.
     pub missed: u64,
 }
 
-/// An entry with the time of day, for comparison with other logs.
+/// An entry with the time of day, so that it can be compared with other logs.
 #[derive(Serialize)]
 struct Line<T> {
     time_unix_s: f64,
@@ -28,7 +28,7 @@ struct Line<T> {
     what: T,
 }
 
-/// In place of entries that could not be written.
+/// Stands for entries that could not be written.
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "lost")]
 struct Lost {
@@ -47,7 +47,7 @@ fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io:
 }
 
 impl Lines {
-    /// The entries after the first `seen` ever written, at a time that is `now` for the manager.
+    /// The entries after the first `seen` ever written; `now` is the manager's time.
     pub fn since(journal: &Journal, seen: u64, now: Duration) -> Self {
         let clock = SystemTime::now();
         let mut lines = Self::default();
@@ -58,7 +58,7 @@ impl Lines {
         for entry in journal.since(seen) {
             match push_line(&mut lines.text, time(entry), entry) {
                 Ok(()) => lines.entries += 1,
-                // Nothing in an entry does this; one that did would be missed.
+                // No entry has such content; one that had would be missing.
                 Err(error) => tracing::debug!("an entry is no JSON: {error}"),
             }
         }
@@ -68,13 +68,14 @@ impl Lines {
     }
 }
 
-/// A file that lines are appended to. At its size limit it becomes `FILE.1`, in place of the one before.
+/// A file to which lines are appended. At its size limit it is renamed to `FILE.1`, which replaces
+/// the previous one.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
     most_bytes: u64,
     open: Option<Open>,
-    /// Entries lost since the last that was written.
+    /// Entries lost since the last one that was written.
     lost: u64,
 }
 
@@ -83,12 +84,12 @@ struct Open {
     file: File,
     /// Device and inode.
     id: (u64, u64),
-    /// `None` for what has no length, such as a pipe: it is not rotated.
+    /// `None` for files without a length, such as pipes, which are not rotated.
     bytes: Option<u64>,
 }
 
 impl JournalFile {
-    /// A file at `path` of at most `most_bytes`. Nothing is opened yet.
+    /// A file at `path` of at most `most_bytes`. It is opened at the first write.
     pub fn new(path: &Path, most_bytes: u64) -> Self {
         Self {
             path: path.to_owned(),
@@ -98,10 +99,10 @@ impl JournalFile {
         }
     }
 
-    /// Appends lines, after a line about those lost before, if any were.
+    /// Appends lines. If entries were lost before, a line that says so comes first.
     ///
     /// # Errors
-    /// They could not be written: none of them is in the file, and they count as lost.
+    /// They could not be written. None of them is in the file, and they count as lost.
     pub fn append(&mut self, lines: &Lines) -> io::Result<()> {
         let mut text = Vec::new();
         let lost = self.lost + lines.missed;
@@ -133,7 +134,7 @@ impl JournalFile {
             open.bytes = open.bytes.map(|bytes| bytes + text.len() as u64);
             return Ok(());
         };
-        // Half a line would spoil the next.
+        // Half a line would corrupt the next one.
         if let Some(bytes) = open.bytes {
             let _ = open.file.set_len(bytes);
         }
@@ -141,7 +142,7 @@ impl JournalFile {
         Err(error)
     }
 
-    /// The file at the path: opened anew where somebody has moved or removed it.
+    /// The open file at the path. It is opened again if another program has moved or removed it.
     fn opened(&mut self) -> io::Result<&mut Open> {
         let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
         let same = |open: &Open| there.as_ref().is_ok_and(|id| *id == open.id);
@@ -156,12 +157,12 @@ impl JournalFile {
 
 impl Open {
     fn at(path: &Path) -> io::Result<Self> {
-        // A link of another user's would have root write into any file.
+        // Through a link that another user owns, root would write into any file.
         if let Ok(link) = fs::symlink_metadata(path) {
             check_owner(&link)?;
         }
-        // It tells where programs have their memory: for root's eyes. Nobody else can open a new
-        // file; whoever owns one that is there could read it.
+        // The journal shows where programs have their memory, so only root may read it. Another
+        // user can't open a new file, but could read an existing file that it owns.
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(path)?;
         let found = file.metadata()?;

@@ -1,4 +1,5 @@
-//! Writes the journal's file in a thread of its own: a disk that hangs must not hang the manager.
+//! Writes the journal's file in a thread of its own, so that a hanging disk can't block the
+//! manager.
 
 use super::journal_file::{JournalFile, Lines};
 use super::protocol::JournalStatus;
@@ -9,21 +10,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
-/// Batches that wait for the disk at most; more are lost. A step makes one at most, some kilobytes.
+/// Batches that may wait for the disk; further ones are lost. A step makes at most one, of some
+/// kilobytes.
 const MOST_WAITING: usize = 256;
-/// How long the end waits for the disk.
+/// How long the daemon waits for the disk when it ends.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the journal's file is to be.
+/// Settings of the journal's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalSettings {
-    /// Which file; a second one, `FILE.1`, is beside it.
+    /// Path of the file; a second one, `FILE.1`, is beside it.
     pub path: PathBuf,
-    /// It grows to this, in bytes.
+    /// Size limit, in bytes.
     pub most_bytes: u64,
 }
 
-/// The way to the file.
+/// The manager's side of the thread that writes.
 pub struct JournalWriter {
     settings: JournalSettings,
     lines: Option<SyncSender<Lines>>,
@@ -31,7 +33,7 @@ pub struct JournalWriter {
     shared: Arc<Mutex<Shared>>,
     /// Entries taken from the manager's journal so far.
     seen: u64,
-    /// The trouble that the manager was told of.
+    /// The last error that the manager reported.
     told: Option<String>,
 }
 
@@ -45,7 +47,8 @@ impl JournalWriter {
     /// Writes what is noted after the first `seen` entries.
     ///
     /// # Errors
-    /// No thread can be started. A file that can't be opened is none: it may be there later.
+    /// No thread can be started. A file that can't be opened is not an error, because it may appear
+    /// later.
     pub fn start(settings: JournalSettings, seen: u64) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(MOST_WAITING);
         let (end, ended) = sync_channel(1);
@@ -70,8 +73,8 @@ impl JournalWriter {
         })
     }
 
-    /// Takes over what is new in the manager's journal, and tells the manager when that fails or works
-    /// again.
+    /// Takes new entries from the manager's journal. Reports to the manager when writing fails, and
+    /// when it works again.
     pub fn take<M: Machine>(&mut self, manager: &mut Manager<M>) {
         self.tell(manager);
         let journal = manager.journal();
@@ -109,7 +112,7 @@ impl JournalWriter {
         self.told = trouble;
     }
 
-    /// How the file stands.
+    /// State of the file.
     pub fn status(&self) -> JournalStatus {
         let shared = lock(&self.shared);
         JournalStatus {

@@ -1,7 +1,7 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
 use super::protocol::{DaemonStatus, FillStatus, PrezeroingStatus};
-use crate::view::{MemoryStatus, ProcessStatus};
+use crate::view::{GroupStatus, MemoryStatus, ProcessStatus, Status, StatusTotals};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -11,18 +11,15 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 
-/// What a scrape is answered with.
+/// Content type of the answer to a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Processes (the largest) and cgroups that have series of their own: each costs the scraper memory,
-/// and those of a process are of no more use once it is gone.
+/// Processes (the largest) and cgroups that have series of their own. Each series costs the scraper
+/// memory, and those of a process are useless once it has ended.
 const MOST_LABELLED: usize = 64;
 
-/// Renders a status.
-///
-/// # Errors
-/// A value that can't be written as text.
+/// Renders a status as metrics.
 pub fn render(status: DaemonStatus) -> Result<String, fmt::Error> {
-    // A registry of its own for each scrape: what is gone has no series any more.
+    // A new registry for each scrape, so that ended processes have no series.
     let mut registry = Registry::with_prefix("hawkeye");
     registry.register_collector(Box::new(Snapshot(status)));
     let mut out = String::new();
@@ -35,278 +32,185 @@ struct Snapshot(DaemonStatus);
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let mut metrics = Metrics(encoder);
-        let status = &self.0.manager;
-        metrics.info(
-            "manager",
-            "What manages this machine.",
-            &[("version", &status.version), ("policy", &status.policy)],
-        )?;
-        metrics.gauge(
-            ("uptime", Some(Unit::Seconds)),
-            "Time since management began.",
-            status.uptime_s,
-        )?;
-        metrics.gauge(
-            ("paused", None),
-            "1 while nothing is done to any process because somebody asked for that.",
-            one_if(status.paused),
-        )?;
-        metrics.gauge(
-            ("promotion_held", None),
-            "1 while nothing is promoted for the sake of memory.",
-            one_if(status.held.is_some()),
-        )?;
-        metrics.gauge(
-            ("managed_processes", None),
-            "Processes under management.",
-            status.managed as f64,
-        )?;
-        metrics.gauge(
-            ("not_answering_processes", None),
-            "Managed processes that have not answered a call for a second or more.",
-            status.not_answering as f64,
-        )?;
-        metrics.gauge(
-            ("manager_cpu", ratio()),
-            "The manager's own CPU time over the last minute, as a share of one core.",
-            status.manager_cpu_percent / 100.0,
-        )?;
-        metrics.gauge(
-            ("longest_call", Some(Unit::Seconds)),
-            "The longest call into another process so far.",
-            status.longest_call_ms / 1e3,
-        )?;
-        metrics.counter(
-            ("slow_calls", None),
-            "Calls into another process that took longer than 30 ms.",
-            self.0.slow_calls,
-        )?;
-        self.totals(&mut metrics)?;
-        if let Some(memory) = &status.memory {
-            encode_memory(&mut metrics, memory)?;
+        let out = &mut Metrics(encoder);
+        let DaemonStatus {
+            manager,
+            slow_calls,
+            ..
+        } = &self.0;
+        let labels = [("version", &*manager.version), ("policy", &*manager.policy)];
+        out.info("manager", "What manages this machine.", &labels)?;
+        encode_manager(out, manager, *slow_calls)?;
+        encode_totals(out, &manager.totals)?;
+        if let Some(memory) = &manager.memory {
+            encode_memory(out, memory)?;
         }
         if let Some(fill) = &self.0.fill {
-            encode_fill(&mut metrics, fill)?;
+            encode_fill(out, fill)?;
         }
         if let Some(zeroing) = &self.0.prezeroing {
-            encode_prezeroing(&mut metrics, zeroing)?;
+            encode_prezeroing(out, zeroing)?;
         }
         if let Some(journal) = &self.0.journal {
-            metrics.counter(
-                ("journal_lost_entries", None),
-                "Entries that could not be written to the journal's file.",
-                journal.lost_entries,
-            )?;
+            let help = "Entries that could not be written to the journal's file.";
+            out.counter("journal_lost_entries", help, journal.lost_entries)?;
         }
-        let most = status.processes.len().min(MOST_LABELLED);
-        encode_processes(&mut metrics, &status.processes[..most])
+        let most = manager.processes.len().min(MOST_LABELLED);
+        encode_processes(out, &manager.processes[..most])
     }
 }
 
-impl Snapshot {
-    fn totals(&self, metrics: &mut Metrics) -> fmt::Result {
-        let totals = &self.0.manager.totals;
-        metrics.counter(
-            ("promoted_regions", None),
-            "Regions of 2 MiB made huge.",
-            totals.promoted,
-        )?;
-        metrics.counter(
-            ("split_huge_pages", None),
-            "Huge pages split to recover memory.",
-            totals.split,
-        )?;
-        metrics.counter(
-            ("recovered", Some(Unit::Bytes)),
-            "Memory given back by recovery.",
-            totals.recovered_bytes,
-        )?;
-        metrics.counter(
-            ("scanned_huge_pages", None),
-            "Huge pages searched for zero pages.",
-            totals.scanned,
-        )?;
-        metrics.counter(
-            ("freed_candidates", None),
-            "Candidates passed over because their owner was freeing them.",
-            totals.freed,
-        )?;
-        metrics.counter(
-            ("shared_candidates", None),
-            "Candidates passed over because other processes share their pages.",
-            totals.shared,
-        )?;
-        metrics.counter(
-            ("samples", None),
-            "Samples of processes read.",
-            totals.samples,
-        )?;
-        metrics.counters(
-            ("refusals", None),
-            "Calls that the kernel refused, by error.",
-            totals
-                .errors
-                .iter()
-                .map(|(errno, n)| ([("errno", errno.as_str())], *n)),
-        )
+/// Writes metrics, each with its kind, name with unit, value and help.
+macro_rules! write_metrics {
+    ($out:expr, $($kind:ident $name:literal = $value:expr, $help:literal;)*) => {{
+        $($out.$kind($name, $help, $value)?;)*
+        Ok(())
+    }};
+}
+
+fn encode_manager(out: &mut Metrics<'_>, status: &Status, slow_calls: u64) -> fmt::Result {
+    write_metrics! { out,
+        gauge "uptime_seconds" = status.uptime_s,
+            "Time since management began.";
+        gauge "paused" = one_if(status.paused),
+            "1 while nothing is done to any process because somebody asked for that.";
+        gauge "promotion_held" = one_if(status.held.is_some()),
+            "1 while nothing is promoted for the sake of memory.";
+        gauge "managed_processes" = status.managed as f64,
+            "Processes under management.";
+        gauge "not_answering_processes" = status.not_answering as f64,
+            "Managed processes that have not answered a call for a second or more.";
+        gauge "manager_cpu_ratio" = status.manager_cpu_percent / 100.0,
+            "The manager's own CPU time over the last minute, as a share of one core.";
+        gauge "longest_call_seconds" = status.longest_call_ms / 1e3,
+            "The longest call into another process so far.";
+        counter "slow_calls" = slow_calls,
+            "Calls into another process that took longer than 30 ms.";
     }
 }
 
-fn encode_fill(metrics: &mut Metrics, fill: &FillStatus) -> fmt::Result {
-    metrics.counter(
-        ("filled_regions", None),
-        "Regions of 2 MiB zeroed and mapped before they were touched.",
-        fill.filled,
-    )?;
-    metrics.counter(
-        ("refused_fills", None),
-        "Regions that could not be filled ahead.",
-        fill.refused,
-    )?;
-    metrics.gauge(
-        ("ahead_regions", None),
-        "Regions filled ahead of programs that were not there yet, at the most.",
-        fill.ahead as f64,
-    )?;
-    metrics.counter(
-        ("unused_fills", None),
-        "Regions filled ahead of programs that then stopped growing, at the most.",
-        fill.unused,
-    )?;
-    metrics.gauge(
-        ("fill_cpu", Some(Unit::Seconds)),
-        "CPU time that filling ahead took.",
-        fill.cpu_s,
-    )
+fn encode_totals(out: &mut Metrics<'_>, totals: &StatusTotals) -> fmt::Result {
+    let errors = totals.errors.iter();
+    write_metrics! { out,
+        counter "promoted_regions" = totals.promoted,
+            "Regions of 2 MiB made huge.";
+        counter "split_huge_pages" = totals.split,
+            "Huge pages split to recover memory.";
+        counter "recovered_bytes" = totals.recovered_bytes,
+            "Memory given back by recovery.";
+        counter "scanned_huge_pages" = totals.scanned,
+            "Huge pages searched for zero pages.";
+        counter "freed_candidates" = totals.freed,
+            "Candidates passed over because their owner was freeing them.";
+        counter "shared_candidates" = totals.shared,
+            "Candidates passed over because other processes share their pages.";
+        counter "samples" = totals.samples,
+            "Samples of processes read.";
+        counters "refusals" = errors.map(|(errno, n)| ([("errno", &**errno)], *n)),
+            "Calls that the kernel refused, by error.";
+    }
 }
 
-fn encode_prezeroing(metrics: &mut Metrics, zeroing: &PrezeroingStatus) -> fmt::Result {
-    metrics.gauge(
-        ("prezeroing_active", None),
-        "1 while the kernel zeroes free memory in advance.",
-        one_if(zeroing.active),
-    )?;
-    metrics.gauge(
-        ("free_zeroed", Some(Unit::Bytes)),
-        "Free memory that the kernel has zeroed in advance.",
-        zeroing.free_zeroed_bytes as f64,
-    )?;
-    metrics.gauge(
-        ("free", Some(Unit::Bytes)),
-        "Free memory.",
-        zeroing.free_bytes as f64,
-    )?;
+fn encode_fill(out: &mut Metrics<'_>, fill: &FillStatus) -> fmt::Result {
+    write_metrics! { out,
+        counter "filled_regions" = fill.filled,
+            "Regions of 2 MiB zeroed and mapped before they were touched.";
+        counter "refused_fills" = fill.refused,
+            "Regions that could not be filled ahead.";
+        gauge "ahead_regions" = fill.ahead as f64,
+            "Regions filled ahead of programs that were not there yet, at the most.";
+        counter "unused_fills" = fill.unused,
+            "Regions filled ahead of programs that then stopped growing, at the most.";
+        gauge "fill_cpu_seconds" = fill.cpu_s,
+            "CPU time that filling ahead took.";
+    }
+}
+
+fn encode_prezeroing(out: &mut Metrics<'_>, zeroing: &PrezeroingStatus) -> fmt::Result {
     let bytes = |pages: u64| pages.saturating_mul(BASE_PAGE_BYTES);
-    metrics.counter(
-        ("prezeroed", Some(Unit::Bytes)),
-        "Memory zeroed in advance.",
-        bytes(zeroing.zeroed_pages),
-    )?;
-    metrics.counter(
-        ("prezeroed_served", Some(Unit::Bytes)),
-        "Memory zeroed in advance and handed out to who wanted zeros.",
-        bytes(zeroing.served_pages),
-    )?;
-    metrics.counter(
-        ("prezeroed_passed_over", Some(Unit::Bytes)),
-        "Memory zeroed in advance and handed out to who did not want zeros.",
-        bytes(zeroing.passed_over_pages),
-    )?;
-    metrics.counter(
-        ("prezeroed_lost", Some(Unit::Bytes)),
-        "Memory zeroed in advance and no longer known to be zero.",
-        bytes(zeroing.lost_pages),
-    )
+    write_metrics! { out,
+        gauge "prezeroing_active" = one_if(zeroing.active),
+            "1 while the kernel zeroes free memory in advance.";
+        gauge "free_zeroed_bytes" = zeroing.free_zeroed_bytes as f64,
+            "Free memory that the kernel has zeroed in advance.";
+        gauge "free_bytes" = zeroing.free_bytes as f64,
+            "Free memory.";
+        counter "prezeroed_bytes" = bytes(zeroing.zeroed_pages),
+            "Memory zeroed in advance.";
+        counter "prezeroed_served_bytes" = bytes(zeroing.served_pages),
+            "Memory zeroed in advance and handed out to who wanted zeros.";
+        counter "prezeroed_passed_over_bytes" = bytes(zeroing.passed_over_pages),
+            "Memory zeroed in advance and handed out to who did not want zeros.";
+        counter "prezeroed_lost_bytes" = bytes(zeroing.lost_pages),
+            "Memory zeroed in advance and no longer known to be zero.";
+    }
 }
 
-fn encode_memory(metrics: &mut Metrics, memory: &MemoryStatus) -> fmt::Result {
-    let groups = || memory.groups.iter().take(MOST_LABELLED);
-    let machine = |value: u64| std::iter::once(([("scope", "machine")], value as f64));
-    metrics.gauges(
-        ("memory_used", Some(Unit::Bytes)),
-        "Memory allocated and not cheaply reclaimable, of the machine and of each cgroup with a limit.",
-        machine(memory.used_bytes)
-            .chain(groups().map(|g| ([("scope", g.name.as_str())], g.used_bytes as f64))),
-    )?;
-    metrics.gauges(
-        ("memory_limit", Some(Unit::Bytes)),
-        "Memory of the machine, and the limit of each cgroup.",
-        machine(memory.total_bytes)
-            .chain(groups().map(|g| ([("scope", g.name.as_str())], g.total_bytes as f64))),
-    )?;
-    metrics.gauge(
-        ("memory_recovering", None),
-        "1 while memory is taken back from bloated huge pages.",
-        one_if(memory.recovering),
-    )?;
-    if let Some(percent) = memory.pressure_percent {
-        metrics.gauge(
-            ("memory_pressure", ratio()),
-            "Share of the last 10 s in which some task waited for memory.",
-            percent / 100.0,
-        )?;
+fn encode_memory(out: &mut Metrics<'_>, memory: &MemoryStatus) -> fmt::Result {
+    let scoped = |machine: u64, of: fn(&GroupStatus) -> u64| {
+        let groups = memory.groups.iter().take(MOST_LABELLED);
+        let groups = groups.map(move |group| ([("scope", &*group.name)], of(group) as f64));
+        std::iter::once(([("scope", "machine")], machine as f64)).chain(groups)
+    };
+    let share = memory.pressure_percent.map(|percent| percent / 100.0);
+    write_metrics! { out,
+        gauges "memory_used_bytes" = scoped(memory.used_bytes, |group| group.used_bytes),
+            "Memory allocated and not cheaply reclaimable, of the machine and of each cgroup with a limit.";
+        gauges "memory_limit_bytes" = scoped(memory.total_bytes, |group| group.total_bytes),
+            "Memory of the machine, and the limit of each cgroup.";
+        gauge "memory_recovering" = one_if(memory.recovering),
+            "1 while memory is taken back from bloated huge pages.";
+        gauge_if_known "memory_pressure_ratio" = share,
+            "Share of the last 10 s in which some task waited for memory.";
+        gauge_if_known "memory_fragmentation_index" = memory.fmfi,
+            "Free memory fragmentation index for huge pages, 0 to 1.";
     }
-    if let Some(fmfi) = memory.fmfi {
-        metrics.gauge(
-            ("memory_fragmentation_index", None),
-            "Free memory fragmentation index for huge pages, 0 to 1.",
-            fmfi,
-        )?;
-    }
-    Ok(())
 }
 
-fn encode_processes(metrics: &mut Metrics, processes: &[ProcessStatus]) -> fmt::Result {
-    let labels: Vec<_> = processes.iter().map(|p| p.pid.to_string()).collect();
+fn encode_processes(out: &mut Metrics<'_>, processes: &[ProcessStatus]) -> fmt::Result {
+    let pids: Vec<_> = processes.iter().map(|p| p.pid.to_string()).collect();
     let all = || {
-        processes.iter().zip(&labels).map(|(process, pid)| {
+        processes.iter().zip(&pids).map(|(process, pid)| {
             let cgroup = process.cgroup.as_deref().unwrap_or_default();
             let labels = [
-                ("pid", pid.as_str()),
-                ("name", process.name.as_str()),
+                ("pid", &**pid),
+                ("name", &*process.name),
                 ("cgroup", cgroup),
             ];
             (labels, process)
         })
     };
-    metrics.gauges(
-        ("process_resident", Some(Unit::Bytes)),
-        "Resident memory of the largest managed processes.",
-        all().map(|(labels, p)| (labels, p.rss_bytes as f64)),
-    )?;
-    metrics.gauges(
-        ("process_huge", Some(Unit::Bytes)),
-        "Their memory under huge pages.",
-        all().map(|(labels, p)| (labels, p.huge_bytes as f64)),
-    )?;
-    metrics.gauges(
-        ("process_overhead", ratio()),
-        "Share of their CPU time spent in address translation, where it is known.",
-        all().filter_map(|(labels, p)| Some((labels, p.overhead?.percent / 100.0))),
-    )?;
-    metrics.counters(
-        ("process_promoted_regions", None),
-        "Their regions made huge.",
-        all().map(|(labels, p)| (labels, p.promoted)),
-    )?;
-    metrics.counters(
-        ("process_recovered", Some(Unit::Bytes)),
-        "Their memory given back by recovery.",
-        all().map(|(labels, p)| (labels, p.recovered_bytes)),
-    )
+    write_metrics! { out,
+        gauges "process_resident_bytes" = all().map(|(labels, p)| (labels, p.rss_bytes as f64)),
+            "Resident memory of the largest managed processes.";
+        gauges "process_huge_bytes" = all().map(|(labels, p)| (labels, p.huge_bytes as f64)),
+            "Their memory under huge pages.";
+        gauges "process_overhead_ratio" =
+            all().filter_map(|(labels, p)| Some((labels, p.overhead?.percent / 100.0))),
+            "Share of their CPU time spent in address translation, where it is known.";
+        counters "process_promoted_regions" = all().map(|(labels, p)| (labels, p.promoted)),
+            "Their regions made huge.";
+        counters "process_recovered_bytes" = all().map(|(labels, p)| (labels, p.recovered_bytes)),
+            "Their memory given back by recovery.";
+    }
 }
 
 fn one_if(so: bool) -> f64 {
     f64::from(u8::from(so))
 }
 
-fn ratio() -> Option<Unit> {
-    Some(Unit::Other("ratio".to_owned()))
+/// A name without its unit, and the unit. The encoder appends the unit again.
+fn unit_of(name: &str) -> (&str, Option<Unit>) {
+    let units = [Unit::Seconds, Unit::Bytes, Unit::Other("ratio".to_owned())];
+    let stem = |unit: &Unit| name.strip_suffix(unit.as_str())?.strip_suffix('_');
+    let known = units
+        .into_iter()
+        .find_map(|unit| Some((stem(&unit)?, Some(unit))));
+    known.unwrap_or((name, None))
 }
 
-/// A name without prefix and unit, and the unit.
-type Name = (&'static str, Option<Unit>);
+/// Labels of a series, and its value.
+type Row<'l, const N: usize, V> = ([(&'l str, &'l str); N], V);
 
 struct Metrics<'a>(DescriptorEncoder<'a>);
 
@@ -317,46 +221,58 @@ impl Metrics<'_> {
             .encode_info(&labels)
     }
 
-    fn gauge(&mut self, (name, unit): Name, help: &str, value: f64) -> fmt::Result {
-        let metric = ConstGauge::new(value);
-        let kind = metric.metric_type();
+    fn one(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
+        let ((name, unit), kind) = (unit_of(name), metric.metric_type());
         metric.encode(self.0.encode_descriptor(name, help, unit.as_ref(), kind)?)
     }
 
-    fn counter(&mut self, (name, unit): Name, help: &str, value: u64) -> fmt::Result {
-        let metric = ConstCounter::new(value);
-        let kind = metric.metric_type();
-        metric.encode(self.0.encode_descriptor(name, help, unit.as_ref(), kind)?)
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.one(name, help, ConstGauge::new(value))
+    }
+
+    fn gauge_if_known(&mut self, name: &str, help: &str, value: Option<f64>) -> fmt::Result {
+        value.map_or(Ok(()), |value| self.gauge(name, help, value))
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.one(name, help, ConstCounter::new(value))
+    }
+
+    fn family<'l, const N: usize, M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        rows: impl Iterator<Item = Row<'l, N, M>>,
+    ) -> fmt::Result {
+        let (name, unit) = unit_of(name);
+        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        for (labels, metric) in rows {
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 
     fn gauges<'l, const N: usize>(
         &mut self,
-        (name, unit): Name,
+        name: &str,
         help: &str,
-        rows: impl Iterator<Item = ([(&'l str, &'l str); N], f64)>,
+        rows: impl Iterator<Item = Row<'l, N, f64>>,
     ) -> fmt::Result {
-        let kind = MetricType::Gauge;
-        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        for (labels, value) in rows {
-            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        let rows = rows.map(|(labels, value)| (labels, ConstGauge::new(value)));
+        self.family(name, help, MetricType::Gauge, rows)
     }
 
     fn counters<'l, const N: usize>(
         &mut self,
-        (name, unit): Name,
+        name: &str,
         help: &str,
-        rows: impl Iterator<Item = ([(&'l str, &'l str); N], u64)>,
+        rows: impl Iterator<Item = Row<'l, N, u64>>,
     ) -> fmt::Result {
-        let kind = MetricType::Counter;
-        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        for (labels, value) in rows {
-            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+        let rows = rows.map(|(labels, value)| (labels, ConstCounter::new(value)));
+        self.family(name, help, MetricType::Counter, rows)
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

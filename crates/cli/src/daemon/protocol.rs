@@ -1,8 +1,9 @@
-//! What is said over the socket: a request is one line of JSON, its reply another.
+//! The protocol of the socket: a request is one line of JSON, and so is its reply.
 //!
-//! A request names the protocol's version and what is wanted:
+//! A request names the protocol's version and the kind of request:
 //! `{"protocol":1,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
-//! version and what it is: `status`, `explanation`, `strip`, `done` or `refused`. Field names carry units.
+//! version and the kind of reply: `status`, `explanation`, `strip`, `done` or `refused`. Field
+//! names carry units.
 
 use crate::view::{Explanation, Status, Strip};
 use hawkeye_linux::page_sizes::SizesSeen;
@@ -10,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Version of the protocol: changed when an old program could no longer understand a new one.
+/// Version of the protocol. It changes when an old program could no longer understand a new one.
 pub const VERSION: u32 = 1;
-/// A request is no longer than this, in bytes.
+/// Longest request, in bytes.
 pub const MOST_REQUEST_BYTES: u64 = 4096;
-/// A reply is no longer than this, in bytes: 256 processes and all cgroups fit many times.
+/// Longest reply, in bytes: 256 processes and all cgroups fit many times.
 pub const MOST_REPLY_BYTES: u64 = 16 << 20;
 
-/// What can be asked of a daemon.
+/// A request to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// How management stands.
+    /// The state of management.
     Status,
-    /// Why a process, or the region at an address of it, is treated as it is.
+    /// Why the daemon treats a process, or the region at an address of it, as it does.
     Why {
-        /// Which process.
+        /// Process id.
         pid: u32,
         /// Any address in the region.
         #[serde(default)]
@@ -33,19 +34,19 @@ pub enum Request {
     },
     /// The address space of a process.
     Strip {
-        /// Which process.
+        /// Process id.
         pid: u32,
-        /// In how many columns at the most.
+        /// Number of columns at most.
         columns: u16,
     },
-    /// Leave every process alone.
+    /// Stop changing processes.
     Pause,
-    /// Go on.
+    /// Continue after a pause.
     Resume,
 }
 
 impl Request {
-    /// Whether it changes anything: then only root may ask for it.
+    /// Whether it changes anything; only root may send such a request.
     pub fn changes(self) -> bool {
         match self {
             Self::Status | Self::Why { .. } | Self::Strip { .. } => false,
@@ -54,7 +55,7 @@ impl Request {
     }
 }
 
-/// What a daemon answers.
+/// A reply of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
@@ -64,96 +65,98 @@ pub enum Reply {
     Explanation(Explanation),
     /// To [`Request::Strip`].
     Strip(Strip),
-    /// To what changes something.
+    /// To a request that changes something.
     Done {
-        /// Whether anything is different now.
+        /// Whether anything has changed.
         changed: bool,
     },
-    /// Not to be had.
+    /// The request was refused.
     Refused {
-        /// Why, as a sentence.
+        /// The reason, as a sentence.
         why: String,
     },
 }
 
 impl Reply {
-    /// Not to be had, and why.
+    /// A refusal with its reason.
     pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
 }
 
-/// How management stands, and the daemon around it.
+/// The state of management and of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DaemonStatus {
-    /// How management stands.
+    /// The state of management.
     #[serde(flatten)]
     pub manager: Status,
-    /// What is filled ahead of programs; `None` where nothing is.
+    /// State of prefault; `None` where nothing is prefaulted.
     pub fill: Option<FillStatus>,
-    /// Free memory that the kernel zeroes in advance; `None` on kernels that don't.
+    /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
     #[serde(default)]
     pub prezeroing: Option<PrezeroingStatus>,
-    /// Pages by size in managed processes; `None` where nobody is given other sizes than 4 KiB and 2 MiB.
+    /// Pages by size in managed processes; `None` where no program gets sizes other than 4 KiB and
+    /// 2 MiB.
     #[serde(default)]
     pub page_sizes: Option<SizesSeen>,
-    /// Calls into other processes that took longer than 30 ms, after which the manager backs off.
+    /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
     pub slow_calls: u64,
-    /// Where metrics are served.
+    /// Address at which metrics are served.
     pub metrics: Option<SocketAddr>,
-    /// Where the journal is written to.
+    /// State of the journal's file.
     pub journal: Option<JournalStatus>,
 }
 
-/// How fault-ahead stands.
+/// State of prefault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FillStatus {
-    /// Regions of 2 MiB that were filled before they were touched.
+    /// Regions of 2 MiB that were filled before their first touch.
     pub filled: u64,
-    /// Regions that could not be.
+    /// Regions that could not be filled.
     pub refused: u64,
-    /// Regions filled ahead of programs that were not there yet, at the most.
+    /// Upper bound of the regions filled ahead that their programs have not reached yet.
     pub ahead: u64,
-    /// Regions filled ahead of programs that then stopped growing, at the most.
+    /// Upper bound of the regions filled ahead for programs that then stopped growing.
     pub unused: u64,
-    /// CPU time it took, in seconds.
+    /// CPU time used, in seconds.
     pub cpu_s: f64,
     /// The longest fill, in milliseconds.
     pub longest_ms: f64,
 }
 
-/// How the kernel's own zeroing of free memory stands. Pages are base pages, counted since the machine was started.
+/// State of the kernel's own zeroing of free memory. Pages are base pages, counted since the
+/// machine was started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PrezeroingStatus {
-    /// Whether something zeroes.
+    /// Whether a module zeroes memory.
     pub active: bool,
-    /// Zeroed in advance.
+    /// Pages zeroed in advance.
     pub zeroed_pages: u64,
-    /// Handed out to who wanted zeros.
+    /// Zeroed pages handed out to allocations that needed zeros.
     pub served_pages: u64,
-    /// Handed out to who did not.
+    /// Zeroed pages handed out to allocations that did not.
     pub passed_over_pages: u64,
-    /// No longer known to be zero: merged with others, say.
+    /// Pages no longer known to be zero: merged with others, for example.
     pub lost_pages: u64,
-    /// Free and zeroed now.
+    /// Memory that is free and zeroed now.
     pub free_zeroed_bytes: u64,
-    /// Free now.
+    /// Memory that is free now.
     pub free_bytes: u64,
-    /// Zeroed per second at the most; 0: no limit; `None`: nobody can tell.
+    /// Pages zeroed per second at most; 0: no limit; `None`: unknown.
     pub pages_per_s: Option<u32>,
-    /// Why so many, as a clause.
+    /// Reason for this rate, as a clause.
     pub pace: String,
 }
 
-/// How the journal's file stands.
+/// State of the journal's file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalStatus {
-    /// Which file.
+    /// Path of the file.
     pub path: PathBuf,
     /// Entries that could not be written.
     pub lost_entries: u64,
-    /// Why entries can't be written at the moment.
+    /// The error because of which entries can't be written at the moment.
     pub trouble: Option<String>,
 }
 
@@ -169,10 +172,7 @@ struct Version {
     protocol: u32,
 }
 
-/// One line, with its end.
-///
-/// # Errors
-/// A value that JSON can't hold.
+/// One line, with its line break.
 pub fn line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
     let protocol = VERSION;
     let mut line = serde_json::to_vec(&Outgoing { protocol, body })?;
@@ -180,10 +180,10 @@ pub fn line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
     Ok(line)
 }
 
-/// Reads what [`line()`] made.
+/// Parses a line from [`line()`].
 ///
 /// # Errors
-/// A sentence for the other side: it is no JSON, of another version, or not what is expected.
+/// A sentence for the other side: not JSON, another version, or not of the expected form.
 pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
     let Version { protocol } = serde_json::from_slice(line)
         .map_err(|error| format!("not a line of HawkEye's protocol: {error}"))?;
@@ -198,7 +198,7 @@ pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{Column, ProcessExplanation, RegionExplanation, RegionState};
+    use crate::view::{Column, RegionExplanation, RegionState};
 
     fn there_and_back(reply: Reply) {
         let line = line(&reply).expect("is JSON");
@@ -236,24 +236,20 @@ mod tests {
             why: "gone".into(),
         }));
         there_and_back(Reply::Explanation(Explanation::Process(Box::default())));
-        let process = ProcessExplanation::default().process;
         let region = RegionExplanation {
-            process,
             uptime_s: 9.0,
             start: 1 << 46,
             end: (1 << 46) + (2 << 20),
             age_s: Some(0.5),
-            sample: None,
             state: RegionState::CoolingDown {
                 remaining_s: 3.5,
                 errno: Some("EAGAIN".into()),
             },
             bucket: Some(3),
-            waiting: None,
             ahead: Some(7),
             kept_by: vec!["a hold".into()],
-            latest: Vec::new(),
             remembered_since_s: 1.0,
+            ..RegionExplanation::default()
         };
         there_and_back(Reply::Explanation(Explanation::Region(Box::new(region))));
     }

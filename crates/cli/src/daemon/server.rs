@@ -1,10 +1,9 @@
-//! The socket that `hawkeye status` and its like talk to: everybody may ask, root may change things.
+//! The socket of `hawkeye status` and other clients. Every user may ask; root may change things.
 
 use super::calls::Caller;
-use super::deadline::{Timed, UntilDeadline};
+use super::deadline::UntilDeadline;
 use super::door::{Door, Peer, Permit};
 use super::protocol::{self, MOST_REQUEST_BYTES, Reply, Request};
-use crate::view::Explanation;
 use anyhow::{Context, Result, bail};
 use hawkeye_policy::{Rate, TokenBucket};
 use std::collections::HashMap;
@@ -16,28 +15,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A client has so long for its request, and as long again for taking the reply.
+/// Time limit of a client for its request, and again for reading the reply.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// Looks at one thing that users other than root may ask for together, a second: each costs the manager time.
+/// Looks per second that all users except root may cause together; a look reads the state of one
+/// thing. Each costs the manager time.
 const OTHERS_PER_S: f64 = 40.0;
-/// And each of them alone.
+/// The same for each of these users.
 const USER_PER_S: f64 = 20.0;
-/// Users that are counted at once; then all are counted anew.
+/// Users counted at the same time. At the limit all counts start again.
 const MOST_USERS: usize = 1024;
-/// What visits all regions of a process counts as so many of them.
+/// Looks that a request counts as if it visits all regions of a process.
 const WHOLE_PROCESS: u32 = 2;
 
-/// The socket; it is removed when this is dropped.
+/// The socket's server; it removes the socket when dropped.
 pub struct SocketServer {
     path: PathBuf,
     _door: Door<UnixListener>,
 }
 
 impl SocketServer {
-    /// Listens at `path`, in place of a daemon that is no more.
-    ///
-    /// # Errors
-    /// Another daemon answers there, or the path can't be had.
+    /// Listens at `path`, and replaces the socket of a daemon that has ended.
     pub fn start(path: &Path, caller: Caller) -> Result<Self> {
         let listener = bind(path)?;
         let desk = Desk::new(caller)?;
@@ -60,21 +57,16 @@ impl Drop for SocketServer {
     }
 }
 
-/// Everybody may connect: who may do what is decided by who they are.
+/// Every user may connect; the server checks the user for each request.
 fn bind(path: &Path) -> Result<UnixListener> {
-    let listening = || format!("listening at {}", path.display());
+    let at = path.display();
+    let listening = || format!("listening at {at}");
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            bail!(
-                "{} is there and is no socket; another path is needed",
-                path.display()
-            );
+            bail!("{at} is there and is no socket; another path is needed");
         }
         if UnixStream::connect(path).is_ok() {
-            bail!(
-                "another daemon answers at {}; stop it first",
-                path.display()
-            );
+            bail!("another daemon answers at {at}; stop it first");
         }
         fs::remove_file(path).with_context(listening)?;
     }
@@ -83,7 +75,7 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Where requests are checked, passed on and answered.
+/// Checks requests, passes them on and answers them.
 struct Desk {
     caller: Caller,
     began: Instant,
@@ -91,10 +83,10 @@ struct Desk {
     may_see_addresses: MaySeeAddresses,
 }
 
-/// Whether a client may know, at this moment, where a process has its memory.
+/// Whether a client may know the addresses of a process at this moment.
 type MaySeeAddresses = fn(Peer, u32) -> bool;
 
-/// How much users other than root have asked for lately.
+/// Recent requests of users other than root.
 struct Others {
     together: TokenBucket,
     of_user: Rate,
@@ -110,7 +102,7 @@ impl Others {
         })
     }
 
-    /// Whether this user may ask for `looks` things now.
+    /// Whether this user may cause `looks` looks now.
     fn take(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
         if self.users.len() >= MOST_USERS {
             self.users.clear();
@@ -118,7 +110,7 @@ impl Others {
         let rate = self.of_user;
         let own = self.users.entry(user);
         let own = own.or_insert_with(|| TokenBucket::one_second(rate));
-        // What one user has asked for in vain costs the others nothing.
+        // A refused request of one user must not count against the others.
         own.take(now, looks) && self.together.take(now, looks)
     }
 }
@@ -136,16 +128,16 @@ impl Desk {
         })
     }
 
-    /// Takes one request and answers it.
-    fn serve<S: Timed>(
+    /// Reads one request and answers it.
+    fn serve(
         &self,
-        stream: UntilDeadline<S>,
+        stream: UntilDeadline<UnixStream>,
         peer: Peer,
         permit: &Permit,
     ) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
-        // One byte more shows that it is too long.
+        // One byte more than allowed, to detect a request that is too long.
         let most = MOST_REQUEST_BYTES;
         let read = stream
             .by_ref()
@@ -184,24 +176,17 @@ impl Desk {
         };
         let may_see = || (self.may_see_addresses)(peer, pid);
         let before = may_see();
-        if let (
-            Request::Why {
-                address: Some(_), ..
-            },
-            false,
-        ) = (request, before)
-        {
-            // An answer about a region takes a look at the process's mappings: only clients that may see them cause it.
+        let of_region = matches!(request, Request::Why { address, .. } if address.is_some());
+        if of_region && !before {
+            // Answering for a region reads the process's mappings. Only clients that may see them
+            // may cause that.
             return match self.caller.ask(Request::Why { pid, address: None }) {
-                Reply::Explanation(Explanation::NotManaged { pid, why }) => {
-                    Reply::Explanation(Explanation::NotManaged { pid, why })
-                }
-                Reply::Explanation(_) => not_yours(),
+                Reply::Explanation(why) if why.is_managed() => not_yours(),
                 other => other,
             };
         }
         let reply = self.caller.ask(request);
-        // The process may have become another user's meanwhile.
+        // Meanwhile the process may belong to another user.
         if before && may_see() {
             return reply;
         }
@@ -215,7 +200,7 @@ impl Desk {
     }
 }
 
-/// What answering costs, in looks at one thing.
+/// Cost of the answer, in looks.
 fn looks(request: Request) -> u32 {
     match request {
         Request::Why { .. } | Request::Strip { .. } => WHOLE_PROCESS,

@@ -1,15 +1,13 @@
-//! This machine, taken over for the demo, and its programs managed on it.
+//! Takes the machine over for the demo and manages the demo's programs.
 
+use crate::options;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
-use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::{StopSignals, let_signals_through};
-use hawkeye_linux::takeover::instance::state_dir;
 use hawkeye_linux::takeover::thp_settings::{enabled_file, read_setting, restrain_khugepaged};
 use hawkeye_linux::{LinuxMachine, Scope, Takeover};
 use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
-use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
 };
@@ -17,101 +15,64 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// How long one program is managed at most.
+/// Longest time for which one program is managed.
 const AT_MOST: Duration = Duration::from_secs(30);
-/// Short enough that the cold part is not all touched within it.
+/// Short enough that a window does not touch the whole cold part.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Turns of measuring, one program after the other, and the length of one.
+/// Number of measurements per program, which take turns, and the length of each.
 const TURNS: usize = 3;
 const TURN: Duration = Duration::from_millis(600);
 
-/// How the reader's memory is made huge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum System {
-    /// Not at all.
-    Base,
-    /// By khugepaged's order, as fast as the budget lets it.
-    Linux,
-    /// By access coverage.
-    HawkeyeG,
-}
+/// The reader's memory, in MiB: small enough for a minute, large enough to miss the TLB.
+pub const MIB: u64 = 1536;
+/// The hot part, at the highest addresses, in MiB.
+pub const HOT_MIB: u64 = 384;
+/// Share of the reads that go to the hot part, in per cent.
+pub const HOT_PERCENT: u64 = 99;
 
-impl System {
-    /// Its name in the table.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Base => "base pages",
-            Self::Linux => "linux order",
-            Self::HawkeyeG => "hawkeye-g",
-        }
-    }
-
-    fn policy(self) -> Option<&'static str> {
-        match self {
-            Self::Base => None,
-            Self::Linux => Some("linux"),
-            Self::HawkeyeG => Some("hawkeye-g"),
-        }
-    }
-}
-
-/// The reader's sizes.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// All of its memory, in MiB.
-    pub mib: u64,
-    /// At the highest addresses, in MiB.
-    pub hot_mib: u64,
-    /// Share of the reads that goes there.
-    pub hot_percent: u64,
-}
-
-/// What one system made of the reader.
+/// The reader's speed under one system.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
-    /// Million reads a second, as a share of the next.
+    /// Million reads per second, as a share of the next field.
     pub relative: f64,
-    /// Million reads a second of a program all under huge pages, measured in turn.
+    /// Million reads per second of a program with all of its memory huge, measured in turn.
     pub million_reads_per_s_all_huge: f64,
     /// Regions promoted.
     pub promoted: u64,
-    /// Of these, in the hot part.
+    /// Of these, regions in the hot part.
     pub promoted_hot: u64,
 }
 
-/// What recovery made of the bloated program.
+/// The effect of recovery on the bloated program.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovery {
     /// Resident memory before, in bytes.
     pub before_bytes: u64,
-    /// And after.
+    /// Resident memory afterwards, in bytes.
     pub after_bytes: u64,
-    /// What the program has written to, and the rest of the program itself, in bytes.
+    /// Memory that the program has written to, and the program's own code and data, in bytes.
     pub used_bytes: u64,
     /// Huge pages split.
     pub split: u64,
-    /// Memory given back, by the manager's own count.
+    /// Memory given back, as counted by the manager.
     pub recovered_bytes: u64,
-    /// Bytes of the program's memory that were not as it wrote them.
+    /// Bytes of the program's memory that differ from what it wrote.
     pub wrong_bytes: u64,
     /// The manager's CPU time, in seconds.
     pub cpu_s: f64,
 }
 
-/// This machine, until it is dropped: then its settings are put back.
+/// The machine; its settings are restored when this is dropped.
 pub struct DemoMachine(Takeover);
 
 impl DemoMachine {
-    /// Takes it over; `Err` of the inner result says why nothing can be managed here.
-    ///
-    /// # Errors
-    /// Another manager runs, or settings can't be changed.
+    /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
         let mut takeover = Takeover::begin("demo")?;
         if !takeover.decision().can_manage {
             return Ok(Err(takeover.decision().verdict.clone()));
         }
-        // With `always` everything would be huge from the start.
+        // Under `always` all memory would be huge from the start.
         let enabled = enabled_file();
         if read_setting(&enabled)? != "madvise" {
             takeover.settings().set(&enabled, "madvise")?;
@@ -120,43 +81,30 @@ impl DemoMachine {
         Ok(Ok(Self(takeover)))
     }
 
-    /// Uses memory once: a hypervisor may back it only then, and what is measured is not to be that.
-    ///
-    /// # Errors
-    /// There is not so much.
+    /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
     pub fn warm_up(&self, mib: u64) -> Result<()> {
         let memory = system_memory::machine()?;
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
-        if free_mib < mib + mib / 8 {
-            bail!(
-                "it takes {} MiB of free memory, and {free_mib} MiB are free",
-                mib + mib / 8
-            );
+        let needed_mib = mib + mib / 8;
+        if free_mib < needed_mib {
+            bail!("it takes {needed_mib} MiB of free memory, and {free_mib} MiB are free");
         }
         Running::start(&format!("bloated --mib {mib} --used-pages 1"))?;
         Ok(())
     }
 
-    /// Measures the reader under one system, in turn with one that is all under huge pages.
-    ///
-    /// # Errors
-    /// A program or its management failed.
-    pub fn speed(&self, system: System, sizes: Sizes, budget: u64) -> Result<Speed> {
-        let Sizes {
-            mib,
-            hot_mib,
-            hot_percent,
-        } = sizes;
-        let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");
+    /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
+    pub fn speed(&self, policy: Option<&str>, budget: u64) -> Result<Speed> {
+        let words = format!("reader --mib {MIB} --hot-mib {HOT_MIB} --hot-percent {HOT_PERCENT}");
         let mut huge = Running::start(&format!("{words} --huge"))?;
         let mut program = Running::start(&words)?;
-        let hot = program.start + ((mib - hot_mib) << 20)..program.start + (mib << 20);
+        let hot = program.start + ((MIB - HOT_MIB) << 20)..program.start + (MIB << 20);
         let (mut promoted, mut promoted_hot) = (0, 0);
-        if let Some(policy) = system.policy() {
+        if let Some(policy) = policy {
             let settings = Settings {
                 max_promotions: Some(budget),
-                // khugepaged's pace would take minutes for the same regions.
-                rate: (system == System::Linux)
+                // At khugepaged's rate the same regions would take minutes.
+                rate: (policy == "linux")
                     .then(|| Rate::per_second(1e6))
                     .transpose()?,
                 cpu: CpuBudget::new(100.0)?,
@@ -188,15 +136,12 @@ impl DemoMachine {
         })
     }
 
-    /// Has a program bloat its memory and takes it back.
-    ///
-    /// # Errors
-    /// The program or its management failed.
+    /// Starts a program with bloat and recovers its memory.
     pub fn recover(&self, mib: u64, used_pages: u64) -> Result<Recovery> {
         let mut program =
             Running::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
-        // Watermarks under what is in use, as if memory were short.
+        // Watermarks below the memory in use, as if memory were short.
         let used = system_memory::machine()?.percent();
         let settings = Settings {
             cpu: CpuBudget::new(100.0)?,
@@ -206,7 +151,7 @@ impl DemoMachine {
         let regions = (mib << 20).div_ceil(HUGE_PAGE_BYTES);
         let enough = |journal: &Journal| journal.totals().scanned >= regions;
         let (journal, cpu) = self.manage(&program, "none", settings, enough)?;
-        // Before it reads every page, which maps zero pages.
+        // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
         let wrong_bytes = program.ask("verify")?;
         Ok(Recovery {
@@ -216,14 +161,13 @@ impl DemoMachine {
                 + before_bytes.saturating_sub(mib << 20),
             split: journal.totals().split,
             recovered_bytes: journal.totals().recovered_bytes,
-            wrong_bytes: wrong_bytes
-                .parse()
-                .context("the program answers a number")?,
+            wrong_bytes: wrong_bytes.parse().context("no number of bytes")?,
             cpu_s: cpu.as_secs_f64(),
         })
     }
 
-    /// Manages a program until `enough` says so; what happened, and the manager's CPU time.
+    /// Manages a program until `enough` returns true. Returns what happened and the manager's CPU
+    /// time.
     fn manage(
         &self,
         program: &Running,
@@ -231,16 +175,10 @@ impl DemoMachine {
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<(Journal, Duration)> {
-        let policy_settings = PolicySettings {
-            average: settings.average,
-            linux: settings.linux(),
-            ..PolicySettings::default()
-        };
-        let policy = policies::by_name(policy, &policy_settings)?;
-        let mut means = self.0.means()?;
-        if policy.needs().overhead() {
-            means.prepare_overhead(&state_dir(), CounterEvents::default())?;
-        }
+        let policy = options::policy(policy, &settings)?;
+        // No policy of the demo needs overhead, which takes hardware counters or measured walk
+        // costs.
+        let means = self.0.means()?;
         let scope = Scope::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
         let before = own_cpu();
         let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
@@ -255,23 +193,23 @@ impl DemoMachine {
     }
 }
 
-/// The middle one of an odd number of values.
+/// The median of an odd number of values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// One of the programs at work; ended when dropped.
+/// A running program; killed when dropped.
 struct Running {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    /// First byte of its memory.
+    /// Address of the first byte of its memory.
     start: u64,
 }
 
 impl Running {
-    /// Starts one, and waits until its memory is there.
+    /// Starts a program and waits until its memory is populated.
     fn start(words: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -316,7 +254,7 @@ impl Running {
         self.answer()
     }
 
-    /// How fast the reader reads, over one turn.
+    /// Reads per second of the reader, measured over one turn.
     fn reads_per_s(&mut self) -> Result<f64> {
         self.tell("go")?;
         std::thread::sleep(TURN);
@@ -334,7 +272,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill.
+        // Fails if it has already ended, which does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

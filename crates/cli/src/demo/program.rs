@@ -1,8 +1,9 @@
-//! The two programs of the demo, each a process of its own: one that reads memory at random, and one whose huge pages are mostly
-//! zeros. They are told what to do by words on standard input, and answer with lines on standard output.
+//! The two programs of the demo, each a process of its own. One reads memory at random; the huge
+//! pages of the other are mostly zeros. Words on standard input control them, and they answer with
+//! lines on standard output.
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
 use std::io::{BufRead, Write};
@@ -13,142 +14,131 @@ use std::time::Instant;
 
 const REGION: usize = HUGE_PAGE_BYTES as usize;
 const PAGE: usize = BASE_PAGE_BYTES as usize;
-/// Reads between two looks at what it is told.
+/// Reads between two checks for a command.
 const BATCH: usize = 1 << 16;
 
 /// One of the demo's own programs.
 #[derive(Subcommand)]
 pub enum Program {
-    /// Reads memory at random, most of it at its highest addresses, from `go` to `stop`; then it says how many reads that
-    /// were, and how many seconds.
-    Reader(Reader),
-    /// Writes to some base pages of each huge page; at `verify` it says how many bytes are not as it wrote them.
-    Bloated(Bloated),
-}
-
-/// Options of the reader.
-#[derive(Args)]
-pub struct Reader {
-    /// All of its memory, in MiB.
-    #[arg(long)]
-    mib: usize,
-    /// At the highest addresses, in MiB.
-    #[arg(long)]
-    hot_mib: usize,
-    /// Share of the reads that goes there.
-    #[arg(long)]
-    hot_percent: u64,
-    /// Have huge pages from the start.
-    #[arg(long)]
-    huge: bool,
-}
-
-/// Options of the other one.
-#[derive(Args)]
-pub struct Bloated {
-    /// All of its memory, in MiB.
-    #[arg(long)]
-    mib: usize,
-    /// Base pages of each huge page that it writes to.
-    #[arg(long)]
-    used_pages: usize,
+    /// Reads memory at random, most of it at its highest addresses, from `go` to `stop`; then it
+    /// says how many reads that were, and how many seconds.
+    Reader {
+        /// All of its memory, in MiB.
+        #[arg(long)]
+        mib: usize,
+        /// At the highest addresses, in MiB.
+        #[arg(long)]
+        hot_mib: usize,
+        /// Share of the reads that goes there.
+        #[arg(long)]
+        hot_percent: u64,
+        /// Have huge pages from the start.
+        #[arg(long)]
+        huge: bool,
+    },
+    /// Writes to some base pages of each huge page; at `verify` it says how many bytes are not as
+    /// it wrote them.
+    Bloated {
+        /// All of its memory, in MiB.
+        #[arg(long)]
+        mib: usize,
+        /// Base pages of each huge page that it writes to.
+        #[arg(long)]
+        used_pages: usize,
+    },
 }
 
 impl Program {
-    /// Runs it until its standard input ends.
-    ///
-    /// # Errors
-    /// There is no memory, or nobody reads what it says.
-    pub fn execute(&self) -> Result<()> {
+    /// Runs the program until its standard input ends.
+    pub fn execute(self) -> Result<()> {
         match self {
-            Self::Reader(reader) => reader.execute(),
-            Self::Bloated(bloated) => bloated.execute(),
+            Self::Reader {
+                mib,
+                hot_mib,
+                hot_percent,
+                huge,
+            } => reader(Memory::new(mib, huge)?, hot_mib, hot_percent),
+            Self::Bloated { mib, used_pages } => bloated(Memory::new(mib, true)?, used_pages),
         }
     }
 }
 
-impl Reader {
-    fn execute(&self) -> Result<()> {
-        let mut memory = Memory::new(self.mib, self.huge)?;
-        for page in 0..memory.words / Memory::PAGE_WORDS {
-            memory.write(page * Memory::PAGE_WORDS, page as u64 + 1);
+fn reader(mut memory: Memory, hot_mib: usize, hot_percent: u64) -> Result<()> {
+    for page in 0..memory.words / Memory::PAGE_WORDS {
+        memory.write(page * Memory::PAGE_WORDS, page as u64 + 1);
+    }
+    say(format_args!("{:#x}", memory.start()))?;
+    let hot = ((hot_mib << 20) / 8).min(memory.words);
+    let cold = memory.words - hot;
+    let threshold = match (hot, cold) {
+        (0, _) => 0,
+        (_, 0) => 1 << 32,
+        _ => (hot_percent.min(100) << 32) / 100,
+    };
+    let told = told();
+    let mut random = Random(1);
+    loop {
+        match told.recv().as_deref() {
+            Ok("go") => {}
+            Ok(word) => bail!("{word:?} is none of its words"),
+            Err(_) => return Ok(()),
         }
-        say(format_args!("{:#x}", memory.start()))?;
-        let hot = ((self.hot_mib << 20) / 8).min(memory.words);
-        let cold = memory.words - hot;
-        let threshold = match (hot, cold) {
-            (0, _) => 0,
-            (_, 0) => 1 << 32,
-            _ => (self.hot_percent.min(100) << 32) / 100,
-        };
-        let told = told();
-        let mut random = Random(1);
+        let (begun, mut reads) = (Instant::now(), 0u64);
         loop {
-            match told.recv().as_deref() {
-                Ok("go") => {}
-                Ok(word) => bail!("{word:?} is none of its words"),
-                Err(_) => return Ok(()),
+            for _ in 0..BATCH {
+                // The low bits choose the part, the high ones the word.
+                let drawn = random.next();
+                let (begin, words) = if drawn & 0xffff_ffff < threshold {
+                    (cold, hot)
+                } else {
+                    (0, cold)
+                };
+                memory.read(begin + below(drawn, words));
             }
-            let (begun, mut reads) = (Instant::now(), 0u64);
-            loop {
-                for _ in 0..BATCH {
-                    // The low bits decide on the part, the high ones on the word.
-                    let drawn = random.next();
-                    let (begin, words) = if drawn & 0xffff_ffff < threshold {
-                        (cold, hot)
-                    } else {
-                        (0, cold)
-                    };
-                    memory.read(begin + below(drawn, words));
-                }
-                reads += BATCH as u64;
-                match told.try_recv() {
-                    Err(TryRecvError::Empty) => {}
-                    Err(TryRecvError::Disconnected) => return Ok(()),
-                    Ok(_) => break,
-                }
+            reads += BATCH as u64;
+            match told.try_recv() {
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(()),
+                Ok(_) => break,
             }
-            say(format_args!("{reads} {}", begun.elapsed().as_secs_f64()))?;
         }
+        say(format_args!("{reads} {}", begun.elapsed().as_secs_f64()))?;
     }
 }
 
-impl Bloated {
-    fn execute(&self) -> Result<()> {
-        let mut memory = Memory::new(self.mib, true)?;
-        let used: Vec<usize> = (0..memory.words / Memory::PAGE_WORDS)
-            .filter(|page| page % (REGION / PAGE) < self.used_pages)
-            .collect();
-        for page in &used {
-            memory.write(page * Memory::PAGE_WORDS, *page as u64 + 1);
-        }
-        say(format_args!("{:#x}", memory.start()))?;
-        let told = told();
-        while let Ok(word) = told.recv() {
-            if word != "verify" {
-                bail!("{word:?} is none of its words");
-            }
-            let mut expected = used.iter().peekable();
-            let mut wrong = 0;
-            for word in 0..memory.words {
-                let page = word / Memory::PAGE_WORDS;
-                let first = word % Memory::PAGE_WORDS == 0;
-                let written = first && expected.next_if_eq(&&page).is_some();
-                let right = if written { page as u64 + 1 } else { 0 };
-                let different = (memory.read(word) ^ right).to_ne_bytes();
-                wrong += different.iter().filter(|byte| **byte != 0).count();
-            }
-            say(format_args!("{wrong}"))?;
-        }
-        Ok(())
+fn bloated(mut memory: Memory, used_pages: usize) -> Result<()> {
+    let used: Vec<usize> = (0..memory.words / Memory::PAGE_WORDS)
+        .filter(|page| page % (REGION / PAGE) < used_pages)
+        .collect();
+    for page in &used {
+        memory.write(page * Memory::PAGE_WORDS, *page as u64 + 1);
     }
+    say(format_args!("{:#x}", memory.start()))?;
+    let told = told();
+    while let Ok(word) = told.recv() {
+        if word != "verify" {
+            bail!("{word:?} is none of its words");
+        }
+        let mut expected = used.iter().peekable();
+        let mut wrong = 0;
+        for word in 0..memory.words {
+            let page = word / Memory::PAGE_WORDS;
+            let first = word % Memory::PAGE_WORDS == 0;
+            let written = first && expected.next_if_eq(&&page).is_some();
+            let right = if written { page as u64 + 1 } else { 0 };
+            let different = (memory.read(word) ^ right).to_ne_bytes();
+            wrong += different.iter().filter(|byte| **byte != 0).count();
+        }
+        say(format_args!("{wrong}"))?;
+    }
+    Ok(())
 }
 
 fn say(line: std::fmt::Arguments<'_>) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("nobody reads what it says")
 }
 
-/// What it is told, line by line, until its standard input ends.
+/// The commands, line by line, until standard input ends.
 fn told() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
@@ -173,12 +163,12 @@ impl Random {
     }
 }
 
-/// A number below a bound, which is over 0, by the high bits of a random one.
+/// A number below `bound`, which is over 0, from the high bits of a random number.
 fn below(random: u64, bound: usize) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
-/// Memory of whole regions, read and written by words.
+/// Memory of whole regions, accessed by words.
 struct Memory {
     start: NonNull<u64>,
     words: usize,
@@ -191,14 +181,15 @@ impl Memory {
         let bytes = (mib << 20).next_multiple_of(REGION).max(REGION);
         let length = NonZeroUsize::new(bytes + REGION).context("no memory is asked for")?;
         let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new private mapping, where the kernel has room.
+        // SAFETY: a new private mapping at an address that the kernel chooses.
         let mapped = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
         let mapped = mapped.with_context(|| format!("mapping {mib} MiB"))?;
         let head = mapped.as_ptr().align_offset(REGION);
-        // SAFETY: the mapping is longer than its head by `bytes` at least.
+        // SAFETY: the mapping is at least `bytes` longer than `head`.
         let start = unsafe { mapped.add(head) };
         if huge {
-            // SAFETY: the range is ours, and advice on page sizes changes no contents.
+            // SAFETY: the range belongs to this program, and advice on page sizes changes no
+            // contents.
             unsafe { madvise(start, bytes, MmapAdvise::MADV_HUGEPAGE) }
                 .context("huge pages can't be asked for")?;
         }
@@ -215,14 +206,14 @@ impl Memory {
     #[inline]
     fn read(&self, word: usize) -> u64 {
         assert!(word < self.words, "word outside the memory");
-        // SAFETY: it is one of ours, aligned, and mapped until the process ends.
+        // SAFETY: the word is inside the memory, aligned, and mapped until the process ends.
         unsafe { self.start.add(word).read_volatile() }
     }
 
     #[inline]
     fn write(&mut self, word: usize, value: u64) {
         assert!(word < self.words, "word outside the memory");
-        // SAFETY: as in `read`, and nobody else has it.
+        // SAFETY: as in `read`, and nothing else refers to it.
         unsafe { self.start.add(word).write_volatile(value) }
     }
 }

@@ -1,16 +1,17 @@
-//! How much of huge pages is zeros: estimated from some of them, as reading all would cost too much.
+//! Estimates the zeros in huge pages from a sample of them, because reading all would cost too
+//! much.
 
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// Huge pages read after each sample of a process.
+/// Huge pages to read after each sample of a process.
 const LOOKED_AT: usize = 16;
-/// Time that this may take, for one process and for all that were sampled together.
+/// Time limit of this, for one process and for all that were sampled together.
 const TIME: Duration = Duration::from_millis(5);
 const TIME_IN_ALL: Duration = Duration::from_millis(20);
-/// Of so many huge pages an estimate is made, the last ones.
+/// The latest huge pages read, on which an estimate is based: their number at most.
 const KEPT: usize = 64;
 
 /// Estimates by process.
@@ -22,17 +23,17 @@ pub struct Bloat {
 
 #[derive(Debug, Default)]
 struct Estimate {
-    /// Zero base pages of huge pages, as found.
+    /// Zero base pages of each huge page read.
     zeros: VecDeque<u16>,
     huge: u64,
-    /// Where among the huge pages to go on.
+    /// Index of the huge page to start from.
     next: usize,
-    /// When it was last looked at.
+    /// Time of the last read.
     looked: Duration,
 }
 
 impl Estimate {
-    /// Huge pages to be read now, evenly apart, others than last time.
+    /// The huge pages to read now, evenly spaced, and different from the last ones.
     fn choose(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
@@ -62,7 +63,8 @@ impl Estimate {
 }
 
 impl Bloat {
-    /// Reads some huge pages of those who were sampled since the last time. Not to be called in a sampling window.
+    /// Reads some huge pages of each process sampled since the last call. Must not be called in a
+    /// sampling window.
     pub fn look<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_seen().samples_after(self.shown);
         let Some(last) = new.last().map(|(at, _)| *at) else {
@@ -77,7 +79,7 @@ impl Bloat {
             chosen.push((estimate.looked, sample.process, regions));
         }
         self.shown = last;
-        // Where there are too many for one time, who has waited longest comes first.
+        // The time may not suffice for all: the process that has waited longest comes first.
         chosen.sort_by_key(|(looked, process, _)| (*looked, *process));
         let first = manager.machine().now();
         for (_, process, regions) in chosen {
@@ -90,7 +92,7 @@ impl Bloat {
                 estimate.looked = begun;
             }
             for region in regions {
-                // What can't be read has ended, or been split.
+                // A region that can't be read has ended or was split.
                 let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
                     continue;
                 };
@@ -107,7 +109,7 @@ impl Bloat {
             .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
     }
 
-    /// That of a process, in bytes; `None` where nothing of it was read yet.
+    /// Estimate for a process, in bytes; `None` until one of its huge pages was read.
     pub fn bytes(&self, process: ProcessId) -> Option<u64> {
         self.processes.get(&process)?.bytes()
     }

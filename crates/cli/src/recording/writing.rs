@@ -1,32 +1,30 @@
-//! Writes a recording in a thread of its own: a disk that hangs must not hang the manager.
+//! Writes a recording in a thread of its own, so that a hanging disk can't block the manager.
 
-use super::about_now;
 use super::bloat::Bloat;
-
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Event, Machine, Manager};
-use hawkeye_recording::{Recorder, RecordingError, Row, Tap};
+use hawkeye_recording::{About, Recorder, RecordingError, Row, Tap};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Batches that wait for the disk at most; more are lost. A step makes one at most.
+/// Batches that may wait for the disk; further ones are lost. A step makes at most one.
 const MOST_WAITING: usize = 64;
-/// A folder that can't be written is tried anew so much later.
+/// Time after which an unwritable folder is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// Where a recording goes.
+/// Destination of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A file, at the end.
+    /// A file, complete only at the end.
     File(PathBuf),
-    /// A folder of parts, of which the newest are kept.
+    /// A folder of parts, of which the newest ones are kept.
     Folder {
-        /// Which.
+        /// Path of the folder.
         folder: PathBuf,
-        /// So much of them, in bytes.
+        /// Bytes to keep at most.
         most_bytes: u64,
     },
 }
@@ -38,7 +36,8 @@ impl Place {
     }
 }
 
-/// A recording that is being made. One that is dropped before anything was seen leaves what was at its place.
+/// A running recording. If it is dropped before anything was seen, an older file at its place
+/// stays.
 pub struct Recording {
     place: Place,
     tap: Tap,
@@ -46,14 +45,14 @@ pub struct Recording {
     rows: Option<SyncSender<Vec<Row>>>,
     thread: Option<JoinHandle<Result<(), RecordingError>>>,
     shared: Arc<Mutex<Shared>>,
-    /// The trouble that the manager was told of.
+    /// The last error that the manager reported.
     told: Option<String>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     lost_rows: u64,
-    /// It is to be a recording, also where nothing was seen.
+    /// Whether to write the recording even if nothing was seen.
     wanted: bool,
     trouble: Option<String>,
 }
@@ -63,10 +62,7 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 impl Recording {
-    /// Begins one, of a manager with this policy.
-    ///
-    /// # Errors
-    /// Nothing can be written there.
+    /// Begins a recording of a manager with this policy.
     pub fn begin(place: Place, policy: &str) -> Result<Self> {
         let about = about_now(policy);
         let recorder = match &place {
@@ -95,7 +91,8 @@ impl Recording {
         })
     }
 
-    /// Takes over what is new, and tells the manager when that can't be written or can be again; to be called between steps.
+    /// Takes new rows from the manager; called between steps. Reports to the manager when writing
+    /// fails, and when it works again.
     pub fn take<M: Machine>(&mut self, manager: &mut Manager<M>) {
         self.tell(manager);
         self.bloat.look(manager);
@@ -131,10 +128,7 @@ impl Recording {
         self.told = trouble;
     }
 
-    /// Ends it.
-    ///
-    /// # Errors
-    /// Something of it could not be written.
+    /// Ends the recording.
     pub fn finish(mut self) -> Result<()> {
         lock(&self.shared).wanted = true;
         let ended = self.end().unwrap_or(Ok(Ok(())));
@@ -148,7 +142,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Waits for the thread; once.
+    /// Waits for the thread; only the first call does.
     fn end(&mut self) -> Option<thread::Result<Result<(), RecordingError>>> {
         self.rows = None;
         self.thread.take().map(JoinHandle::join)
@@ -164,7 +158,22 @@ impl Drop for Recording {
     }
 }
 
-/// Writes until the end, or until it can't; where `tries_again`, then anew after a minute.
+/// The metadata of a recording that begins now.
+fn about_now(policy: &str) -> About {
+    let of_kernel = |file: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));
+        text.unwrap_or_default().trim().to_owned()
+    };
+    About {
+        host: of_kernel("hostname"),
+        kernel: of_kernel("osrelease"),
+        policy: policy.to_owned(),
+        began: SystemTime::now().duration_since(UNIX_EPOCH).ok(),
+    }
+}
+
+/// Writes until the end or until an error. If `tries_again`, an error leads to a new try after a
+/// minute.
 fn write_all(
     mut recorder: Recorder,
     waiting: &Receiver<Vec<Row>>,

@@ -1,4 +1,4 @@
-//! What was decided, and why: counted by kind of reason, and thinned out to what a picture can show.
+//! Decisions and their reasons: counted by kind of reason, and thinned out for pictures.
 
 use hawkeye_policy::ProcessId;
 use hawkeye_recording::DecisionRow;
@@ -6,69 +6,70 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Kinds of reasons that are told apart.
+/// Kinds of reasons that are distinguished at most.
 const MOST_KINDS: usize = 64;
-/// The latest decisions, that are kept as they are.
+/// The latest decisions to keep unchanged: their number at most.
 const MOST_LATEST: usize = 200;
-/// Spans of time that have a mark of each kind.
+/// Time spans that have a mark of each kind.
 const MARK_COLUMNS: usize = 80;
-/// Rows of a map that have one mark.
+/// Rows of a map that share one mark.
 const MARK_ROWS: usize = 8;
 
-/// Decisions of one kind: the same event for the same reason, whatever the numbers in it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// Decisions of one kind: the same event for the same reason, ignoring numbers in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Kind {
-    /// The event.
+    /// Name of the event.
     pub event: String,
-    /// How many.
+    /// Number of decisions.
     pub count: u64,
-    /// The last of them, in words.
+    /// Reason of the last one, in words.
     pub last_reason: String,
 }
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    /// When.
+    /// Time, in seconds.
     pub at_s: f64,
-    /// The process, where it concerns one.
+    /// The process that it concerns, if any.
     pub pid: Option<u32>,
-    /// The first address of the region, where it concerns one.
+    /// The first address of the region that it concerns, if any.
     pub address: Option<u64>,
-    /// The event.
+    /// Name of the event.
     pub event: String,
-    /// What happened and why.
+    /// The event and its reason, in words.
     pub reason: String,
 }
 
-/// Decisions of one event, close to each other in time and addresses.
+/// Decisions with the same event, close in time and address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mark {
-    /// The first of them.
+    /// The first one.
     #[serde(flatten)]
     pub first: Decision,
-    /// Which of the report's processes, where it concerns one: process ids are used again.
+    /// Index into the report's processes, if it concerns one. Process ids are ambiguous, because
+    /// the kernel reuses them.
     pub process: Option<usize>,
-    /// Which row of the map, where it concerns a region of one.
+    /// Row of the map, if it concerns a region of a process with a map.
     pub row: Option<usize>,
-    /// How many.
+    /// Number of decisions.
     pub count: u64,
 }
 
-/// What one mark stands for: a span of time, a process, rows of its map, an event.
+/// Key of a mark: time span, process, rows of its map, event.
 type Nearby = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
 
 /// Collects decisions.
 #[derive(Debug)]
 pub struct Collecting {
     length_s: f64,
-    kinds: BTreeMap<(Arc<str>, String), (u64, Arc<str>)>,
+    kinds: BTreeMap<(Arc<str>, String), Kind>,
     latest: VecDeque<Decision>,
     marks: BTreeMap<Nearby, Mark>,
     total: u64,
 }
 
-/// A reason without its numbers.
+/// The reason without its numbers.
 fn shape(reason: &str) -> String {
     let mut shape = String::new();
     for c in reason.chars() {
@@ -83,7 +84,7 @@ fn shape(reason: &str) -> String {
 }
 
 impl Collecting {
-    /// Over so many seconds.
+    /// Collects over this length of time.
     pub fn over(length_s: f64) -> Self {
         Self {
             length_s: length_s.max(f64::MIN_POSITIVE),
@@ -94,15 +95,14 @@ impl Collecting {
         }
     }
 
-    /// Adds one. `row`: which row of its process's map it is in, and of how many.
+    /// Adds a decision. `place` is its row in the map of its process, if it has one.
     pub fn add(&mut self, row: &DecisionRow, place: Option<usize>) {
         self.total += 1;
         let key = (row.event.clone(), shape(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
-            let kind = self.kinds.entry(key);
-            let (count, last) = kind.or_insert_with(|| (0, row.reason.clone()));
-            *count += 1;
-            *last = row.reason.clone();
+            let kind = self.kinds.entry(key).or_default();
+            kind.count += 1;
+            kind.last_reason = row.reason.to_string();
         }
         let process = row.process.as_ref().map(|(process, _)| *process);
         let at_s = row.at.as_secs_f64();
@@ -129,17 +129,16 @@ impl Collecting {
         self.latest.push_back(decision);
     }
 
-    /// How many, of which kinds (most frequent first), what to mark, and the latest. `processes` are the report's, in its order.
+    /// The number of decisions, their kinds (most frequent first), the marks and the latest ones.
+    /// `processes` are those of the report, in its order.
     pub fn finish(self, processes: &[ProcessId]) -> Decisions {
         let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
         let kinds = self.kinds.into_iter();
-        let mut kinds: Vec<Kind> = kinds
-            .map(|((event, _), (count, last))| Kind {
-                event: event.to_string(),
-                count,
-                last_reason: last.to_string(),
-            })
-            .collect();
+        let kinds = kinds.map(|((event, _), kind)| Kind {
+            event: event.to_string(),
+            ..kind
+        });
+        let mut kinds: Vec<Kind> = kinds.collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
         let marks = self.marks.into_iter();
         let marks = marks.map(|((_, process, ..), mark)| Mark {
@@ -155,16 +154,16 @@ impl Collecting {
     }
 }
 
-/// What was decided.
+/// The decisions of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Decisions {
-    /// All of them.
+    /// Number of all decisions.
     pub total: u64,
-    /// By kind, most frequent first.
+    /// Counts by kind, most frequent first.
     pub kinds: Vec<Kind>,
-    /// For pictures.
+    /// Marks for pictures.
     pub marks: Vec<Mark>,
-    /// The last ones, oldest first.
+    /// The latest ones, oldest first.
     pub latest: Vec<Decision>,
 }
 

@@ -1,40 +1,42 @@
-//! How far a recording reaches: over which time, and over which addresses of each process.
+//! The extent of a recording: its time, and the addresses of each process.
 
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
 use hawkeye_recording::Row;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Processes whose coverage is shown as a map.
+/// Number of processes with a map of their coverage at most.
 pub const MOST_MAPS: usize = 8;
-/// Processes whose addresses are kept while it isn't known which of them these are.
+/// Number of processes with their addresses kept at most, because it is known only at the end which
+/// ones get a map.
 const MOST_CANDIDATES: usize = 64;
-/// Blocks of addresses kept of each.
+/// Blocks of addresses kept per process.
 const MOST_BLOCKS: usize = 1 << 16;
 
-/// What the first reading finds out.
+/// Result of the first reading.
 #[derive(Debug, Default)]
 pub struct Extent {
-    /// When the last row was.
+    /// Time of the last row.
     pub length: Duration,
     processes: BTreeMap<ProcessId, Reach>,
 }
 
-/// How far one process reaches.
+/// The extent of one process.
 #[derive(Debug, Default)]
 pub struct Reach {
-    /// Sampling windows of it.
+    /// Number of its sampling windows.
     pub windows: u32,
     last_window: Option<Duration>,
-    /// Present base pages, summed over all windows: who holds most for longest is shown.
+    /// Present base pages, summed over all windows. The processes with the highest sums are shown.
     weight: u64,
     addresses: Addresses,
 }
 
-/// The addresses that a process ever used, in blocks of one region or of so many that they can be kept.
+/// The addresses that a process ever used, in blocks. A block grows from one region to as many as
+/// are needed to keep all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// A block is 2 to the power of this regions.
+    /// A block has 2^`shift` regions.
     shift: u32,
     blocks: BTreeSet<u64>,
 }
@@ -49,18 +51,16 @@ impl Addresses {
         }
     }
 
-    /// The blocks in order, each by its first address, and how many bytes each is.
+    /// The first address of each block in order, and the bytes per block.
     pub fn blocks(&self) -> (Vec<u64>, u64) {
         let bytes = HUGE_PAGE_BYTES << self.shift;
-        (
-            self.blocks.iter().map(|block| block * bytes).collect(),
-            bytes,
-        )
+        let blocks = self.blocks.iter().map(|block| block * bytes);
+        (blocks.collect(), bytes)
     }
 }
 
 impl Extent {
-    /// Takes a row into account; rows come in order of time.
+    /// Adds a row; rows must come in order of time.
     pub fn add(&mut self, row: &Row) {
         self.length = self.length.max(row.at());
         let Row::Region(row) = row else { return };
@@ -86,7 +86,7 @@ impl Extent {
         }
     }
 
-    /// The processes whose coverage is to be shown.
+    /// The processes that get a map.
     pub fn maps(mut self) -> BTreeMap<ProcessId, (u32, Addresses)> {
         if self.processes.len() > MOST_MAPS {
             self.keep(MOST_MAPS);
@@ -112,9 +112,7 @@ mod tests {
         let (blocks, bytes) = addresses.blocks();
         assert!(blocks.len() <= MOST_BLOCKS);
         assert_eq!(bytes, 8 << 20);
-        assert_eq!(
-            blocks.len() as u64 * bytes,
-            all.len() as u64 * HUGE_PAGE_BYTES
-        );
+        let all_bytes = all.len() as u64 * HUGE_PAGE_BYTES;
+        assert_eq!(blocks.len() as u64 * bytes, all_bytes);
     }
 }

@@ -1,95 +1,95 @@
-//! What a recording comes to. Units are in the names; this is also what `--json` prints.
+//! The figures of a recording. Units are in the names; `--json` prints the same.
 
 use super::decisions::Decisions;
 use super::heat::HeatMap;
 use super::series::Series;
 use serde::Serialize;
 
-/// Everything.
+/// All figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
-    /// Where it was recorded.
+    /// Name of the host.
     pub host: String,
-    /// On which kernel.
+    /// Version of the kernel.
     pub kernel: String,
-    /// Under which policy; `none`: nothing was changed.
+    /// Name of the policy; `none`: nothing was changed.
     pub policy: String,
-    /// When it began, in seconds since 1970; `null` where time was simulated.
+    /// Start, in seconds since 1970; `null` for simulated time.
     pub began_unix_s: Option<f64>,
-    /// How long it is.
+    /// Length.
     pub length_s: f64,
-    /// Whether it was not ended: it is being made, or who made it was killed.
+    /// Whether it has no end: it is still being made, or its manager was killed.
     pub unfinished: bool,
-    /// Rows that could not be.
+    /// Number of unreadable rows.
     pub bad_rows: u64,
-    /// Processes, those that held most memory first.
+    /// Processes, those with most memory first.
     pub processes: Vec<ProcessFigures>,
-    /// The machine.
+    /// Figures of the machine.
     pub machine: MachineFigures,
-    /// What was decided.
+    /// The decisions.
     pub decisions: Decisions,
 }
 
-/// One process.
+/// Figures of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ProcessFigures {
     /// Process id.
     pub pid: u32,
-    /// Its command.
+    /// Name of its command.
     pub command: String,
     /// When it was first seen.
     pub from_s: f64,
     /// When it was last seen.
     pub to_s: f64,
-    /// Sampling windows.
+    /// Number of sampling windows.
     pub windows: u64,
-    /// Where access figures come from: `access-bits`, `probed`, `estimated`, `population`.
+    /// Source of the access figures: `access-bits`, `probed`, `estimated`, `population`.
     pub source: String,
     /// Resident memory at the end.
     pub rss_end_bytes: u64,
-    /// At its peak.
+    /// Peak of resident memory.
     pub rss_peak_bytes: u64,
     /// Memory under huge pages at the end.
     pub huge_end_bytes: u64,
     /// Zero-filled memory under huge pages at the end, estimated.
     pub bloat_end_bytes: Option<u64>,
-    /// What translation cost, on average over windows.
+    /// Overhead: mean over windows.
     pub overhead_mean_percent: Option<f64>,
-    /// At most.
+    /// Overhead: maximum.
     pub overhead_max_percent: Option<f64>,
-    /// CPU time, on average over windows.
+    /// CPU time: mean over windows.
     pub cpu_cores_mean: Option<f64>,
-    /// Base pages accessed in a window, of those of its regions, on average.
+    /// Share of its regions' base pages that is accessed in a window: mean.
     pub coverage_mean_percent: Option<f64>,
     /// Regions promoted.
     pub promoted: u64,
-    /// Huge pages split.
+    /// Huge pages split by recovery.
     pub recovered: u64,
     /// Promotions that the kernel refused.
     pub refused: u64,
-    /// Over time, in per cent.
+    /// Overhead over time.
     pub overhead_percent: Series,
-    /// Over time, in bytes.
+    /// Resident memory over time.
     pub rss_bytes: Series,
-    /// Over time, in bytes.
+    /// Memory under huge pages over time.
     pub huge_bytes: Series,
-    /// Over time, in bytes.
+    /// Bloat over time.
     pub bloat_bytes: Series,
-    /// Coverage over addresses and time; for those that held most memory.
+    /// Coverage over addresses and time, for the processes with most memory.
     pub map: Option<HeatMap>,
 }
 
-/// The machine over time.
+/// Figures of the machine over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MachineFigures {
-    /// All its memory.
+    /// All memory of the machine.
     pub total_bytes: u64,
-    /// In use.
+    /// Memory in use.
     pub used_bytes: Series,
-    /// Share of time in which some task waited for memory.
+    /// Share of time in which a task waited for memory.
     pub pressure_percent: Series,
     /// Free memory fragmentation index for huge pages.
     pub fmfi: Series,
-    /// CPU time of the manager, of one core.
+    /// CPU time of the manager, in per cent of one core.
     pub manager_cpu_percent: Series,
 }

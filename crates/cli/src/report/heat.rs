@@ -1,4 +1,4 @@
-//! A process's coverage over addresses and time, on a grid.
+//! Coverage of a process over addresses and time, on a grid.
 
 use super::extent::Addresses;
 use hawkeye_policy::PAGES_PER_REGION;
@@ -6,12 +6,12 @@ use hawkeye_recording::CoverageRow;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Columns of a map at the most, each one sampling window or more.
+/// Columns of a map at most; each has one or more sampling windows.
 pub const MOST_COLUMNS: usize = 240;
-/// Rows at the most, each one region or more.
+/// Rows at most; each has one or more regions.
 pub const MOST_ROWS: usize = 160;
 
-/// What was seen of some regions in some windows.
+/// Sums over some regions in some windows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     samples: u32,
@@ -20,7 +20,7 @@ struct Cell {
     walks_per_s: u64,
 }
 
-/// The grid while it is filled.
+/// The grid while rows are added.
 #[derive(Debug)]
 pub struct Filling {
     blocks: Vec<u64>,
@@ -33,36 +33,37 @@ pub struct Filling {
     last: Option<Duration>,
 }
 
-/// Some windows, one after the other.
+/// Consecutive windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Column {
-    /// When the first of them began, or the one before ended.
+    /// Start of the first window, or end of the previous column.
     pub from_s: f64,
-    /// When the last of them ended.
+    /// End of the last window.
     pub to_s: f64,
-    /// How many.
+    /// Number of windows.
     pub windows: u32,
 }
 
-/// A map: columns are time, rows are addresses, lowest first. Cells are by column, within it by row; `null` where nothing was mapped.
+/// A map with time as columns and addresses as rows, lowest first. Cells are listed by column, and
+/// by row within a column; `null` where nothing was mapped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HeatMap {
     /// The columns.
     pub columns: Vec<Column>,
     /// The first address of each row.
     pub addresses: Vec<u64>,
-    /// Bytes of memory, used at any time, that a row stands for on average.
+    /// Average bytes per row, counting memory that was used at any time.
     pub row_bytes: u64,
-    /// Base pages accessed in a window, of those of the regions that were there, in per cent.
+    /// Share of base pages accessed in a window, among the regions that were mapped, in per cent.
     pub coverage_percent: Vec<Option<u8>>,
-    /// Regions under one huge page, of those that were there, in per cent.
+    /// Share of regions under one huge page, among those that were mapped, in per cent.
     pub huge_percent: Vec<Option<u8>>,
-    /// Page walks a second, in all of the row.
+    /// Page walks per second, summed over the row.
     pub walks_per_s: Vec<u64>,
 }
 
 impl Filling {
-    /// A grid over so many windows and these addresses.
+    /// A grid for this number of windows and these addresses.
     pub fn new(windows: u32, addresses: &Addresses) -> Self {
         let (blocks, block_bytes) = addresses.blocks();
         let rows = blocks.len().clamp(1, MOST_ROWS);
@@ -84,7 +85,7 @@ impl Filling {
         (index * self.columns.len() / self.windows as usize).min(self.columns.len() - 1)
     }
 
-    /// Which row an address is in.
+    /// The row of an address.
     pub fn row_of(&self, address: u64) -> Option<usize> {
         let after = self.blocks.partition_point(|start| *start <= address);
         let block = after.checked_sub(1)?;
@@ -92,7 +93,7 @@ impl Filling {
         held.then(|| block * self.rows / self.blocks.len())
     }
 
-    /// Adds what was seen of a region.
+    /// Adds the sample of a region.
     pub fn add(&mut self, row: &CoverageRow) {
         if self.last != Some(row.at) {
             let began = self.last.unwrap_or(row.at.saturating_sub(row.window));
@@ -119,7 +120,7 @@ impl Filling {
         }
     }
 
-    /// The map.
+    /// Finishes the map.
     pub fn finish(self) -> HeatMap {
         let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
         let pages = u64::from(PAGES_PER_REGION);
@@ -141,7 +142,7 @@ impl Filling {
                 .collect(),
             addresses: (0..self.rows)
                 .filter_map(|row| {
-                    // The first block of the row, as `row_of` divides them.
+                    // The first block of the row; the inverse of `row_of`.
                     let block = (row * self.blocks.len()).div_ceil(self.rows);
                     self.blocks.get(block).copied()
                 })
@@ -153,20 +154,8 @@ impl Filling {
 }
 
 impl HeatMap {
-    /// Nothing was sampled.
+    /// Whether nothing was sampled.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
-    }
-
-    /// Coverage by column and row, 0-100.
-    pub fn coverage(&self, column: usize, row: usize) -> Option<u8> {
-        let cell = column * self.addresses.len() + row;
-        self.coverage_percent.get(cell).copied().flatten()
-    }
-
-    /// Share under huge pages by column and row, 0-100.
-    pub fn huge(&self, column: usize, row: usize) -> Option<u8> {
-        let cell = column * self.addresses.len() + row;
-        self.huge_percent.get(cell).copied().flatten()
     }
 }

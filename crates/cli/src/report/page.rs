@@ -1,4 +1,4 @@
-//! A report as one page of HTML that needs nothing else: no network, no other file.
+//! A report as one self-contained page of HTML: it needs no network and no other file.
 
 use super::figures::Report;
 
@@ -6,17 +6,14 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// The page.
-///
-/// # Errors
-/// Figures that JSON has no words for.
+/// Renders the page.
 pub fn page(report: &Report) -> serde_json::Result<String> {
     let json = serde_json::to_string(report)?;
-    // What others chose as names can't end the script.
+    // Escaped, so that names chosen by users can't end the script.
     let json = json.replace('<', "\\u003c");
     let title = format!("HawkEye: {}", report.host);
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
-    // The data last: nothing in them is taken for a place to fill.
+    // The data come last, so that nothing in them is taken for a placeholder.
     let page = PAGE
         .replace("{{style}}", STYLE)
         .replace("{{script}}", SCRIPT);

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Figures with the names of their files, without an ending: of processes with one process id all but the first have a number after it.
+/// Figures with the names of their files, without extension. If several processes have the same id,
+/// a number follows the id of all except the first.
 pub fn figures(report: &Report) -> Vec<(String, Figure)> {
     let shown = report.processes.iter().filter(|p| p.map.is_some());
     let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
@@ -28,18 +29,16 @@ pub fn figures(report: &Report) -> Vec<(String, Figure)> {
     figures
 }
 
-/// What others chose as a name: control characters are none in XML.
+/// A name chosen by users, with control characters replaced, because XML forbids them.
 fn name(chosen: &str) -> String {
     words::clipped(chosen, 64)
 }
 
 fn line(name: &str, series: &Series, unit: f64) -> Line {
+    let points = series.points().map(|(at, value)| (at, value / unit));
     Line {
         name: name.to_owned(),
-        points: series
-            .points()
-            .map(|(at, value)| (at, value / unit))
-            .collect(),
+        points: points.collect(),
     }
 }
 
@@ -55,27 +54,26 @@ fn lines(title: &str, y_label: &str, lines: Vec<Line>) -> Panel {
 fn of_process(process: &ProcessFigures) -> Figure {
     let mut panels = Vec::new();
     if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
+        let coverage = "coverage (share of base pages accessed)";
+        panels.push(heat(coverage, map, &map.coverage_percent));
         panels.push(heat(
-            "coverage (share of base pages accessed)",
+            "huge pages (share of regions)",
             map,
-            HeatMap::coverage,
+            &map.huge_percent,
         ));
-        panels.push(heat("huge pages (share of regions)", map, HeatMap::huge));
     }
+    let overhead = vec![line("overhead", &process.overhead_percent, 1.0)];
     panels.push(lines(
         "overhead of address translation",
         "overhead (%)",
-        vec![line("overhead", &process.overhead_percent, 1.0)],
+        overhead,
     ));
-    panels.push(lines(
-        "memory",
-        "memory (MiB)",
-        vec![
-            line("resident", &process.rss_bytes, MIB),
-            line("huge pages", &process.huge_bytes, MIB),
-            line("bloat", &process.bloat_bytes, MIB),
-        ],
-    ));
+    let memory = vec![
+        line("resident", &process.rss_bytes, MIB),
+        line("huge pages", &process.huge_bytes, MIB),
+        line("bloat", &process.bloat_bytes, MIB),
+    ];
+    panels.push(lines("memory", "memory (MiB)", memory));
     Figure {
         title: format!("{} ({})", name(&process.command), process.pid),
         panels,
@@ -84,40 +82,29 @@ fn of_process(process: &ProcessFigures) -> Figure {
 
 fn of_machine(report: &Report) -> Figure {
     let machine = &report.machine;
+    let used = vec![line("in use", &machine.used_bytes, MIB)];
+    let shares = vec![
+        line("waits for memory", &machine.pressure_percent, 1.0),
+        line("manager's CPU", &machine.manager_cpu_percent, 1.0),
+    ];
     Figure {
         title: format!("memory of {}", name(&report.host)),
         panels: vec![
-            lines(
-                "memory in use",
-                "memory (MiB)",
-                vec![line("in use", &machine.used_bytes, MIB)],
-            ),
-            lines(
-                "pressure and the manager",
-                "share (%)",
-                vec![
-                    line("waits for memory", &machine.pressure_percent, 1.0),
-                    line("manager's CPU", &machine.manager_cpu_percent, 1.0),
-                ],
-            ),
+            lines("memory in use", "memory (MiB)", used),
+            lines("pressure and the manager", "share (%)", shares),
         ],
     }
 }
 
-fn heat(title: &str, map: &HeatMap, shade: impl Fn(&HeatMap, usize, usize) -> Option<u8>) -> Panel {
+fn heat(title: &str, map: &HeatMap, percent: &[Option<u8>]) -> Panel {
     let rows = map.addresses.len();
     let edges = map.columns.iter().map(|column| column.to_s);
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
-    let shade = &shade;
-    let cells = (0..map.columns.len()).map(|column| {
-        let column = (0..rows).map(move |row| shade(map, column, row));
-        column.map(|shade| shade.map(|percent| f64::from(percent) / 100.0))
-    });
+    let share = |percent: &Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
+    let columns = percent.chunks(rows.max(1));
     let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
-    let mut labels: Vec<_> = labels
-        .into_iter()
-        .filter_map(|row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?))))
-        .collect();
+    let label = |row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?)));
+    let mut labels: Vec<_> = labels.into_iter().filter_map(label).collect();
     labels.dedup();
     Panel {
         title: title.to_owned(),
@@ -125,7 +112,9 @@ fn heat(title: &str, map: &HeatMap, shade: impl Fn(&HeatMap, usize, usize) -> Op
         content: Content::Heat(Heat {
             edges: std::iter::once(first).chain(edges).collect(),
             labels,
-            cells: cells.map(Iterator::collect).collect(),
+            cells: columns
+                .map(|column| column.iter().map(share).collect())
+                .collect(),
         }),
     }
 }

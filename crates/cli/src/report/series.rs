@@ -1,29 +1,29 @@
-//! Figures over time, however many there are: means over spans of it.
+//! Figures over time: means over a fixed number of time spans.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// Spans at the most.
+/// Number of spans at most.
 pub const MOST_POINTS: usize = 300;
 
-/// A figure that is averaged over spans of time.
+/// A figure while it is averaged over time spans.
 #[derive(Clone, Debug)]
 pub struct Averaging {
     span_s: f64,
     sums: Vec<(f64, f64, u32)>,
 }
 
-/// A figure over time, as many values as times.
+/// A figure over time; both fields have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Series {
-    /// When.
+    /// Times, in seconds.
     pub at_s: Vec<f64>,
-    /// What.
+    /// Values.
     pub value: Vec<f64>,
 }
 
 impl Averaging {
-    /// Over so long.
+    /// Averages over this length of time.
     pub fn over(length: Duration) -> Self {
         Self {
             span_s: (length.as_secs_f64() / MOST_POINTS as f64).max(f64::MIN_POSITIVE),
@@ -42,7 +42,7 @@ impl Averaging {
         }
     }
 
-    /// Means, where there was anything.
+    /// The mean of each span that has a value.
     pub fn finish(self) -> Series {
         let mut series = Series::default();
         for (times, sum, count) in self.sums.into_iter().filter(|(_, _, count)| *count > 0) {
@@ -53,13 +53,13 @@ impl Averaging {
     }
 }
 
-/// To a thousandth: more digits only make files long.
+/// Rounds to a thousandth; more digits only make files longer.
 fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
 impl Series {
-    /// Times and values in pairs.
+    /// Pairs of time and value.
     pub fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.at_s.iter().copied().zip(self.value.iter().copied())
     }

@@ -1,4 +1,4 @@
-//! The second reading: everything onto grids over what the first found.
+//! The second reading: sums all rows up on grids over the extent that the first reading found.
 
 use super::decisions::Collecting;
 use super::extent::{Extent, MOST_MAPS};
@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Sums rows up.
+/// Sums up rows.
 pub struct Summing {
     length: Duration,
     maps: BTreeMap<ProcessId, Filling>,
@@ -24,33 +24,16 @@ pub struct Summing {
     decisions: Collecting,
 }
 
-/// A mean that grows.
-#[derive(Debug, Default)]
-struct Mean {
-    sum: f64,
-    count: u64,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64) {
-        self.sum += value;
-        self.count += 1;
-    }
-
-    fn get(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum / self.count as f64)
-    }
-}
-
 #[derive(Debug)]
 struct Process {
     figures: ProcessFigures,
     last_window: Option<Duration>,
     accessed: u64,
     regions: u64,
-    overhead: Mean,
-    cpu_cores: Mean,
-    /// Only of processes that have a map: others are in tables alone.
+    /// Sum over all windows, and the number of windows in which it was known.
+    overhead: (f64, u64),
+    cpu_cores: f64,
+    /// Only for processes with a map; the others are only in tables.
     series: Option<Box<[Averaging; 4]>>,
 }
 
@@ -67,8 +50,8 @@ impl Process {
             last_window: None,
             accessed: 0,
             regions: 0,
-            overhead: Mean::default(),
-            cpu_cores: Mean::default(),
+            overhead: (0.0, 0),
+            cpu_cores: 0.0,
             series: series.map(over),
         }
     }
@@ -78,9 +61,9 @@ impl Process {
         let figures = &mut self.figures;
         figures.windows += 1;
         row.source.name().clone_into(&mut figures.source);
-        self.cpu_cores.add(row.cpu_cores);
+        self.cpu_cores += row.cpu_cores;
         if let Some(percent) = row.overhead_percent {
-            self.overhead.add(percent);
+            self.overhead = (self.overhead.0 + percent, self.overhead.1 + 1);
             let most = figures.overhead_max_percent.unwrap_or(0.0).max(percent);
             figures.overhead_max_percent = Some(most);
             if let Some([overhead, ..]) = self.series.as_deref_mut() {
@@ -107,11 +90,11 @@ impl Process {
 
     fn finish(self, map: Option<Filling>) -> ProcessFigures {
         let mut figures = self.figures;
-        figures.overhead_mean_percent = self.overhead.get();
-        figures.cpu_cores_mean = self.cpu_cores.get();
+        let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
+        figures.overhead_mean_percent = mean(self.overhead.0, self.overhead.1);
+        figures.cpu_cores_mean = mean(self.cpu_cores, figures.windows);
         let pages = self.regions * u64::from(PAGES_PER_REGION);
-        figures.coverage_mean_percent =
-            (pages > 0).then(|| self.accessed as f64 * 100.0 / pages as f64);
+        figures.coverage_mean_percent = mean(self.accessed as f64 * 100.0, pages);
         if let Some(series) = self.series {
             let [overhead, rss, huge, bloat] = series.map(Averaging::finish);
             figures.overhead_percent = overhead;
@@ -125,12 +108,11 @@ impl Process {
 }
 
 impl Summing {
-    /// Over what a recording reaches.
+    /// Sums up over the extent of a recording.
     pub fn over(extent: Extent) -> Self {
         let length = extent.length;
-        let maps = extent.maps().into_iter();
-        let maps = maps
-            .map(|(process, (windows, addresses))| (process, Filling::new(windows, &addresses)));
+        let filling = |(id, (windows, addresses))| (id, Filling::new(windows, &addresses));
+        let maps = extent.maps().into_iter().map(filling);
         Self {
             length,
             maps: maps.collect(),
@@ -144,7 +126,7 @@ impl Summing {
         }
     }
 
-    /// Adds a row; rows come in order of time.
+    /// Adds a row; rows must come in order of time.
     pub fn add(&mut self, row: &Row) {
         match row {
             Row::Region(row) => self.region(row),
@@ -158,7 +140,7 @@ impl Summing {
     }
 
     fn process(&mut self, id: ProcessId, command: &str, at: Duration) -> &mut Process {
-        // Where nothing was sampled, the first ones have lines all the same.
+        // If nothing was sampled, the first processes get lines nevertheless.
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
         let series = shown.then_some(self.length);
@@ -212,7 +194,7 @@ impl Summing {
         self.decisions.add(row, place);
     }
 
-    /// What it comes to.
+    /// The report.
     pub fn finish(mut self, about: &About, unfinished: bool, bad_rows: u64) -> Report {
         let processes = std::mem::take(&mut self.processes).into_iter();
         let mut processes: Vec<(ProcessId, ProcessFigures)> = processes

@@ -1,20 +1,20 @@
-//! Panels with lines or a map over time, as the text of an SVG file. Told apart by dashes and names, so that they can be read in
-//! greyscale too.
+//! Panels with lines or a map over time, as SVG. Dashes and names distinguish the lines, so that
+//! they are readable in greyscale too.
 
 use std::fmt::{self, Write};
 
 const WIDTH: f64 = 900.0;
 const TITLE_HEIGHT: f64 = 34.0;
 const PANEL_HEIGHT: f64 = 300.0;
-/// Around what is drawn, within a panel: left of it are the labels of the vertical axis, right of it is the legend.
+/// Margins of a panel: the labels of the vertical axis are on the left, the legend is on the right.
 const LEFT: f64 = 134.0;
 const RIGHT: f64 = 180.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 46.0;
-/// Room above the highest value.
+/// Upper end of the vertical axis, relative to the highest value.
 const HEADROOM: f64 = 1.12;
 const TIME: &str = "time (s)";
-/// How lines look: a shade, and the lengths of dashes and gaps.
+/// Style of each line: its shade, and the lengths of its dashes and gaps.
 const LOOKS: [(&str, &str); 4] = [
     ("#000000", ""),
     ("#606060", "8 4"),
@@ -22,30 +22,30 @@ const LOOKS: [(&str, &str); 4] = [
     ("#404040", "12 3 2 3"),
 ];
 
-/// Panels below each other.
+/// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
-    /// Each over the same kind of time.
+    /// The panels, with the same time axis.
     pub panels: Vec<Panel>,
 }
 
 /// One plot over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What is shown.
+    /// Title of the plot.
     pub title: String,
-    /// What the vertical axis shows, with its unit.
+    /// Label of the vertical axis, with its unit.
     pub y_label: String,
-    /// What is in it.
+    /// What is drawn.
     pub content: Content,
 }
 
-/// What is in a plot.
+/// The kinds of content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
-    /// The vertical axis begins at 0.
+    /// Lines; the vertical axis begins at 0.
     Lines(Vec<Line>),
     /// Shares as shades of grey.
     Heat(Heat),
@@ -56,23 +56,23 @@ pub enum Content {
 pub struct Line {
     /// Its name in the legend.
     pub name: String,
-    /// From left to right: seconds, and the value.
+    /// Points from left to right: seconds and value.
     pub points: Vec<(f64, f64)>,
 }
 
 /// Shares over time and rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heat {
-    /// Where columns begin, in seconds, and where the last one ends.
+    /// Starts of the columns, in seconds, and the end of the last one.
     pub edges: Vec<f64>,
-    /// What is written at the vertical axis, and where: the first row is from 0 to 1.
+    /// Labels of the vertical axis with their positions: the first row is from 0 to 1.
     pub labels: Vec<(f64, String)>,
-    /// By column, within it by row from below: 0-1, `None` where there is nothing.
+    /// By column, and by row from below within a column: 0-1, `None` where there is nothing.
     pub cells: Vec<Vec<Option<f64>>>,
 }
 
 impl Figure {
-    /// As the text of an SVG file.
+    /// The text of an SVG file.
     pub fn to_svg(&self) -> String {
         let mut svg = String::new();
         // Writing to a string does not fail.
@@ -99,14 +99,14 @@ impl Figure {
     }
 }
 
-/// Where values are drawn.
+/// The area in which values are drawn.
 struct Plot {
-    /// Of what is drawn, in pixels.
+    /// Upper edge, in pixels.
     top: f64,
-    /// Seconds at the left and at the right.
+    /// Seconds at the left and the right edge.
     from_s: f64,
     to_s: f64,
-    /// The value at the upper end; 0 is at the lower one.
+    /// Value at the upper edge; the lower edge is 0.
     most: f64,
 }
 
@@ -134,7 +134,7 @@ impl Plot {
         self.top + Self::HEIGHT * (1.0 - value / self.most)
     }
 
-    /// The frame, what is written at its axes, and the grid at the labels.
+    /// Draws the frame, the labels of the axes, and grid lines at the labels.
     fn write_axes(&self, svg: &mut String, panel: &Panel, labels: &[(f64, String)]) -> fmt::Result {
         let bottom = self.top + Self::HEIGHT;
         for (value, label) in labels {
@@ -175,10 +175,8 @@ impl Panel {
         let values = points().map(|(_, value)| value);
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * HEADROOM;
         let plot = Plot::new(top, points().map(|(at, _)| at), most);
-        let labels: Vec<_> = ticks(0.0, plot.most, 6)
-            .into_iter()
-            .map(|value| (value, shown(value)))
-            .collect();
+        let labels = ticks(0.0, plot.most, 6).into_iter();
+        let labels: Vec<_> = labels.map(|value| (value, shown(value))).collect();
         plot.write_axes(svg, self, &labels)?;
         for ((number, line), (shade, dashes)) in lines.iter().enumerate().zip(LOOKS.iter().cycle())
         {
@@ -191,15 +189,9 @@ impl Panel {
                 write!(svg, "{:.1},{:.1} ", plot.x(*at), plot.y(*value))?;
             }
             writeln!(svg, r#"" {style}/>"#)?;
-            let (x, y) = (
-                Plot::RIGHT_END + 12.0,
-                plot.top + 10.0 + 18.0 * number as f64,
-            );
-            writeln!(
-                svg,
-                r#"<polyline points="{x},{y} {},{y}" {style}/>"#,
-                x + 36.0
-            )?;
+            let y = plot.top + 10.0 + 18.0 * number as f64;
+            let (x, end) = (Plot::RIGHT_END + 12.0, Plot::RIGHT_END + 48.0);
+            writeln!(svg, r#"<polyline points="{x},{y} {end},{y}" {style}/>"#)?;
             text(svg, (x + 44.0, y + 4.0), 12, "start", &line.name)?;
         }
         Ok(())
@@ -217,16 +209,14 @@ impl Panel {
                     continue;
                 };
                 let (low, high) = (plot.y(row as f64), plot.y(row as f64 + 1.0));
+                let (width, height, shade) = (right - left, low - high, grey(share));
                 writeln!(
                     svg,
-                    r#"<rect x="{left:.1}" y="{high:.1}" width="{:.1}" height="{:.1}" fill="{}" shape-rendering="crispEdges"/>"#,
-                    right - left,
-                    low - high,
-                    grey(share)
+                    r#"<rect x="{left:.1}" y="{high:.1}" width="{width:.1}" height="{height:.1}" fill="{shade}" shape-rendering="crispEdges"/>"#
                 )?;
             }
         }
-        // What the shades mean.
+        // Legend of the shades.
         for (number, percent) in [0, 25, 50, 75, 100].into_iter().enumerate() {
             let (x, y) = (Plot::RIGHT_END + 12.0, plot.top + 18.0 * number as f64);
             writeln!(
@@ -241,27 +231,24 @@ impl Panel {
     }
 }
 
-/// Black is all.
+/// The shade of a share; 1 is black.
 fn grey(share: f64) -> String {
     let shade = ((1.0 - share.clamp(0.0, 1.0)) * 232.0).round() as u8;
     format!("#{shade:02x}{shade:02x}{shade:02x}")
 }
 
-fn line(svg: &mut String, [from, to]: [(f64, f64); 2], shade: &str) -> fmt::Result {
+fn line(svg: &mut String, [(x1, y1), (x2, y2)]: [(f64, f64); 2], shade: &str) -> fmt::Result {
     writeln!(
         svg,
-        r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{shade}"/>"#,
-        from.0, from.1, to.0, to.1
+        r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{shade}"/>"#
     )
 }
 
-fn text(svg: &mut String, at: (f64, f64), size: u32, anchor: &str, words: &str) -> fmt::Result {
+fn text(svg: &mut String, (x, y): (f64, f64), size: u32, anchor: &str, words: &str) -> fmt::Result {
+    let words = escaped(words);
     writeln!(
         svg,
-        r#"<text x="{:.1}" y="{:.1}" font-size="{size}" text-anchor="{anchor}">{}</text>"#,
-        at.0,
-        at.1,
-        escaped(words)
+        r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" text-anchor="{anchor}">{words}</text>"#
     )
 }
 
@@ -270,7 +257,7 @@ fn escaped(words: &str) -> String {
     words.replace('>', "&gt;")
 }
 
-/// Round numbers from `from` to `to`, about so many.
+/// Round numbers from `from` to `to`, about `about` of them.
 fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
     let step = (to - from) / f64::from(about);
     let power = 10f64.powf(step.log10().floor());
@@ -283,7 +270,7 @@ fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
     (0..=count).map(|n| (first + f64::from(n)) * step).collect()
 }
 
-/// A number without needless digits.
+/// The number without trailing zeros.
 fn shown(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -330,7 +317,7 @@ mod tests {
         for text in ["7f0000000000", "100 %", "#000000", "#747474"] {
             assert!(svg.contains(text), "{text} of {svg}");
         }
-        // The background, three cells, and five shades that are explained.
+        // The background, three cells, and the five shades of the legend.
         assert_eq!(svg.matches("<rect").count(), 9);
     }
 

@@ -1,4 +1,4 @@
-//! From rows to words and pictures, against golden files (`cargo insta review` shows what has changed).
+//! Compares reports of given rows with snapshots (`cargo insta review` shows changes).
 
 use super::*;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
@@ -38,7 +38,8 @@ fn region(at: Duration, pid: u32, command: &Arc<str>, address: u64, state: (u16,
     })
 }
 
-/// A server with eight regions of heap and sixteen mapped ones, of which the last quarter is hot; these become huge one by one.
+/// A server with eight regions of heap and sixteen mapped ones. The last quarter of these is hot,
+/// and becomes huge region by region.
 fn rows(windows: u64) -> Vec<Row> {
     let command: Arc<str> = "redis-server".into();
     let mut rows = Vec::new();
@@ -51,11 +52,7 @@ fn rows(windows: u64) -> Vec<Row> {
         }
         for n in 0..16 {
             let is_huge = huge.contains(&n);
-            let accessed = if is_huge || n >= 12 {
-                512
-            } else {
-                16 * n as u16
-            };
+            let accessed = if n >= 12 { 512 } else { 16 * n as u16 };
             let address = MAPPED + (n << 21);
             rows.push(region(at, 7, &command, address, (accessed, is_huge)));
         }
@@ -88,6 +85,17 @@ fn rows(windows: u64) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Renames the program in these rows.
+fn rename(rows: &mut [Row], name: &Arc<str>) {
+    for row in rows {
+        match row {
+            Row::Process(ProcessRow { command, .. }) => *command = name.clone(),
+            Row::Region(CoverageRow { command, .. }) => *command = name.clone(),
+            _ => {}
+        }
+    }
 }
 
 fn summed(rows: &[Row]) -> Report {
@@ -141,14 +149,7 @@ fn nothing_recorded_is_a_report_too() {
 fn names_of_others_do_no_harm_to_the_page() {
     let mut rows = rows(1);
     let evil: Arc<str> = "</script><b>{{".into();
-    for row in &mut rows {
-        if let Row::Process(row) = row {
-            row.command = evil.clone();
-        }
-        if let Row::Region(row) = row {
-            row.command = evil.clone();
-        }
-    }
+    rename(&mut rows, &evil);
     let report = summed(&rows);
     let page = page(&report).expect("made");
     assert_eq!(page.matches("</script>").count(), 2, "those of the page");
@@ -184,10 +185,10 @@ fn processes_with_one_process_id_are_two() {
     assert_eq!(peaks, [99 << 20, 48 << 20]);
     let marks = &report.decisions.marks;
     assert_eq!(marks.len(), 8);
-    assert!(
-        (marks.iter()).all(|mark| mark.process == Some(usize::from(mark.first.at_s < 300.0))),
-        "{marks:?}"
-    );
+    for mark in marks {
+        let first = usize::from(mark.first.at_s < 300.0);
+        assert_eq!(mark.process, Some(first), "{mark:?}");
+    }
     let names: Vec<_> = figures(&report).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["process-7", "process-7-2", "machine"]);
 }
@@ -195,11 +196,7 @@ fn processes_with_one_process_id_are_two() {
 #[test]
 fn names_of_others_do_no_harm_to_terminals_and_figures() {
     let mut rows = rows(1);
-    for row in &mut rows {
-        if let Row::Region(row) = row {
-            row.command = "redis\x1b[2J\0".into();
-        }
-    }
+    rename(&mut rows, &"redis\x1b[2J\0".into());
     let mut report = summed(&rows);
     for name in [&mut report.host, &mut report.kernel, &mut report.policy] {
         *name = "\x1b]0;x\x07\n".to_owned();
@@ -230,11 +227,8 @@ fn however_long_a_recording_is_a_report_is_bounded() {
     assert_eq!(map.columns.len(), heat::MOST_COLUMNS);
     let windows: u32 = map.columns.iter().map(|column| column.windows).sum();
     assert_eq!(windows, 5_000);
-    assert!(
-        map.columns
-            .windows(2)
-            .all(|pair| pair[0].to_s <= pair[1].from_s)
-    );
+    let mut pairs = map.columns.windows(2);
+    assert!(pairs.all(|pair| pair[0].to_s <= pair[1].from_s));
     assert!(report.processes[0].rss_bytes.at_s.len() <= series::MOST_POINTS);
     assert_eq!(report.decisions.total, 50_004);
     assert!(report.decisions.marks.len() < 1_000);

@@ -6,16 +6,16 @@ use crate::words;
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Processes in the table at the most.
+/// Processes in the table at most.
 const MOST_PROCESSES: usize = 20;
-/// Kinds of decisions at the most.
+/// Kinds of decisions at most.
 const MOST_KINDS: usize = 12;
-/// Characters of the machine's name, of its kernel's and of a policy's at the most.
+/// Characters of the names of the machine, its kernel and its policy at most.
 const MOST_NAME: usize = 64;
 /// Columns and lines of a map.
 const COLUMNS: usize = 60;
 const LINES: usize = 20;
-/// From nothing accessed to everything; a space is where nothing is mapped.
+/// Shades from nothing to everything accessed; a space means that nothing is mapped.
 const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
 /// A report as text.
@@ -56,11 +56,8 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         )?;
     }
     if report.bad_rows > 0 {
-        writeln!(
-            f,
-            "{} rows could not be and were left out.",
-            report.bad_rows
-        )?;
+        let bad = report.bad_rows;
+        writeln!(f, "{bad} rows could not be and were left out.")?;
     }
     Ok(())
 }
@@ -86,6 +83,10 @@ fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         "SPLIT"
     )?;
     for process in report.processes.iter().take(MOST_PROCESSES) {
+        let bloat = process.bloat_end_bytes.map(words::bytes);
+        let coverage = process
+            .coverage_mean_percent
+            .filter(|_| tells_coverage(process));
         writeln!(
             f,
             "{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
@@ -94,15 +95,9 @@ fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
             words::bytes(process.rss_end_bytes),
             words::bytes(process.rss_peak_bytes),
             words::bytes(process.huge_end_bytes),
-            process
-                .bloat_end_bytes
-                .map_or_else(|| "-".to_owned(), words::bytes),
+            bloat.as_deref().unwrap_or("-"),
             percent(process.overhead_mean_percent),
-            percent(
-                process
-                    .coverage_mean_percent
-                    .filter(|_| tells_coverage(process))
-            ),
+            percent(coverage),
             process.windows,
             process.promoted,
             process.recovered,
@@ -115,7 +110,7 @@ fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// Whether accessed pages are those of the window.
+/// Whether accessed pages were counted in the window, and not probed or taken from population.
 fn tells_coverage(process: &ProcessFigures) -> bool {
     !matches!(process.source.as_str(), "probed" | "population")
 }
@@ -124,40 +119,31 @@ fn maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> 
     let whose = format!("{} {}", process.pid, words::clipped(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
     if tells_coverage(process) {
+        let source = &process.source;
         writeln!(
             f,
-            "\nCoverage of {whose}: base pages accessed in a window ({})",
-            process.source
+            "\nCoverage of {whose}: base pages accessed in a window ({source})"
         )?;
-        draw(f, map, |cell| {
-            map.coverage_percent.get(cell).copied().flatten()
-        })?;
+        draw(f, map, &map.coverage_percent)?;
     } else if most_walks > 0 {
+        let (most, memory) = (words::count(most_walks), words::bytes(map.row_bytes));
         writeln!(
             f,
-            "\nPage walks of {whose}: @ is {} a second in {}, and each shade less a third of that",
-            words::count(most_walks),
-            words::bytes(map.row_bytes)
+            "\nPage walks of {whose}: @ is {most} a second in {memory}, and each shade less a third of that"
         )?;
-        draw(f, map, |cell| {
-            let there = map.huge_percent.get(cell).copied().flatten();
-            let walks = map.walks_per_s.get(cell).copied().unwrap_or(0);
-            there.map(|_| log_share(walks, most_walks))
-        })?;
+        let cells = map.huge_percent.iter().zip(&map.walks_per_s);
+        let shares = cells.map(|(there, walks)| there.map(|_| log_share(*walks, most_walks)));
+        draw(f, map, &shares.collect::<Vec<_>>())?;
     }
-    if map
-        .huge_percent
-        .iter()
-        .flatten()
-        .any(|percent| *percent > 0)
-    {
+    if map.huge_percent.iter().flatten().any(|share| *share > 0) {
         writeln!(f, "\nHuge pages of {whose}: regions under one")?;
-        draw(f, map, |cell| map.huge_percent.get(cell).copied().flatten())?;
+        draw(f, map, &map.huge_percent)?;
     }
     Ok(())
 }
 
-/// How dark so much is beside the most, 0-100: each of nine shades is three times the one before.
+/// Shade of `value` relative to `most`, 0-100, on a logarithmic scale: each of nine shades stands
+/// for three times the one before.
 fn log_share(value: u64, most: u64) -> u8 {
     if value == 0 || most == 0 {
         return 0;
@@ -167,12 +153,8 @@ fn log_share(value: u64, most: u64) -> u8 {
     (((shades - 1.0 - below) / (shades - 1.0)).clamp(0.0, 1.0) * 100.0) as u8
 }
 
-/// Highest addresses first, as in the paper's Figure 6.
-fn draw(
-    f: &mut fmt::Formatter<'_>,
-    map: &HeatMap,
-    shade: impl Fn(usize) -> Option<u8>,
-) -> fmt::Result {
+/// Draws a map, highest addresses first, as in the paper's Figure 6.
+fn draw(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -> fmt::Result {
     let (all_rows, lines) = (map.addresses.len(), map.addresses.len().min(LINES));
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let last = map.columns.last().map_or(0.0, |column| column.to_s);
@@ -185,12 +167,9 @@ fn draw(
             let there = map.columns.iter().enumerate();
             let across = there.filter(|(_, column)| column.from_s < to && column.to_s > from);
             let cells = across.flat_map(|(c, _)| rows.clone().map(move |r| c * all_rows + r));
-            let (mut sum, mut count) = (0, 0);
-            for percent in cells.filter_map(&shade) {
-                sum += usize::from(percent);
-                count += 1;
-            }
-            let mean = sum.checked_div(count);
+            let cells = cells.filter_map(|cell| Some(usize::from((*shades.get(cell)?)?)));
+            let cells: Vec<usize> = cells.collect();
+            let mean = cells.iter().sum::<usize>().checked_div(cells.len());
             mean.map_or(' ', |percent| {
                 SHADES[(percent * SHADES.len() / 101).min(SHADES.len() - 1)]
             })
@@ -209,13 +188,9 @@ fn decisions(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     writeln!(f, "\nDecisions: {}", words::count(decisions.total))?;
     for kind in decisions.kinds.iter().take(MOST_KINDS) {
-        let line = format!(
-            "{:>9} {:<12} {}",
-            words::count(kind.count),
-            kind.event,
-            kind.last_reason
-        );
-        // The reason is ours, but names in it may not be.
+        let (count, event, reason) = (words::count(kind.count), &kind.event, &kind.last_reason);
+        let line = format!("{count:>9} {event:<12} {reason}");
+        // The reason is our text, but it may contain names that users chose.
         writeln!(f, "{}", words::clipped(&line, 160))?;
     }
     Ok(())

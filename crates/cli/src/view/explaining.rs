@@ -1,4 +1,4 @@
-//! Why a process, or a region of it, is treated as it is.
+//! Explains the treatment of a process or of a region of it.
 
 use super::{
     EntryView, Explanation, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState,
@@ -6,14 +6,14 @@ use super::{
 };
 use hawkeye_manager::{Entry, Event, Journal, Machine, Manager, Pace, SeenSample};
 use hawkeye_policy::access_map::bucket_of;
-use hawkeye_policy::{CoverageSource, ProcessId, PromotionLimits, RegionAddr, RegionSample, Spent};
+use hawkeye_policy::{CoverageSource, ProcessId, PromotionLimits, RegionAddr, RegionSample};
 use std::time::Duration;
 
-/// Entries of the journal that an explanation shows.
+/// Entries of the journal in an explanation at most.
 const LATEST: usize = 10;
 
 impl Views {
-    /// Why a process, or the region at an address of it, is treated as it is.
+    /// Explains the treatment of a process, or of the region at an address of it.
     pub fn explain<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
@@ -44,25 +44,21 @@ impl Views {
         let status = self.process(manager, process, pace_of(manager, process));
         let sample = sample_status(manager, process);
         let mut kept_by = kept_by(manager, process, &status);
-        match sample {
-            None => kept_by.push("it was not sampled yet".to_owned()),
-            Some(sample) if sample.regions == 0 => {
-                kept_by.push("it has no memory that can become huge".to_owned());
-            }
-            Some(sample) if sample.regions == sample.huge => {
-                kept_by.push("all of it is huge already".to_owned());
-            }
-            Some(sample) if sample.candidates == 0 => kept_by.push(
+        let by_sample = match sample {
+            None => "it was not sampled yet",
+            Some(it) if it.regions == 0 => "it has no memory that can become huge",
+            Some(it) if it.regions == it.huge => "all of it is huge already",
+            Some(it) if it.candidates == 0 => {
                 "no region of it was accessed, is under base pages and free to be promoted"
-                    .to_owned(),
-            ),
-            Some(_) => {}
-        }
+            }
+            Some(_) => "",
+        };
+        kept_by.extend((!by_sample.is_empty()).then(|| by_sample.to_owned()));
         ProcessExplanation {
             process: status,
             sample,
             kept_by,
-            // Its samples are shown above.
+            // The samples are shown above.
             latest: latest(manager.journal(), |entry| {
                 entry.event.process() == Some(process)
                     && !matches!(entry.event, Event::Sampled { .. })
@@ -83,9 +79,7 @@ impl Views {
         let seen = manager.last_seen().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
-        let latest = latest(journal, |entry| {
-            entry.event.process() == Some(process) && entry.event.region() == Some(region)
-        });
+        let latest = latest(journal, |entry| is_about(&entry.event, process, region));
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionState::Excluded { why },
             (None, Some((seen, sample))) => state_of(manager.limits(), seen, &sample, now),
@@ -94,7 +88,7 @@ impl Views {
         if let RegionState::CoolingDown { errno, .. } = &mut state {
             *errno = refusal(journal, process, region);
         }
-        // Without access figures `accessed` only repeats what is present.
+        // Without access figures `accessed` only repeats the present pages.
         let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
         let bucket =
             sample.filter(|sample| accesses && state != RegionState::Huge && !sample.is_huge());
@@ -120,7 +114,7 @@ impl Views {
     }
 }
 
-/// What keeps every region of the process from being promoted now.
+/// What prevents all promotions in the process now.
 fn kept_by<M: Machine>(
     manager: &Manager<M>,
     process: ProcessId,
@@ -132,10 +126,9 @@ fn kept_by<M: Machine>(
         kept_by.push("management is paused (`hawkeye resume` ends that)".to_owned());
     }
     if let Some(found) = manager.unanswered().get(process) {
+        let (call, s) = (&found.call, found.waited.as_secs_f64());
         kept_by.push(format!(
-            "it does not answer: {} has waited for {:.0} s for a lock that it holds",
-            found.call,
-            found.waited.as_secs_f64()
+            "it does not answer: {call} has waited for {s:.0} s for a lock that it holds"
         ));
     }
     if status.thp_disabled {
@@ -156,7 +149,7 @@ fn kept_by<M: Machine>(
     }
     if let Some(max) = manager.settings().max_promotions {
         if manager.promoting().budget().spent() >= max {
-            kept_by.push(Spent::Total { max }.to_string());
+            kept_by.push(format!("all {max} promotions of the budget are spent"));
         }
     }
     if manager.cpu().exhausted(now) {
@@ -175,7 +168,7 @@ fn kept_by<M: Machine>(
     kept_by
 }
 
-/// How a region stands, by the last sample of its process and what happened since.
+/// State of a region, from the last sample of its process and the actions since.
 pub(super) fn state_of(
     limits: &PromotionLimits,
     seen: &SeenSample,
@@ -234,7 +227,7 @@ fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option
     Some(status)
 }
 
-/// The last entries of this kind, oldest first.
+/// The latest entries that `kind` selects, oldest first.
 fn latest(journal: &Journal, kind: impl Fn(&Entry) -> bool) -> Vec<EntryView> {
     let newest_first = journal.entries().rev().filter(|entry| kind(entry));
     let mut latest: Vec<EntryView> = newest_first
@@ -249,21 +242,22 @@ fn latest(journal: &Journal, kind: impl Fn(&Entry) -> bool) -> Vec<EntryView> {
     latest
 }
 
-/// Why the kernel refused a region the last time, by the error's name.
+fn is_about(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
+    event.process() == Some(process) && event.region() == Some(region)
+}
+
+/// Name of the error with which the kernel last refused a region.
 fn refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
     let mut newest_first = journal.entries().rev();
     newest_first.find_map(|entry| match entry.event {
-        Event::Refused {
-            process: whose,
-            region: which,
-            errno,
-            ..
-        } if whose == process && which == region => Some(errno.to_string()),
+        Event::Refused { errno, .. } if is_about(&entry.event, process, region) => {
+            Some(errno.to_string())
+        }
         _ => None,
     })
 }
 
-/// Since when the journal has everything.
+/// Time from which on the journal is complete, in seconds.
 fn remembered_since_s(journal: &Journal) -> f64 {
     let kept = journal.entries().len() as u64;
     let oldest = journal.entries().next();

@@ -1,9 +1,8 @@
-//! How management stands.
+//! The state of management.
 
-use super::columns::columns;
 use super::explaining::state_of;
 use super::{
-    Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status, StatusTotals, Strip,
+    Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status, StatusTotals,
 };
 use hawkeye_manager::{Event, Machine, Manager, Pace};
 use hawkeye_policy::{ProcessId, RegionSample, expected_gain_percent};
@@ -11,13 +10,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Shows how a manager stands, and why.
+/// Derives the state of a manager, and explanations.
 #[derive(Default)]
 pub struct Views {
     gains: HashMap<ProcessId, Gain>,
 }
 
-/// What promoting everything that may be promoted would save a process.
+/// What a process would save if everything that may be promoted were huge.
 struct Gain {
     reckoned_at: Duration,
     sampled_at: Duration,
@@ -25,18 +24,18 @@ struct Gain {
 }
 
 impl Gain {
-    /// A figure is kept for this time: it may be asked for often, and a large process has 100,000
-    /// regions to visit.
+    /// A figure is reused for this time, because clients may ask often and a large process has
+    /// 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
-    /// Whether it holds `now`, for the sample of that time.
+    /// Whether the figure is still valid `now`, for the sample of that time.
     fn holds(&self, sampled_at: Duration, now: Duration) -> bool {
         self.sampled_at == sampled_at && now.saturating_sub(self.reckoned_at) < Self::HOLDS
     }
 }
 
 impl Views {
-    /// How management stands.
+    /// The state of management.
     pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> Status {
         let now = manager.machine().now();
         let seen = manager.last_seen();
@@ -69,7 +68,7 @@ impl Views {
         }
     }
 
-    /// One process, with the pace of what is done to it.
+    /// One process, with the rates of recent actions on it.
     pub(super) fn process<M: Machine>(
         &mut self,
         manager: &Manager<M>,
@@ -109,7 +108,8 @@ impl Views {
         }
     }
 
-    /// What promoting everything that may be promoted would save, as of a few seconds ago.
+    /// What a process would save if everything that may be promoted were huge. The figure may be
+    /// some seconds old.
     fn gain_percent<M: Machine>(
         &mut self,
         manager: &Manager<M>,
@@ -135,25 +135,7 @@ impl Views {
     }
 }
 
-/// The address space of a process in at most this many columns; `None` where it is not managed.
-pub fn strip<M: Machine>(manager: &Manager<M>, pid: u32, most_columns: u16) -> Option<Strip> {
-    let process = *manager.processes().iter().find(|p| p.pid == pid)?;
-    let seen = manager.last_seen().sample(process);
-    let now = manager.machine().now();
-    let most = most_columns.clamp(1, Strip::MOST_COLUMNS);
-    Some(Strip {
-        pid,
-        uid: manager.machine().describe(process).uid,
-        age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
-        source: seen.map(|seen| seen.sample.source),
-        columns: seen.map_or_else(Vec::new, |seen| {
-            let state = |region: &RegionSample| state_of(manager.limits(), seen, region, now);
-            columns(&seen.sample.regions, usize::from(most), state)
-        }),
-    })
-}
-
-/// What was decided lately, oldest first.
+/// The latest decisions, oldest first.
 fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<Decision> {
     let newest_first = manager.journal().entries().rev();
     let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));

@@ -1,56 +1,164 @@
 //! A process's address space as a strip.
 
-use hawkeye_policy::CoverageSource;
+use super::RegionState;
+use super::explaining::state_of;
+use hawkeye_manager::{Machine, Manager};
+use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
 
-/// The regions of a process in address order, in columns of about as many regions each: by its last sample, and what
-/// was promoted and split since.
+/// The regions of a process in address order, in columns of about equal numbers of regions. Based
+/// on its last sample and the promotions and splits since.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Strip {
-    /// Whose.
+    /// Process id.
     pub pid: u32,
-    /// Owner of the process, if that is known.
+    /// Owner of the process, if known.
     pub uid: Option<u32>,
-    /// How long ago it was sampled; `None`: not yet.
+    /// Age of the sample; `None`: not yet sampled.
     pub age_s: Option<f64>,
-    /// Where the access figures come from.
+    /// Source of the access figures.
     pub source: Option<CoverageSource>,
-    /// The columns, as many as were asked for at most.
+    /// The columns, at most as many as requested.
     pub columns: Vec<Column>,
 }
 
-/// Neighbouring regions of a process: those of 2 MiB with anything in them.
+/// Neighbouring regions of a process, without empty ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// First byte of the first; `None`: not for who asks.
+    /// First byte of the first region; `None`: this client may not know it.
     pub start: Option<u64>,
-    /// First byte after the last.
+    /// First byte after the last region.
     pub end: Option<u64>,
-    /// Whether nothing is mapped, or nothing present, between the column before and this one.
+    /// Whether there is a gap before this column, in which nothing is mapped or nothing is present.
     pub after_gap: bool,
-    /// How many.
+    /// Number of regions.
     pub regions: u64,
-    /// Of these, huge.
+    /// Of these, huge regions.
     pub huge: u64,
-    /// Of these, accessed and free to be promoted.
+    /// Of these, regions that were accessed and may be promoted.
     pub candidates: u64,
     /// Base pages present.
     pub present_pages: u64,
-    /// Base pages accessed in the last window; all of a huge page or none.
+    /// Base pages accessed in the last window; of a huge page, all or none.
     pub accessed_pages: u64,
-    /// Page walks per second of CPU time, where they were seen by region.
+    /// Page walks per second of CPU time, if the sampler sees them by region.
     pub walks_per_s: u64,
 }
 
 impl Strip {
-    /// Columns that a strip has at most.
+    /// Columns of a strip at most.
     pub const MOST_COLUMNS: u16 = 512;
 
-    /// The same for those who may not know where a process has its memory.
+    /// The same without addresses, for clients that may not know them.
     pub fn without_addresses(mut self) -> Self {
         for column in &mut self.columns {
             (column.start, column.end) = (None, None);
         }
         self
+    }
+}
+
+/// The address space of a process in at most this many columns; `None` if it is not managed.
+pub fn strip<M: Machine>(manager: &Manager<M>, pid: u32, most_columns: u16) -> Option<Strip> {
+    let process = *manager.processes().iter().find(|p| p.pid == pid)?;
+    let seen = manager.last_seen().sample(process);
+    let now = manager.machine().now();
+    let most = most_columns.clamp(1, Strip::MOST_COLUMNS);
+    Some(Strip {
+        pid,
+        uid: manager.machine().describe(process).uid,
+        age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
+        source: seen.map(|seen| seen.sample.source),
+        columns: seen.map_or_else(Vec::new, |seen| {
+            let state = |region: &RegionSample| state_of(manager.limits(), seen, region, now);
+            columns(&seen.sample.regions, usize::from(most), state)
+        }),
+    })
+}
+
+/// Divides regions in address order into `most` columns of about equal size.
+fn columns(
+    regions: &[RegionSample],
+    most: usize,
+    state: impl Fn(&RegionSample) -> RegionState,
+) -> Vec<Column> {
+    let count = most.min(regions.len());
+    let mut before = None;
+    (0..count)
+        .map(|n| {
+            let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
+            let mut column = Column {
+                start: part.first().map(|r| r.region.start()),
+                end: part.last().map(|r| r.region.end()),
+                ..Column::default()
+            };
+            column.after_gap = before.is_some() && before != column.start;
+            before = column.end;
+            for region in part {
+                let state = state(region);
+                column.regions += 1;
+                column.huge += u64::from(state == RegionState::Huge);
+                column.candidates += u64::from(state == RegionState::Candidate);
+                column.present_pages += u64::from(region.present);
+                column.accessed_pages += u64::from(region.accessed);
+                column.walks_per_s += u64::from(region.walks_per_s);
+            }
+            column
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::{PageOrder, RegionAddr};
+
+    fn regions(indices: &[u64]) -> Vec<RegionSample> {
+        let region = |index: &u64| RegionSample {
+            present: 500,
+            accessed: 10,
+            runs: 1,
+            order: PageOrder::of_region(index % 2 == 0),
+            walks_per_s: 7,
+            ..RegionSample::untouched(RegionAddr::containing(index << 21))
+        };
+        indices.iter().map(region).collect()
+    }
+
+    fn state(region: &RegionSample) -> RegionState {
+        if region.is_huge() {
+            RegionState::Huge
+        } else {
+            RegionState::Candidate
+        }
+    }
+
+    #[test]
+    fn every_region_is_in_one_column() {
+        let all = regions(&[1, 2, 3, 4, 10, 11, 12]);
+        for most in [1, 2, 3, 7, 80] {
+            let strip = columns(&all, most, state);
+            assert_eq!(strip.len(), most.min(7));
+            let sum = |part: fn(&Column) -> u64| strip.iter().map(part).sum::<u64>();
+            assert_eq!(sum(|c| c.regions), 7);
+            assert_eq!((sum(|c| c.huge), sum(|c| c.candidates)), (4, 3));
+            assert_eq!(
+                (sum(|c| c.present_pages), sum(|c| c.walks_per_s)),
+                (3500, 49)
+            );
+            assert_eq!(strip[0].start, Some(1 << 21));
+            assert_eq!(strip[strip.len() - 1].end, Some(13 << 21));
+        }
+        assert!(columns(&[], 80, state).is_empty());
+    }
+
+    #[test]
+    fn gaps_are_marked() {
+        let gaps = |most| -> Vec<bool> {
+            let strip = columns(&regions(&[1, 2, 10, 11]), most, state);
+            strip.iter().map(|c| c.after_gap).collect()
+        };
+        assert_eq!(gaps(4), [false, false, true, false]);
+        assert_eq!(gaps(2), [false, true]);
     }
 }

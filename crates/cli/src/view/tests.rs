@@ -3,7 +3,7 @@ use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::Watermarks;
 use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
 use hawkeye_test_support::managing::{
-    GIB, MIB, Outcome, base, bloated, machine, manage, often, program, run, s,
+    GIB, MIB, at_most, base, bloated, machine, manage, often, per_second, program, run, s,
 };
 
 fn status(manager: &Manager<ScriptedMachine>) -> Status {
@@ -24,17 +24,17 @@ fn region(manager: &mut Manager<ScriptedMachine>, pid: u32, address: u64) -> Reg
     }
 }
 
-/// The start of a region of the tests' programs.
+/// Address of the first byte of a region of the tests' programs.
 fn start(index: u32) -> u64 {
     hawkeye_test_support::managing::region(index).start()
 }
 
 #[test]
-fn a_status_adds_up() -> Outcome {
+fn a_status_adds_up() {
     let mut machine = machine(4 * GIB);
     let large = machine.start(program(&[base(0, 40, 1.0)]));
     let small = machine.start(program(&[base(0, 10, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     let before = status(&manager);
     assert_eq!((before.managed, before.memory), (0, None));
     run(&mut manager, s(20.0));
@@ -48,23 +48,16 @@ fn a_status_adds_up() -> Outcome {
     assert!(status.processes[0].last_reason.is_some());
     assert_eq!(status.processes[1].promoted, 0);
     let memory = status.memory.unwrap_or_default();
-    assert_eq!(
-        (memory.used_bytes, memory.total_bytes),
-        (100 * MIB, 4 * GIB)
-    );
+    let in_use = (memory.used_bytes, memory.total_bytes);
+    assert_eq!(in_use, (100 * MIB, 4 * GIB));
     assert!(status.manager_cpu_percent > 0.0);
-    Ok(())
 }
 
 #[test]
-fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal() -> Outcome {
+fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
-    let settings = Settings {
-        rate: Some(hawkeye_policy::Rate::per_second(2.0)?),
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    let mut manager = manage(machine, "hawkeye-g", per_second(2.0));
     assert_eq!(
         strip(&manager, it.pid, 80),
         None,
@@ -88,18 +81,13 @@ fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal()
     assert!(fine.columns[40].after_gap && !fine.columns[39].after_gap);
     let coarse = strip(&manager, it.pid, 7).unwrap_or_default();
     assert_eq!(coarse.columns.len(), 7);
-    Ok(())
 }
 
 #[test]
-fn each_region_is_in_the_state_that_its_sample_and_history_give() -> Outcome {
+fn each_region_is_in_the_state_that_its_sample_and_history_give() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 4, 1.0), base(8, 4, 0.0)]));
-    let settings = Settings {
-        max_promotions: Some(2),
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    let mut manager = manage(machine, "hawkeye-g", at_most(2));
     run(&mut manager, s(2.0));
     let young = process(&mut manager, it.pid);
     assert_eq!(young.sample, None);
@@ -110,18 +98,10 @@ fn each_region_is_in_the_state_that_its_sample_and_history_give() -> Outcome {
     let Some(sample) = why.sample else {
         panic!("it was sampled");
     };
-    let counts = (
-        sample.regions,
-        sample.huge,
-        sample.candidates,
-        sample.not_accessed,
-    );
-    assert_eq!(counts, (8, 2, 2, 4));
-    assert!(
-        why.kept_by
-            .iter()
-            .any(|why| why.contains("budget are spent"))
-    );
+    assert_eq!((sample.regions, sample.huge), (8, 2));
+    assert_eq!((sample.candidates, sample.not_accessed), (2, 4));
+    let spent = |why: &String| why.contains("budget are spent");
+    assert!(why.kept_by.iter().any(spent));
     assert_eq!(why.latest.len(), 2, "its samples are no news");
 
     let huge = region(&mut manager, it.pid, start(0) + 12_345);
@@ -133,56 +113,43 @@ fn each_region_is_in_the_state_that_its_sample_and_history_give() -> Outcome {
     let idle = region(&mut manager, it.pid, start(9));
     assert_eq!((idle.state, idle.waiting), (RegionState::NotAccessed, None));
     let nothing = region(&mut manager, it.pid, 0);
-    assert_eq!(
-        (nothing.state, nothing.sample),
-        (RegionState::NotSampled, None)
-    );
+    let not_sampled = (RegionState::NotSampled, None);
+    assert_eq!((nothing.state, nothing.sample), not_sampled);
     let stranger = Views::default().explain(&mut manager, it.pid + 77, None);
     assert!(matches!(stranger, Explanation::NotManaged { .. }));
-    Ok(())
 }
 
 #[test]
-fn what_was_recovered_and_what_holds_promotion_is_said() -> Outcome {
+fn what_was_recovered_and_what_holds_promotion_is_said() {
     let mut machine = machine(100 * MIB);
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
     let settings = Settings {
-        watermarks: Watermarks::new(30.0, 11.0)?,
+        watermarks: Watermarks::new(30.0, 11.0).expect("in order"),
         ..often()
     };
-    let mut manager = manage(machine, "none", settings)?;
+    let mut manager = manage(machine, "none", settings);
     run(&mut manager, s(0.005));
     let held = status(&manager).held.unwrap_or_default();
     assert!(held.contains("being recovered"), "{held}");
     run(&mut manager, s(20.0));
     let status = status(&manager);
     assert!(status.totals.split > 0);
-    assert_eq!(status.processes[0].split, status.totals.split);
-    assert_eq!(
-        status.processes[0].recovered_bytes,
-        status.totals.recovered_bytes
-    );
+    let (process_s, totals) = (&status.processes[0], &status.totals);
+    assert_eq!(process_s.split, totals.split);
+    assert_eq!(process_s.recovered_bytes, totals.recovered_bytes);
     let why = process(&mut manager, it.pid);
-    assert!(
-        why.latest
-            .iter()
-            .all(|entry| entry.text.starts_with("split"))
-    );
+    let mut latest = why.latest.iter();
+    assert!(latest.all(|entry| entry.text.starts_with("split")));
     let split = why.latest.last().and_then(|entry| entry.region);
     let split = region(&mut manager, it.pid, split.unwrap_or_default());
     assert_eq!(split.latest.len(), 1);
-    Ok(())
 }
 
 #[test]
-fn while_paused_nothing_is_done_but_looking() -> Outcome {
+fn while_paused_nothing_is_done_but_looking() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 400, 1.0)]));
-    let settings = Settings {
-        rate: Some(hawkeye_policy::Rate::per_second(10.0)?),
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    let mut manager = manage(machine, "hawkeye-g", per_second(10.0));
     run(&mut manager, s(8.0));
     assert!(manager.pause() && !manager.pause());
     let before = status(&manager);
@@ -207,11 +174,10 @@ fn while_paused_nothing_is_done_but_looking() -> Outcome {
         })
         .collect();
     assert_eq!(pauses, [true, false]);
-    Ok(())
 }
 
 #[test]
-fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() -> Outcome {
+fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
     let mut machine = machine(4 * GIB);
     machine.start(program(&[base(0, 4, 1.0)]));
     let settings = Settings {
@@ -219,17 +185,16 @@ fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() -> Outcome {
         window: s(3.0),
         ..Settings::default()
     };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    let mut manager = manage(machine, "hawkeye-g", settings);
     run(&mut manager, s(6.0));
     manager.pause();
     run(&mut manager, s(60.0));
     assert_eq!(status(&manager).totals.samples, 1);
     assert_eq!(status(&manager).totals.promoted, 0);
-    Ok(())
 }
 
 #[test]
-fn a_region_that_others_share_says_so() -> Outcome {
+fn a_region_that_others_share_says_so() {
     let mut machine = machine(16 * GIB);
     let it = machine.start(program(&[base(0, 8, 1.0)]));
     let pages = SharedPages {
@@ -237,12 +202,9 @@ fn a_region_that_others_share_says_so() -> Outcome {
         shared: 300,
     };
     machine.share(it, hawkeye_test_support::managing::region(3), pages);
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(8.0));
-    let why = Views::default().explain(&mut manager, it.pid, Some(start(3)));
-    let Explanation::Region(why) = why else {
-        panic!("{why:?}");
-    };
+    let why = region(&mut manager, it.pid, start(3));
     let state = &why.state;
     assert!(
         matches!(state, RegionState::Shared { pages: 300, remaining_s } if *remaining_s <= 10.0),
@@ -251,10 +213,7 @@ fn a_region_that_others_share_says_so() -> Outcome {
     assert!(state.to_string().contains("share 300 of its base pages"));
     assert!(why.latest.iter().any(|it| it.text.contains("passed over")));
     assert_eq!(why.sample.map(|sample| sample.maybe_shared), Some(512));
-    let Explanation::Process(process) = Views::default().explain(&mut manager, it.pid, None) else {
-        panic!("it is managed");
-    };
+    let process = process(&mut manager, it.pid);
     assert_eq!(process.sample.map(|sample| sample.shared), Some(1));
     assert_eq!(status(&manager).totals.shared, 1);
-    Ok(())
 }

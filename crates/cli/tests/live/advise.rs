@@ -1,8 +1,9 @@
-//! `hawkeye advise`: it tells who gains from who does not, and changes nothing.
+//! `hawkeye advise`: it distinguishes programs that gain from programs that don't, and changes
+//! nothing.
 
 use crate::common::{
-    Machine, assert_unharmed, machine, machine_at_speed, memory, read_json, without_huge_pages,
-    workload, workload_without_thp,
+    Ended, Machine, assert_unharmed, machine, machine_at_speed, memory, or_skip, read_json,
+    without_huge_pages, workload, workload_without_thp,
 };
 use crate::settings;
 use hawkeye_linux::test_costs;
@@ -13,55 +14,42 @@ use std::ffi::OsString;
 use std::fs;
 
 fn advise(machine: &Machine, pid: u32) -> Value {
-    let output = machine.output(&format!("advise --seconds 2 --json {pid}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON but {said}"))
+    let words = format!("advise --seconds 2 --json {pid}");
+    machine.output(&words).well().json()
 }
 
 fn findings<'a>(advice: &'a Value, kind: &str) -> Vec<&'a Value> {
-    let all = advice["findings"].as_array().expect("findings");
-    all.iter()
-        .filter(|finding| finding["finding"] == kind)
-        .collect()
+    let all = advice["findings"].as_array().expect("findings").iter();
+    all.filter(|finding| finding["finding"] == kind).collect()
 }
 
 fn commands(advice: &Value) -> Vec<&str> {
     let remedies = advice["remedies"].as_array().expect("remedies");
-    remedies
-        .iter()
-        .filter_map(|remedy| remedy["command"].as_str())
-        .collect()
+    let commands = remedies.iter().map(|remedy| remedy["command"].as_str());
+    commands.flatten().collect()
 }
 
 #[test]
 fn a_random_reader_gains_and_is_told_how() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("random --mib 512 --quiet");
     let advice = advise(&machine, pid);
     assert_eq!(advice["verdict"], "gains", "{advice:#}");
     let saved = findings(&advice, "would-save");
     assert!(saved[0]["percent"].as_f64() > Some(5.0), "{advice:#}");
-    // All of it is in the one mapping, and evenly.
-    let places = findings(&advice, "at");
-    assert!(
-        places[0]["share_percent"].as_f64() > Some(90.0),
-        "{advice:#}"
-    );
+    // Its walks are spread evenly over a single mapping.
+    let share = findings(&advice, "at")[0]["share_percent"].as_f64();
+    assert!(share > Some(90.0), "{advice:#}");
     let attach = format!("hawkeye attach {pid}");
     assert!(commands(&advice).contains(&attach.as_str()), "{advice:#}");
 }
 
 #[test]
 fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (_reader, reader) = workload("sequential --mib 512 --quiet");
     let (_idle, idle) = workload("burner --mib 64");
-    // How little it is depends on the machine.
+    // The size of the gain depends on the machine.
     let little: &[&str] = &["gains-nothing", "may-gain"];
     for (pid, verdicts) in [(reader, little), (idle, &["unknown"][..])] {
         let advice = advise(&machine, pid);
@@ -73,9 +61,7 @@ fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
 
 #[test]
 fn advice_changes_nothing() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let switches = ["enabled", "defrag", "use_zero_page", "shmem_enabled"];
     let khugepaged = ["max_ptes_none", "pages_to_scan", "scan_sleep_millisecs"];
     let read = || -> Vec<String> {
@@ -84,9 +70,9 @@ fn advice_changes_nothing() {
         let all = names.chain(khugepaged).chain(settings::sizes());
         all.map(|name| settings::read(&name)).collect()
     };
-    // Huge pages and base pages, some of them empty.
+    // Huge pages and base pages, some of them zero-filled.
     let (mut program, pid) = workload("bloat --mib 64 --pages huge");
-    // Its threads have mappings of their own, which come and go.
+    // The program's threads have mappings of their own, which come and go.
     let advised = || {
         let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("reads");
         let flags = smaps.lines().filter(|line| line.starts_with("VmFlags"));
@@ -96,25 +82,19 @@ fn advice_changes_nothing() {
     let before = (read(), advised());
     assert!(before.1 > 0 && huge_bytes > 0);
     let advice = advise(&machine, pid);
-    let wasted = findings(&advice, "wastes");
-    assert!(
-        wasted[0]["zero_percent"].as_f64() > Some(10.0),
-        "{advice:#}"
-    );
+    let wasted = findings(&advice, "wastes")[0]["zero_percent"].as_f64();
+    assert!(wasted > Some(10.0), "{advice:#}");
     assert_eq!((read(), advised()), before);
     let (rss_after, huge_after) = memory(&mut program);
     assert_eq!(huge_after, huge_bytes);
     assert!(rss_after.abs_diff(rss_bytes) < 1 << 20, "{rss_after} bytes");
     assert_unharmed(&mut program);
-    let left: Vec<_> = fs::read_dir(&machine.state)
-        .expect("is there")
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
-    assert_eq!(left, Vec::<OsString>::new());
+    let left = fs::read_dir(&machine.state).expect("is there").flatten();
+    let left: Vec<OsString> = left.map(|entry| entry.file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
-/// What a start that measures page walks itself keeps of them, and what it says.
+/// What a start that measures page walks itself stores about them, and what it prints.
 fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
     let (_program, pid) = workload("burner --mib 4");
     let mut command = machine.hawkeye(&format!("advise --seconds 1 --json {pid}"));
@@ -122,17 +102,13 @@ fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
     if without_thp {
         without_huge_pages(&mut command);
     }
-    let output = command.output().expect("hawkeye starts");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let said = Ended::of(&mut command).well().err;
     (read_json(&machine.state.join("walk-costs.json")), said)
 }
 
 #[test]
 fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let sound = |costs: &Value| {
         let costs: WalkCosts = serde_json::from_value(costs.clone()).expect("are costs");
         costs.is_sound()
@@ -142,7 +118,7 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
     assert!(sound(&first), "{first}");
     let (again, said) = measured(&machine, false);
     assert_eq!(again, Some(first.clone()), "{said}");
-    // As another version would leave it, or a damaged disk.
+    // As another version or a damaged disk would leave it.
     let mut damaged = first;
     damaged["by_footprint"] = Value::Array(Vec::new());
     let file = machine.state.join("walk-costs.json");
@@ -153,9 +129,7 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
 
 #[test]
 fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (kept, said) = measured(&machine, true);
     assert_eq!(kept, None, "{said}");
     assert!(said.contains("no huge pages can be had"), "{said}");
@@ -163,36 +137,27 @@ fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
 
 #[test]
 fn costs_of_a_test_that_are_none_are_refused() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 4");
     let file = machine.state.join("bad.json");
     for text in ["", "{\"promotion_us\": 0}", "{\"speed\": 1}"] {
         fs::write(&file, text).expect("writes");
         for words in [format!("advise {pid}"), "run -- true".into()] {
             let mut command = machine.hawkeye(&words);
-            let output = command.env(test_costs::VARIABLE, &file).output();
-            let output = output.expect("hawkeye starts");
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{words}, {text:?}: {said}");
-            assert!(said.contains("bad.json"), "{said}");
+            command.env(test_costs::VARIABLE, &file);
+            Ended::of(&mut command).assert_refused(1, "bad.json");
         }
     }
 }
 
 #[test]
 fn who_was_told_to_have_none_is_told_that_nobody_can_help_from_outside() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload_without_thp("random --mib 256 --quiet");
     let advice = advise(&machine, pid);
     assert_eq!(findings(&advice, "thp-disabled").len(), 1, "{advice:#}");
-    assert_eq!(
-        advice["verdict"], "gains",
-        "it is measured all the same: {advice:#}"
-    );
+    // It is measured nevertheless.
+    assert_eq!(advice["verdict"], "gains", "{advice:#}");
     let attach = format!("hawkeye attach {pid}");
     assert!(!commands(&advice).contains(&attach.as_str()), "{advice:#}");
 }

@@ -1,7 +1,7 @@
 //! `hawkeye attach`.
 
 use crate::common::{
-    DEADLINE, huge_bytes, machine, machine_at_speed, means, memory, until, workload,
+    DEADLINE, huge_bytes, machine, machine_at_speed, means, memory, or_skip, until, workload,
     workload_without_thp,
 };
 use hawkeye_bench::live::manage;
@@ -14,14 +14,10 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let (mut program, pid) = workload("hot-spot --mib 256 --hot-mib 64 --quiet --seconds 600");
-    let attached = machine.attach(
-        "--window 0.02 --period 2 --cpu 100 --max-promotions 32",
-        pid,
-    );
+    let options = "--window 0.02 --period 2 --cpu 100 --max-promotions 32";
+    let attached = machine.attach(options, pid);
     let hot = until(DEADLINE, || huge_bytes(pid) >= 64 << 20);
     let summary = attached.interrupt();
     assert!(hot, "{} bytes are huge: {summary}", huge_bytes(pid));
@@ -31,41 +27,36 @@ fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
     let _ = program.command(Request::Quit);
 }
 
-#[test]
-fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
-    let Some(_machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
-    // One window shows the page walks of 2.5 or 2.7 GiB at the most.
-    let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
-    let period = Duration::from_secs(600);
-    let settings = Settings {
-        period,
+/// The period is much longer than the deadline of the tests.
+fn hardly_ever() -> Settings {
+    Settings {
+        period: Duration::from_secs(600),
         window: Duration::from_millis(500),
         cpu: CpuBudget::new(100.0).expect("in range"),
-        max_promotions: Some(1),
         ..Settings::default()
+    }
+}
+
+#[test]
+fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
+    let _machine = or_skip!(machine_at_speed(this_test!()));
+    // One window shows the page walks of 2.5 or 2.7 GiB at most.
+    let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
+    let settings = Settings {
+        max_promotions: Some(1),
+        ..hardly_ever()
     };
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
     let managed = manage(means(), pid, "hawkeye", settings, DEADLINE, whole);
     let journal = managed.expect("manages").journal;
-    // The deadline is long before the period is over.
     assert!(whole(&journal), "{:?}", journal.totals());
     let _ = program.command(Request::Quit);
 }
 
 #[test]
 fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
-    let Some(_machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine_at_speed(this_test!()));
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
-    let settings = Settings {
-        period: Duration::from_secs(600),
-        window: Duration::from_millis(500),
-        cpu: CpuBudget::new(100.0).expect("in range"),
-        ..Settings::default()
-    };
     let mut means = means();
     if let Seeing::AccessBits(bits) = &mut means.sampler {
         let costs = bits.walk_costs.as_mut().expect("they are given");
@@ -76,9 +67,10 @@ fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
             at.walk_ns = 0.1;
         }
     }
-    // Three windows after the first the next one would open, were there anything to gain.
+    // If there were anything to gain, the next window would open three window lengths after the
+    // first one.
     let mut first = None;
-    let journal = manage(means, pid, "hawkeye", settings, DEADLINE, |journal| {
+    let journal = manage(means, pid, "hawkeye", hardly_ever(), DEADLINE, |journal| {
         let sampled = journal.totals().samples >= 1;
         let since = *first.get_or_insert_with(Instant::now);
         if !sampled {
@@ -93,12 +85,10 @@ fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
 
 #[test]
 fn it_ends_when_the_process_ends() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (program, pid) = workload("exit-after --ms 2500");
     let mut attached = machine.attach("", pid);
-    // Its parent has to take note of its end for it to be gone.
+    // The process is not gone before its parent has waited for it.
     assert!(program.finish().is_ok_and(|status| status.success()));
     let summary = attached.finish();
     assert_eq!(summary["subject"], format!("process {pid}"));
@@ -106,29 +96,19 @@ fn it_ends_when_the_process_ends() {
 
 #[test]
 fn a_process_told_to_do_without_huge_pages_is_left_alone_and_that_is_said() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload_without_thp("burner --mib 64 --pages base");
     let (_other, other) = workload("burner --mib 64 --pages base");
-    let attached = machine.attach_all(
-        "--policy linux --rate 1000 --period 1 --window 0.1 --cpu 100",
-        &[pid, other],
-    );
+    let options = "--policy linux --rate 1000 --period 1 --window 0.1 --cpu 100";
+    let attached = machine.attach_all(options, &[pid, other]);
     let promoted = until(DEADLINE, || huge_bytes(other) == 64 << 20);
     let summary = attached.interrupt();
     assert!(promoted, "the other process is promoted whole: {summary}");
-    // All of it is the other's.
+    // All of these are in the other process.
     assert_eq!(summary["promoted"], 32);
-    assert!(
-        summary["errors"]
-            .as_object()
-            .is_some_and(serde_json::Map::is_empty),
-        "{summary}"
-    );
-    assert!(
-        summary["notes"].to_string().contains("PR_SET_THP_DISABLE"),
-        "{summary}"
-    );
+    let errors = summary["errors"].as_object();
+    assert!(errors.is_some_and(serde_json::Map::is_empty), "{summary}");
+    let notes = summary["notes"].to_string();
+    assert!(notes.contains("PR_SET_THP_DISABLE"), "{summary}");
     assert_eq!(memory(&mut program).1, 0);
 }

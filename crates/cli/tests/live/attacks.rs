@@ -1,54 +1,35 @@
-//! What an unprivileged user can do to a daemon, tried as such a user.
+//! Attacks of an unprivileged user on a daemon, run as such a user.
 
-use crate::common::{HAWKEYE, Machine, machine, signal, until};
-use crate::daemon::{CONFIG, Daemon, Minded, NAME};
+use crate::common::{Ended, Machine, NOBODY, Started, compile, figure, machine, or_skip, signal};
+use crate::daemon::{CONFIG, Daemon, Minded, NAME, free_port, scrape};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-const NOBODY: u32 = 65_534;
-/// A third user, beside root and the attacker.
+/// A third user, besides root and the attacker.
 const OTHER: u32 = 65_533;
-/// A user that no file knows: its name is asked of the name service.
+/// A user without an entry in a file, so that its name is looked up in the name service.
 const UNNAMED: u32 = 3_999_999_000;
-/// The longest wait for something that takes seconds. What is blocked takes longer.
+/// Deadline for something that takes seconds. If it is blocked, it takes longer.
 const SOON: Duration = Duration::from_secs(30);
-
-/// Compiles a C program or library of the tests, readable for every user.
-fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) -> PathBuf {
-    let folder = machine.state.join("compiled");
-    fs::create_dir_all(&folder).expect("a folder");
-    let c = folder.join(format!("{name}.c"));
-    fs::write(&c, source).expect("writes");
-    let made = folder.join(name);
-    let status = Command::new("cc")
-        .args(["-O1", "-Wall", "-o"])
-        .arg(&made)
-        .args(options)
-        .arg(&c)
-        .status();
-    assert!(status.expect("cc starts").success(), "{name} compiles");
-    made
-}
 
 /// The helper, under the name of the programs that the tests' daemons manage.
 fn helper(machine: &Machine) -> PathBuf {
     compile(machine, include_str!("attacks/helper.c"), NAME, &[])
 }
 
-/// A helper at work; killed when dropped.
+/// A running helper.
 struct Helper {
-    child: Child,
-    /// What it said when it was ready.
+    child: Started,
+    /// What it printed when it was ready.
     said: u64,
-    /// It may say more.
+    /// Kept open, because it may print more.
     _out: BufReader<ChildStdout>,
 }
 
@@ -60,11 +41,8 @@ impl Helper {
     }
 
     fn start_command(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the helper starts");
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Started(command.spawn().expect("the helper starts"));
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("is piped"));
         out.read_line(&mut line).expect("reads");
@@ -81,41 +59,14 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Whether the daemon manages a process.
-fn manages(daemon: &Daemon<'_>, pid: u32) -> bool {
-    let status = daemon.status();
+/// Whether a daemon manages a process, according to its status.
+fn manages(status: &Value, pid: u32) -> bool {
     let processes = status["processes"].as_array();
     let mut processes = processes.into_iter().flatten();
     processes.any(|process| process["pid"] == pid)
 }
 
-/// Runs a copy of the program that every user may execute.
-fn hawkeye_as(machine: &Machine, user: u32, words: &str) -> Output {
-    let copy = machine.state.join("hawkeye");
-    if !copy.exists() {
-        fs::copy(HAWKEYE, &copy).expect("copies");
-    }
-    Command::new(&copy)
-        .args(words.split_whitespace())
-        .env("HAWKEYE_STATE_DIR", &machine.state)
-        .uid(user)
-        .gid(user)
-        .output()
-        .expect("starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// The tests' configuration with this many slots.
+/// The tests' configuration with this number of slots.
 fn with_slots(slots: usize) -> String {
     CONFIG.replace(
         "unmatched =",
@@ -125,45 +76,32 @@ fn with_slots(slots: usize) -> String {
 
 #[test]
 fn idle_forks_of_one_process_take_one_slot() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let attacker = Helper::start(&helper(&machine), "forks 64 30", NOBODY);
     let daemon = Daemon::start_by(&machine, &with_slots(8));
-    assert!(until(SOON, || manages(&daemon, attacker.pid())));
+    daemon.comes_to(SOON, |status| manages(status, attacker.pid()));
     let database = Minded::start(&machine);
-    assert!(
-        until(SOON, || manages(&daemon, database.pid())),
-        "{}",
-        daemon.status()
-    );
+    daemon.comes_to(SOON, |status| manages(status, database.pid()));
     assert_eq!(daemon.status()["managed"], 2, "{}", daemon.status());
     daemon.end();
 }
 
 #[test]
 fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let attacker = Helper::start(&helper(&machine), "apart 32 12", NOBODY);
     let daemon = Daemon::start_by(&machine, &with_slots(6));
-    let full = || daemon.status()["managed"] == 6;
-    assert!(until(SOON, full), "{}", daemon.status());
+    daemon.comes_to(SOON, |status| status["managed"] == 6);
     let database = Minded::start(&machine);
-    assert!(
-        until(SOON, || manages(&daemon, database.pid())),
-        "{}",
-        daemon.status()
-    );
-    assert!(full(), "{}", daemon.status());
+    daemon.comes_to(SOON, |status| manages(status, database.pid()));
+    assert_eq!(daemon.status()["managed"], 6, "{}", daemon.status());
     let family = hawkeye_linux::processes::process::family(attacker.pid());
     let mut family: BTreeSet<u32> = family.collect();
     family.remove(&attacker.pid());
     assert_eq!(family.len(), 12);
     let waits = |pid: &u32| {
-        let why = text(&machine.output(&format!("why {pid}")).stdout);
-        why.contains("has no slot")
+        let why = machine.output(&format!("why {pid}"));
+        why.out.contains("has no slot")
     };
     assert_eq!(family.iter().filter(|pid| waits(pid)).count(), 7);
     daemon.end();
@@ -171,68 +109,49 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
 
 #[test]
 fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("an address")
-        .port();
+    let machine = or_skip!(machine(this_test!()));
+    let port = free_port();
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
     let daemon = Daemon::start(&machine, &metrics);
     let attacker = Helper::start(&helper(&machine), &format!("tcp {port} 64"), NOBODY);
     assert_eq!(attacker.said, 64);
-    let mut scrape = TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    scrape
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .expect("asks");
-    let mut answer = String::new();
-    scrape.read_to_string(&mut answer).expect("an answer");
+    let answer = scrape(port);
     assert!(answer.contains("\nhawkeye_paused 0"), "{answer}");
     daemon.end();
 }
 
 #[test]
 fn idle_connections_to_the_socket_keep_no_other_user_out() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let socket = machine.state.join("hawkeye.sock");
     let words = format!("unix {} 64", socket.display());
     let attacker = Helper::start(&helper(&machine), &words, NOBODY);
     assert_eq!(attacker.said, 64);
     for user in [OTHER, 0] {
-        let asked = hawkeye_as(&machine, user, "status");
-        assert!(asked.status.success(), "{user}: {}", text(&asked.stderr));
+        machine.output_as(user, "status").well();
     }
     daemon.end();
 }
 
-/// Asks as an unprivileged user about an address of a process; whether that was allowed.
+/// Asks about an address of a process as an unprivileged user. Returns whether that was allowed.
 fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) -> bool {
-    assert!(until(SOON, || manages(daemon, pid)), "{}", daemon.status());
-    let answer = hawkeye_as(machine, NOBODY, &format!("why {pid} {address:#x}"));
-    let said = text(&answer.stdout) + &text(&answer.stderr);
-    let refused = said.contains("only root and its owner");
-    assert_eq!(answer.status.success(), !refused, "{said}");
+    daemon.comes_to(SOON, |status| manages(status, pid));
+    let answer = machine.output_as(NOBODY, &format!("why {pid} {address:#x}"));
+    let refused = answer.err.contains("only root and its owner");
+    let said = answer.out + &answer.err;
+    assert_eq!(answer.code == Some(0), !refused, "{said}");
     assert_eq!(said.contains("Region 0x"), !refused, "{said}");
-    // The kernel itself is the judge.
-    let reads = Command::new("cat")
-        .arg(format!("/proc/{pid}/maps"))
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .output()
-        .expect("cat starts");
-    assert_eq!(reads.status.success(), !refused, "{said}");
+    // The kernel itself decides.
+    let mut cat = Command::new("cat");
+    cat.arg(format!("/proc/{pid}/maps")).uid(NOBODY).gid(NOBODY);
+    assert_eq!(Ended::of(&mut cat).code == Some(0), !refused, "{said}");
     !refused
 }
 
 #[test]
 fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let daemon = Daemon::start(&machine, "");
     let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.said);
@@ -243,7 +162,7 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
     );
     assert!(!asked(&Helper::start(&program, "hold 32", OTHER)));
     assert!(!asked(&Helper::start(&program, "hold 32 nodump", NOBODY)));
-    // Root's until a moment ago, and able to become it again.
+    // The first was root until a moment ago, and the second can become root again.
     assert!(!asked(&Helper::start(&program, "hold 32 drop", 0)));
     assert!(!asked(&Helper::start(&program, "hold 32 seteuid", 0)));
 
@@ -255,23 +174,17 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
 
 #[test]
 fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let excluded = machine.state.join("hawkeye-other");
     fs::copy(&program, &excluded).expect("copies");
     let daemon = Daemon::start(&machine, "");
     let words = format!("become 64 {}", excluded.display());
     let process = Helper::start(&program, &words, NOBODY);
-    assert!(until(SOON, || manages(&daemon, process.pid())));
+    daemon.comes_to(SOON, |status| manages(status, process.pid()));
     signal(process.pid(), libc::SIGUSR1);
-    // A verdict of before would hold for a minute.
-    assert!(
-        until(SOON, || !manages(&daemon, process.pid())),
-        "{}",
-        daemon.status()
-    );
+    // An older verdict would hold for a minute.
+    daemon.comes_to(SOON, |status| !manages(status, process.pid()));
     let resident = hawkeye_linux::processes::process::rss_bytes(process.pid());
     assert!(resident.is_ok_and(|bytes| bytes >= 64 << 20), "it is there");
     daemon.end();
@@ -301,9 +214,7 @@ fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
 #[test]
 fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
     let test = this_test!();
-    let Some(machine) = machine(test) else {
-        return;
-    };
+    let machine = or_skip!(machine(test));
     if !Path::new("/etc/nsswitch.conf").exists() {
         test.skip("there is no /etc/nsswitch.conf to replace");
         return;
@@ -316,22 +227,18 @@ fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
     let stranger = Helper::start(&helper(&machine), "hold 64", UNNAMED);
     let daemon = start_without_names(&machine, &config);
 
-    let why = || text(&machine.output(&format!("why {}", stranger.pid())).stdout);
-    let answer = why().split_whitespace().collect::<Vec<_>>().join(" ");
+    let why = machine.output(&format!("why {}", stranger.pid())).out;
+    let answer = why.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = format!("the name service tells the name of user {UNNAMED}");
     assert!(answer.contains(&expected), "{answer}");
     assert!(answer.contains("by name"), "{answer}");
 
-    // Management goes on: another program is found and looked at again and again.
+    // Management goes on: the daemon finds another program and samples it repeatedly.
     let program = Minded::start(&machine);
-    assert!(until(SOON, || manages(&daemon, program.pid())));
-    assert!(!manages(&daemon, stranger.pid()));
-    let windows = |status: &Value| status["totals"]["samples"].as_u64().unwrap_or(0);
-    let before = windows(&daemon.status());
-    assert!(
-        until(SOON, || windows(&daemon.status()) > before + 1),
-        "{}",
-        daemon.status()
-    );
+    daemon.comes_to(SOON, |status| manages(status, program.pid()));
+    let before = daemon.status();
+    assert!(!manages(&before, stranger.pid()));
+    let windows = |status: &Value| figure(&status["totals"], "samples");
+    daemon.comes_to(SOON, |status| windows(status) > windows(&before) + 1);
     daemon.end();
 }

@@ -1,6 +1,10 @@
-//! What an unprivileged user can do to the manager's files, and what is in files that it reads back.
+//! Attacks of an unprivileged user on the manager's files, and bad contents of files that the
+//! manager reads back.
 
-use crate::common::{HAWKEYE, Machine, machine, patience, signal, until, wait, workload};
+use crate::common::{
+    Ended, HAWKEYE, Machine, NOBODY, Started, machine, or_skip, patience, signal, until, wait,
+    workload,
+};
 use crate::daemon::{CONFIG, Minded};
 use hawkeye_test_support::this_test;
 use std::fs::{self, Permissions};
@@ -10,12 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const NOBODY: u32 = 65534;
-/// Promotes without measuring page walks, which takes seconds.
+/// A run without the measurement of page walks, which takes seconds.
 const RUN: &str = "run --policy hawkeye-g -- true";
 const MACHINE_LOCK: &str = "/run/hawkeye/manager.lock";
 
-/// A process that holds a lock, or tries to; ended when dropped.
+/// A process that holds a lock or tries to; killed when dropped.
 struct Locker(Child);
 
 impl Locker {
@@ -26,7 +29,7 @@ impl Locker {
         Self(child.expect("flock starts"))
     }
 
-    /// Whether it holds the lock, as the kernel shows it.
+    /// Whether it holds the lock, according to the kernel.
     fn holds(&self) -> bool {
         let locks = fs::read_to_string("/proc/locks").expect("reads");
         let pid = self.0.id().to_string();
@@ -34,7 +37,7 @@ impl Locker {
         locks.lines().any(of)
     }
 
-    /// Waits until it holds the lock or was refused; whether it holds it.
+    /// Waits until it holds the lock or was refused. Returns whether it holds it.
     fn settled(&mut self) -> bool {
         let settled = until(Duration::from_secs(10), || {
             self.holds() || self.0.try_wait().is_ok_and(|ended| ended.is_some())
@@ -46,17 +49,15 @@ impl Locker {
 
 impl Drop for Locker {
     fn drop(&mut self) {
-        // SAFETY: a plain system call, to the group that was made for it.
+        // SAFETY: a plain system call on a process group that only this test uses.
         unsafe { libc::kill(-(self.0.id() as libc::pid_t), libc::SIGKILL) };
         let _ = self.0.wait();
     }
 }
 
-/// Runs the manager to its end; its words.
+/// Runs the manager to its end and returns its messages.
 fn runs(machine: &Machine) -> String {
-    let output = machine.output(RUN);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let said = machine.output(RUN).well().err;
     assert!(!said.contains("panicked"), "{said}");
     said
 }
@@ -68,9 +69,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn no_other_user_can_lock_the_manager_out() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let own = machine.state.join("manager.lock");
     runs(&machine);
     for file in [&own, Path::new(MACHINE_LOCK)] {
@@ -83,9 +82,7 @@ fn no_other_user_can_lock_the_manager_out() {
 
 #[test]
 fn a_lock_from_before_an_upgrade_is_replaced() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let lock = machine.state.join("manager.lock");
     fs::write(&lock, "process 4194000 (daemon)\n").expect("writes");
     fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("is ours");
@@ -98,40 +95,30 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
 
 #[test]
 fn a_process_of_roots_that_holds_the_lock_is_named() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     runs(&machine);
     let mut locker = Locker::start(&machine.state.join("manager.lock"), 0);
     assert!(locker.settled());
-    let output = machine.output(RUN);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("no manager"), "{said}");
-    assert!(
-        said.contains("(flock,") || said.contains("(sleep,"),
-        "{said}"
-    );
+    let refused = machine.output(RUN);
+    refused.assert_refused(1, "no manager");
+    let said = refused.err;
+    let named = ["(flock,", "(sleep,"].iter().any(|it| said.contains(it));
+    assert!(named, "{said}");
     assert!(!said.contains("already managed"), "{said}");
 }
 
 #[test]
 fn one_manager_a_machine_wherever_its_folders_are() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 4");
     let first = machine.attach("--policy hawkeye-g", pid);
     let saved = machine.state.join("settings.json");
     assert!(until(Duration::from_secs(20), || saved.exists()));
     let second = machine.state.join("second");
     let refused = |command: &mut Command| {
-        let command = command.env("HAWKEYE_STATE_DIR", &second);
-        let output = command.stdin(Stdio::null()).output().expect("starts");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("already managed by process"), "{said}");
-        assert!(said.contains(&first.child.id().to_string()), "{said}");
+        let refused = Ended::of(command.env("HAWKEYE_STATE_DIR", &second));
+        refused.assert_refused(1, "already managed by process");
+        refused.assert_refused(1, &first.child.id().to_string());
     };
     refused(Command::new(HAWKEYE).args(RUN.split_whitespace()));
     let unshared = Command::new("unshare").args(["-m", "true"]).status();
@@ -144,7 +131,7 @@ fn one_manager_a_machine_wherever_its_folders_are() {
     first.interrupt();
 }
 
-/// Every file and folder under a path, itself included.
+/// All files and folders under a path, including the path itself.
 fn everything(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_owned()];
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
@@ -155,7 +142,7 @@ fn everything(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Files and folders that others can change, or files that they can read.
+/// Files and folders that other users can change, and files that they can read.
 fn open_to_others(path: &Path) -> Vec<String> {
     let is_open = |path: &PathBuf| {
         let Ok(found) = fs::symlink_metadata(path) else {
@@ -164,24 +151,19 @@ fn open_to_others(path: &Path) -> Vec<String> {
         let mode = found.permissions().mode();
         let kind = found.file_type();
         if kind.is_socket() {
-            // Any user may ask: the daemon looks at who does.
+            // Every user may connect: the daemon checks the user of each connection.
             return path.file_name() != Some("hawkeye.sock".as_ref()) || mode & 0o111 != 0;
         }
         mode & if kind.is_dir() { 0o022 } else { 0o077 } != 0
     };
     let shown = |path: PathBuf| format!("{} {:o}", path.display(), mode(&path));
-    everything(path)
-        .into_iter()
-        .filter(is_open)
-        .map(shown)
-        .collect()
+    let open = everything(path).into_iter().filter(is_open);
+    open.map(shown).collect()
 }
 
 #[test]
 fn whatever_the_umask_files_are_for_root_alone() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     for umask in [0o000, 0o022] {
         let all = machine.state.join(format!("umask-{umask:o}"));
         let state = all.join("state");
@@ -195,25 +177,23 @@ fn whatever_the_umask_files_are_for_root_alone() {
         let mut command = Command::new(HAWKEYE);
         command.arg("daemon").arg("--config").arg(&config);
         command.env("HAWKEYE_STATE_DIR", &state);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        // SAFETY: between fork and exec there is one system call without pointers.
+        // SAFETY: one system call without pointers between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 libc::umask(umask);
                 Ok(())
             });
         }
-        let mut daemon = command.spawn().expect("hawkeye starts");
+        let mut daemon = Started::quietly(&mut command);
         let there = |name: &str| {
-            let found = until(Duration::from_secs(30), || {
-                everything(&all)
-                    .iter()
-                    .any(|path| path.to_string_lossy().contains(name))
-            });
-            assert!(found, "no {name} in {:?}", everything(&all));
+            let named = |path: &PathBuf| path.to_string_lossy().contains(name);
+            let found = || everything(&all).iter().any(named);
+            let in_time = until(Duration::from_secs(30), found);
+            assert!(in_time, "no {name} in {:?}", everything(&all));
+        };
+        let all_closed = || {
+            let open = open_to_others(&all);
+            assert!(open.is_empty(), "umask {umask:o}: {open:?}");
         };
         for name in ["manager.lock", "settings.json", "hawkeye.sock"] {
             there(name);
@@ -223,29 +203,19 @@ fn whatever_the_umask_files_are_for_root_alone() {
             there(name);
         }
         std::thread::sleep(Duration::from_secs(5) * patience());
-        assert_eq!(
-            open_to_others(&all),
-            Vec::<String>::new(),
-            "umask {umask:o}"
-        );
+        all_closed();
         drop(program);
         there("learned/hawkeye-");
         signal(daemon.id(), libc::SIGTERM);
         assert_eq!(wait(&mut daemon, Duration::from_secs(30)), Some(0));
         there("0.parquet");
-        assert_eq!(
-            open_to_others(&all),
-            Vec::<String>::new(),
-            "umask {umask:o}"
-        );
+        all_closed();
     }
 }
 
 #[test]
 fn settings_that_can_not_be_understood_do_not_block_the_start() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let file = machine.state.join("settings.json");
     let victim = machine.state.join("victim");
     fs::write(&victim, "untouched").expect("writes");
@@ -265,7 +235,7 @@ fn settings_that_can_not_be_understood_do_not_block_the_start() {
         fs::write(&file, text).expect("writes");
         set_aside(text);
     }
-    // A terabyte of zeros, which takes no space.
+    // A terabyte of zeros that takes no space on disk.
     let huge = fs::File::create(&file).expect("creates");
     huge.set_len(1 << 40).expect("is sparse");
     set_aside("a terabyte");

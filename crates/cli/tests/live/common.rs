@@ -1,31 +1,130 @@
-//! The machine, taken in turns, and the program under test.
+//! The machine, which tests use one at a time, and the program under test.
 
 use crate::settings::Settings;
+use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_linux::probe::userfaultfd::Userfaultfd;
 use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_linux::{Means, test_costs};
+use hawkeye_manager::Machine as _;
+use hawkeye_policy::{ProcessId, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
-use hawkeye_workload::{Event, Workload};
+use hawkeye_workload::{Event, Ready, Workload};
 use serde_json::{Value, json};
+use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The program.
+/// The program under test.
 pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
 
-/// This program by the name that it has as a workload (`main.rs`).
+/// This test program under the name that it has as a workload (`main.rs`).
 pub const WORKLOADS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/live/hawkeye-workload");
 
-/// The machine for one test, with a state folder of its own and the kernel's settings as it started.
+/// A value that not every machine has. Without it the test ends and counts as skipped.
+macro_rules! or_skip {
+    ($found:expr) => {
+        match $found {
+            Some(found) => found,
+            None => return,
+        }
+    };
+}
+pub(crate) use or_skip;
+
+/// A user without privileges.
+pub const NOBODY: u32 = 65_534;
+
+/// A process of the test; killed when dropped.
+pub struct Started(pub Child);
+
+impl Started {
+    /// Starts a command without standard input and output.
+    pub fn quietly(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(command.stderr(Stdio::null()).spawn().expect("starts"))
+    }
+}
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How a command ended, and what it printed.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    /// Runs a command without standard input to its end.
+    pub fn of(command: &mut Command) -> Self {
+        let output = command.stdin(Stdio::null()).output().expect("starts");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
+    /// Asserts that it ended with success.
+    pub fn well(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// Asserts that it ended with this code, printed these words on standard error, and did not
+    /// panic.
+    pub fn assert_refused(&self, code: i32, words: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.err.contains(words), "{words}: {self:?}");
+        assert!(
+            !self.err.contains("panicked") && !self.err.contains("backtrace"),
+            "{self:?}"
+        );
+    }
+
+    /// Its standard output, as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
+    }
+}
+
+/// The machine for one test, with a state folder of its own and the kernel's default settings.
 pub struct Machine {
-    // Before the turn: the next test starts when they are put back.
+    // Declared before the turn, so that the settings are restored before the next test starts.
     _settings: Settings,
     _turn: MutexGuard<'static, u32>,
     pub state: PathBuf,
-    /// What policies decide from, for every manager that is started.
+    /// Costs of promotions and walks, for every manager that the test starts.
     costs: PathBuf,
 }
 
@@ -36,17 +135,17 @@ impl Drop for Machine {
     }
 }
 
-/// Takes the machine for a test; `None` where it can't be managed, and the test counts as skipped.
+/// Takes the machine for a test. `None`, and the test counts as skipped, where it can't be managed.
 pub fn machine(test: TestName) -> Option<Machine> {
     static TURN: Mutex<u32> = Mutex::new(0);
-    // A test that failed leaves no harm to the next one.
+    // A failed test must not fail the next one.
     let mut turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(why) = unmanageable() {
         test.skip(&why);
         return None;
     }
     *turn += 1;
-    // Short: the path of a socket in it is limited to 107 bytes.
+    // Short, because the path of a socket in it is limited to 107 bytes.
     let name = format!("hawkeye-live-{}-{}", std::process::id(), *turn);
     let state = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&state).expect("a temporary folder");
@@ -61,12 +160,12 @@ pub fn machine(test: TestName) -> Option<Machine> {
     Some(machine)
 }
 
-/// The same for a test of which the outcome depends on how many processors really run at once.
+/// Like `machine`, for tests that depend on how many processors really run at the same time.
 pub fn machine_at_speed(test: TestName) -> Option<Machine> {
     at_speed(test).then(|| machine(test))?
 }
 
-/// Whether such a test can show anything; where it can't, it counts as skipped.
+/// Whether such a test can show anything here; otherwise it counts as skipped.
 pub fn at_speed(test: TestName) -> bool {
     let emulated = patience() > 1;
     if emulated {
@@ -75,7 +174,8 @@ pub fn at_speed(test: TestName) -> bool {
     !emulated
 }
 
-/// The same for a test of what only kernels do that give zero pages back without swap; `why` the others don't.
+/// Like `machine`, for tests that need a kernel that gives zero pages back without swap. `why`
+/// explains what other kernels do.
 pub fn machine_with_remap(test: TestName, why: &str) -> Option<Machine> {
     let machine = machine(test)?;
     if !remaps() {
@@ -85,8 +185,9 @@ pub fn machine_with_remap(test: TestName, why: &str) -> Option<Machine> {
     Some(machine)
 }
 
-/// The same for a test of what only some kernels have, by the doctor's name of it: `.ci/run` asks the doctor again whether what
-/// was skipped `without` something could not be had.
+/// Like `machine`, for tests that need a capability of some kernels, by the doctor's name for it.
+/// For every test skipped `without` a capability, `.ci/run` checks with the doctor that it is
+/// missing.
 pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
     let machine = machine(test)?;
     let capabilities = doctor()["capabilities"].as_array().expect("a list");
@@ -105,29 +206,30 @@ pub fn remaps() -> bool {
     doctor()["recovery"] == "split-remaps"
 }
 
-/// Why for a cgroup, which has no swap in these tests.
+/// The explanation for a cgroup, which has no swap in these tests.
 pub const NO_SWAP_IN_GROUP: &str =
     "this kernel gives memory back through swap, of which the cgroup has none";
 
-/// How many times as long as elsewhere things may take: `HAWKEYE_TESTS_PATIENCE`, for emulated machines.
+/// Factor on all time limits: `HAWKEYE_TESTS_PATIENCE`, for emulated machines.
 pub fn patience() -> u32 {
-    let patience = std::env::var("HAWKEYE_TESTS_PATIENCE").ok();
-    patience.and_then(|text| text.parse().ok()).unwrap_or(1)
+    from_environment("HAWKEYE_TESTS_PATIENCE", 1) as u32
 }
 
-/// What promotions cost in these tests unless a test says otherwise, in microseconds:
+/// The number in an environment variable, or the default.
+pub fn from_environment(variable: &str, usual: u64) -> u64 {
+    let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text}"));
+    std::env::var(variable).map_or(usual, number)
+}
+
+/// Cost of a promotion in these tests unless a test sets another, in microseconds.
 /// `HAWKEYE_TEST_PROMOTION_US` simulates a faster or slower machine.
 fn promotion_us() -> u64 {
-    const USUAL: u64 = 400;
-    match std::env::var("HAWKEYE_TEST_PROMOTION_US") {
-        Ok(text) => text.parse().expect("HAWKEYE_TEST_PROMOTION_US is a number"),
-        Err(_) => USUAL,
-    }
+    from_environment("HAWKEYE_TEST_PROMOTION_US", 400)
 }
 
-/// What policies decide from, alike on every host. Random readers lose a tenth of their time to
-/// page walks and more, however slow they are; sequential readers less than what promotion is
-/// worth.
+/// The costs that policies use, the same on every host. Random readers lose at least a tenth of
+/// their time to page walks, however slow they are. Sequential readers lose too little for a
+/// promotion to pay.
 fn costs(promotion_us: u64) -> Value {
     let at = |mib: u64, independent_ns: f64, dependent_ns: f64| {
         json!({
@@ -167,24 +269,23 @@ fn unmanageable() -> Option<String> {
     }
 }
 
-/// What the doctor says, or the words it fails with.
+/// The doctor's report, or its error.
 fn doctor() -> &'static Value {
     static FOUND: OnceLock<Value> = OnceLock::new();
     FOUND.get_or_init(|| {
         let state = std::env::temp_dir().join(format!("hawkeye-live-{}", std::process::id()));
-        let output = Command::new(HAWKEYE)
+        let mut doctor = Command::new(HAWKEYE);
+        doctor
             .args(["doctor", "--json"])
-            .env("HAWKEYE_STATE_DIR", &state)
-            .output()
-            .expect("the doctor starts");
+            .env("HAWKEYE_STATE_DIR", &state);
+        let ended = Ended::of(&mut doctor);
         let _ = std::fs::remove_dir_all(state);
-        serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|_| String::from_utf8_lossy(&output.stderr).into())
+        serde_json::from_str(&ended.out).unwrap_or_else(|_| ended.err.into())
     })
 }
 
 impl Machine {
-    /// The program with these arguments.
+    /// A command of the program with these arguments.
     pub fn hawkeye(&self, words: &str) -> Command {
         let mut command = Command::new(HAWKEYE);
         command.args(words.split_whitespace());
@@ -192,14 +293,14 @@ impl Machine {
         command
     }
 
-    /// Gives a command this machine's state folder and costs.
+    /// Sets this machine's state folder and costs for a command.
     pub fn set_up(&self, command: &mut Command) {
         command
             .env("HAWKEYE_STATE_DIR", &self.state)
             .env(test_costs::VARIABLE, &self.costs);
     }
 
-    /// From now on promotions cost this much, and all else the usual.
+    /// Changes the cost of a promotion from now on; all other costs are the usual ones.
     pub fn promotions_cost(&self, us: u64) {
         self.set_costs(&costs(us));
     }
@@ -208,26 +309,31 @@ impl Machine {
         std::fs::write(&self.costs, costs.to_string()).expect("the costs are written");
     }
 
-    /// Runs it to its end.
-    pub fn output(&self, words: &str) -> Output {
-        self.hawkeye(words)
-            .stdin(Stdio::null())
-            .output()
-            .expect("hawkeye starts")
+    /// Runs the program to its end.
+    pub fn output(&self, words: &str) -> Ended {
+        Ended::of(&mut self.hawkeye(words))
     }
 
-    /// Runs `hawkeye run OPTIONS --json FILE -- PROGRAM workload WORKLOAD`; its exit code and summary.
+    /// The same as another user, with a copy of the program that every user may execute.
+    pub fn output_as(&self, user: u32, words: &str) -> Ended {
+        let copy = self.state.join("hawkeye");
+        if !copy.exists() {
+            std::fs::copy(HAWKEYE, &copy).expect("copies");
+        }
+        let mut command = Command::new(copy);
+        let command = command.args(words.split_whitespace()).uid(user).gid(user);
+        Ended::of(command.env("HAWKEYE_STATE_DIR", &self.state))
+    }
+
+    /// Runs `hawkeye run OPTIONS --json FILE -- PROGRAM workload WORKLOAD`. Returns its exit code
+    /// and summary.
     pub fn run_workload(&self, options: &str, workload: &str) -> (i32, Value) {
         let json = self.state.join("summary.json");
-        let output = self.output(&format!(
-            "run {options} --json {} -- {WORKLOADS} workload {workload}",
-            json.display()
-        ));
-        let said = String::from_utf8_lossy(&output.stderr);
-        let code = output.status.code().expect("hawkeye exits");
-        let summary = read_json(&json).unwrap_or_else(|| panic!("no summary; it said: {said}"));
-        assert!(!said.contains("panicked"), "{said}");
-        (code, summary)
+        let options = format!("{options} --json {}", json.display());
+        let ended = self.output(&format!("run {options} -- {WORKLOADS} workload {workload}"));
+        let summary = read_json(&json).unwrap_or_else(|| panic!("no summary: {ended:?}"));
+        assert!(!ended.err.contains("panicked"), "{ended:?}");
+        (ended.code.expect("hawkeye exits"), summary)
     }
 
     /// Starts `hawkeye attach OPTIONS --json FILE PID`.
@@ -235,40 +341,31 @@ impl Machine {
         self.attach_all(options, &[pid])
     }
 
-    /// The same of several processes.
+    /// The same for several processes.
     pub fn attach_all(&self, options: &str, pids: &[u32]) -> Attached {
         let json = self.state.join("summary.json");
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-        let words = format!(
-            "attach {options} --json {} {}",
-            json.display(),
-            pids.join(" ")
-        );
-        let child = self
-            .hawkeye(&words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("hawkeye starts");
+        let (file, pids) = (json.display(), pids.join(" "));
+        let words = format!("attach {options} --json {file} {pids}");
+        let child = Started::quietly(&mut self.hawkeye(&words));
         Attached { child, json }
     }
 }
 
-/// A manager at work; killed when dropped.
+/// A running manager.
 pub struct Attached {
-    pub child: std::process::Child,
+    pub child: Started,
     json: PathBuf,
 }
 
 impl Attached {
-    /// Interrupts it and reads its summary.
+    /// Interrupts the manager and reads its summary.
     pub fn interrupt(mut self) -> Value {
         signal(self.child.id(), libc::SIGINT);
         self.finish()
     }
 
-    /// Waits for its end and reads its summary.
+    /// Waits until the manager ends and reads its summary.
     pub fn finish(&mut self) -> Value {
         let status = wait(&mut self.child, Duration::from_secs(30));
         assert_eq!(status, Some(0), "hawkeye attach ends well");
@@ -276,23 +373,71 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What a manager within the test uses, with the tests' costs.
+/// What a manager inside the test process uses, with the tests' costs.
 pub fn means() -> Means {
     let facts = probe::gather(Extent::ForManaging, None).expect("probes");
     let decision = probe::choose(&facts).expect("decides");
     let mut means = probe::means(&decision).expect("sets up");
-    // The folder is not used: costs are given.
+    // The folder is not used, because the costs are given.
     means
         .prepare_overhead(Path::new("/nonexistent"), CounterEvents::default())
         .expect("costs are given");
     means
+}
+
+/// The machine of a manager inside the test process, with one managed process.
+pub fn machine_of(means: Means, pid: u32) -> (LinuxMachine, ProcessId) {
+    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
+    let signals = StopSignals::take_over().expect("signals");
+    let mut machine = LinuxMachine::new(means, scope, signals);
+    let joined = machine.processes(Duration::from_secs(3600)).done();
+    let process = joined.expect("all have joined")[0];
+    (machine, process)
+}
+
+/// Compiles a C program or library of the tests, which every user can read.
+pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) -> PathBuf {
+    let folder = machine.state.join("compiled");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let c = folder.join(format!("{name}.c"));
+    std::fs::write(&c, source).expect("writes");
+    let made = folder.join(name);
+    let status = Command::new("cc")
+        .args(["-O1", "-Wall", "-o"])
+        .arg(&made)
+        .args(options)
+        .arg(&c)
+        .status();
+    assert!(status.expect("cc starts").success(), "{name} compiles");
+    made
+}
+
+/// The ranges of a process that may have huge pages, and their regions, from its page tables.
+pub fn walked(tables: &mut PageTables, pid: u32) -> (Vec<Range<u64>>, Vec<RegionSample>) {
+    let target = tables.bind(pid).expect("binds");
+    let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
+    let mut found = Vec::new();
+    let walked = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
+    walked.expect("walks");
+    (ranges, found)
+}
+
+/// A cgroup with a limit. Where none can be created, the test counts as skipped.
+pub fn memory_cgroup(test: TestName, name: &str, bytes: u64) -> Option<MemoryCgroup> {
+    let made = MemoryCgroup::new(name, bytes);
+    if made.is_err() {
+        test.skip("no cgroup can be made here");
+    }
+    made.ok()
+}
+
+/// A monitor of page faults. Where it can't protect pages, the test counts as skipped.
+pub fn userfaultfd(test: TestName, user_only: bool) -> Option<Userfaultfd> {
+    let opened = Userfaultfd::open(user_only);
+    if opened.is_err() {
+        test.skip("this kernel's userfaultfd can't protect pages");
+    }
+    opened.ok()
 }
 
 /// Sends a signal.
@@ -301,8 +446,8 @@ pub fn signal(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// Waits for a child; its exit code, or none if it took longer or was killed.
-pub fn wait(child: &mut std::process::Child, at_most: Duration) -> Option<i32> {
+/// Waits for a child. Returns its exit code; `None` if it took too long or was killed.
+pub fn wait(child: &mut Child, at_most: Duration) -> Option<i32> {
     let mut status = None;
     until(at_most, || {
         status = child.try_wait().expect("it is our child");
@@ -311,7 +456,7 @@ pub fn wait(child: &mut std::process::Child, at_most: Duration) -> Option<i32> {
     status?.code()
 }
 
-/// Waits until something is so; whether it was in time.
+/// Waits until a condition holds. Returns whether that happened in time.
 pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + at_most * patience();
     while Instant::now() < deadline {
@@ -323,17 +468,29 @@ pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     is_so()
 }
 
-/// Starts a workload; it and its pid.
+/// Starts a workload. Returns it and its pid.
 pub fn workload(words: &str) -> (Workload, u32) {
-    let words = std::iter::once("workload").chain(words.split_whitespace());
-    let mut workload = Workload::spawn(WORKLOADS, words).expect("the workload starts");
-    let pid = workload.wait_ready().expect("the workload gets ready").pid;
-    (workload, pid)
+    let (workload, ready) = started(words);
+    (workload, ready.pid)
 }
 
-/// Has the program that a command starts get no huge pages at all (PR_SET_THP_DISABLE).
+/// Starts a workload. Returns it and the address of its memory.
+pub fn started(words: &str) -> (Workload, Ready) {
+    let mut command = Command::new(WORKLOADS);
+    command.arg("workload").args(words.split_whitespace());
+    started_by(command)
+}
+
+/// The same, with a command of the caller's.
+pub fn started_by(command: Command) -> (Workload, Ready) {
+    let mut workload = Workload::spawn_command(command).expect("the workload starts");
+    let ready = workload.wait_ready().expect("the workload gets ready");
+    (workload, ready)
+}
+
+/// Disables huge pages for the program that a command starts (PR_SET_THP_DISABLE).
 pub fn without_huge_pages(command: &mut Command) {
-    // SAFETY: between fork and exec there is one system call without pointers.
+    // SAFETY: one system call without pointers between fork and exec.
     unsafe {
         command.pre_exec(|| match libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) {
             0 => Ok(()),
@@ -342,17 +499,16 @@ pub fn without_huge_pages(command: &mut Command) {
     }
 }
 
-/// Starts a workload that was told PR_SET_THP_DISABLE; it and its pid.
+/// Starts a workload with huge pages disabled (PR_SET_THP_DISABLE). Returns it and its pid.
 pub fn workload_without_thp(words: &str) -> (Workload, u32) {
     let mut command = Command::new(WORKLOADS);
     command.arg("workload").args(words.split_whitespace());
     without_huge_pages(&mut command);
-    let mut workload = Workload::spawn_command(command).expect("the workload starts");
-    let pid = workload.wait_ready().expect("the workload gets ready").pid;
-    (workload, pid)
+    let (workload, ready) = started_by(command);
+    (workload, ready.pid)
 }
 
-/// Resident and huge memory, by the workload's own word.
+/// Resident and huge memory, as the workload reports them.
 pub fn memory(workload: &mut Workload) -> (u64, u64) {
     let request = hawkeye_workload::Request::Rss;
     match workload.request(request, Duration::from_secs(30) * patience()) {
@@ -364,28 +520,32 @@ pub fn memory(workload: &mut Workload) -> (u64, u64) {
     }
 }
 
-/// Memory of a process under huge pages, by the kernel's word; 0 for one that has ended.
-pub fn huge_bytes(pid: u32) -> u64 {
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-    let rollup = rollup.unwrap_or_default();
-    let line = rollup
+/// A line of `smaps_rollup`, in KiB; 0 for a process that has ended.
+pub fn rollup_kib(pid: u32, line: &str) -> u64 {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let rest = rollup
         .lines()
-        .find_map(|line| line.strip_prefix("AnonHugePages:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
-    kib.map_or(0, |kib| kib.parse::<u64>().expect("a number") << 10)
+        .find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let kib = rest.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    kib.map_or(0, |kib| kib.parse().expect("a number"))
 }
 
-/// How long something may take at the most that has to happen. Far more than it takes anywhere.
+/// Memory of a process under huge pages, as the kernel reports it; 0 for one that has ended.
+pub fn huge_bytes(pid: u32) -> u64 {
+    rollup_kib(pid, "AnonHugePages") << 10
+}
+
+/// Deadline for what must happen: far longer than it takes on any machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A figure of a summary or status, which has to be there.
+/// A figure of a summary or status, which must be there.
 pub fn figure(of: &Value, name: &str) -> u64 {
     of[name]
         .as_u64()
         .unwrap_or_else(|| panic!("no figure {name} in {of}"))
 }
 
-/// Has the workload check every byte.
+/// Asserts that all of the workload's memory has its contents.
 pub fn assert_unharmed(workload: &mut Workload) {
     let request = hawkeye_workload::Request::Verify;
     match workload.request(request, Duration::from_secs(60) * patience()) {
@@ -398,7 +558,7 @@ pub fn assert_unharmed(workload: &mut Workload) {
     }
 }
 
-/// A file of JSON, if it is there and whole.
+/// A JSON file, if it exists and is complete.
 pub fn read_json(path: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }

@@ -1,19 +1,20 @@
 //! `hawkeye daemon`, and the commands that talk to it.
 
 use crate::common::{
-    DEADLINE, HAWKEYE, Machine, WORKLOADS, machine, patience, signal, until, wait,
+    DEADLINE, Machine, NOBODY, Started, WORKLOADS, figure, machine, or_skip, patience, signal,
+    started_by, until, wait,
 };
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-/// The one command that the tests' daemons may manage: others on this machine are left alone.
+/// The only command that the tests' daemons manage; other processes on this machine are left alone.
 pub const NAME: &str = "hawkeye-minded";
 
 pub const CONFIG: &str = r#"
@@ -32,10 +33,10 @@ match.command = "hawkeye-minded"
 action = "include"
 "#;
 
-/// A daemon at work; killed when dropped.
+/// A running daemon.
 pub struct Daemon<'a> {
     machine: &'a Machine,
-    child: Child,
+    child: Started,
 }
 
 impl<'a> Daemon<'a> {
@@ -43,17 +44,12 @@ impl<'a> Daemon<'a> {
         Self::start_by(machine, &format!("{CONFIG}{more}"))
     }
 
-    /// With `first` above all tables of its configuration, and `more` below them.
-    fn start_with(machine: &'a Machine, first: &str, more: &str) -> Self {
-        Self::start_by(machine, &format!("{first}{CONFIG}{more}"))
-    }
-
-    /// By a configuration of its own.
+    /// Starts a daemon with this configuration.
     pub fn start_by(machine: &'a Machine, text: &str) -> Self {
         Self::start_by_command(machine, text, |daemon| daemon)
     }
 
-    /// The same, started by the command that `prepare` makes of the usual one.
+    /// The same, with the command that `prepare` makes of the usual one.
     pub fn start_by_command(
         machine: &'a Machine,
         text: &str,
@@ -62,15 +58,10 @@ impl<'a> Daemon<'a> {
         let config = machine.state.join("hawkeye.toml");
         fs::write(&config, text).expect("writes");
         let usual = machine.hawkeye(&format!("daemon --config {}", config.display()));
-        let child = prepare(usual)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("hawkeye starts");
+        let child = Started::quietly(&mut prepare(usual));
         let mut daemon = Self { machine, child };
         let ready = until(DEADLINE, || {
-            machine.output("status").status.success()
+            machine.output("status").code == Some(0)
                 || daemon.child.try_wait().is_ok_and(|ended| ended.is_some())
         });
         let ended = daemon.child.try_wait().expect("it is our child");
@@ -79,13 +70,21 @@ impl<'a> Daemon<'a> {
     }
 
     pub fn json(&self, words: &str) -> Value {
-        let output = self.machine.output(&format!("{words} --json"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no JSON but {said}"))
+        self.machine.output(&format!("{words} --json")).json()
     }
 
     pub fn status(&self) -> Value {
         self.json("status")
+    }
+
+    /// Waits until the daemon's status meets a condition.
+    pub fn comes_to(&self, at_most: Duration, is_so: impl Fn(&Value) -> bool) {
+        let mut status = Value::Null;
+        let in_time = until(at_most, || {
+            status = self.status();
+            is_so(&status)
+        });
+        assert!(in_time, "{status}");
     }
 
     pub fn pid(&self) -> u32 {
@@ -103,30 +102,19 @@ impl<'a> Daemon<'a> {
     }
 }
 
-impl Drop for Daemon<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A program that the daemon is to find by itself.
-pub struct Minded(Child);
+/// A program that the daemon must find by itself.
+pub struct Minded(Started);
 
 impl Minded {
     pub fn start(machine: &Machine) -> Self {
-        // A command is called what it is started as.
+        // A command has the name of the file that it is started from.
         let name = machine.state.join(NAME);
         let _ = std::os::unix::fs::symlink(WORKLOADS, &name);
-        // Far more than any TLB holds: its walks cost what promoting takes many times over, however they are estimated.
+        // Far more than any TLB holds. Its walks cost many times what a promotion does, whatever
+        // method estimates them.
         let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 1200";
-        let child = Command::new(name)
-            .args(words.split_whitespace())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the workload starts");
-        Self(child)
+        let mut program = Command::new(name);
+        Self(Started::quietly(program.args(words.split_whitespace())))
     }
 
     pub fn pid(&self) -> u32 {
@@ -149,25 +137,31 @@ impl Minded {
     }
 }
 
-impl Drop for Minded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A free port for the next server.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    listener.local_addr().expect("an address").port()
+}
+
+/// The answer to a scraper at this port.
+pub fn scrape(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(request).expect("asks");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 #[test]
 fn a_daemon_finds_a_process_promotes_it_and_says_why() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
-    // What page walks cost an emulated processor pays for no promotion.
+    // On an emulated processor page walks are so cheap that no promotion pays.
     let by_coverage = "policy = \"hawkeye-g\"\n";
     let policy = if patience() > 1 { by_coverage } else { "" };
-    let daemon = Daemon::start_with(&machine, policy, "");
-    let promoted = || daemon.status()["totals"]["promoted"].as_u64().unwrap_or(0);
-    assert!(until(DEADLINE, || promoted() > 0));
+    let daemon = Daemon::start_by(&machine, &format!("{policy}{CONFIG}"));
+    daemon.comes_to(DEADLINE, |it| figure(&it["totals"], "promoted") > 0);
     let status = daemon.status();
     assert_eq!(status["managed"], 1, "{status}");
     assert_eq!(status["processes"][0]["pid"], program.pid());
@@ -181,47 +175,32 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
     let nowhere = daemon.json(&format!("why {} 4096", program.pid()));
     assert_eq!(nowhere["state"]["state"], "excluded", "{nowhere}");
     let other = machine.output(&format!("why {}", std::process::id()));
-    let said = String::from_utf8_lossy(&other.stdout).into_owned();
-    assert_eq!(other.status.code(), Some(1));
-    assert!(said.contains("falls under no rule"), "{said}");
+    assert_eq!(other.code, Some(1));
+    assert!(other.out.contains("falls under no rule"), "{other:?}");
     daemon.end();
 }
 
 #[test]
 fn root_pauses_and_others_only_read() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     let daemon = Daemon::start(&machine, "");
-    assert!(until(DEADLINE, || daemon.status()["managed"] == 1));
+    daemon.comes_to(DEADLINE, |status| status["managed"] == 1);
     assert_eq!(daemon.json("pause")["changed"], true);
     assert_eq!(daemon.json("pause")["changed"], false);
     assert_eq!(daemon.status()["paused"], true);
 
-    let copy = machine.state.join("hawkeye");
-    fs::copy(HAWKEYE, &copy).expect("copies");
-    let as_other = |words: &str| {
-        Command::new(&copy)
-            .args(words.split_whitespace())
-            .env("HAWKEYE_STATE_DIR", &machine.state)
-            .uid(65534)
-            .gid(65534)
-            .output()
-            .expect("starts")
-    };
-    assert!(as_other("status").status.success());
-    let why = as_other(&format!("why {}", program.pid()));
-    let said = String::from_utf8_lossy(&why.stdout).into_owned();
+    machine.output_as(NOBODY, "status").well();
+    let said = machine
+        .output_as(NOBODY, &format!("why {}", program.pid()))
+        .out;
     assert!(said.contains("is paused") && !said.contains("0x"), "{said}");
     for words in [
         "resume".to_owned(),
         format!("why {} {:#x}", program.pid(), program.address()),
     ] {
-        let refused = as_other(&words);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(1));
-        assert!(said.contains("only root"), "{said}");
+        let refused = machine.output_as(NOBODY, &words);
+        refused.assert_refused(1, "only root");
     }
     assert_eq!(daemon.status()["paused"], true);
     assert_eq!(daemon.json("resume")["changed"], true);
@@ -230,14 +209,12 @@ fn root_pauses_and_others_only_read() {
 
 #[test]
 fn clients_that_stall_or_send_garbage_hold_nobody_up() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let connect = || UnixStream::connect(daemon.socket()).expect("connects");
     let silent: Vec<_> = (0..4).map(|_| connect()).collect();
     let mut endless = connect();
-    // It is dropped in the middle.
+    // The server closes the connection in the middle.
     let _ = endless.write_all(&vec![b'x'; 8 << 20]);
     let mut garbage = connect();
     garbage.write_all(b"\xff\x00{]\n").expect("writes");
@@ -251,14 +228,9 @@ fn clients_that_stall_or_send_garbage_hold_nobody_up() {
 
 #[test]
 fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_nothing() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
-    // The port is free, or the daemon would not start.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("an address")
-        .port();
+    let machine = or_skip!(machine(this_test!()));
+    // If the port were not free, the daemon would not start.
+    let port = free_port();
     let recording = machine.state.join("recording");
     let more = format!(
         "[metrics]\nlisten = \"127.0.0.1:{port}\"\n[recording]\nfolder = {recording:?}\n[journal]\nfile = \"/dev/full\"\n"
@@ -266,23 +238,13 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
     let config = machine.state.join("hawkeye.toml");
     let daemon = Daemon::start(&machine, &more);
     daemon.json("pause");
-    let lost = || {
-        daemon.status()["journal"]["lost_entries"]
-            .as_u64()
-            .unwrap_or(0)
-    };
-    assert!(until(DEADLINE, || lost() > 0));
+    daemon.comes_to(DEADLINE, |it| figure(&it["journal"], "lost_entries") > 0);
     assert!(daemon.status()["journal"]["trouble"].is_string());
 
-    let mut scrape = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connects");
-    scrape
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .expect("asks");
-    let mut text = String::new();
-    scrape.read_to_string(&mut text).expect("an answer");
+    let text = scrape(port);
     assert!(text.contains("\nhawkeye_paused 1.0\n"), "{text}");
 
-    // Elsewhere there is room, from the next reading of the configuration on.
+    // The new path has room, after the next reload of the configuration.
     let journal = machine.state.join("journal.jsonl");
     let more = more.replace("/dev/full", &journal.display().to_string());
     fs::write(&config, format!("{CONFIG}{more}")).expect("writes");
@@ -295,14 +257,12 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
     signal(daemon.child.id(), libc::SIGHUP);
     let refused = || written().contains("\"refused\":\"");
     assert!(until(DEADLINE, refused), "{}", written());
-    assert!(
-        daemon.status()["uptime_s"].is_number(),
-        "it goes on as before"
-    );
+    let goes_on = daemon.status()["uptime_s"].is_number();
+    assert!(goes_on, "as before");
     daemon.end();
 
-    let output = machine.output(&format!("report --json {}", recording.display()));
-    let recorded: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let words = format!("report --json {}", recording.display());
+    let recorded = machine.output(&words).json();
     let kinds = recorded["decisions"]["kinds"].as_array().expect("kinds");
     let told = |event: &str| kinds.iter().any(|kind| kind["event"] == event);
     assert!(told("paused") && told("reloaded"), "{recorded}");
@@ -316,9 +276,7 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
 
 #[test]
 fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     for words in [
         "status",
         "why 1",
@@ -327,61 +285,36 @@ fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
         "top --once",
         "top --json",
     ] {
-        let output = machine.output(words);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("no daemon runs"), "{said}");
+        machine.output(words).assert_refused(1, "no daemon runs");
     }
     let mut killed = Daemon::start(&machine, "");
     signal(killed.child.id(), libc::SIGKILL);
     let _ = killed.child.wait();
     assert!(killed.socket().exists());
-    let said = machine.output("status").stderr;
-    assert!(String::from_utf8_lossy(&said).contains("no daemon runs"));
+    machine.output("status").assert_refused(1, "no daemon runs");
     let daemon = Daemon::start(&machine, "");
     let second = machine.output("daemon");
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert_eq!(second.status.code(), Some(1));
-    assert!(said.contains("already managed by"), "{said}");
+    second.assert_refused(1, "already managed by");
     daemon.end();
 }
 
 #[test]
 fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
     let daemon = Daemon::start(&machine, more);
     let program = machine.state.join(NAME);
     fs::copy(WORKLOADS, &program).expect("copies");
     let mut command = Command::new(&program);
-    command.args([
-        "workload",
-        "touch",
-        "--mib",
-        "64",
-        "--mapped-mib",
-        "512",
-        "--pages",
-        "huge",
-    ]);
-    let mut touch = hawkeye_workload::Workload::spawn_command(command).expect("starts");
-    let ready = touch.wait_ready().expect("is ready");
-    // It touches nothing, so it is not large: only its start was seen.
+    let words = "workload touch --mib 64 --mapped-mib 512 --pages huge";
+    command.args(words.split_whitespace());
+    let (touch, ready) = started_by(command);
+    // The program touches nothing, so it is not large: the daemon saw only its start.
     let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
-    assert!(
-        until(DEADLINE, || resident() >= 256 << 20),
-        "{} bytes",
-        resident()
-    );
-    // Of these, the program's own code is not.
-    let filled = || daemon.status()["fill"]["filled"].as_u64();
-    assert!(
-        until(DEADLINE, || filled() >= Some(128)),
-        "{:?} regions",
-        filled()
-    );
+    let warm = until(DEADLINE, || resident() >= 256 << 20);
+    assert!(warm, "{} bytes", resident());
+    // Some of these regions belong to the program's own code.
+    daemon.comes_to(DEADLINE, |it| it["fill"]["filled"].as_u64() >= Some(128));
     let left_alone = touch.finish().expect("ends");
     assert!(left_alone.success());
     daemon.end();

@@ -1,23 +1,21 @@
-//! The demo as a whole.
+//! Runs the whole demo.
 
-use crate::common::{figure, machine, read_json};
+use crate::common::{figure, machine, or_skip, read_json};
 use hawkeye_test_support::this_test;
 
 #[test]
 fn it_promotes_its_budget_takes_bloat_back_and_changes_nothing() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let path = machine.state.join("demo.json");
-    let output = machine.output(&format!("demo --json {}", path.display()));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}");
+    machine
+        .output(&format!("demo --json {}", path.display()))
+        .well();
     let figures = read_json(&path).expect("JSON");
     let systems = figures["systems"].as_array().expect("a list");
     let names: Vec<_> = systems.iter().map(|it| &it["system"]).collect();
     assert_eq!(names, ["base pages", "linux order", "hawkeye-g"]);
     assert_eq!(systems[0]["promoted"], 0, "{figures}");
-    // Which ones it promotes depends on what its windows see, and how many on time.
+    // Which regions it promotes depends on what its windows see, and how many depends on time.
     assert_eq!(systems[1]["promoted_hot"], 0, "{figures}");
     for system in &systems[1..] {
         let promoted = figure(system, "promoted");

@@ -1,11 +1,10 @@
-//! Memory filled before it is touched: what it is filled for, what not, and that nothing is harmed.
+//! Prefault: which memory it fills, which not, and that it harms no contents.
 
 use crate::common::{
-    DEADLINE, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed, machine_with_remap,
-    patience, until, workload,
+    DEADLINE, Ended, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
+    machine_with_remap, memory_cgroup, or_skip, patience, read_json, started_by, until, workload,
 };
 use crate::settings;
-use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
@@ -14,15 +13,17 @@ use std::path::Path;
 use std::time::Duration;
 
 const OPTIONS: &str = "--fault-ahead on --policy none --cpu 100";
-/// Work between two regions: longer than it takes to fill one on any machine, in microseconds.
+/// Work between two regions, in microseconds: longer than a fill takes on any machine.
 const WORK_US: u32 = 20_000;
 const MIB: u64 = 1 << 20;
-/// Of a stream at least this is filled: the filler leaves a core that others want.
+/// Memory of a stream that is filled at least. It is not all, because the filler leaves a core that
+/// other programs need.
 const LEAST: u64 = 16 * MIB;
-/// How long a warm start may take where others want the cores: then it pauses for up to 1.6 s after every few regions.
+/// Deadline of a warm start on a busy machine, where it pauses for up to 1.6 s after every few
+/// regions.
 const WARM_START: Duration = Duration::from_secs(120);
 
-/// Has a program that waits touch its memory, and sees that all of it is right.
+/// Makes a waiting program touch its memory, and asserts that all contents are right.
 fn touches_and_ends(mut program: Workload) {
     program.command(Request::Go).expect("goes");
     let verified = |event: Event| matches!(event, Event::Verified { bad_bytes: 0, .. });
@@ -34,9 +35,7 @@ fn touches_and_ends(mut program: Workload) {
 
 #[test]
 fn a_stream_is_filled_ahead_and_settings_are_put_back() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let before = settings::read("use_zero_page");
     for order in ["ascending", "descending"] {
         let workload = format!("touch --mib 512 --now --work-us {WORK_US} --order {order}");
@@ -51,34 +50,24 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
 
 #[test]
 fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let before = settings::read("enabled");
     let options = format!("{OPTIONS} --huge-faults");
     let workload = format!("touch --mib 512 --now --work-us {WORK_US}");
     let (code, summary) = machine.run_workload(&options, &workload);
     assert_eq!(code, 0);
-    let filled = figure(&summary, "filled_ahead_bytes");
-    assert!(filled >= LEAST, "{summary}");
+    assert!(figure(&summary, "filled_ahead_bytes") >= LEAST, "{summary}");
     assert_eq!(settings::read("enabled"), before);
 }
 
 #[test]
 fn who_touches_here_and_there_is_hardly_filled_for() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
+    let sparse = "touch --mib 4096 --now --pages-per-region 1 --work-us 500";
     for (options, workload) in [
         ("", "touch --mib 1024 --now --order random"),
-        (
-            "",
-            "touch --mib 4096 --now --pages-per-region 1 --work-us 500",
-        ),
-        (
-            " --huge-faults",
-            "touch --mib 4096 --now --pages-per-region 1 --work-us 500",
-        ),
+        ("", sparse),
+        (" --huge-faults", sparse),
     ] {
         let (code, summary) = machine.run_workload(&format!("{OPTIONS}{options}"), workload);
         assert_eq!(code, 0);
@@ -89,19 +78,15 @@ fn who_touches_here_and_there_is_hardly_filled_for() {
 
 #[test]
 fn a_stream_after_random_touches_is_filled_ahead_of_too() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let json = machine.state.join("summary.json");
     let mut command = machine.hawkeye(&format!("run {OPTIONS} --json {} --", json.display()));
-    // While all is random nobody listens, for two seconds at the most.
+    // While all touches are random, the trace of faults is off for two seconds at most.
     let random = format!("{WORKLOADS} workload touch --mib 1024 --now --order random");
     let stream = format!("{WORKLOADS} workload touch --mib 1024 --now --work-us {WORK_US}");
     command.args(["sh", "-c", &format!("{random} >&2; {stream} >&2")]);
-    let output = command.output().expect("hawkeye starts");
-    assert!(output.status.success(), "{output:?}");
-    let summary: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(json).expect("reads")).expect("is JSON");
+    Ended::of(&mut command).well();
+    let summary = read_json(&json).expect("a summary");
     let filled = figure(&summary, "filled_ahead_bytes");
     assert!(filled >= LEAST, "{summary}");
 }
@@ -117,26 +102,15 @@ fn a_warm_start_by_two_threads_stops_at_what_was_asked_for_too() {
 }
 
 fn warm_start(test: TestName, threads: u32) {
-    let Some(machine) = machine(test) else {
-        return;
-    };
-    // It waits for `go` and is ended by the end of its input: it touches nothing.
+    let machine = or_skip!(machine(test));
+    // The program waits for `go` and exits at the end of its input: it touches nothing.
     let options = format!("{OPTIONS} --fill-threads {threads} --warm 256MiB");
-    let script = format!(
-        "run {options} --json {}",
-        machine.state.join("json").display()
-    );
-    let mut command = machine.hawkeye(&script);
-    command.args(["--", WORKLOADS, "workload", "touch"]);
-    command.args(["--mib", "128", "--mapped-mib", "512", "--pages", "huge"]);
-    let mut program = Workload::spawn_command(command).expect("starts");
-    let ready = program.wait_ready().expect("is ready");
+    let touch = "workload touch --mib 128 --mapped-mib 512 --pages huge";
+    let command = machine.hawkeye(&format!("run {options} -- {WORKLOADS} {touch}"));
+    let (program, ready) = started_by(command);
     let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
-    assert!(
-        until(WARM_START, || resident() >= 256 * MIB),
-        "{} bytes",
-        resident()
-    );
+    let warm = until(WARM_START, || resident() >= 256 * MIB);
+    assert!(warm, "{} bytes", resident());
     std::thread::sleep(Duration::from_millis(500));
     assert!(resident() < 300 * MIB, "{} bytes", resident());
     touches_and_ends(program);
@@ -144,19 +118,13 @@ fn warm_start(test: TestName, threads: u32) {
 
 #[test]
 fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
-    let Some(machine) = machine_with_remap(this_test!(), NO_SWAP_IN_GROUP) else {
-        return;
-    };
-    let Ok(group) = MemoryCgroup::new("hawkeye-live-warm", 256 * MIB) else {
-        this_test!().skip("no cgroup can be made here");
-        return;
-    };
+    let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
+    let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-warm", 256 * MIB));
     let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
     let inside = group.command(Path::new(WORKLOADS), touch);
     let mut command = machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --"));
     command.arg(inside.get_program()).args(inside.get_args());
-    let mut program = Workload::spawn_command(command).expect("starts");
-    let ready = program.wait_ready().expect("is ready");
+    let (program, ready) = started_by(command);
     let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
     let filled = until(WARM_START, || resident() > 128 * MIB);
     assert!(filled, "{} bytes", resident());
@@ -167,9 +135,7 @@ fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
 
 #[test]
 fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_short() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     const WINDOW: u64 = 128 * MIB;
     let (mut program, pid) = workload(&format!(
         "touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"
@@ -178,10 +144,10 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
     let before = resident();
     let state = system_memory::machine().expect("reads");
     let used = state.percent();
-    // All that is filled leaves memory under the watermark; what the neighbour takes does not.
+    // Prefault stays below the watermark; the memory that the neighbour takes does not.
     let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
     let attached = machine.attach(&format!("{OPTIONS} {watermarks}"), pid);
-    // Set just before the process is followed.
+    // Set just before the manager follows the process.
     let listens = || settings::read("use_zero_page") == "0";
     assert!(until(DEADLINE, listens), "the filler has begun");
     std::thread::sleep(Duration::from_secs(2) * patience());
@@ -216,9 +182,7 @@ fn no_byte_changes_while_two_threads_fill_ahead_of_torture() {
 }
 
 fn torture(test: TestName, threads: u32) {
-    let Some(machine) = machine(test) else {
-        return;
-    };
+    let machine = or_skip!(machine(test));
     for workload in [
         "torture --mib 512 --threads 4 --seconds 20",
         "fork-storm --children 4 --mib 256 --seconds 5",

@@ -1,22 +1,20 @@
-//! Free memory that is fragmented on purpose.
+//! Fragments free memory on purpose.
 
-use crate::common::{WORKLOADS, machine_at_speed, until};
+use crate::common::{WORKLOADS, machine_at_speed, or_skip, until};
 use hawkeye_linux::memory::fragmentation::fmfi;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Workload};
 use std::fs;
 use std::time::Duration;
 
-/// Fills all free memory first: so long at the most.
+/// Deadline for filling all free memory, which comes first.
 const FILLED: Duration = Duration::from_secs(180);
-/// Compaction of all memory takes a while.
+/// Deadline for compacting all memory.
 const WHOLE: Duration = Duration::from_secs(120);
 
 #[test]
 fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
-    let Some(_machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
     let mut workload = Workload::spawn(WORKLOADS, words).expect("starts");
@@ -43,18 +41,17 @@ fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
         left = fmfi().expect("is told");
         left < half_way
     });
-    assert!(
-        whole_again,
-        "{before} before, {reached} while held, {left} after"
-    );
+    let shares = (before, reached, left);
+    assert!(whole_again, "before, while held, after: {shares:?}");
 }
 
 fn compact() {
     fs::write("/proc/sys/vm/compact_memory", "1").expect("is told");
 }
 
-/// While this lives the processors' own lists of free pages are short. They would keep single pages for as long as nobody
-/// else allocates, up to the low watermark (`pcp->high_min` in `mm/page_alloc.c`): enough to spoil each block that was held.
+/// Shortens the processors' own lists of free pages until it is dropped. Otherwise these lists keep
+/// single pages until other programs allocate, up to the low watermark (`pcp->high_min` in
+/// `mm/page_alloc.c`). That is enough to spoil every block that was held.
 struct ShortLists {
     before: String,
 }
@@ -68,7 +65,8 @@ impl ShortLists {
         Self { before }
     }
 
-    /// Each look at the statistics takes some pages off lists that are too long (`decay_pcp_high`, 6.7 and later).
+    /// Each read of the statistics takes some pages off lists that are too long (`decay_pcp_high`,
+    /// 6.7 and later).
     fn hand_on() {
         for _ in 0..200 {
             fs::read("/proc/sys/vm/stat_refresh").expect("can be read");

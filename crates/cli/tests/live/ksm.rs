@@ -1,8 +1,8 @@
-//! The kernel's merging of equal pages (KSM) for the duration of a test.
+//! Runs the kernel's merging of equal pages (KSM) during a test.
 
 use std::fs;
 
-/// KSM at work until it is dropped; then its settings are as they were.
+/// KSM running with the test's settings; the former settings are restored when this is dropped.
 pub(crate) struct Ksm(Vec<(&'static str, String)>);
 
 impl Ksm {

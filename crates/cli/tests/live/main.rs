@@ -1,5 +1,5 @@
-//! Tests against the running kernel. They need root, and take the machine for themselves, one at a
-//! time; where the machine can't be managed they count as skipped.
+//! Tests against the running kernel. They need root, and each one has the machine for itself. Where
+//! the machine can't be managed they count as skipped.
 
 mod advise;
 mod attach;
@@ -31,7 +31,7 @@ mod top;
 mod torture;
 mod why;
 
-/// Programs to manage: this one.
+/// Runs this program as a workload if it is started as one.
 #[ctor::ctor]
 fn workloads() {
     hawkeye_workload::test_program::be_a_workload_too(common::WORKLOADS);

@@ -1,8 +1,8 @@
-//! What other tools observe of a process stays intact: userfaultfd, `mlock`, real-time threads.
+//! What other tools observe in a process stays intact: userfaultfd, `mlock`, real-time threads.
 //!
-//! The program that is managed is the test itself.
+//! The managed process is the test itself.
 
-use crate::common::{machine, machine_with, until};
+use crate::common::{machine, machine_with, or_skip, until, userfaultfd};
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings;
 use hawkeye_linux::probe::userfaultfd::{Mode, Userfaultfd};
@@ -28,7 +28,8 @@ struct Memory {
     regions: u64,
 }
 
-// SAFETY: it is memory of its own, which all threads access by volatile reads and writes of single bytes.
+// SAFETY: a mapping that only this test uses; all threads access it by volatile reads and writes of
+// single bytes.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -58,7 +59,7 @@ impl Memory {
 
     fn write(&self, address: u64, value: u8) {
         assert!(self.range(0..self.regions).contains(&address));
-        // SAFETY: within the mapping, by the check above.
+        // SAFETY: the address is within the mapping, by the check above.
         unsafe { (address as *mut u8).write_volatile(value) };
     }
 
@@ -70,12 +71,12 @@ impl Memory {
 
     fn advise(&self, range: Range<u64>, advice: libc::c_int) {
         let bytes = (range.end - range.start) as usize;
-        // SAFETY: advice about the mapping of this test's own.
+        // SAFETY: advice on this test's own mapping.
         let done = unsafe { libc::madvise(range.start as *mut _, bytes, advice) };
         assert_eq!(done, 0, "madvise {advice}");
     }
 
-    /// Maps base pages there and writes to each; huge pages are allowed afterwards.
+    /// Maps base pages in a range and writes to each; huge pages are allowed afterwards.
     fn touch_as_base_pages(&self, range: Range<u64>) {
         self.advise(range.clone(), libc::MADV_NOHUGEPAGE);
         pages(range.clone()).for_each(|page| self.write(page, 1));
@@ -90,7 +91,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was mapped in `new`, and nothing refers to it.
+        // SAFETY: mapped in `new`, and nothing refers to it any more.
         unsafe { libc::munmap(self.mapped, self.bytes) };
     }
 }
@@ -99,11 +100,16 @@ fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
     range.step_by(BASE_PAGE_BYTES as usize)
 }
 
+fn register(watcher: &Userfaultfd, range: Range<u64>, mode: Mode) {
+    watcher.register(range, mode).expect("registers");
+}
+
 fn own() -> ProcessHandle {
     ProcessHandle::open(std::process::id()).expect("opens")
 }
 
-/// Protects a range, writes `value` to each of its pages, and returns the pages that the monitor heard of.
+/// Protects a range, writes `value` to each of its pages, and returns the pages that the monitor
+/// reported.
 fn written_under_protection(
     memory: &Memory,
     watcher: &Userfaultfd,
@@ -135,49 +141,37 @@ fn written_under_protection(
 
 fn assert_all_heard(heard: &BTreeSet<u64>, range: Range<u64>) {
     let missed: Vec<u64> = pages(range).filter(|page| !heard.contains(page)).collect();
-    assert!(
-        missed.is_empty(),
-        "{} writes were missed: {missed:x?}",
-        missed.len()
-    );
+    let count = missed.len();
+    assert_eq!(count, 0, "writes were missed: {missed:x?}");
 }
 
 #[test]
 fn every_write_to_a_protected_page_is_reported_under_the_manager() {
     let test = this_test!();
-    let Some(machine) = machine(test) else {
-        return;
-    };
-    let Ok(watcher) = Userfaultfd::open(false) else {
-        return test.skip("this kernel's userfaultfd can't protect pages");
-    };
+    let machine = or_skip!(machine(test));
+    let watcher = or_skip!(userfaultfd(test, false));
     let memory = Memory::new(32);
     let (free, watched) = (memory.range(0..16), memory.range(16..32));
     memory.touch_as_base_pages(free.clone());
     let options = "--policy linux --rate 100000 --period 0.2 --window 0.05 --cpu 100";
     let attached = machine.attach(options, std::process::id());
-    let promotes = until(Duration::from_secs(30), || {
-        memory.huge_regions(free.clone()) == 16
-    });
+    let all_huge = || memory.huge_regions(free.clone()) == 16;
+    let promotes = until(Duration::from_secs(30), all_huge);
     for value in 2..12 {
-        // The manager comes while it is registered and while it is not.
+        // The manager acts both while the range is registered and while it is not.
         memory.advise(watched.clone(), libc::MADV_DONTNEED);
         memory.touch_as_base_pages(watched.clone());
         std::thread::sleep(Duration::from_millis(20 * value));
-        watcher
-            .register(watched.clone(), Mode::WriteProtect)
-            .expect("registers");
+        register(&watcher, watched.clone(), Mode::WriteProtect);
         let heard = written_under_protection(&memory, &watcher, watched.clone(), value as u8);
         assert_all_heard(&heard, watched.clone());
         let right = pages(watched.clone()).all(|page| memory.read(page) == value as u8);
         assert!(right, "round {value}");
         watcher.unregister(watched.clone()).expect("unregisters");
     }
-    // Registered, and for longer than a period: it stays as it is.
+    // Registered for longer than a period: the range stays as it is.
     memory.advise(watched.clone(), libc::MADV_DONTNEED);
-    watcher
-        .register(watched.clone(), Mode::WriteProtect)
-        .expect("registers");
+    register(&watcher, watched.clone(), Mode::WriteProtect);
     memory.touch_as_base_pages(watched.clone());
     std::thread::sleep(Duration::from_secs(2));
     let huge = memory.huge_regions(watched);
@@ -186,16 +180,13 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
     assert_eq!(huge, 0, "{summary}");
 }
 
-/// The manager looks before it acts; that what it may still miss in between does no harm is the kernel's to see to.
+/// The manager checks before it acts. A registration between check and action does no harm: the
+/// kernel ensures that.
 #[test]
 fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_splits() {
     let test = this_test!();
-    let Some(_machine) = machine_with(test, "write protection") else {
-        return;
-    };
-    let Ok(watcher) = Userfaultfd::open(false) else {
-        return test.skip("this kernel's userfaultfd can't protect pages");
-    };
+    let _machine = or_skip!(machine_with(test, "write protection"));
+    let watcher = or_skip!(userfaultfd(test, false));
     let memory = Memory::new(16);
     let all = memory.range(0..16);
     let process = own();
@@ -203,7 +194,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
     for value in 2..8 {
         memory.advise(all.clone(), libc::MADV_DONTNEED);
         memory.advise(all.clone(), libc::MADV_NOHUGEPAGE);
-        // Mostly zeros: a split remaps these.
+        // Mostly zeros, so that a split remaps these pages.
         for index in 0..memory.regions {
             let start = memory.region(index).start();
             pages(start..start + 10 * BASE_PAGE_BYTES).for_each(|page| memory.write(page, 1));
@@ -213,9 +204,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
             let made = remote_advice::collapse(&process, memory.region(index));
             promoted.fetch_add(u64::from(made.is_ok()), Ordering::Relaxed);
         }
-        watcher
-            .register(all.clone(), Mode::WriteProtect)
-            .expect("registers");
+        register(&watcher, all.clone(), Mode::WriteProtect);
         let over = AtomicBool::new(false);
         let heard = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -242,41 +231,30 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
 #[test]
 fn why_names_userfaultfd_and_real_time_threads() {
     let test = this_test!();
-    let Some(machine) = machine(test) else {
-        return;
-    };
+    let machine = or_skip!(machine(test));
     let memory = Memory::new(32);
     memory.touch_as_base_pages(memory.range(0..32));
-    let Ok(watcher) = Userfaultfd::open(false) else {
-        return test.skip("this kernel's userfaultfd can't protect pages");
-    };
+    let watcher = or_skip!(userfaultfd(test, false));
     let watched = memory.range(8..16);
-    watcher
-        .register(watched.clone(), Mode::WriteProtect)
-        .expect("registers");
+    register(&watcher, watched.clone(), Mode::WriteProtect);
     let own = std::process::id();
     let comm = std::fs::read_to_string("/proc/self/comm").expect("reads");
     let by_rule = CONFIG.replace("hawkeye-minded", comm.trim());
-    // Nothing is done to others, whom this one includes as well.
+    // The policy `none` changes no process, although this configuration includes others.
     let all = CONFIG.replace("unmatched = \"exclude\"", "unmatched = \"include\"");
-    let why = |words: &str| {
-        let output = machine.output(&format!("why {own} {words}"));
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        said + &String::from_utf8_lossy(&output.stderr)
-    };
     let address = format!("{:#x}", watched.start);
-
-    let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{by_rule}"));
-    let said = |words: &str, wanted: &str| {
+    let said = |config: &str, words: &str, wanted: &str| {
+        let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{config}"));
         let mut last = String::new();
         let found = until(Duration::from_secs(20), || {
-            last = why(words);
+            let why = machine.output(&format!("why {own} {words}"));
+            last = why.out + &why.err;
             last.contains(wanted)
         });
         assert!(found, "{wanted:?} is not in {last}");
+        daemon.end();
     };
-    said(&address, "userfaultfd watches it");
-    daemon.end();
+    said(&by_rule, &address, "userfaultfd watches it");
 
     let lowest = libc::sched_param { sched_priority: 1 };
     let over = AtomicBool::new(false);
@@ -289,12 +267,8 @@ fn why_names_userfaultfd_and_real_time_threads() {
             }
             set
         });
-        let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{all}"));
-        said("", "has real-time threads");
-        daemon.end();
-        let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{by_rule}"));
-        said(&address, "userfaultfd watches it");
-        daemon.end();
+        said(&all, "", "has real-time threads");
+        said(&by_rule, &address, "userfaultfd watches it");
         over.store(true, Ordering::Relaxed);
         assert_eq!(real_time.join().expect("ends"), 0, "it was real-time");
     });
@@ -302,15 +276,13 @@ fn why_names_userfaultfd_and_real_time_threads() {
 
 #[test]
 fn locked_memory_stays_locked_when_it_is_promoted() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     const KPF_UNEVICTABLE: u64 = 1 << 18;
     let memory = Memory::new(4);
     let all = memory.range(0..4);
     memory.touch_as_base_pages(all.clone());
     let bytes = (all.end - all.start) as usize;
-    // SAFETY: it locks the mapping of this test's own.
+    // SAFETY: locks this test's own mapping.
     let locked = unsafe { libc::mlock(all.start as *const _, bytes) };
     assert_eq!(locked, 0, "locks");
     let flags = File::open("/proc/kpageflags").expect("opens");
@@ -319,12 +291,11 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
             let entry = pagemap::entry(std::process::id(), *page).expect("reads");
             assert_ne!(entry.frame(), 0, "it is in memory");
             let mut bytes = [0; 8];
-            flags
-                .read_exact_at(&mut bytes, entry.frame() * 8)
-                .expect("reads");
+            let read = flags.read_exact_at(&mut bytes, entry.frame() * 8);
+            read.expect("reads");
             u64::from_ne_bytes(bytes) & KPF_UNEVICTABLE != 0
         };
-        // The flag is that of a block's first page.
+        // Only the first page of a block has the flag.
         pages(all.clone()).step_by(512).filter(is_kept).count()
     };
     // The kernel takes them off the lists of evictable pages in batches.
@@ -343,9 +314,7 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 #[test]
 fn memory_that_is_registered_is_not_eligible_from_then_on() {
     let test = this_test!();
-    let Some(_machine) = machine(test) else {
-        return;
-    };
+    let _machine = or_skip!(machine(test));
     let mut tables = PageTables::load().expect("loads");
     let target = tables.bind(std::process::id()).expect("binds");
     let memory = Memory::new(8);
@@ -360,41 +329,28 @@ fn memory_that_is_registered_is_not_eligible_from_then_on() {
     };
     assert_eq!(eligible(3), Ok(()));
     for mode in [Mode::WriteProtect, Mode::Missing] {
-        let Ok(watcher) = Userfaultfd::open(true) else {
-            return test.skip("this kernel's userfaultfd can't protect pages");
-        };
-        watcher
-            .register(memory.range(2..4), mode)
-            .expect("registers");
+        let watcher = or_skip!(userfaultfd(test, true));
+        register(&watcher, memory.range(2..4), mode);
         assert_eq!(eligible(3), Err(mappings::Ineligible::Userfaultfd));
         assert_eq!(eligible(5), Ok(()));
         drop(watcher);
         assert_eq!(eligible(3), Ok(()));
     }
-    assert_eq!(
-        tables.mapping_at(&target, 4096).expect("finds"),
-        None,
-        "nothing is mapped at the start"
-    );
+    // Nothing is mapped at the start.
+    assert_eq!(tables.mapping_at(&target, 4096).expect("finds"), None);
 }
 
 #[test]
 fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
     let test = this_test!();
-    let Some(machine) = machine(test) else {
-        return;
-    };
-    let Ok(watcher) = Userfaultfd::open(false) else {
-        return test.skip("this kernel's userfaultfd can't protect pages");
-    };
+    let machine = or_skip!(machine(test));
+    let watcher = or_skip!(userfaultfd(test, false));
     if settings::read("enabled") == "always" {
         return test.skip("faults bring huge pages here, filled or not");
     }
     let first = Memory::new(512);
-    let attached = machine.attach(
-        "--fault-ahead on --policy none --cpu 50",
-        std::process::id(),
-    );
+    let options = "--fault-ahead on --policy none --cpu 50";
+    let attached = machine.attach(options, std::process::id());
     std::thread::sleep(Duration::from_secs(2));
     let stream = |memory: &Memory, regions: Range<u64>| {
         for index in regions {
@@ -404,15 +360,14 @@ fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
         }
     };
     stream(&first, 0..4);
-    watcher
-        .register(first.range(21..512), Mode::Missing)
-        .expect("registers");
-    // The next region is never answered for.
+    register(&watcher, first.range(21..512), Mode::Missing);
+    // The monitor never answers for the next region.
     stream(&first, 4..21);
-    // The filler leaves a core that others want: it may take some streams until one is filled.
+    // The filler leaves a core that other programs need, so a region may be filled only after some
+    // streams.
     let filled = until(Duration::from_secs(60), || {
         let second = Memory::new(256);
-        // Without the filler no huge page comes of these.
+        // Without the filler these touches bring no huge page.
         stream(&second, 0..256);
         second.huge_regions(second.range(0..256)) > 0
     });

@@ -1,6 +1,7 @@
-//! Free memory zeroed by the kernel: on kernels with this repository's patches (`kernel/README.md`), and none of it elsewhere.
+//! Free memory zeroed by the kernel: works with this repository's patches (`kernel/README.md`), and
+//! is absent on other kernels.
 
-use crate::common::{Machine, machine, machine_with, signal, until};
+use crate::common::{Machine, machine, machine_with, or_skip, signal, until};
 use crate::daemon::Daemon;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
@@ -11,17 +12,17 @@ use std::time::Duration;
 
 const CORE: &str = "/sys/kernel/mm/prezero";
 const PARAMETERS: &str = "/sys/module/prezero/parameters";
-/// As the doctor calls it.
+/// The doctor's name for it.
 const CAPABILITY: &str = "pre-zeroed memory";
 
-/// What the module is told.
+/// The module's settings.
 fn told() -> String {
     let read = |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("reads");
     let both = ["pages_per_second", "idle_only"].map(read);
     both.map(|text| text.trim().to_owned()).join(" ")
 }
 
-/// The module as it is told at its start; put back when dropped.
+/// The module with its default settings; the former ones are restored when this is dropped.
 struct Found(String);
 
 impl Found {
@@ -54,11 +55,8 @@ fn with_module(test: TestName) -> Option<(Machine, Found)> {
 
 #[test]
 fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
-    let report = machine.output("doctor --json").stdout;
-    let report: Value = serde_json::from_slice(&report).expect("JSON");
+    let machine = or_skip!(machine(this_test!()));
+    let report = machine.output("doctor --json").json();
     let capabilities = report["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == CAPABILITY);
     let found = found.expect("is listed");
@@ -78,9 +76,7 @@ fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
 
 #[test]
 fn the_daemon_paces_zeroing_and_puts_it_back() {
-    let Some((machine, _found)) = with_module(this_test!()) else {
-        return;
-    };
+    let (machine, _found) = or_skip!(with_module(this_test!()));
     let bounds = "\n[prezeroing]\npages_per_s = 2000\nmost_pages_per_s = 3000\n";
     let daemon = Daemon::start(&machine, bounds);
     let paced = || {
@@ -103,9 +99,7 @@ fn the_daemon_paces_zeroing_and_puts_it_back() {
 
 #[test]
 fn nothing_is_zeroed_while_memory_is_short() {
-    let Some((machine, _found)) = with_module(this_test!()) else {
-        return;
-    };
+    let (machine, _found) = or_skip!(with_module(this_test!()));
     let short = "\n[memory]\nhigh_percent = 0.2\nlow_percent = 0.1\n";
     let daemon = Daemon::start(&machine, short);
     let stopped = until(Duration::from_secs(10), || told() == "1 Y");
@@ -117,9 +111,7 @@ fn nothing_is_zeroed_while_memory_is_short() {
 
 #[test]
 fn after_kill_9_restore_puts_zeroing_back() {
-    let Some((machine, _found)) = with_module(this_test!()) else {
-        return;
-    };
+    let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
     assert!(until(Duration::from_secs(10), || told() != Found::AS_LOADED));
     signal(daemon.pid(), libc::SIGKILL);
@@ -131,20 +123,15 @@ fn after_kill_9_restore_puts_zeroing_back() {
 
 #[test]
 fn huge_faults_are_served_what_was_zeroed() {
-    let Some((machine, _found)) = with_module(this_test!()) else {
-        return;
-    };
+    let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let count = |name: &str| daemon.status()["prezeroing"][name].as_u64();
-    let zeroed = || count("free_zeroed_bytes") > Some(256 << 20);
-    assert!(
-        until(Duration::from_secs(60), zeroed),
-        "{}",
-        daemon.status()
-    );
+    daemon.comes_to(Duration::from_secs(60), |status| {
+        status["prezeroing"]["free_zeroed_bytes"].as_u64() > Some(256 << 20)
+    });
     let before = count("served_pages").expect("is counted");
     let touch = "workload touch --mib 128 --pages huge --now";
-    assert!(machine.output(touch).status.success());
+    machine.output(touch).well();
     let pages = || count("served_pages").expect("is counted") - before;
     let most = || pages() >= (128 << 20) / 4096 * 97 / 100;
     assert!(until(Duration::from_secs(5), most), "{} pages", pages());

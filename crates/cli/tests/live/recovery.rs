@@ -1,15 +1,14 @@
-//! Bloat taken back, and what was freed left free.
+//! Recovery of bloat, and that freed memory stays free.
 
 use crate::common::{
-    DEADLINE, assert_unharmed, machine, machine_with_remap, means, memory, patience, until,
-    workload,
+    DEADLINE, assert_unharmed, figure, huge_bytes, machine, machine_of, machine_with_remap, means,
+    memory, or_skip, patience, until, workload,
 };
 use hawkeye_bench::live::manage;
+use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{
     Journal, Machine as _, MachineError, Progress, Promoted, Sampling as _, Settings,
 };
@@ -23,13 +22,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Watermarks under what is in use, as if memory were short.
+/// Options for recovery only: watermarks below the memory in use, as if memory were short.
 fn short_of_memory() -> String {
     let used = system_memory::machine().expect("reads").percent();
-    format!("--watermarks {:.3},{:.3}", used / 2.0, used / 4.0)
+    let (high, low) = (used / 2.0, used / 4.0);
+    format!("--policy none --cpu 100 --watermarks {high:.3},{low:.3}")
 }
 
-/// Reads a process to the end.
+/// Samples a process until all regions are read.
 fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
     let until = machine.now() + Duration::from_secs(60);
     match machine.sample(process, until) {
@@ -40,16 +40,11 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
 
 #[test]
 fn bloat_is_taken_back_to_the_page_and_contents_stay() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
     let (before, huge) = memory(&mut program);
     assert_eq!(huge, 128 << 20);
-    let attached = machine.attach(
-        &format!("--policy none --cpu 100 {}", short_of_memory()),
-        pid,
-    );
+    let attached = machine.attach(&short_of_memory(), pid);
     let used = 64 * 100 * 4096;
     let target = before - (128 << 20) + used;
     let small = until(DEADLINE, || memory(&mut program).0 <= target + (1 << 20));
@@ -57,34 +52,23 @@ fn bloat_is_taken_back_to_the_page_and_contents_stay() {
     let summary = attached.interrupt();
     assert!(small, "{after} of {target}: {summary}");
     assert_eq!(summary["split"], 64);
-    assert_eq!(
-        summary["recovered_bytes"].as_u64(),
-        Some((128 << 20) - used)
-    );
+    assert_eq!(figure(&summary, "recovered_bytes"), (128 << 20) - used);
     assert_unharmed(&mut program);
 }
 
 #[test]
 fn pages_with_only_their_last_byte_in_use_are_kept() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 100 --tail-byte --pages huge");
-    let attached = machine.attach(
-        &format!("--policy none --cpu 100 {}", short_of_memory()),
-        pid,
-    );
+    let attached = machine.attach(&short_of_memory(), pid);
     assert!(until(DEADLINE, || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
-    assert_eq!(
-        summary["recovered_bytes"].as_u64(),
-        Some(16 * 412 * 4096),
-        "{summary}"
-    );
+    let recovered = figure(&summary, "recovered_bytes");
+    assert_eq!(recovered, 16 * 412 * 4096, "{summary}");
     assert_unharmed(&mut program);
 }
 
-/// Reads a program's memory again and again, and so holds on to each page for a moment.
+/// Reads a program's memory repeatedly, which holds a reference to each page for a moment.
 fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("opens");
     let mut page = [0; 4096];
@@ -98,17 +82,9 @@ fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
 #[test]
 fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
     let why = "this kernel pages zero pages out: what is read meanwhile comes back";
-    let Some(_machine) = machine_with_remap(this_test!(), why) else {
-        return;
-    };
+    let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
-    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
-    let signals = StopSignals::take_over().expect("signals");
-    let mut machine = LinuxMachine::new(means(), scope, signals);
-    let process = machine
-        .processes(Duration::from_secs(3600))
-        .done()
-        .expect("all have joined")[0];
+    let (mut machine, process) = machine_of(means(), pid);
     let sampled = sample(&mut machine, process);
     let huge = sampled.regions.iter().filter(|r| r.is_huge());
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
@@ -135,7 +111,7 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
             Err(error) => panic!("{region}: {error}"),
         }
     }
-    // Whoever held on to them is gone.
+    // Nothing holds references to the pages any more.
     for (region, outcome) in recover(&refused) {
         let bytes = outcome.expect("recovers").bytes;
         assert_eq!(bytes, 412 * 4096, "{region}");
@@ -146,9 +122,7 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
 
 #[test]
 fn a_full_huge_page_is_not_split() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
     let used = system_memory::machine().expect("reads").percent();
     let settings = Settings {
@@ -166,17 +140,9 @@ fn a_full_huge_page_is_not_split() {
 
 #[test]
 fn memory_that_its_owner_has_just_freed_is_not_refilled() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("burner --mib 64 --pages base");
-    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
-    let signals = StopSignals::take_over().expect("signals");
-    let mut machine = LinuxMachine::new(means(), scope, signals);
-    let process = machine
-        .processes(Duration::from_secs(3600))
-        .done()
-        .expect("all have joined")[0];
+    let (mut machine, process) = machine_of(means(), pid);
     let sampled = sample(&mut machine, process);
     program
         .request(Request::DontNeed(90), Duration::from_secs(10))
@@ -188,15 +154,13 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     }
     let (after, huge) = memory(&mut program);
     assert_eq!(huge, 0);
-    // The program's own code may come in meanwhile.
+    // Pages of the program's own code may become resident meanwhile.
     assert!(after < before + HUGE_PAGE_BYTES, "{before} {after}");
 }
 
 #[test]
 fn regions_that_were_split_are_promoted_again() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload(&format!(
         "random --mib 32 --pages base --quiet --seconds {}",
         600 * patience()
@@ -208,14 +172,9 @@ fn regions_that_were_split_are_promoted_again() {
         ..Settings::default()
     };
     let promote = |at_least: u64| {
-        let promoted = manage(
-            means(),
-            pid,
-            "hawkeye-g",
-            settings,
-            DEADLINE * patience(),
-            |j| j.totals().promoted >= at_least,
-        );
+        let (time, policy) = (DEADLINE * patience(), "hawkeye-g");
+        let enough = |journal: &Journal| journal.totals().promoted >= at_least;
+        let promoted = manage(means(), pid, policy, settings, time, enough);
         promoted.expect("manages").journal
     };
     let first = promote(16);
@@ -228,11 +187,7 @@ fn regions_that_were_split_are_promoted_again() {
         }
     }
     assert!(split >= 16);
-    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("reads");
-    let huge = rollup
-        .lines()
-        .find(|line| line.starts_with("AnonHugePages:"));
-    assert!(huge.is_some_and(|line| line.ends_with(" 0 kB")), "{huge:?}");
+    assert_eq!(huge_bytes(pid), 0);
     let again = promote(split).totals().clone();
     assert!(again.promoted >= split, "{split} were split: {again:?}");
 }
@@ -240,13 +195,12 @@ fn regions_that_were_split_are_promoted_again() {
 #[test]
 fn what_was_recovered_is_not_promoted_until_it_is_used() {
     let why = "this kernel pages zero pages out: a read brings their memory back";
-    let Some(_machine) = machine_with_remap(this_test!(), why) else {
-        return;
-    };
+    let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
     let state = system_memory::machine().expect("reads");
-    // Half of what can be recovered above the high mark, whatever else comes and goes: when all of it is, promotion may
-    // go on, and verifying touches every page. The low mark is out of reach, so recovery goes through everything once.
+    // The high watermark is passed by half of what can be recovered, so that other programs' use of
+    // memory matters little. If all were recovered, promotion could go on, and verifying touches
+    // every page. The low watermark is out of reach, so recovery goes through everything once.
     let half = 128.0 * 412.0 * 4096.0 / 2.0 / state.total_bytes as f64 * 100.0;
     let settings = Settings {
         period: Duration::from_secs(1),
@@ -255,7 +209,7 @@ fn what_was_recovered_is_not_promoted_until_it_is_used() {
         watermarks: Watermarks::new((state.percent() - half).max(0.02), 0.01).expect("in range"),
         ..Settings::default()
     };
-    // Three windows see how its memory is read after all of it was split.
+    // Three windows see the reads of its memory after all of it was split.
     let mut split_after = None;
     let managed = manage(means(), pid, "hawkeye-g", settings, DEADLINE, |journal| {
         let totals = journal.totals();

@@ -1,10 +1,9 @@
 //! `hawkeye run`.
 
 use crate::common::{
-    DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
-    machine_with_remap, read_json, signal, until, wait,
+    DEADLINE, Ended, HAWKEYE, NO_SWAP_IN_GROUP, Started, WORKLOADS, figure, machine,
+    machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal, until, wait,
 };
-use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_test_support::this_test;
 use std::io::Write;
 use std::path::Path;
@@ -12,9 +11,7 @@ use std::process::Stdio;
 
 #[test]
 fn the_programs_status_is_passed_on() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (code, summary) = machine.run_workload("", "exit-after --ms 1200 --status 7");
     assert_eq!(code, 7);
     assert_eq!(summary["exit_status"], 7);
@@ -22,65 +19,34 @@ fn the_programs_status_is_passed_on() {
 
 #[test]
 fn the_summary_has_every_promised_field() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let (_, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64");
-    for field in [
-        "policy",
-        "wall_s",
-        "exit_status",
-        "promoted",
-        "split",
-        "recovered_bytes",
-        "filled_ahead_bytes",
-        "errors",
-        "manager_cpu_s",
-        "longest_call_ms",
-    ] {
+    let promised = "policy wall_s exit_status promoted split recovered_bytes filled_ahead_bytes errors \
+        manager_cpu_s longest_call_ms";
+    for field in promised.split_whitespace() {
         assert!(!summary[field].is_null(), "{field} in {summary}");
     }
     let program = &summary["program"];
-    for field in [
-        "user_s",
-        "system_s",
-        "minor_faults",
-        "rss_peak_bytes",
-        "rss_end_bytes",
-        "huge_end_bytes",
-    ] {
+    let promised = "user_s system_s minor_faults rss_peak_bytes rss_end_bytes huge_end_bytes";
+    for field in promised.split_whitespace() {
         assert!(program[field].is_number(), "{field} in {program}");
     }
-    assert!(
-        program["rss_peak_bytes"].as_u64() >= Some(64 << 20),
-        "{program}"
-    );
-    assert!(
-        program["minor_faults"].as_u64() >= Some(16_384),
-        "{program}"
-    );
+    assert!(figure(program, "rss_peak_bytes") >= 64 << 20, "{program}");
+    assert!(figure(program, "minor_faults") >= 16_384, "{program}");
 }
 
 #[test]
 fn standard_output_belongs_to_the_program() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
-    let output = machine.output("run -- echo only this");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "only this\n");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("hawkeye: echo ended with status 0"));
+    let machine = or_skip!(machine(this_test!()));
+    let Ended { out, err, .. } = machine.output("run -- echo only this");
+    assert_eq!(out, "only this\n");
+    assert!(err.contains("hawkeye: echo ended with status 0"), "{err}");
 }
 
 #[test]
 fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
-    let mut child = machine
-        .hawkeye("run -- sleep 60")
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("hawkeye starts");
+    let machine = or_skip!(machine(this_test!()));
+    let mut child = Started::quietly(&mut machine.hawkeye("run -- sleep 60"));
     let started = || {
         let mut family = hawkeye_linux::processes::process::family(child.id());
         family.any(|pid| {
@@ -94,31 +60,21 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
 
 #[test]
 fn children_of_the_program_are_managed_too() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let json = machine.state.join("family.json");
     let script =
         format!("{WORKLOADS} workload sequential --mib 64 --seconds 15 >/dev/null; exit 3");
-    let output = machine
-        .hawkeye(&format!(
-            "run --policy hawkeye-g --period 1 --window 0.1 --cpu 100 --json {}",
-            json.display()
-        ))
-        .args(["--", "sh", "-c", &script])
-        .output()
-        .expect("hawkeye starts");
-    assert_eq!(output.status.code(), Some(3));
-    let summary: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(json).expect("reads")).expect("JSON");
+    let options = "--policy hawkeye-g --period 1 --window 0.1 --cpu 100";
+    let mut command = machine.hawkeye(&format!("run {options} --json {}", json.display()));
+    let ended = Ended::of(command.args(["--", "sh", "-c", &script]));
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let summary = read_json(&json).expect("a summary");
     assert!(summary["promoted"].as_u64() >= Some(30), "{summary}");
 }
 
 #[test]
 fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
-    let Some(machine) = machine_at_speed(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let options = "--period 2 --window 0.2 --cpu 100";
     let (_, random) = machine.run_workload(options, "random --mib 512 --pages base --seconds 20");
     assert!(figure(&random, "promoted") >= 50, "{random}");
@@ -128,18 +84,14 @@ fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
     assert!(figure(&sequential, "samples") > 0, "{sequential}");
 }
 
-/// A container's own manager: both in one cgroup, which is nearly full of what the program does not use.
+/// A container's own manager: program and manager share a cgroup, which memory that the program
+/// does not use nearly fills.
 #[test]
 fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
-    let Some(machine) = machine_with_remap(this_test!(), NO_SWAP_IN_GROUP) else {
-        return;
-    };
-    let Ok(group) = MemoryCgroup::new("hawkeye-live-run", 200 << 20) else {
-        this_test!().skip("no cgroup can be made here");
-        return;
-    };
+    let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
+    let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-run", 200 << 20));
     let json = machine.state.join("inside.json");
-    // More than the limit, of which it uses a fifth.
+    // More than the limit; the program uses a fifth of it.
     let workload = "workload grow --mib 300 --used 100 --pages huge --mb-per-s 50";
     let words = format!(
         "run --policy none --cpu 100 --json {} -- {WORKLOADS} {workload}",
@@ -154,11 +106,9 @@ fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
         .expect("starts");
     let mut input = manager.stdin.take().expect("is a pipe");
     input.write_all(b"go\n").expect("goes");
-    // It ends otherwise where a byte is wrong, and by a signal at the limit.
+    // A wrong byte would change the exit code, and the limit would end it by a signal.
     assert_eq!(wait(&mut manager, DEADLINE), Some(0));
     let summary = read_json(&json).expect("a summary");
-    assert!(
-        summary["recovered_bytes"].as_u64() >= Some(80 << 20),
-        "{summary}"
-    );
+    let recovered = figure(&summary, "recovered_bytes");
+    assert!(recovered >= 80 << 20, "{summary}");
 }

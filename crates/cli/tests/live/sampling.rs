@@ -1,6 +1,6 @@
-//! What the sampler sees, against what the program did.
+//! Compares the sampler's results with what the program did.
 
-use crate::common::{DEADLINE, WORKLOADS, machine, until, workload};
+use crate::common::{DEADLINE, machine, or_skip, started, until, walked, workload};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
@@ -9,72 +9,48 @@ use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::Request;
+use hawkeye_workload::{Ready, Request};
 use std::time::Duration;
 
-fn read(tables: &mut PageTables, pid: u32) -> Vec<RegionSample> {
-    let target = tables.bind(pid).expect("binds");
-    let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
-    let mut found = Vec::new();
-    tables
-        .walk(&target, &ranges, Detail::Regions, &mut found, |_| {})
-        .expect("walks");
-    found
-}
-
 /// Regions of the workload's memory, without those of its heap.
-fn of_memory(found: &[RegionSample], start: u64, bytes: u64) -> Vec<RegionSample> {
-    let inside = |r: &&RegionSample| (start..start + bytes).contains(&r.region.start());
-    found.iter().filter(inside).copied().collect()
-}
-
-fn started(words: &str) -> (hawkeye_workload::Workload, hawkeye_workload::Ready) {
-    let words = std::iter::once("workload").chain(words.split_whitespace());
-    let mut program = hawkeye_workload::Workload::spawn(WORKLOADS, words).expect("starts");
-    let ready = program.wait_ready().expect("gets ready");
-    (program, ready)
+fn of_memory(tables: &mut PageTables, ready: &Ready) -> Vec<RegionSample> {
+    let memory = ready.start..ready.start + ready.bytes;
+    let mut found = walked(tables, ready.pid).1;
+    found.retain(|r| memory.contains(&r.region.start()));
+    found
 }
 
 #[test]
 fn population_is_counted_exactly() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (_program, ready) = started("bloat --mib 64 --used 100 --pages base");
-    let found = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+    let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 32);
     for r in &found {
-        assert_eq!(
-            (r.present, r.written, r.is_huge(), r.swapped),
-            (100, 100, false, 0),
-            "{r:?}"
-        );
+        let seen = (r.present, r.written, r.is_huge(), r.swapped);
+        assert_eq!(seen, (100, 100, false, 0), "{r:?}");
     }
     let eligible = ready.start..ready.start + ready.bytes;
     let by_pagemap = pagemap::population(ready.pid, &[eligible]).expect("reads");
-    assert_eq!(
-        by_pagemap.iter().map(|r| r.present).collect::<Vec<_>>(),
-        vec![100; 32]
-    );
+    let by_pagemap: Vec<u16> = by_pagemap.iter().map(|r| r.present).collect();
+    assert_eq!(by_pagemap, [100; 32]);
 }
 
 #[test]
 fn cleared_bits_stay_clear_until_memory_is_used() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (mut program, ready) = started("sequential --mib 64 --quiet --wait");
     access_bits::clear(ready.pid).expect("clears");
-    let idle = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+    let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
     program.command(Request::Go).expect("goes");
     let mut busy = Vec::new();
     // In order, so in long runs; a few translations may have stayed in the TLB.
     let touched = until(DEADLINE, || {
-        busy = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+        busy = of_memory(&mut tables, &ready);
         busy.len() == 32 && busy.iter().all(|r| r.accessed > 400 && r.runs < 60)
     });
     assert!(touched, "{busy:?}");
@@ -82,18 +58,16 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
 
 #[test]
 fn hot_regions_stand_out() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (_program, ready) = started("hot-spot --mib 512 --hot-mib 64 --quiet --seconds 600");
     let mut means = Vec::new();
-    // How long it takes until hot memory is touched and cold memory is not yet depends on the
+    // The exposure after which hot memory is touched and cold memory is not yet depends on the
     // machine.
     for exposed_ms in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] {
         access_bits::clear(ready.pid).expect("clears");
         std::thread::sleep(Duration::from_millis(exposed_ms));
-        let found = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+        let found = of_memory(&mut tables, &ready);
         let mean = |hot: bool| {
             let side = found
                 .iter()
@@ -109,63 +83,45 @@ fn hot_regions_stand_out() {
 
 #[test]
 fn huge_split_and_vanished_regions_are_seen_as_they_are() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (mut program, ready) = started("burner --mib 64 --pages base");
     let process = ProcessHandle::open(ready.pid).expect("opens");
-    let regions = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+    let regions = of_memory(&mut tables, &ready);
     assert_eq!(regions.len(), 32);
-    assert!(
-        regions.iter().all(|r| !r.is_huge() && r.present == 512),
-        "{regions:?}"
-    );
+    let are = |huge| move |r: &RegionSample| r.is_huge() == huge && r.present == 512;
+    assert!(regions.iter().all(are(false)), "{regions:?}");
     for r in &regions {
-        let collapsed = until(DEADLINE, || {
-            remote_advice::collapse(&process, r.region).is_ok()
-        });
-        assert!(collapsed, "{r:?}");
+        let collapsed = || remote_advice::collapse(&process, r.region).is_ok();
+        assert!(until(DEADLINE, collapsed), "{r:?}");
     }
-    let huge = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+    let huge = of_memory(&mut tables, &ready);
     assert_eq!(huge.len(), 32);
-    assert!(
-        huge.iter().all(|r| r.is_huge() && r.present == 512),
-        "{huge:?}"
-    );
+    assert!(huge.iter().all(are(true)), "{huge:?}");
     remote_advice::split(&process, regions[3].region).expect("splits");
     program
         .request(Request::Unmap(4), Duration::from_secs(10))
         .expect("unmaps");
-    let found = of_memory(&read(&mut tables, ready.pid), ready.start, ready.bytes);
+    let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 28);
     assert_eq!(found.iter().filter(|r| !r.is_huge()).count(), 1);
-    assert!(
-        !found[3].is_huge() && found[3].present == 512,
-        "split, nothing lost: {:?}",
-        found[3]
-    );
+    assert!(are(false)(&found[3]), "split, nothing lost: {:?}", found[3]);
 }
 
 #[test]
 fn sampling_stays_right_while_regions_change_under_it() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (_program, pid) = workload("torture --mib 256 --threads 2 --seconds 600");
     let mut regions = 0;
     for _ in 0..50 {
         let _ = access_bits::clear(pid);
-        for r in read(&mut tables, pid) {
+        for r in walked(&mut tables, pid).1 {
             regions += 1;
-            assert!(
-                r.present <= 512 && r.accessed <= 512 && r.runs <= 256,
-                "{r:?}"
-            );
+            assert!(r.accessed <= 512 && r.runs <= 256, "{r:?}");
             assert!(r.present + r.zero_mapped + r.swapped <= 512, "{r:?}");
         }
-        // It changes something between two walks.
+        // The program changes something between two walks.
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(regions > 50, "{regions} regions were seen");
@@ -173,9 +129,7 @@ fn sampling_stays_right_while_regions_change_under_it() {
 
 #[test]
 fn a_process_that_is_gone_is_an_error_and_not_a_guess() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (program, pid) = workload("burner --mib 4");
     let target = tables.bind(pid).expect("binds");

@@ -1,12 +1,12 @@
-//! The kernel's settings of huge pages that a manager changes: as kernels start with them while a test
-//! runs, and the machine's again afterwards, even where a failing test has killed its manager.
+//! The kernel's huge page settings that a manager changes. A test runs with the kernel's defaults.
+//! Afterwards the machine's own are restored, even if a failing test has killed its manager.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// Settings, each with what kernels start with; `enabled` and `defrag` are the machine's own choice.
+/// Settings with the kernel's defaults. `enabled` and `defrag` keep the machine's choice.
 const STARTED: [(&str, &str); 5] = [
     ("use_zero_page", "1"),
     ("khugepaged/max_ptes_none", "511"),
@@ -15,7 +15,7 @@ const STARTED: [(&str, &str); 5] = [
     ("khugepaged/scan_sleep_millisecs", "10000"),
 ];
 
-/// The file of a setting.
+/// Path of a setting.
 pub fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
@@ -32,20 +32,23 @@ pub fn sizes() -> Vec<String> {
     names
 }
 
-/// What is set, without the names of other choices.
+/// Value of a setting.
 pub fn read(name: &str) -> String {
-    let text = fs::read_to_string(file(name)).expect("reads");
-    let chosen = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split(']').next());
+    chosen(&fs::read_to_string(file(name)).expect("reads"))
+}
+
+/// The chosen word in a setting's text, without the other choices.
+pub fn chosen(text: &str) -> String {
+    let chosen = text.split_once('[');
+    let chosen = chosen.and_then(|(_, rest)| rest.split(']').next());
     chosen.unwrap_or(text.trim()).to_owned()
 }
 
-/// The machine's settings, put back when dropped.
+/// The machine's settings; restored when dropped.
 pub struct Settings(Vec<(String, String)>);
 
 impl Settings {
-    /// Notes the machine's and sets those that kernels start with.
+    /// Saves the machine's settings and sets the kernel's defaults.
     pub fn as_started() -> Self {
         let names = ["enabled", "defrag", "shrink_underused"];
         let names = names.into_iter().filter(|name| file(name).exists());

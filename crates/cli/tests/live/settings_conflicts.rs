@@ -1,14 +1,15 @@
 //! Settings that a manager and another program change at the same time, and the kernel's rules for
-//! programs that are excluded.
+//! excluded programs.
 
-use crate::common::{Machine, WORKLOADS, machine, memory, signal, until, wait, workload};
+use crate::common::{
+    Machine, WORKLOADS, machine, memory, memory_cgroup, or_skip, signal, started_by, until, wait,
+    workload,
+};
 use crate::daemon::{CONFIG, Daemon};
-use crate::settings::{file, read};
-use hawkeye_bench::live::MemoryCgroup;
+use crate::settings::{chosen, file, read};
 use hawkeye_linux::takeover::thp_settings::{THP_DIR, enabled_file};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::Workload;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,8 +22,8 @@ fn enabled() -> String {
     name.to_str().expect("is plain").to_owned()
 }
 
-/// Every setting that a manager with these options changes for good, each with a value that
-/// neither it nor the kernel chooses.
+/// Every setting that a manager with these options changes permanently. Each has a value that
+/// neither the manager nor the kernel chooses.
 fn others() -> Vec<(String, &'static str)> {
     [
         ("khugepaged/alloc_sleep_millisecs", "12345"),
@@ -40,7 +41,7 @@ fn set(name: &str, value: &str) {
     fs::write(file(name), value).expect("root may");
 }
 
-/// Every setting under the folder, as it is.
+/// Every setting under the folder, with its value.
 fn all_settings() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(THP_DIR)];
@@ -64,10 +65,10 @@ fn all_settings() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Manages, does something else meanwhile, and ends; what the manager says at the end.
+/// Starts a manager, runs a function, and ends the manager. Returns its messages at the end.
 type ManageAndEnd = fn(&Machine, &mut dyn FnMut()) -> String;
 
-/// Ways in which management ends.
+/// The ways in which management can end.
 const ENDS: [(&str, ManageAndEnd); 4] = [
     ("interrupt", |machine, meanwhile| {
         let (_program, pid) = workload("burner --mib 4");
@@ -88,18 +89,14 @@ const ENDS: [(&str, ManageAndEnd); 4] = [
     }),
     ("kill, restore", |machine, meanwhile| {
         kill(machine, meanwhile);
-        let output = machine.output("restore");
-        assert!(output.status.success());
-        let again = machine.output("restore");
-        let again = String::from_utf8_lossy(&again.stdout).into_owned();
+        let said = machine.output("restore").well().out;
+        let again = machine.output("restore").out;
         assert!(again.contains("Nothing to restore"), "{again}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        said
     }),
     ("kill, next start", |machine, meanwhile| {
         kill(machine, meanwhile);
-        let output = machine.output("run --policy hawkeye-g -- true");
-        assert!(output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        machine.output("run --policy hawkeye-g -- true").well().err
     }),
 ];
 
@@ -112,7 +109,8 @@ fn kill(machine: &Machine, meanwhile: &mut dyn FnMut()) {
     meanwhile();
 }
 
-/// Until khugepaged is paced down, and page faults bring huge pages: the first and the last change.
+/// Waits until khugepaged is slowed down and page faults bring huge pages: the first and the last
+/// change.
 fn wait_for_change(machine: &Machine) {
     let saved = machine.state.join("settings.json");
     let changed = until(Duration::from_secs(30), || {
@@ -123,9 +121,7 @@ fn wait_for_change(machine: &Machine) {
 
 #[test]
 fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     set(&enabled(), "madvise");
     set("defrag", "madvise");
     let before = all_settings();
@@ -148,10 +144,7 @@ fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
                 let path = file(name);
                 let found = before.iter().find(|(before, _)| *before == path);
                 let (_, text) = found.expect("was there");
-                let chosen = text
-                    .split_once('[')
-                    .and_then(|(_, rest)| rest.split(']').next());
-                set(name, chosen.unwrap_or(text.trim()));
+                set(name, &chosen(text));
             }
             assert_eq!(all_settings(), before, "{end}");
         }
@@ -160,19 +153,17 @@ fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
 
 #[test]
 fn what_another_program_has_set_is_not_set_again() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     set(&enabled(), "madvise");
     let first = "policy = \"hawkeye-g\"\n";
     let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
     let daemon = Daemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
     wait_for_change(&machine);
-    // Put back while paused, and set again by another.
-    assert!(machine.output("pause").status.success());
+    // Restored while paused, and then changed by another program.
+    machine.output("pause").well();
     assert!(until(Duration::from_secs(10), || read(&enabled()) == "madvise"));
     set(&enabled(), "never");
-    assert!(machine.output("resume").status.success());
+    machine.output("resume").well();
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(read(&enabled()), "never");
     daemon.end();
@@ -182,19 +173,16 @@ fn what_another_program_has_set_is_not_set_again() {
 
 #[test]
 fn settings_that_an_older_version_left_are_put_back() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
     fs::write(machine.state.join("settings.json"), saved).expect("writes");
     set("khugepaged/max_ptes_none", "63");
-    let output = machine.output("restore");
-    assert!(output.status.success());
+    machine.output("restore").well();
     assert_eq!(read("khugepaged/max_ptes_none"), "300");
     set("khugepaged/max_ptes_none", "511");
 }
 
-/// Has the kernel reclaim all that it can of the cgroup of a process.
+/// Makes the kernel reclaim all that it can from the cgroup of a process.
 fn reclaim(pid: u32) {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("reads");
     let group = |of: &str| {
@@ -204,7 +192,7 @@ fn reclaim(pid: u32) {
         })
     };
     let version_1 = Path::new("/sys/fs/cgroup/memory");
-    // What was asked for is more than there is.
+    // More was requested than there is.
     if let (Some(name), true) = (group("memory"), version_1.exists()) {
         let _ = fs::write(version_1.join(name).join("memory.force_empty"), "1");
     } else if let Some(name) = group("") {
@@ -213,17 +201,12 @@ fn reclaim(pid: u32) {
     }
 }
 
-/// How much of an excluded program's 128 MiB of huge pages is left after its cgroup reclaims, while
-/// another program is managed with these options.
+/// How much of an excluded program's 128 MiB of huge pages remains after its cgroup reclaims.
+/// Meanwhile another program is managed with these options.
 fn excluded_huge_bytes(test: TestName, machine: &Machine, options: &str) -> Option<u64> {
-    let Ok(group) = MemoryCgroup::new("hawkeye-excluded", 512 << 20) else {
-        test.skip("no cgroup can be made here");
-        return None;
-    };
+    let group = memory_cgroup(test, "hawkeye-excluded", 512 << 20)?;
     let words = "workload bloat --mib 128 --used 16 --pages huge";
-    let command = group.command(Path::new(WORKLOADS), words);
-    let mut excluded = Workload::spawn_command(command).expect("starts");
-    let pid = excluded.wait_ready().expect("gets ready").pid;
+    let (mut excluded, ready) = started_by(group.command(Path::new(WORKLOADS), words));
     assert_eq!(memory(&mut excluded).1, 128 << 20);
     let (_managed, other) = workload("burner --mib 4");
     let attached = machine.attach(&format!("--policy hawkeye-g {options}"), other);
@@ -231,7 +214,7 @@ fn excluded_huge_bytes(test: TestName, machine: &Machine, options: &str) -> Opti
     assert!(until(Duration::from_secs(30), || {
         saved.exists() && read("khugepaged/pages_to_scan") == "1"
     }));
-    reclaim(pid);
+    reclaim(ready.pid);
     let left = memory(&mut excluded).1;
     attached.interrupt();
     Some(left)
@@ -239,21 +222,14 @@ fn excluded_huge_bytes(test: TestName, machine: &Machine, options: &str) -> Opti
 
 #[test]
 fn an_excluded_program_keeps_its_huge_pages_under_reclaim() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
-    let Some(left) = excluded_huge_bytes(this_test!(), &machine, "") else {
-        return;
-    };
-    assert_eq!(
-        left,
-        128 << 20,
-        "the kernel splits nothing unless it was agreed"
-    );
+    let machine = or_skip!(machine(this_test!()));
+    let left = or_skip!(excluded_huge_bytes(this_test!(), &machine, ""));
+    // Without consent the kernel splits nothing.
+    assert_eq!(left, 128 << 20);
     if !file("shrink_underused").exists() {
         return;
     }
-    // The same where it was agreed: so the test can fail.
+    // With consent it does, which shows that the test can fail.
     let left = excluded_huge_bytes(this_test!(), &machine, "--kernel-split").expect("as before");
     assert!(left < 64 << 20, "{left} of 128 MiB are left");
 }

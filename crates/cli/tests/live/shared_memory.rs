@@ -1,16 +1,16 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
-use crate::common::{Machine, WORKLOADS, machine, until, workload};
+use crate::common::{
+    Machine, Started, machine, machine_of, means, or_skip, rollup_kib, signal, started, until,
+    wait, walked, workload,
+};
 use crate::ksm::Ksm;
-use hawkeye_linux::probe::{self, Extent};
-use hawkeye_linux::processes::mappings;
+use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::promote::target_call::TargetCalls;
+use hawkeye_linux::sample::page_tables::PageTables;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::sampler::{Seeing, estimate};
-use hawkeye_linux::sample::shared_pages::SharedPages;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Means, Scope};
 use hawkeye_manager::{Machine as _, Promoted, Sampling as _};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
@@ -18,15 +18,9 @@ use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Request, Workload};
 use std::fs;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
-fn means() -> Means {
-    let facts = probe::gather(Extent::ForManaging, None).expect("probes");
-    probe::means(&probe::decide(&facts)).expect("sets up")
-}
-
-/// What page walks cost on a machine on which each is dear: whatever is promoted pays for itself.
+/// Walk costs of a machine with very expensive walks, on which every promotion pays.
 fn dear_walks() -> WalkCosts {
     serde_json::from_str(
         r#"{
@@ -53,20 +47,12 @@ fn children(pid: u32) -> Vec<u32> {
     pids.collect::<Result<_, _>>().expect("they are numbers")
 }
 
-/// A line of `smaps_rollup`, in KiB; 0 for a process that has ended.
-fn rollup_kib(pid: u32, line: &str) -> u64 {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let rest = rollup.lines().find_map(|text| text.strip_prefix(line));
-    let kib = rest.and_then(|text| text.trim_start_matches(':').trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse().ok()).unwrap_or(0)
-}
-
 fn sum_kib(family: &[u32], line: &str) -> u64 {
     family.iter().map(|pid| rollup_kib(*pid, line)).sum()
 }
 
-/// A manager of these processes; killed when dropped.
-struct Manager(Child);
+/// A manager of these processes; interrupted when dropped.
+struct Manager(Started);
 
 impl Manager {
     fn of(machine: &Machine, policy: &str, family: &[u32]) -> Self {
@@ -74,41 +60,31 @@ impl Manager {
         fs::write(machine.state.join("walk-costs.json"), costs).expect("is written");
         let options = format!("attach --policy {policy} --cpu 100 --period 1 --window 0.3");
         let pids: Vec<String> = family.iter().map(u32::to_string).collect();
-        let child = machine
-            .hawkeye(&format!("{options} {}", pids.join(" ")))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("hawkeye starts");
-        Self(child)
+        let mut command = machine.hawkeye(&format!("{options} {}", pids.join(" ")));
+        Self(Started::quietly(&mut command))
     }
 }
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        crate::common::signal(self.0.id(), libc::SIGINT);
-        let _ = crate::common::wait(&mut self.0, Duration::from_secs(30));
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        signal(self.0.id(), libc::SIGINT);
+        let _ = wait(&mut self.0, Duration::from_secs(30));
     }
 }
 
-/// Eight workers read 512 MiB that they share, and 16 MiB that each has for itself.
+/// Eight workers read 512 MiB that they share, and each reads 16 MiB of its own.
 fn forked_workers_stay_small_under(test: TestName, policy: &str) {
-    let Some(machine) = machine(test) else {
-        return;
-    };
+    let machine = or_skip!(machine(test));
     let (_program, pid) = workload("shared --mib 512 --workers 8 --private-mib 16");
     let mut family = children(pid);
     family.push(pid);
     assert_eq!(family.len(), 9);
-    // Each has filled its own.
+    // Each worker has filled its own memory.
     let filled = || sum_kib(&family, "Private_Dirty") >= 8 * (16 << 10);
     assert!(until(Duration::from_secs(20), filled));
     let before = sum_kib(&family, "Pss");
     let manager = Manager::of(&machine, policy, &family);
-    // The positive control: what they have for themselves becomes huge.
+    // The positive control: the workers' own memory becomes huge.
     let huge = || sum_kib(&family, "AnonHugePages") >= 4 * (16 << 10);
     let promoted = until(Duration::from_secs(120), huge);
     let mut most = 0;
@@ -119,10 +95,8 @@ fn forked_workers_stay_small_under(test: TestName, policy: &str) {
     drop(manager);
     let huge = sum_kib(&family, "AnonHugePages");
     assert!(promoted, "{huge} KiB are huge");
-    assert!(
-        most as f64 <= before as f64 * 1.02,
-        "the sum of PSS grew from {before} to {most} KiB"
-    );
+    let grew = most as f64 / before as f64;
+    assert!(grew <= 1.02, "PSS grew from {before} to {most} KiB");
 }
 
 #[test]
@@ -149,7 +123,7 @@ fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
     Some((machine, ksm?))
 }
 
-/// Manages a process and another one, until all of the other's memory is huge.
+/// Manages a process and a second one, until all memory of the second one is huge.
 fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) {
     let (control, control_pid) = workload("random --mib 32 --pages base --quiet");
     let manager = Manager::of(machine, "hawkeye-g", &[pid, control_pid]);
@@ -158,22 +132,20 @@ fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) 
     (control, manager)
 }
 
-/// 128 MiB of which every n-th page is one of 32 that are alike; the others are alone.
+/// 128 MiB in which every n-th page has one of 32 contents; all other pages are unique.
 fn merged_pages_stay_merged(test: TestName, every: u64) {
-    let Some((machine, _ksm)) = machine_with_ksm(test) else {
-        return;
-    };
+    let (machine, _ksm) = or_skip!(machine_with_ksm(test));
     let alike = (128 << 8) / every;
     let words = format!(
         "shared --mib 128 --workers 0 --parent-mib 128 --mergeable {} --mergeable-every {every}",
         alike / 32
     );
     let (_program, pid) = workload(&words);
-    // Of each content one page is not counted.
+    // The kernel does not count one page of each content.
     let merged = || Ksm::pages_sharing() >= alike * 95 / 100;
     assert!(until(Duration::from_secs(60), merged));
-    // Otherwise it merges at once again what a promotion has copied. Its own count does not fall before it looks again: what is
-    // merged is seen by what memory is mapped how often.
+    // Otherwise KSM at once merges again what a promotion has copied. Its own count does not fall
+    // before its next scan, so merged pages are recognized by how often memory is mapped.
     fs::write(Ksm::path("run"), "0").expect("KSM stops");
     let before = rollup_kib(pid, "Pss_Anon");
     let (_control, manager) = managed_beside_a_control(&machine, pid);
@@ -183,96 +155,61 @@ fn merged_pages_stay_merged(test: TestName, every: u64) {
         false
     });
     drop(manager);
-    assert!(
-        most as f64 <= before as f64 * 1.01,
-        "{most} KiB of its own, {before} before"
-    );
+    let grew = most as f64 / before as f64;
+    assert!(grew <= 1.01, "{most} KiB of its own, {before} before");
 }
 
-/// No page of it is seen as touched: the kernel does not clear the marks of merged pages.
+/// No page is seen as touched, because the kernel does not clear the marks of merged pages.
 #[test]
 fn memory_that_is_all_merged_stays_merged() {
     merged_pages_stay_merged(this_test!(), 1);
 }
 
-/// Most of each region is touched and private: only the limit holds promotion back.
+/// Most of each region is touched and private: only the limit prevents promotion.
 #[test]
 fn a_few_merged_pages_in_every_region_stay_merged() {
     merged_pages_stay_merged(this_test!(), 8);
 }
 
-/// None of it is merged, because no two of its pages are alike: only the offer holds promotion back.
+/// Nothing is merged, because no two pages are equal: only the permission to merge them prevents
+/// promotion.
 #[test]
 fn what_ksm_may_merge_is_left_alone_while_it_runs() {
-    let Some((machine, _ksm)) = machine_with_ksm(this_test!()) else {
-        return;
-    };
+    let (machine, _ksm) = or_skip!(machine_with_ksm(this_test!()));
     let words = "shared --mib 64 --workers 0 --mergeable 16384 --parent-mib 64";
     let (_program, pid) = workload(words);
     let (_control, manager) = managed_beside_a_control(&machine, pid);
     assert_eq!(rollup_kib(pid, "AnonHugePages"), 0);
-    // Once KSM has stopped it is memory like any other.
+    // Once KSM has stopped, the memory is like any other.
     fs::write(Ksm::path("run"), "0").expect("KSM stops");
     let huge = || rollup_kib(pid, "AnonHugePages") > 0;
     assert!(until(Duration::from_secs(120), huge));
     drop(manager);
 }
 
-fn machine_of(pid: u32) -> LinuxMachine {
-    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
-    LinuxMachine::new(means(), scope, StopSignals::take_over().expect("signals"))
-}
-
 #[test]
 fn a_region_is_promoted_only_while_no_other_process_shares_it() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
-    let words = [
-        "workload",
-        "shared",
-        "--mib",
-        "32",
-        "--workers",
-        "1",
-        "--asleep",
-        "--wait",
-    ];
-    let mut program = Workload::spawn(WORKLOADS, words).expect("starts");
-    let ready = program.wait_ready().expect("gets ready");
+    let _machine = or_skip!(machine(this_test!()));
+    let (mut program, ready) = started("shared --mib 32 --workers 1 --asleep --wait");
     let pid = ready.pid;
-    let mut machine = machine_of(pid);
-    let process = machine
-        .processes(Duration::from_secs(3600))
-        .done()
-        .expect("all have joined")[0];
-    let sample = |machine: &mut LinuxMachine| {
-        let sampled = machine
-            .sample(process, machine.now() + Duration::from_secs(60))
-            .expect("samples")
-            .done()
-            .expect("is read at once");
+    let (mut machine, process) = machine_of(means(), pid);
+    let sample = |machine: &mut LinuxMachine| -> Vec<RegionSample> {
+        let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
+        let sampled = sampled.expect("samples").done().expect("is read at once");
         let memory = ready.start..ready.start + ready.bytes;
         let inside = |r: &RegionSample| memory.contains(&r.region.start());
-        sampled
-            .regions
-            .into_iter()
-            .filter(inside)
-            .collect::<Vec<_>>()
+        sampled.regions.into_iter().filter(inside).collect()
     };
     let alone = sample(&mut machine);
     assert_eq!(alone.len(), 16);
-    assert!(
-        alone
-            .iter()
-            .all(|r| (r.present, r.maybe_shared) == (512, 0))
-    );
+    let full_and_alone = |r: &RegionSample| (r.present, r.maybe_shared) == (512, 0);
+    assert!(alone.iter().all(full_and_alone));
     let promote = |machine: &mut LinuxMachine, r: &RegionSample| {
         machine.promote(process, r.region, PageOrder::HUGE, r.present)
     };
     let done = promote(&mut machine, &alone[0]);
     assert!(matches!(done, Ok(Promoted::Done(_))), "{done:?}");
-    // It forks between the sample and the promotion.
+    // The program forks between the sample and the promotion.
     program.command(Request::Go).expect("goes");
     assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
     for r in &alone[1..] {
@@ -281,7 +218,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     }
     let forked = sample(&mut machine);
     assert!(forked[1..].iter().all(|r| r.maybe_shared == 512));
-    // Its child ends: pages are still write-protected, and nothing else maps them.
+    // Its child ends. The pages are still write-protected, and no other process maps them.
     program.command(Request::Stop).expect("stops");
     assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
     let again = sample(&mut machine);
@@ -295,21 +232,14 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
 
 #[test]
 fn shared_pages_are_counted_exactly_by_both_samplers() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
+    let _machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("shared --mib 16 --workers 1 --asleep --private-mib 8");
     let child = children(pid)[0];
     assert!(until(Duration::from_secs(10), || {
         rollup_kib(child, "Private_Dirty") >= 8 << 10
     }));
     let mut tables = PageTables::load().expect("loads");
-    let target = tables.bind(child).expect("binds");
-    let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
-    let mut found = Vec::new();
-    tables
-        .walk(&target, &ranges, Detail::Regions, &mut found, |_| {})
-        .expect("walks");
+    let (ranges, found) = walked(&mut tables, child);
     let full = |found: &[RegionSample]| {
         let full = found.iter().filter(|r| r.present == 512);
         full.map(|r| (r.region, r.maybe_shared)).collect::<Vec<_>>()
@@ -319,13 +249,16 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     assert_eq!(by_tables, by_pagemap);
     let count = |shared: u16| by_tables.iter().filter(|(_, n)| *n == shared).count();
     assert_eq!((count(512), count(0)), (8, 4), "{by_tables:?}");
-    let pages = SharedPages::open(child).expect("opens");
+    let process = ProcessHandle::open(child).expect("opens").id;
+    let mut calls = TargetCalls::default();
     for (region, shared) in by_tables {
-        assert_eq!(pages.in_region(region).expect("reads").count(), shared);
+        let pages = calls.shared_pages(process, region).expect("reads");
+        assert_eq!(pages.count(), shared);
     }
 }
 
-/// Overhead of the workload's memory, in per cent, the median of several windows; walks cost what a test says.
+/// Overhead of the workload's memory, in per cent: the median of several windows, with walk costs
+/// that the test sets.
 fn overhead_percent(pid: u32) -> f64 {
     let Seeing::AccessBits(mut bits) = means().sampler else {
         panic!("access bits can be seen");
@@ -344,11 +277,9 @@ fn overhead_percent(pid: u32) -> f64 {
 #[test]
 fn a_fork_does_not_make_an_idle_program_seem_busy() {
     let name = this_test!();
-    let Some(_machine) = machine(name).filter(|_| sees_access_bits(name)) else {
-        return;
-    };
-    // It has written 1 GiB and reads 1 MiB of it, which any TLB holds. Every page is marked
-    // accessed until it is looked at for the first time.
+    let _machine = or_skip!(machine(name).filter(|_| sees_access_bits(name)));
+    // The program has written 1 GiB and reads 1 MiB of it, which any TLB holds. Every page is
+    // marked accessed until the first sample.
     let words = "shared --mib 1024 --asleep --parent-mib 1";
     let alone = {
         let (_program, pid) = workload(&format!("{words} --workers 0"));
@@ -357,10 +288,8 @@ fn a_fork_does_not_make_an_idle_program_seem_busy() {
     let (_program, pid) = workload(&format!("{words} --workers 1"));
     assert_eq!(children(pid).len(), 1);
     let forked = overhead_percent(pid);
-    assert!(
-        forked <= alone + 1.0,
-        "from {alone:.2} to {forked:.2} % by a fork"
-    );
+    let grew = forked - alone;
+    assert!(grew <= 1.0, "by {grew:.2} to {forked:.2} % by a fork");
 }
 
 fn sees_access_bits(name: TestName) -> bool {

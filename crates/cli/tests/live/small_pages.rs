@@ -1,22 +1,22 @@
-//! Pages between 4 KiB and 2 MiB: given with consent alone, counted, put back; and what is learned of them.
+//! Pages between 4 KiB and 2 MiB: given with consent only, counted, switched off at the end, and
+//! what is learned about them.
 
 use crate::common::{
-    DEADLINE, Machine, WORKLOADS, at_speed, figure, machine, patience, read_json, signal, until,
-    wait,
+    DEADLINE, Machine, Started, WORKLOADS, at_speed, figure, machine, or_skip, patience, read_json,
+    signal, until, wait,
 };
 use crate::settings;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
-use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// Blocks of 128 KiB in mappings of their own, all of each used; three hundred replaced each second.
+/// Blocks of 128 KiB in mappings of their own, each used as a whole; 300 are replaced per second.
 const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages default --report-ms 1000";
-/// Windows soon and often.
+/// Short periods and short windows.
 const SOON: &str = "--period 1 --window 0.2 --cpu 100";
 
-/// The machine, where it has such sizes and none of them is on.
+/// The machine, if it has such sizes and none is enabled.
 fn machine_with_sizes(test: TestName) -> Option<Machine> {
     let machine = machine(test)?;
     let small: Vec<String> = small();
@@ -38,14 +38,11 @@ fn small() -> Vec<String> {
 }
 
 fn set_to(word: &str) -> usize {
-    let names = small();
-    names
-        .iter()
-        .filter(|name| settings::read(name) == word)
-        .count()
+    let names = small().into_iter();
+    names.filter(|name| settings::read(name) == word).count()
 }
 
-/// Pages of sizes between, in a summary.
+/// Pages between 4 KiB and 2 MiB in a summary.
 fn small_pages(summary: &Value) -> u64 {
     let sizes = summary["page_sizes"]["sizes"].as_array();
     let small = sizes.expect("sizes are listed").iter();
@@ -53,16 +50,10 @@ fn small_pages(summary: &Value) -> u64 {
     small.map(|size| figure(size, "pages")).sum()
 }
 
-fn start(machine: &Machine, options: &str, seconds: u32) -> Child {
+fn start(machine: &Machine, options: &str, blocks: &str, seconds: u32) -> Started {
     let words =
-        format!("run {SOON} {options} -- {WORKLOADS} workload {BLOCKS} --seconds {seconds}");
-    machine
-        .hawkeye(&words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("hawkeye starts")
+        format!("run {SOON} {options} -- {WORKLOADS} workload {blocks} --seconds {seconds}");
+    Started::quietly(&mut machine.hawkeye(&words))
 }
 
 #[test]
@@ -70,12 +61,10 @@ fn with_consent_they_are_given_counted_and_put_back() {
     if !at_speed(this_test!()) {
         return;
     }
-    let Some(machine) = machine_with_sizes(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_with_sizes(this_test!()));
     let options = format!("{SOON} --small-pages all");
     let (code, summary) = machine.run_workload(&options, &format!("{BLOCKS} --seconds 20"));
-    // Whose contents were wrong ends otherwise.
+    // Wrong contents would change the exit code.
     assert_eq!(code, 0, "{summary}");
     assert!(small_pages(&summary) > 100, "{summary}");
     assert_eq!(set_to("never"), small().len());
@@ -84,10 +73,8 @@ fn with_consent_they_are_given_counted_and_put_back() {
 
 #[test]
 fn without_consent_none_is_touched() {
-    let Some(machine) = machine_with_sizes(this_test!()) else {
-        return;
-    };
-    let mut child = start(&machine, "", 6);
+    let machine = or_skip!(machine_with_sizes(this_test!()));
+    let mut child = start(&machine, "", BLOCKS, 6);
     let touched = until(Duration::from_secs(5), || set_to("never") < small().len());
     assert!(!touched);
     let _ = child.wait();
@@ -95,23 +82,11 @@ fn without_consent_none_is_touched() {
 
 #[test]
 fn advised_memory_alone_can_be_chosen() {
-    let Some(machine) = machine_with_sizes(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_with_sizes(this_test!()));
     let json = machine.state.join("advised.json");
-    let words = format!(
-        "run {SOON} --small-pages advised --json {} -- {WORKLOADS} workload {} --seconds {}",
-        json.display(),
-        BLOCKS.replace("default", "huge"),
-        20 * patience()
-    );
-    let mut child = machine
-        .hawkeye(&words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("hawkeye starts");
+    let options = format!("--small-pages advised --json {}", json.display());
+    let advised = BLOCKS.replace("default", "huge");
+    let mut child = start(&machine, &options, &advised, 20 * patience());
     assert!(until(DEADLINE, || set_to("madvise") > 0));
     assert_eq!(set_to("always"), 0);
     assert_eq!(wait(&mut child, DEADLINE), Some(0));
@@ -122,10 +97,8 @@ fn advised_memory_alone_can_be_chosen() {
 
 #[test]
 fn after_kill_9_restore_switches_them_off() {
-    let Some(machine) = machine_with_sizes(this_test!()) else {
-        return;
-    };
-    let mut child = start(&machine, "--small-pages all", 300);
+    let machine = or_skip!(machine_with_sizes(this_test!()));
+    let mut child = start(&machine, "--small-pages all", BLOCKS, 300);
     assert!(until(DEADLINE, || set_to("always") > 0));
     signal(child.id(), libc::SIGKILL);
     let _ = child.wait();
@@ -136,11 +109,9 @@ fn after_kill_9_restore_switches_them_off() {
 
 #[test]
 fn while_memory_is_short_nobody_gets_them() {
-    let Some(machine) = machine_with_sizes(this_test!()) else {
-        return;
-    };
-    // More than that is always in use. What is tried at the start is for advised memory alone.
-    let mut child = start(&machine, "--small-pages all --watermarks 1,0.5", 8);
+    let machine = or_skip!(machine_with_sizes(this_test!()));
+    // More memory than this is always in use. The trial at the start is for advised memory only.
+    let mut child = start(&machine, "--small-pages all --watermarks 1,0.5", BLOCKS, 8);
     let given = until(Duration::from_secs(7), || set_to("always") > 0);
     assert!(!given);
     let _ = child.wait();
@@ -151,14 +122,10 @@ fn what_was_learned_is_used_at_the_next_start() {
     if !at_speed(this_test!()) {
         return;
     }
-    let Some(machine) = machine_with_sizes(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine_with_sizes(this_test!()));
     let learn = "--small-pages all --learn";
-    let (_, first) = machine.run_workload(
-        &format!("{SOON} {learn}"),
-        &format!("{BLOCKS} --seconds 20"),
-    );
+    let (soon, blocks) = (format!("{SOON} {learn}"), format!("{BLOCKS} --seconds 20"));
+    let (_, first) = machine.run_workload(&soon, &blocks);
     assert!(small_pages(&first) > 100, "{first}");
     let records = std::fs::read_dir(machine.state.join("learned")).expect("is there");
     let records: Vec<_> = records.flatten().map(|entry| entry.path()).collect();
@@ -166,19 +133,15 @@ fn what_was_learned_is_used_at_the_next_start() {
     let record = read_json(&records[0]).expect("is JSON");
     assert_eq!(record["starts"], 1, "{record}");
     assert!(record["fault_sizes_bytes"][0].is_u64(), "{record}");
-    // This policy chooses nothing: what is given now was learned.
+    // This policy chooses nothing, so what is given now was learned.
     let none = "--policy none --small-pages all";
-    let (_, second) =
-        machine.run_workload(&format!("{none} --learn"), &format!("{BLOCKS} --seconds 8"));
+    let blocks = format!("{BLOCKS} --seconds 8");
+    let (_, second) = machine.run_workload(&format!("{none} --learn"), &blocks);
     assert!(small_pages(&second) > 100, "{second}");
-    let (_, without) = machine.run_workload(none, &format!("{BLOCKS} --seconds 8"));
+    let (_, without) = machine.run_workload(none, &blocks);
     assert_eq!(small_pages(&without), 0, "{without}");
-    // A damaged record is said to be one, and ignored.
+    // A damaged record is reported and ignored.
     std::fs::write(&records[0], "{").expect("writes");
-    let output = machine.output(&format!(
-        "run {none} --learn -- {WORKLOADS} workload exit-after --ms 1200"
-    ));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("is damaged"), "{said}");
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let words = format!("run {none} --learn -- {WORKLOADS} workload exit-after --ms 1200");
+    machine.output(&words).assert_refused(0, "is damaged");
 }

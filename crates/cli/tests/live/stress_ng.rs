@@ -1,7 +1,9 @@
-//! Torture by others: `stress-ng` verifies its memory while the daemon promotes and takes back as
-//! fast as it can.
+//! A torture test by another program: `stress-ng` verifies its memory while the daemon promotes and
+//! recovers as fast as it can.
 
-use crate::common::{Machine, machine, patience, signal, until};
+use crate::common::{
+    Machine, Started, from_environment, machine, or_skip, patience, signal, until,
+};
 use crate::daemon::Daemon;
 use crate::ksm::Ksm;
 use hawkeye_test_support::this_test;
@@ -9,23 +11,23 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long, in seconds, unless `HAWKEYE_STRESS_SECONDS` sets it.
+/// Length in seconds, unless `HAWKEYE_STRESS_SECONDS` sets it.
 const SECONDS: u64 = 60;
-/// Promotion and recovery take turns of this length ...
+/// Promotion and recovery take turns of this length.
 const TURN: Duration = Duration::from_secs(3);
-/// ... one of this many is recovery's.
+/// One turn of this many is recovery's.
 const TURNS: u32 = 4;
-/// How much the daemon's memory may grow after it has warmed up: its journal and its profiles have
+/// How much the daemon's memory may grow after it has warmed up. Its journal and its profiles have
 /// limits.
 const GROWTH_BYTES: u64 = 24 << 20;
-/// A few megabytes each, so that many of them are managed at a time.
+/// A few megabytes each, so that many are managed at the same time.
 const STRESSORS: &str = "--vm 2 --vm-bytes 192M --vm-keep --madvise 1 --userfaultfd 1 --fork 1 --mremap 1 \
      --mremap-bytes 32M --mlock 1 --mmap 1 --mmap-bytes 64M --msync 1 --vm-rw 1 --vm-rw-bytes 32M";
 
-/// The daemon's configuration; `high` is the share of memory in use from which it takes back.
+/// The daemon's configuration; `high` is the share of memory in use at which recovery starts.
 fn config(high: u32) -> String {
     let low = high - 1;
     format!(
@@ -59,17 +61,12 @@ action = "include"
 #[test]
 fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     let test = this_test!();
-    let Some(machine) = machine(test) else {
-        return;
-    };
+    let machine = or_skip!(machine(test));
     if !has_stress_ng() {
         test.skip("stress-ng is not installed");
         return;
     }
-    let seconds = std::env::var("HAWKEYE_STRESS_SECONDS").ok();
-    let seconds = seconds
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(SECONDS);
+    let seconds = from_environment("HAWKEYE_STRESS_SECONDS", SECONDS);
     let mut log = KernelLog::from_now();
     let daemon = Daemon::start_by(&machine, &config(85));
     let idle = Held::by(daemon.pid());
@@ -95,7 +92,8 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
             }
             let takes_back = turns % TURNS == 0;
             reload(&machine, &daemon, if takes_back { 2 } else { 85 });
-            // What KSM may merge is left alone while it runs, and promoted when it has stopped.
+            // Memory that KSM may merge is left alone while KSM runs, and promoted once it has
+            // stopped.
             if ksm.is_some() {
                 fs::write(Ksm::path("run"), if turns % 2 == 0 { "1" } else { "0" })
                     .expect("KSM is there");
@@ -105,20 +103,18 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     };
     let said = fs::read_to_string(machine.state.join("stress-ng.log")).unwrap_or_default();
     assert_eq!(code, Some(0), "stress-ng: {said}");
-    assert!(
-        !said.contains("fail:") && !said.contains("error:"),
-        "{said}"
-    );
+    for bad in ["fail:", "error:"] {
+        assert!(!said.contains(bad), "{said}");
+    }
 
-    // The daemon is alive, has acted, and lets go of what has ended.
+    // The daemon is alive, has acted, and releases what belongs to ended processes.
     reload(&machine, &daemon, 85);
     let status = daemon.status();
     let total = |name: &str| status["totals"][name].as_u64().unwrap_or(0);
     eprintln!("{seconds} s of stress-ng: {}", status["totals"]);
     eprintln!("at most {most_merged} pages were merged");
     assert!(total("samples") > 0 && total("promoted") > 0, "{status}");
-    let left = || daemon.status()["managed"] == 0;
-    assert!(until(Duration::from_secs(30), left), "{status}");
+    daemon.comes_to(Duration::from_secs(30), |status| status["managed"] == 0);
     let warm = warm.expect("it ran for longer");
     // Threads that answered requests end a moment later.
     let settled = |end: &Held| end.descriptors <= idle.descriptors && end.threads <= idle.threads;
@@ -126,10 +122,8 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     let end = Held::by(daemon.pid());
     eprintln!("the daemon held: idle {idle:?}, warm {warm:?}, at the end {end:?}");
     assert!(settled(&end), "{idle:?} {end:?}");
-    assert!(
-        end.anonymous_bytes <= warm.anonymous_bytes.max(idle.anonymous_bytes) + GROWTH_BYTES,
-        "{warm:?} {end:?}"
-    );
+    let most = warm.anonymous_bytes.max(idle.anonymous_bytes) + GROWTH_BYTES;
+    assert!(end.anonymous_bytes <= most, "{warm:?} {end:?}");
     daemon.end();
     let splats = log.splats();
     assert!(splats.is_empty(), "the kernel's log: {splats:#?}");
@@ -145,18 +139,19 @@ fn reload(machine: &Machine, daemon: &Daemon<'_>, high: u32) {
     signal(daemon.pid(), libc::SIGHUP);
 }
 
-/// stress-ng at work, with all that it started; killed when dropped.
-struct Stress(Child);
+/// A running stress-ng with all its processes.
+struct Stress(Started);
 
 impl Stress {
     fn start(machine: &Machine, seconds: u64) -> Self {
         let log = File::create(machine.state.join("stress-ng.log")).expect("a file");
         let words = format!("{STRESSORS} --verify --oomable --timeout {seconds}s");
         let mut command = Command::new("stress-ng");
-        // SAFETY: prctl is async-signal-safe and these arguments point nowhere.
+        // SAFETY: prctl is async-signal-safe, and these arguments are no pointers.
         unsafe {
             command.pre_exec(|| {
-                // All its memory may be merged. Kernels before 6.4 cannot; there only what it advises itself is.
+                // KSM may merge all its memory. Kernels before 6.4 can't do that; there KSM merges
+                // only what it advises itself.
                 libc::prctl(libc::PR_SET_MEMORY_MERGE, 1, 0, 0, 0);
                 Ok(())
             });
@@ -170,25 +165,23 @@ impl Stress {
             .stderr(log)
             .spawn()
             .expect("stress-ng starts");
-        Self(child)
+        Self(Started(child))
     }
 }
 
 impl Drop for Stress {
     fn drop(&mut self) {
-        // It ends its stressors itself when it is asked to.
+        // On SIGINT it ends its stressors itself.
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
             signal(self.0.id(), libc::SIGINT);
             let child = &mut self.0;
             let ends = || child.try_wait().is_ok_and(|status| status.is_some());
             until(Duration::from_secs(20), ends);
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Debug)]
 struct Held {
     descriptors: usize,
@@ -215,10 +208,10 @@ impl Held {
     }
 }
 
-/// What the kernel says from some moment on.
+/// The kernel's log from some moment on.
 struct KernelLog(File);
 
-/// How reports of a fault of the kernel begin.
+/// First words of the kernel's reports of its own faults.
 const SPLATS: [&str; 9] = [
     "WARNING:",
     "BUG:",
@@ -242,7 +235,7 @@ impl KernelLog {
         Self(file)
     }
 
-    /// Lines that begin a report.
+    /// Lines that begin such a report.
     fn splats(&mut self) -> Vec<String> {
         let mut found = Vec::new();
         let mut record = [0; 8192];

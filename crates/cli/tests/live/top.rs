@@ -1,66 +1,46 @@
-//! `hawkeye top` where there is no terminal.
+//! `hawkeye top` without a terminal.
 
-use crate::common::{DEADLINE, machine, until};
+use crate::common::{DEADLINE, figure, machine, or_skip, until};
 use crate::daemon::{Daemon, Minded, NAME};
 use hawkeye_test_support::this_test;
 
 #[test]
 fn top_shows_what_is_managed_as_text_and_as_json() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     let daemon = Daemon::start(&machine, "");
     let pid = program.pid();
-    let promoted = || {
-        let top = daemon.json("top");
-        top["processes"][0]["promoted"].as_u64() > Some(0)
-    };
+    let promoted = || daemon.json("top")["processes"][0]["promoted"].as_u64() > Some(0);
     assert!(until(DEADLINE, promoted));
     let top = daemon.json("top");
     let process = &top["processes"][0];
-    assert_eq!(
-        (&process["pid"], &process["name"]),
-        (&pid.into(), &NAME.into())
-    );
+    assert_eq!(process["pid"], pid);
+    assert_eq!(process["name"], NAME);
     assert!(process["gain_percent"].is_number(), "{process}");
-    assert!(
-        process["pace"]["promoted_per_s"].as_f64() > Some(0.0),
-        "{process}"
-    );
+    let pace = process["pace"]["promoted_per_s"].as_f64();
+    assert!(pace > Some(0.0), "{process}");
     let decided = top["latest"].as_array().map_or(0, Vec::len);
     assert!(decided > 0, "{top}");
 
-    let once = machine.output("top --once");
-    let text = String::from_utf8_lossy(&once.stdout).into_owned();
-    assert!(once.status.success() && text.contains(NAME), "{text}");
-    assert!(
-        text.contains("OVERHEADv") && text.contains("promoted in"),
-        "{text}"
-    );
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
+    let text = machine.output("top --once").well().out;
+    assert!(text.contains(NAME), "{text}");
+    for part in ["OVERHEADv", "promoted in"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let widths = text.lines().map(|line| line.chars().count());
+    assert!(widths.max() <= Some(80), "{text}");
 
     let opened = daemon.json(&format!("top {pid}"));
-    let columns = opened["strip"]["columns"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let regions: u64 = columns.iter().filter_map(|c| c["regions"].as_u64()).sum();
-    let huge: u64 = columns.iter().filter_map(|c| c["huge"].as_u64()).sum();
+    let columns = opened["strip"]["columns"].as_array().expect("columns");
+    let sum = |part: &str| columns.iter().map(|column| figure(column, part)).sum();
+    let (regions, huge): (u64, u64) = (sum("regions"), sum("huge"));
     assert!(regions >= 32 && huge > 0 && columns.len() <= 80, "{opened}");
-    let once = machine.output(&format!("top --once {pid}"));
-    let text = String::from_utf8_lossy(&once.stdout).into_owned();
+    let text = machine.output(&format!("top --once {pid}")).out;
     assert!(text.contains("H huge") && text.contains('H'), "{text}");
     let other = machine.output(&format!("top --once {}", std::process::id()));
-    assert_eq!(other.status.code(), Some(1));
+    assert_eq!(other.code, Some(1));
 
     // A pipe is no terminal.
-    let drawn = machine.output("top");
-    let said = String::from_utf8_lossy(&drawn.stderr).into_owned();
-    assert_eq!(drawn.status.code(), Some(1));
-    assert!(said.contains("top --once"), "{said}");
+    machine.output("top").assert_refused(1, "top --once");
     daemon.end();
 }

@@ -1,6 +1,6 @@
-//! Rule 1: memory contents never change, whatever is done to the pages under them.
+//! Rule 1: memory contents never change, whatever the manager does to the pages under them.
 
-use crate::common::{machine, patience, workload};
+use crate::common::{from_environment, machine, or_skip, patience, workload};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
@@ -11,24 +11,14 @@ use hawkeye_workload::Event;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// `HAWKEYE_TORTURE_S` makes it longer.
-fn seconds() -> u64 {
-    std::env::var("HAWKEYE_TORTURE_S")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(60)
-}
-
-/// Promotes all that is not huge and splits all that is, in two threads, as fast as they can.
+/// Two threads promote all that is not huge and split all that is, as fast as they can.
 #[test]
 fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
-    let Some(_machine) = machine(this_test!()) else {
-        return;
-    };
-    let seconds = seconds();
-    let (mut program, pid) = workload(&format!(
-        "torture --mib 2048 --threads 8 --seconds {seconds}"
-    ));
+    let _machine = or_skip!(machine(this_test!()));
+    // The test may be made longer.
+    let seconds = from_environment("HAWKEYE_TORTURE_S", 60);
+    let words = format!("torture --mib 2048 --threads 8 --seconds {seconds}");
+    let (mut program, pid) = workload(&words);
     let process = ProcessHandle::open(pid).expect("opens");
     let over = AtomicBool::new(false);
     let promoted = AtomicU64::new(0);
@@ -53,10 +43,8 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
     };
     eprintln!("{promoted} promoted, {split} split, {totals:?}");
     let least = 100 / u64::from(patience());
-    assert!(
-        promoted > least && split > least,
-        "{promoted} promoted, {split} split"
-    );
+    let enough = promoted > least && split > least;
+    assert!(enough, "{promoted} promoted, {split} split");
     assert!(program.finish().is_ok_and(|status| status.success()));
 }
 
@@ -69,10 +57,9 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
         // The program may end at any time.
         let _ = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
         for sample in found.iter().filter(|sample| sample.is_huge() == huge) {
-            let result = if huge {
-                remote_advice::split(process, sample.region)
-            } else {
-                remote_advice::collapse(process, sample.region)
+            let result = match huge {
+                true => remote_advice::split(process, sample.region),
+                false => remote_advice::collapse(process, sample.region),
             };
             done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
         }
@@ -80,18 +67,17 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
     }
 }
 
-/// The same by the manager itself: it promotes, and as memory counts as short at once, takes back.
+/// The same by the manager itself: it promotes, and recovers at once because memory counts as
+/// short.
 #[test]
 fn no_byte_changes_under_the_manager() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let options = "--period 0.5 --window 0.05 --cpu 100 --bloat-threshold 8";
     let seconds = 20 * patience();
     let workload = format!("torture --mib 512 --threads 4 --seconds {seconds}");
     let (code, summary) = machine.run_workload(options, &workload);
     assert_eq!(code, 0, "{summary}");
-    // The manager pauses after calls of more than 30 ms, which on emulated machines most are.
+    // The manager pauses after calls of over 30 ms; on emulated machines most calls take longer.
     let least = if patience() > 1 { 1 } else { 11 };
     assert!(summary["promoted"].as_u64() >= Some(least), "{summary}");
 }

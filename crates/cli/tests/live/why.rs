@@ -1,11 +1,12 @@
-//! `hawkeye why` for regions in every state that a test can bring about.
+//! `hawkeye why` for regions in every state that a test can produce.
 
-use crate::common::{DEADLINE, machine, patience, until};
+use crate::common::{DEADLINE, figure, machine, or_skip, patience, until};
 use crate::daemon::{CONFIG, Daemon, Minded};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
-/// First bytes of the regions of a process that are in some column of its strip, one region a column.
+/// Addresses of the regions in the selected columns of a process's strip, with one region per
+/// column.
 fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
     let columns = top["strip"]["columns"].as_array();
     let wanted = columns.into_iter().flatten().filter(|column| which(column));
@@ -16,24 +17,18 @@ fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
 
 #[test]
 fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
-    let Some(machine) = machine(this_test!()) else {
-        return;
-    };
+    let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
-    // One a second: all others wait.
+    // One promotion a second: all other regions wait.
     let per_s = 1.0 / f64::from(patience());
-    let slowly = CONFIG.replace(
-        "[limits]",
-        &format!("[limits]\npromotions_per_s = {per_s:?}"),
-    );
+    let limits = format!("[limits]\npromotions_per_s = {per_s:?}");
+    let slowly = CONFIG.replace("[limits]", &limits);
     let daemon = Daemon::start_by(&machine, &format!("policy = \"hawkeye-g\"\n{slowly}"));
     let pid = program.pid();
-    let promoted = || daemon.status()["totals"]["promoted"].as_u64() >= Some(2);
-    assert!(until(DEADLINE, promoted));
+    daemon.comes_to(DEADLINE, |it| figure(&it["totals"], "promoted") >= 2);
     let text = |address: u64| {
-        let output = machine.output(&format!("why {pid} {address:#x}"));
-        assert!(output.status.success());
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let words = format!("why {pid} {address:#x}");
+        machine.output(&words).well().out
     };
 
     let top = daemon.json(&format!("top {pid}"));
@@ -58,21 +53,16 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
     let waiting = whys.iter().find(|why| why["ahead"].is_number());
     let waiting = waiting.unwrap_or_else(|| panic!("none waits, as {}", whys[0]));
     assert!(waiting["bucket"].is_number(), "{waiting}");
-    assert!(
-        waiting["waiting"].to_string().contains("bucket"),
-        "{waiting}"
-    );
-    // The last in line: it waits for some seconds.
+    let reason = waiting["waiting"].to_string();
+    assert!(reason.contains("bucket"), "{waiting}");
+    // The last region in the queue, which waits for some seconds.
     let ahead = |why: &&Value| why["ahead"].as_u64();
     let last = whys.iter().max_by_key(ahead).expect("some wait");
     let said = text(last["start"].as_u64().expect("an address"));
     assert!(said.contains("It waits for its turn, after"), "{said}");
     assert!(said.contains("Nothing was done to it"), "{said}");
 
-    let said = text(4096);
-    assert!(
-        said.contains("it is not managed: nothing is mapped"),
-        "{said}"
-    );
+    let (said, nothing) = (text(4096), "it is not managed: nothing is mapped");
+    assert!(said.contains(nothing), "{said}");
     daemon.end();
 }

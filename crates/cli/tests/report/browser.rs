@@ -1,5 +1,5 @@
-//! A headless Chromium, driven over its DevTools protocol through a pair of pipes: messages are JSON, each ended by a zero byte
-//! (<https://chromedevtools.github.io/devtools-protocol/>).
+//! A headless Chromium, driven by its DevTools protocol through a pair of pipes. Messages are JSON,
+//! each ended by a zero byte (<https://chromedevtools.github.io/devtools-protocol/>).
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -10,8 +10,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Where Chromium reads commands and writes answers.
+/// File descriptors from which Chromium reads commands and to which it writes answers.
 const ITS_ENDS: [i32; 2] = [3, 4];
+const OPTIONS: &str = "--headless --no-sandbox --disable-gpu --no-first-run --disable-dev-shm-usage \
+    --hide-scrollbars --remote-debugging-pipe --window-size=1280,1500";
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub struct Browser {
@@ -20,29 +22,22 @@ pub struct Browser {
     from: BufReader<UnixStream>,
     next: u64,
     session: Option<String>,
-    /// Errors in scripts.
+    /// Exceptions in scripts.
     pub exceptions: Vec<String>,
     loaded: bool,
 }
 
 impl Browser {
-    /// Starts one; `None` where there is no Chromium.
+    /// Starts Chromium; `None` where it is not installed.
     pub fn start(profile: &Path) -> Option<Self> {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let theirs_fd = theirs.as_raw_fd();
-        // SAFETY: a plain system call. Away from the numbers that it is to have.
+        // SAFETY: a plain system call. The copy's number is outside the numbers that Chromium uses.
         let end = unsafe { libc::fcntl(theirs_fd, libc::F_DUPFD_CLOEXEC, 10) };
         assert!(end >= 10, "no descriptor");
         let mut command = Command::new("chromium");
         command
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--no-first-run",
-            ])
-            .args(["--disable-dev-shm-usage", "--hide-scrollbars"])
-            .args(["--remote-debugging-pipe", "--window-size=1280,1500"])
+            .args(OPTIONS.split_whitespace())
             .arg(format!("--user-data-dir={}", profile.display()))
             .arg("about:blank")
             .stdin(Stdio::null())
@@ -60,7 +55,7 @@ impl Browser {
             });
         }
         let child = command.spawn();
-        // SAFETY: it is ours, and nobody else has it.
+        // SAFETY: this test opened it, and nothing else uses it.
         unsafe { libc::close(end) };
         let child = child.ok()?;
         ours.set_read_timeout(Some(PATIENCE)).expect("can be set");
@@ -77,17 +72,15 @@ impl Browser {
         let targets = targets["targetInfos"].as_array().expect("targets").clone();
         let page = targets.iter().find(|target| target["type"] == "page");
         let page = page.expect("a page")["targetId"].clone();
-        let attached = browser.call(
-            "Target.attachToTarget",
-            json!({"targetId": page, "flatten": true}),
-        );
+        let target = json!({"targetId": page, "flatten": true});
+        let attached = browser.call("Target.attachToTarget", target);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser.call("Page.enable", json!({}));
         browser.call("Runtime.enable", json!({}));
         Some(browser)
     }
 
-    /// Does something; what came of it.
+    /// Calls a method and returns its result.
     fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.next += 1;
         let mut message = json!({"id": self.next, "method": method, "params": parameters});
@@ -122,7 +115,7 @@ impl Browser {
         message
     }
 
-    /// Opens a file and waits until it is there.
+    /// Opens a file and waits until it is loaded.
     pub fn open(&mut self, path: &Path) {
         self.loaded = false;
         let url = format!("file://{}", path.display());
@@ -132,18 +125,16 @@ impl Browser {
         }
     }
 
-    /// What an expression of JavaScript comes to.
+    /// Value of a JavaScript expression.
     pub fn ask(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", asked);
-        assert!(
-            answer["exceptionDetails"].is_null(),
-            "{expression}: {answer}"
-        );
+        let went_well = answer["exceptionDetails"].is_null();
+        assert!(went_well, "{expression}: {answer}");
         answer["result"]["value"].clone()
     }
 
-    /// Where the middle of an element is, scrolled to.
+    /// The middle of an element, after scrolling it into view.
     pub fn place(&mut self, selector: &str) -> (f64, f64) {
         let found = self.ask(&format!(
             "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'center'}});
@@ -153,7 +144,7 @@ impl Browser {
         (number(0), number(1))
     }
 
-    /// Does something with the mouse: `mouseMoved`, `mousePressed`, `mouseReleased`.
+    /// Sends a mouse event: `mouseMoved`, `mousePressed`, `mouseReleased`.
     pub fn mouse(&mut self, what: &str, (x, y): (f64, f64)) {
         let pressed = what != "mouseMoved";
         let event = json!({

@@ -1,9 +1,9 @@
-//! What can't be read or written is told in one sentence.
+//! What can't be read or written is reported in one sentence.
 
 use crate::recordings::{folder, hawkeye, record};
 use std::path::Path;
 
-/// The one line that a command ends with when it could not.
+/// The single line that a failed command prints.
 fn told(words: &[&str]) -> String {
     let output = hawkeye(words);
     assert_eq!(output.status.code(), Some(1), "{words:?}");
@@ -24,7 +24,8 @@ fn recordings_that_cant_be_read_are_told() {
     let whole = folder.join("whole.parquet");
     record(&whole);
     let bytes = std::fs::read(&whole).expect("there");
-    // The version is the text "1" under its key; as long as it was, the file's lengths hold.
+    // The version is the text "1" under its key. A text of the same length keeps the lengths in the
+    // file valid.
     let key = b"hawkeye.version\x18\x01";
     let at = bytes
         .windows(key.len())
@@ -33,19 +34,13 @@ fn recordings_that_cant_be_read_are_told() {
     let mut newer = bytes.clone();
     newer[at + key.len()] = b'7';
     let cut = &bytes[..bytes.len() / 2];
+    let (no_file, no_parquet) = (b"time,pid,region\n1,2,3\n", "no whole Parquet file");
+    let version = "has version 7 of the table \"recording\", and this program knows version 1: use a newer hawkeye";
     let wrong: [(&str, &[u8], &str); 4] = [
-        (
-            "malformed",
-            b"time,pid,region\n1,2,3\n",
-            "no whole Parquet file",
-        ),
-        ("empty", b"", "no whole Parquet file"),
+        ("malformed", no_file, no_parquet),
+        ("empty", b"", no_parquet),
         ("cut", cut, "if it was cut off, record or copy it again"),
-        (
-            "newer",
-            &newer,
-            "has version 7 of the table \"recording\", and this program knows version 1: use a newer hawkeye",
-        ),
+        ("newer", &newer, version),
     ];
     for (name, bytes, sentence) in wrong {
         let path = folder.join(name);
@@ -54,10 +49,9 @@ fn recordings_that_cant_be_read_are_told() {
         assert!(said.contains(sentence) && said.contains(name), "{said}");
     }
     let said = told(&["report", text(&folder.join("none"))]);
-    assert!(
-        said.contains("can't open") && said.contains("No such file"),
-        "{said}"
-    );
+    for part in ["can't open", "No such file"] {
+        assert!(said.contains(part), "{said}");
+    }
     let empty = folder.join("empty.part");
     std::fs::create_dir(&empty).expect("made");
     let said = told(&["report", text(&empty)]);
@@ -80,7 +74,7 @@ fn what_cant_be_written_is_named() {
 fn processes_that_are_gone_are_told_before_anything_is_written() {
     let folder = folder("gone");
     let path = folder.join("r.parquet");
-    // Over the largest pid that there can be (PID_MAX_LIMIT).
+    // Above the largest possible pid (PID_MAX_LIMIT).
     let said = told(&["record", "4194305", "-o", text(&path)]);
     assert!(said.contains("there is no process 4194305"), "{said}");
     assert_eq!(std::fs::read_dir(&folder).expect("there").count(), 0);
@@ -94,10 +88,8 @@ fn a_report_says_the_same_as_text_figures_and_json() {
     let svg = folder.join("svg");
     let output = hawkeye(&["report", text(&path), "--svg", text(&svg)]);
     let said = String::from_utf8(output.stdout).expect("is text");
-    assert!(
-        output.status.success() && said.contains("redis-server"),
-        "{said}"
-    );
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("redis-server"), "{said}");
     for name in ["process-7.svg", "process-8.svg", "machine.svg"] {
         let figure = std::fs::read_to_string(svg.join(name)).expect("there");
         assert!(figure.starts_with("<svg"), "{name}");

@@ -1,4 +1,4 @@
-//! `hawkeye report`: what it says of recordings, good and bad, and its page in a browser.
+//! `hawkeye report`: its output for good and bad recordings, and its page in a browser.
 
 mod browser;
 mod errors;

@@ -1,11 +1,11 @@
-//! The page, opened and clicked.
+//! The page, opened and used in a browser.
 
 use crate::browser::Browser;
 use crate::recordings::{folder, hawkeye, record};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
-/// How many shades the map shows, and a sum over its pixels.
+/// Number of shades in the map, and a sum over its pixels.
 fn picture(browser: &mut Browser) -> (u64, u64) {
     let found = browser.ask(
         "(() => { const c = document.querySelector('#map canvas');
@@ -16,6 +16,12 @@ fn picture(browser: &mut Browser) -> (u64, u64) {
     );
     let number = |at: usize| found[at].as_u64().expect("a number");
     (number(0), number(1))
+}
+
+/// The text of an element.
+fn text(browser: &mut Browser, selector: &str) -> String {
+    let found = browser.ask(&format!("document.querySelector({selector:?}).textContent"));
+    found.as_str().expect("a text").to_owned()
 }
 
 #[test]
@@ -36,71 +42,48 @@ fn the_page_is_opened_and_clicked() {
     let (shades, coverage) = picture(&mut browser);
     assert!(shades > 20, "{shades} shades");
 
-    // The scale gets darker all the way: it can be read without colour.
+    // The scale gets steadily darker: it is readable without colour.
     let light = browser.ask(
         "[...document.querySelectorAll('#map svg rect[fill^=rgb]')].map(r => r.getAttribute('fill').match(/\\d+/g))
             .map(([r, g, b]) => .2126 * r + .7152 * g + .0722 * b)",
     );
-    let light: Vec<f64> = light
-        .as_array()
-        .expect("shades")
-        .iter()
-        .filter_map(Value::as_f64)
-        .collect();
-    assert!(
-        light.len() > 9 && light.windows(2).all(|pair| pair[0] > pair[1]),
-        "{light:?}"
-    );
+    let light = light.as_array().expect("shades").iter();
+    let light: Vec<f64> = light.filter_map(Value::as_f64).collect();
+    assert!(light.len() > 9, "{light:?}");
+    let darker = |pair: &[f64]| pair[0] > pair[1];
+    assert!(light.windows(2).all(darker), "{light:?}");
 
-    // What the map shows is chosen.
+    // Chooses what the map shows.
     browser.click("#view-huge");
-    assert_eq!(
-        browser.ask("document.querySelector('#view-huge').getAttribute('aria-pressed')"),
-        "true"
-    );
+    let pressed = "document.querySelector('#view-huge').getAttribute('aria-pressed')";
+    assert_eq!(browser.ask(pressed), "true");
     assert_ne!(picture(&mut browser).1, coverage);
     browser.click("#view-coverage");
     assert_eq!(picture(&mut browser).1, coverage);
 
-    // What is under the mouse is told; a decision with its reason.
+    // The page describes what is under the mouse; for a decision also its reason.
     let middle = browser.place("#map canvas");
     browser.mouse("mouseMoved", middle);
-    let tip = browser.ask("document.querySelector('#tip').textContent");
-    assert!(
-        tip.as_str()
-            .is_some_and(|tip| tip.contains("coverage 50 %")),
-        "{tip}"
-    );
+    let tip = text(&mut browser, "#tip");
+    assert!(tip.contains("coverage 50 %"), "{tip}");
     let mark = browser.place("#map .mark[data-event=promoted]");
     browser.mouse("mouseMoved", mark);
-    let tip = browser.ask("document.querySelector('#tip').textContent");
-    assert!(
-        tip.as_str()
-            .is_some_and(|tip| tip.contains("the test said so")),
-        "{tip}"
-    );
+    let tip = text(&mut browser, "#tip");
+    assert!(tip.contains("the test said so"), "{tip}");
     browser.click("#show-marks");
-    assert_eq!(
-        browser.ask("document.querySelectorAll('#map .mark').length"),
-        0
-    );
+    let marks = browser.ask("document.querySelectorAll('#map .mark').length");
+    assert_eq!(marks, 0);
 
-    // A part of the time, for all charts; and back.
+    // Zooms all charts to a part of the time, and back.
     let (x, y) = browser.place("#overhead svg");
     browser.drag((x - 100.0, y), (x + 100.0, y));
-    let range = browser.ask("document.querySelector('#range').textContent");
-    assert!(
-        range.as_str().is_some_and(|range| range.contains(" to ")),
-        "{range}"
-    );
+    let range = text(&mut browser, "#range");
+    assert!(range.contains(" to "), "{range}");
     assert_ne!(picture(&mut browser).1, coverage);
     browser.click("#reset");
-    assert_eq!(
-        browser.ask("document.querySelector('#range').textContent"),
-        ""
-    );
+    assert_eq!(text(&mut browser, "#range"), "");
     assert_eq!(picture(&mut browser).1, coverage);
-    // And a part of the addresses.
+    // Zooms to a part of the addresses.
     let (x, y) = browser.place("#map canvas");
     browser.drag((x - 100.0, y - 60.0), (x + 100.0, y + 60.0));
     let labels = "document.querySelectorAll('#map text.mono')[0].textContent";
@@ -108,12 +91,10 @@ fn the_page_is_opened_and_clicked() {
     browser.click("#reset");
     assert_eq!(browser.ask(labels), "7f0000000000");
 
-    // The other process.
+    // Opens the other process.
     browser.click("#processes tr[data-pid='8']");
-    assert_eq!(
-        browser.ask("document.querySelector('tr[aria-selected=true]').dataset.pid"),
-        "8"
-    );
+    let selected = "document.querySelector('tr[aria-selected=true]').dataset.pid";
+    assert_eq!(browser.ask(selected), "8");
     assert_ne!(picture(&mut browser).1, coverage);
     assert_eq!(browser.exceptions, Vec::<String>::new());
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A folder of the test's own, empty.
+/// An empty folder for one test.
 pub fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
@@ -17,13 +17,13 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// `hawkeye` with these arguments.
+/// Runs `hawkeye` with these arguments.
 pub fn hawkeye(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hawkeye"));
     command.args(words).output().expect("hawkeye starts")
 }
 
-/// Two processes over 100 windows: the first one's upper memory is hot and becomes huge.
+/// Records two processes over 100 windows. The first one's upper memory is hot and becomes huge.
 pub fn record(path: &Path) {
     let about = About {
         host: "web-7".into(),
@@ -38,6 +38,10 @@ pub fn record(path: &Path) {
         }
     }
     writer.finish().expect("ended");
+}
+
+fn region(n: u64) -> RegionAddr {
+    RegionAddr::containing(0x7f00_0000_0000 + (n << 21))
 }
 
 fn rows(window: u64) -> Vec<Row> {
@@ -61,16 +65,11 @@ fn rows(window: u64) -> Vec<Row> {
                 cpu_cores: 0.75,
                 overhead_percent: Some(30.0),
                 region: RegionSample {
-                    region: RegionAddr::containing(0x7f00_0000_0000 + (n << 21)),
-                    present: 512,
                     accessed: if is_huge(n) { 512 } else { accessed },
                     runs: 9,
-                    written: 0,
-                    zero_mapped: 0,
-                    maybe_shared: 0,
-                    swapped: 0,
                     order: PageOrder::of_region(is_huge(n)),
                     walks_per_s: 100 * n as u32,
+                    ..RegionSample::untouched(region(n))
                 },
             }));
         }
@@ -88,9 +87,7 @@ fn rows(window: u64) -> Vec<Row> {
             rows.push(Row::Decision(DecisionRow {
                 at,
                 process: Some((process, command)),
-                region: Some(RegionAddr::containing(
-                    0x7f00_0000_0000 + ((96 + window) << 21),
-                )),
+                region: Some(region(96 + window)),
                 event: "promoted".into(),
                 reason: "promoted in 0.4 ms: the test said so".into(),
             }));

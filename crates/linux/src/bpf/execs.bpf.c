@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Reports programs as they are started, for those that are to be filled from the very start. */
+/* Reports programs when they start, for prefault from their very start. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "execs.h"
@@ -21,7 +21,7 @@ int exec(struct bpf_raw_tracepoint_args *ctx)
 	if (!tgid)
 		return 0;
 	s = bpf_ringbuf_reserve(&started, sizeof(*s), 0);
-	/* Nobody reads: the process joins like any other, once it is large. */
+	/* The ring is full, nothing reads it: the process is managed once it is large, as any other. */
 	if (!s)
 		return 0;
 	s->tgid = tgid;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the program that reports started programs tells the manager. */
+/* The record that the program for started programs sends to the manager. */
 #ifndef HAWKEYE_EXECS_H
 #define HAWKEYE_EXECS_H
 

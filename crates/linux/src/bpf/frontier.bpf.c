@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Watches where managed processes touch memory for the first time, and reports who does so region after
- * region. A fault of somebody else costs one look into a map.
+ * Watches where managed processes touch memory for the first time, and reports processes that do so
+ * region after region. A fault of any other process costs one lookup in a map.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -21,7 +21,7 @@ struct {
 	__type(value, struct watched);
 } watched SEC(".maps");
 
-/* Processes that nothing is filled for, because they don't use what they pass through, by tgid. */
+/* Processes that get no prefault, because they don't use the memory they pass through, by tgid. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_WATCHED);
@@ -34,9 +34,12 @@ struct {
 	__uint(max_entries, 256 * 1024);
 } advances SEC(".maps");
 
-/* What did not fit into the ring. */
+/* Reports that did not fit into the ring. */
 u64 lost;
-/* First touches of processes that touch memory in order, and at random. Counts may be lost between threads. */
+/*
+ * First touches of processes that touch memory in order, and at random. Threads that count at once
+ * may lose counts.
+ */
 u64 in_order;
 u64 at_random;
 
@@ -71,7 +74,8 @@ static __always_inline void strays(struct watched *w)
 }
 
 /*
- * Whether `distance` leads a track on: one step, or some of them where the regions between were filled ahead.
+ * Whether `distance` continues a track: one step, or several steps where the regions between were
+ * filled ahead.
  */
 static __always_inline int leads_on(const struct track *t, s64 distance)
 {
@@ -83,7 +87,7 @@ static __always_inline int leads_on(const struct track *t, s64 distance)
 	return far == step || (t->advances >= 2 && far <= MAX_WINDOW * step && far % step == 0);
 }
 
-/* Threads of a process may be in here at once. What they spoil is a guess. */
+/* Threads of a process may run this at once. They can only make a guess wrong. */
 static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 region = ctx->args[0] >> REGION_SHIFT;
@@ -92,8 +96,8 @@ static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 	struct track *t;
 
 	/*
-	 * X86_PF_PROT: something is there, and it is no first touch. Without X86_PF_WRITE it gets the zero page, and
-	 * needs no memory.
+	 * X86_PF_PROT: a page is present, so this is no first touch. Without X86_PF_WRITE the
+	 * process gets the zero page, and needs no memory.
 	 */
 	if (!w || (ctx->args[2] & 3) != 2)
 		return 0;
@@ -124,7 +128,7 @@ static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 			u64 now = bpf_ktime_get_ns();
 			u64 took = now - t->at;
 
-			/* A leap may be over what was filled, or chance. */
+			/* A longer distance may lead over filled regions, or be chance. */
 			if (distance == t->step)
 				goes_on(w);
 			t->region = region;
@@ -167,7 +171,7 @@ int touch_by_program(struct bpf_raw_tracepoint_args *ctx)
 	return first_touch(ctx);
 }
 
-/* Memory that is first written to by read(2) and its like. */
+/* Memory that read(2) and similar calls write to first. */
 SEC("raw_tp/page_fault_kernel")
 int touch_for_program(struct bpf_raw_tracepoint_args *ctx)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the program that watches first touches and the manager tell each other. */
+/* Data shared by the program that watches first touches and the manager. */
 #ifndef HAWKEYE_FRONTIER_H
 #define HAWKEYE_FRONTIER_H
 
@@ -11,26 +11,30 @@ typedef long long s64;
 
 #define REGION_SHIFT	21
 #define MAX_WATCHED	4096	/* processes */
-#define TRACKS		8	/* places of a process where touches are followed; a power of two */
-#define MAX_STEP	16	/* regions from one touched one to the next, at the most */
-#define MAX_WINDOW	128	/* steps that may have been filled ahead, at the most */
+#define TRACKS		8	/* places per process where touches are followed; a power of two */
+#define MAX_STEP	16	/* most regions from one touched region to the next */
+#define MAX_WINDOW	128	/* most steps that may have been filled ahead */
 #define DENSE_TOUCHES	64	/* of 512 base pages */
 
 /* A place where a process touches memory. */
 struct track {
 	u64 region;		/* address >> REGION_SHIFT */
-	s64 step;		/* regions, 0: not known yet */
+	s64 step;		/* regions; 0: not known yet */
 	u32 touches;		/* faults in this region */
 	u32 advances;		/* steps so far */
-	u64 at;			/* when the last was, in ns */
+	u64 at;			/* time of the last step, in ns */
 };
 
-/* Whoever takes a step in less than this can't be filled ahead of: zeroing a huge page takes ten times as long. */
+/*
+ * Prefault can't keep ahead of a process that takes a step in less than this: zeroing a huge page
+ * takes ten times as long.
+ */
 #define TOO_FAST_NS	20000
 
 /*
- * Touches that go on where others were, over touches that don't. Somebody who touches memory at random has next to
- * none of the first kind; then one burst of 2^BURST_SHIFT faults in SKIPPED is looked at.
+ * Limits of the score: touches that continue a track raise it, other touches lower it. A process
+ * that touches memory at random has nearly none of the first kind; then only one burst of
+ * 2^BURST_SHIFT faults in SKIPPED is looked at.
  */
 #define BEST_SCORE	64
 #define WORST_SCORE	-64
@@ -49,7 +53,7 @@ struct advance {
 	u64 region;
 	s64 step;
 	u32 tgid;
-	u32 dense;		/* DENSE_TOUCHES or more in the region before */
+	u32 dense;		/* DENSE_TOUCHES or more touches in the previous region */
 };
 
 #endif

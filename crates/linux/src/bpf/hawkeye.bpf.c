@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Reads page tables and memory of managed processes. Nothing here writes anything of theirs, and nothing but
- * statistics and candidates comes of it; whatever is done about them the kernel checks under its own locks.
+ * Reads page tables and memory of managed processes. These programs write nothing of the processes.
+ * They yield only statistics and candidates; the kernel checks every action on these under its own
+ * locks.
  *
- * One object, a file for each program: they share what `calibrate` finds and the buffer that tables are copied to.
+ * One object, with a file for each program. The programs share the results of `calibrate` and the
+ * buffer for copies of tables.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs and the manager tell each other, through global variables: the loader's skeleton
+ * Data that the programs and the manager share through global variables. The loader's skeleton
  * gives Rust the same layout.
  */
 #ifndef HAWKEYE_INTF_H
@@ -12,22 +12,22 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long s64;
 
-#define MAX_RANGES	1024	/* address ranges a call can be given */
-#define MAX_RECORDS	2048	/* regions a call can report */
-#define MAX_MARKED	64	/* regions whose marks a call can report */
+#define MAX_RANGES	1024	/* most address ranges that a call accepts */
+#define MAX_RECORDS	2048	/* most regions that a call can report */
+#define MAX_MARKED	64	/* most regions for which a call can report marks */
 
 struct address_range {
 	u64 start;
 	u64 end;
 };
 
-/* Input of `walk`; `range` and `va` are where the next call goes on. */
+/* Input of `walk`; the next call continues at `range` and `va`. */
 struct walk_request {
-	u32 ranges;		/* how many of `walk_ranges` count */
+	u32 ranges;		/* number of valid entries in `walk_ranges` */
 	u32 range;
 	u64 va;
-	u32 max_tables;		/* last-level tables to read at the most: bounds the call */
-	u32 huge_only;		/* report huge pages, pass over base pages unread */
+	u32 max_tables;		/* most last-level tables to read: bounds the call */
+	u32 huge_only;		/* report huge pages, skip base pages unread */
 };
 
 struct region_record {
@@ -38,7 +38,7 @@ struct region_record {
 	u16 written;
 	u16 zero_mapped;
 	u16 swapped;
-	u16 write_protected;	/* of those present: a write would fault, as in memory that is shared copy-on-write */
+	u16 write_protected;	/* present, but a write would fault: shared copy-on-write, for example */
 	u8 huge;
 	u8 pad;
 };
@@ -46,9 +46,9 @@ struct region_record {
 /* Output of `walk`. */
 struct walk_result {
 	u32 records;
-	u32 done;		/* all ranges are through */
+	u32 done;		/* all ranges are done */
 	u32 alive;		/* the task had the same address space throughout */
-	u32 changed;		/* regions passed over because their table changed under the read */
+	u32 changed;		/* regions skipped because their table changed during the read */
 };
 
 struct mapping_record {
@@ -61,19 +61,19 @@ struct mapping_record {
 /* Input and output of `read_marks`: one region. */
 struct region_marks {
 	u64 va;
-	u64 at_ns;		/* out: when it was read, CLOCK_MONOTONIC */
-	u64 accessed[8];	/* out: one bit a base page; all or none for a huge page */
+	u64 at_ns;		/* out: time of the read, CLOCK_MONOTONIC */
+	u64 accessed[8];	/* out: one bit per base page; all or none for a huge page */
 	u16 present;		/* out: base pages with memory of their own */
-	u16 write_protected;	/* out: of these, the ones that a write would fault on */
+	u16 write_protected;	/* out: those of them where a write would fault */
 	u8 huge;		/* out */
-	u8 read;		/* out: it could be read, and did not change meanwhile */
+	u8 read;		/* out: the region was read, and did not change meanwhile */
 	u16 pad;
 };
 
 /* Input and output of `scan_zeros`. */
 struct zero_scan {
 	u64 va;
-	u32 enough;		/* stop when that many zero pages are found */
+	u32 enough;		/* stop after this number of zero pages */
 	u32 huge;		/* out: it was a huge page */
 	u32 zero_pages;		/* out */
 };

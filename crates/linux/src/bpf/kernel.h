@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The few kernel structures that the programs read, with just the fields they read: the loader finds the
- * real offsets in the running kernel's BTF, so no generated vmlinux.h is needed.
+ * The few kernel structures that the programs read, with only the fields that they read. The loader
+ * finds the real offsets in the running kernel's BTF, so no generated vmlinux.h is needed.
  */
 #ifndef HAWKEYE_KERNEL_H
 #define HAWKEYE_KERNEL_H

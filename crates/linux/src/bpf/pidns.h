@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Processes by the numbers that the manager knows them by. */
+/* Process numbers as the manager sees them. */
 #ifndef HAWKEYE_PIDNS_H
 #define HAWKEYE_PIDNS_H
 
-/* The manager's pid namespace, where it is not the machine's first: one of a container. */
+/* The manager's pid namespace, where it is not the machine's first: that of a container. */
 const volatile __u64 pidns_dev;
 const volatile __u64 pidns_ino;
 
 /*
- * The current process; 0 if it is not of the manager's own namespace. The constants are known when the program is
- * loaded, so that in the machine's first namespace nothing is asked of them.
+ * The current process; 0 if it is not in the manager's own namespace. The constants are known when
+ * the program is loaded, so the machine's first namespace needs no lookup.
  */
 static __always_inline __u32 current_tgid(void)
 {

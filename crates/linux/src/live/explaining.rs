@@ -1,4 +1,4 @@
-//! Who a process is, and why it or a region of it is not managed.
+//! Describes processes, and explains why a process or a region of it is not managed.
 
 use super::LinuxMachine;
 use crate::processes::mappings;
@@ -29,7 +29,7 @@ impl Explain for LinuxMachine {
 
     fn why_not_managed(&self, pid: u32) -> Option<String> {
         match (ProcessHandle::open(pid), self.scope.roster()) {
-            // Whatever keeps us from opening it says so.
+            // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(roster)) => {
                 let real_time = process::may_be_managed(pid, &Terms::default()).err();
@@ -54,7 +54,7 @@ impl Explain for LinuxMachine {
     }
 }
 
-/// What a process runs as, in words.
+/// The pod, container or unit of a process, in words.
 fn unit(who: &Identity) -> Option<String> {
     let pod = who.pod.as_ref();
     let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));

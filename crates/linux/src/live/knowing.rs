@@ -1,4 +1,4 @@
-//! Page sizes that the policy may choose, and what is learned of programs.
+//! Page sizes that the policy may choose, and records of programs.
 
 use super::LinuxMachine;
 use crate::error::LinuxError;
@@ -9,35 +9,37 @@ use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine, MachineError};
 use hawkeye_policy::{PageOrders, ProcessId};
 
 impl LinuxMachine {
-    /// Keeps what is learned of programs, and uses what is known of them, from now on.
+    /// Keeps records of programs from now on, and uses those that exist.
     pub fn learn(&mut self, learned: Learned) {
         self.notebook = Some(Notebook::new(learned));
     }
 
-    /// Management is over: writes down what was learned of those who are still there.
+    /// Writes the records of the processes that are still managed. Call it when management ends.
     pub fn finish_learning(&mut self) {
         let now = self.now();
         let sizes = self.sizes_seen().unwrap_or_default().sizes;
         if let Some(notebook) = &mut self.notebook {
-            notebook.finish(now, || sizes);
+            notebook.update(&[], now, || sizes);
         }
     }
 
-    /// Has the policy choose among page sizes at first touches from now on.
+    /// Lets the policy choose among page sizes at first touches from now on.
     pub fn choose_sizes_with(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
         self.sizing.choose_with(switches, costs);
     }
 
-    /// By pages of which sizes managed processes are mapped, as last seen; `None` where nobody is given others than base
-    /// and huge pages.
+    /// The page sizes by which managed processes were mapped when last seen. `None` if no process
+    /// gets sizes other than base and huge pages.
     pub fn sizes_seen(&self) -> Option<SizesSeen> {
         self.sizing.seen(self.now())
     }
 
-    /// Looks at that once more, as far as processes are still there.
+    /// Looks at these page sizes once more, for processes that still run.
     pub fn look_at_sizes(&mut self) {
         let now = self.now();
-        self.sizing.look_again(self.members.order(), now);
+        if let Some(looks) = &mut self.sizing.looks {
+            looks.look_again(self.members.order(), now);
+        }
     }
 }
 
@@ -50,7 +52,7 @@ impl FaultPageSizes for LinuxMachine {
         let failed = |error: LinuxError| error.for_process(process);
         self.sizing.set(process, orders).map_err(failed)?;
         let now = self.now();
-        // None: memory may be short, which tells nothing of the program.
+        // An empty set can mean that memory is short, which says nothing about the program.
         if let Some(notebook) = self.notebook.as_mut().filter(|_| !orders.is_empty()) {
             notebook.note_sizes(process, orders, now);
         }

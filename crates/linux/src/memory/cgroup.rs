@@ -1,13 +1,14 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
-use crate::processes::process::age;
+use crate::processes::process::{self, age};
 use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
+use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Which cgroup hierarchy controls memory.
+/// The cgroup hierarchy that controls memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
     /// The unified hierarchy.
@@ -16,37 +17,32 @@ pub enum CgroupVersion {
     V1,
 }
 
-/// The hierarchy with the memory controller on this machine, and where it is mounted.
+/// The hierarchy with the memory controller on this machine, and its mount point.
 pub fn memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
     let root = Path::new("/sys/fs/cgroup");
     let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-    if unified
-        .split_whitespace()
-        .any(|controller| controller == "memory")
-    {
+    if unified.split_whitespace().any(|name| name == "memory") {
         return Some((CgroupVersion::V2, root.to_path_buf()));
     }
     let legacy = root.join("memory");
-    legacy
-        .join("memory.usage_in_bytes")
-        .exists()
-        .then_some((CgroupVersion::V1, legacy))
+    let is_there = legacy.join("memory.usage_in_bytes").exists();
+    is_there.then_some((CgroupVersion::V1, legacy))
 }
 
-/// The cgroups of managed processes, as far as they limit memory.
+/// The cgroups of managed processes that limit memory.
 #[derive(Debug, Default)]
 pub struct Groups {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
-    /// The cgroup of each process, and until when that is taken to be so.
+    /// The cgroup of each process, and the time until which that is assumed.
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
 }
 
-/// A process that was moved to another cgroup is noticed after this time, or after its own age where
-/// that is less: most are moved right after their start.
+/// Time after which a move of a process to another cgroup is noticed, or its age where that is
+/// less: most processes are moved right after their start.
 const HOME_AGE: Duration = Duration::from_secs(5);
 
 impl Groups {
-    /// Those of this machine.
+    /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
         Self {
             hierarchy: memory_hierarchy(),
@@ -54,8 +50,8 @@ impl Groups {
         }
     }
 
-    /// Every limited cgroup above one of `processes`, each read once. One that vanishes meanwhile, or
-    /// whose process does, is left out. `now` is the time on any monotonic clock.
+    /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
+    /// out if it vanishes or its process ends meanwhile. `now` is the time on any monotonic clock.
     pub fn read(&mut self, now: Duration, processes: &[ProcessId]) -> Vec<GroupMemory> {
         let Some((version, _)) = self.hierarchy else {
             return Vec::new();
@@ -86,7 +82,7 @@ impl Groups {
         groups
     }
 
-    /// Use against limit of the cgroup at `path`; `None` where it has no limit or is gone.
+    /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
     pub fn usage(&self, path: &str) -> Option<MemoryUse> {
         let (version, _) = self.hierarchy.as_ref()?;
         usage(*version, &self.folder(Path::new(path))?)
@@ -97,7 +93,7 @@ impl Groups {
         Some(root.join(path.strip_prefix("/").unwrap_or(path)))
     }
 
-    /// Finds out where each process is, unless that is known from a moment ago.
+    /// Finds the cgroup of each process, unless it was found a moment ago.
     fn find_homes(
         &mut self,
         now: Duration,
@@ -116,9 +112,9 @@ impl Groups {
     }
 }
 
-/// The cgroup that a process is in; `None` when it has ended, or is in one that can't be seen from here.
+/// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
 fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
-    let cgroups = crate::processes::process::entry(pid).ok()?.cgroups().ok()?;
+    let cgroups = process::read(pid, Process::cgroups).ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
@@ -126,15 +122,15 @@ fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
     seen_from_here(own?.pathname.into())
 }
 
-/// Paths are told from the root of the reader's cgroup namespace. One that leads out of it (`/../x`, of another container) is not below
-/// that root, whose limit is not its process's then.
+/// Paths start at the root of the reader's cgroup namespace. A path that leads out of it (`/../x`,
+/// of another container) is not below that root. The root's limit does not apply to its process.
 fn seen_from_here(path: PathBuf) -> Option<PathBuf> {
     let leads_out = path.components().any(|part| part == Component::ParentDir);
     (!leads_out).then_some(path)
 }
 
-/// What the cgroup of a process lets it page out yet, in bytes; `None` where nothing limits it. Version 1 limits memory and
-/// swap together, which paging out leaves as it is.
+/// Bytes that the cgroup of a process still allows to be paged out; `None` if nothing limits them.
+/// Version 1 limits memory and swap together, and paging out does not change their sum.
 pub(crate) fn swap_left_bytes(pid: u32) -> Option<u64> {
     match memory_hierarchy()? {
         (CgroupVersion::V2, root) => swap_left(&root, &home(CgroupVersion::V2, pid)?),
@@ -142,33 +138,28 @@ pub(crate) fn swap_left_bytes(pid: u32) -> Option<u64> {
     }
 }
 
-/// The least of a cgroup and those that it is in.
+/// The least value of a cgroup and its ancestors.
 fn swap_left(root: &Path, home: &Path) -> Option<u64> {
-    let number = |group: &Path, file: &str| {
-        let folder = root.join(group.strip_prefix("/").unwrap_or(group));
-        let text = fs::read_to_string(folder.join(file)).ok()?;
-        text.trim().parse::<u64>().ok()
-    };
     let left = |group: &Path| {
-        let most = number(group, "memory.swap.max")?;
-        Some(most.saturating_sub(number(group, "memory.swap.current").unwrap_or(0)))
+        let folder = root.join(group.strip_prefix("/").unwrap_or(group));
+        let most = number(&folder, "memory.swap.max")?;
+        Some(most.saturating_sub(number(&folder, "memory.swap.current").unwrap_or(0)))
     };
     home.ancestors().filter_map(left).min()
 }
 
-/// Use against limit of one cgroup; `None` where it has no limit.
+fn number(folder: &Path, file: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder.join(file)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Use against limit of one cgroup; `None` if it has no limit.
 ///
-/// Swap is no room here: what is swapped out slows its program down, which recovery is there to
-/// prevent. Version 1 can limit memory and swap together, and kills at that limit as well: the fuller
-/// of the two counts.
+/// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
+/// prevent. Version 1 can limit memory and swap together, and kills at that limit as well. There
+/// the fuller of the two counts.
 fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
-    let number = |file: &str| {
-        fs::read_to_string(folder.join(file))
-            .ok()?
-            .trim()
-            .parse::<u64>()
-            .ok()
-    };
+    let number = |file: &str| number(folder, file);
     let (inactive, limits) = match version {
         CgroupVersion::V2 => {
             // memory.high throttles before memory.max kills: the lower of the two counts.
@@ -179,13 +170,13 @@ fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
         }
         CgroupVersion::V1 => {
             // "No limit" is written as the largest multiple of the page size.
-            let limited = |file| number(file).filter(|limit| *limit < 1 << 62);
-            let memory = limited("memory.limit_in_bytes")
-                .and_then(|limit| Some((number("memory.usage_in_bytes")?, limit)));
-            let with_swap = limited("memory.memsw.limit_in_bytes")
-                .and_then(|limit| Some((number("memory.memsw.usage_in_bytes")?, limit)));
-            let limits = [memory, with_swap].into_iter().flatten().collect();
-            ("total_inactive_file ", limits)
+            let limited = |file: &str| number(file).filter(|limit| *limit < 1 << 62);
+            let usage = |kind: &str| {
+                let limit = limited(&format!("{kind}.limit_in_bytes"))?;
+                Some((number(&format!("{kind}.usage_in_bytes"))?, limit))
+            };
+            let limits = ["memory", "memory.memsw"].into_iter().filter_map(usage);
+            ("total_inactive_file ", limits.collect())
         }
     };
     if limits.is_empty() {
@@ -205,7 +196,7 @@ fn usage(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
         .max_by(|a, b| a.percent().total_cmp(&b.percent()))
 }
 
-/// PSI "some avg10" of one cgroup, in per cent; `None` where there is none (version 1).
+/// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).
 fn pressure(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
@@ -216,36 +207,8 @@ fn pressure(folder: &Path) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A cgroup tree of files, removed at the end.
-    struct Tree(PathBuf);
-
-    impl Tree {
-        fn new(name: &str) -> Self {
-            let root = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
-            fs::create_dir_all(&root).expect("a temporary folder");
-            Self(root)
-        }
-
-        fn write(&self, file: &str, text: &str) {
-            let path = self.0.join(file);
-            fs::create_dir_all(path.parent().expect("a file in a folder")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        }
-    }
-
-    impl Drop for Tree {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn process(pid: u32) -> ProcessId {
-        ProcessId {
-            pid,
-            start_ticks: 1,
-        }
-    }
+    use crate::processes::process::some_process as process;
+    use crate::takeover::thp_settings::testing::Folder;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
         Some(MemoryUse {
@@ -256,62 +219,62 @@ mod tests {
 
     #[test]
     fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
-        let tree = Tree::new("v2");
-        tree.write("app/memory.max", "max\n");
-        tree.write("app/memory.high", "1000\n");
-        tree.write("app/memory.current", "900\n");
-        tree.write("app/memory.swap.max", "max\n");
+        let tree = Folder::new("v2");
+        tree.file("app/memory.max", "max\n");
+        tree.file("app/memory.high", "1000\n");
+        tree.file("app/memory.current", "900\n");
+        tree.file("app/memory.swap.max", "max\n");
         let stat = "anon 500\ninactive_file 300\nactive_file 100\n";
-        tree.write("app/memory.stat", stat);
-        tree.write(
+        tree.file("app/memory.stat", stat);
+        tree.file(
             "app/memory.pressure",
             "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
         let folder = tree.0.join("app");
         assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 1000));
         assert_eq!(pressure(&folder), Some(12.5));
-        tree.write("app/memory.max", "800\n");
+        tree.file("app/memory.max", "800\n");
         assert_eq!(usage(CgroupVersion::V2, &folder), use_of(600, 800));
-        tree.write("app/memory.pressure", "\n");
+        tree.file("app/memory.pressure", "\n");
         assert_eq!(pressure(&folder), None);
     }
 
     #[test]
     fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
-        let tree = Tree::new("v1-swap");
+        let tree = Folder::new("v1-swap");
         let unlimited = "9223372036854771712\n";
-        tree.write("a/memory.limit_in_bytes", "5000\n");
-        tree.write("a/memory.usage_in_bytes", "2000\n");
-        tree.write("a/memory.memsw.limit_in_bytes", unlimited);
-        tree.write("a/memory.memsw.usage_in_bytes", "4000\n");
+        tree.file("a/memory.limit_in_bytes", "5000\n");
+        tree.file("a/memory.usage_in_bytes", "2000\n");
+        tree.file("a/memory.memsw.limit_in_bytes", unlimited);
+        tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
         let folder = tree.0.join("a");
         assert_eq!(usage(CgroupVersion::V1, &folder), use_of(2000, 5000));
-        tree.write("a/memory.memsw.limit_in_bytes", "6000\n");
+        tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
         assert_eq!(usage(CgroupVersion::V1, &folder), use_of(4000, 6000));
     }
 
     #[test]
     fn swap_that_is_left_is_the_least_of_all_groups_above() {
-        let tree = Tree::new("swap");
-        tree.write("a/memory.swap.max", "max\n");
-        tree.write("a/b/memory.swap.max", "5000\n");
-        tree.write("a/b/memory.swap.current", "2000\n");
-        tree.write("a/b/c/memory.swap.max", "9000\n");
+        let tree = Folder::new("swap");
+        tree.file("a/memory.swap.max", "max\n");
+        tree.file("a/b/memory.swap.max", "5000\n");
+        tree.file("a/b/memory.swap.current", "2000\n");
+        tree.file("a/b/c/memory.swap.max", "9000\n");
         let left = |home: &str| swap_left(&tree.0, Path::new(home));
         assert_eq!(left("/a"), None);
         assert_eq!(left("/a/b"), Some(3000));
         assert_eq!(left("/a/b/c"), Some(3000));
-        tree.write("a/b/memory.swap.max", "0\n");
+        tree.file("a/b/memory.swap.max", "0\n");
         assert_eq!(left("/a/b/c"), Some(0));
     }
 
     #[test]
     fn limits_of_ancestors_apply_and_each_group_is_one() {
-        let tree = Tree::new("v1");
+        let tree = Folder::new("v1");
         for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
-            tree.write(&format!("{group}/memory.limit_in_bytes"), limit);
-            tree.write(&format!("{group}/memory.usage_in_bytes"), "2000");
-            tree.write(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
+            tree.file(&format!("{group}/memory.limit_in_bytes"), limit);
+            tree.file(&format!("{group}/memory.usage_in_bytes"), "2000");
+            tree.file(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
         }
         let mut groups = Groups {
             hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
@@ -360,14 +323,14 @@ mod tests {
         groups.find_homes(at(20), &[process(1)], old, |_| None);
         assert_eq!(path(&groups, 1), None);
     }
+
     #[test]
     fn a_process_that_has_just_started_is_looked_for_again_soon() {
         let mut groups = Groups::default();
         let ms = Duration::from_millis;
-        groups.find_homes(ms(0), &[process(1)], |_| ms(2), |_| Some("/".into()));
-        groups.find_homes(ms(1), &[process(1)], |_| ms(3), |_| Some("/a".into()));
-        assert_eq!(groups.homes[&process(1)].0, PathBuf::from("/"));
-        groups.find_homes(ms(2), &[process(1)], |_| ms(4), |_| Some("/a".into()));
-        assert_eq!(groups.homes[&process(1)].0, PathBuf::from("/a"));
+        for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
+            groups.find_homes(ms(now), &[process(1)], |_| ms(age), |_| Some(seen.into()));
+            assert_eq!(groups.homes[&process(1)].0, PathBuf::from(home));
+        }
     }
 }

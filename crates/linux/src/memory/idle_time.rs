@@ -1,4 +1,4 @@
-//! How idle the processors are, all of them together.
+//! Share of time in which the processors are idle, over all of them.
 
 use procfs::{CpuTime, CurrentSI, KernelStats};
 
@@ -8,7 +8,7 @@ pub struct IdleTime {
     last: Option<Ticks>,
 }
 
-/// Since the machine was started.
+/// Counts since the machine started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     idle: u64,
@@ -16,8 +16,8 @@ struct Ticks {
 }
 
 impl IdleTime {
-    /// Share of all processors' time (0 to 1) that was idle since the last call. `None` at the first
-    /// call, where no time has passed, and where it can't be read.
+    /// Share of all processors' time (0 to 1) that was idle since the last call. `None` at the
+    /// first call, if no time has passed, and if `/proc/stat` cannot be read.
     pub fn share(&mut self) -> Option<f64> {
         let now = KernelStats::current().ok()?.total;
         self.share_until(Ticks::of(&now))
@@ -33,7 +33,7 @@ impl IdleTime {
 }
 
 impl Ticks {
-    /// Guests' time is left out: `user` and `nice` contain it.
+    /// Guests' time is left out, because `user` and `nice` contain it.
     fn of(time: &CpuTime) -> Self {
         let idle = time.idle + time.iowait.unwrap_or(0);
         let others = [time.irq, time.softirq, time.steal];
@@ -59,23 +59,17 @@ mod tests {
     #[test]
     fn shares_are_of_the_time_since_the_last_call() {
         let mut idle = IdleTime::default();
-        let mut share = |cpu| idle.share_until(ticks(cpu));
-        assert_eq!(share("10 0 10 70 10 0 0 0 5 5"), None);
-        assert_eq!(
-            share("20 0 20 80 20 0 0 10 5 5"),
-            Some(0.4),
-            "guests count once"
-        );
-        assert_eq!(
-            share("20 0 20 80 20 0 0 10 5 5"),
-            None,
-            "no time has passed"
-        );
-        assert_eq!(
-            share("30 0 20 79 20 0 0 10 5 5"),
-            Some(0.0),
-            "idle time went back"
-        );
+        for (cpu, share) in [
+            ("10 0 10 70 10 0 0 0 5 5", None),
+            // Guests count once.
+            ("20 0 20 80 20 0 0 10 5 5", Some(0.4)),
+            // No time has passed.
+            ("20 0 20 80 20 0 0 10 5 5", None),
+            // Idle time went back.
+            ("30 0 20 79 20 0 0 10 5 5", Some(0.0)),
+        ] {
+            assert_eq!(idle.share_until(ticks(cpu)), share, "{cpu}");
+        }
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use crate::processes::mappings::vm;
 use std::cell::OnceCell;
 
-/// Whether KSM runs, looked up at most once.
+/// Whether KSM runs, read at most once.
 #[derive(Default)]
 pub(crate) struct Ksm(OnceCell<bool>);
 
 impl Ksm {
-    /// `VM_*` bits without `VM_MERGEABLE` where KSM does not run: then nothing is merged.
+    /// `VM_*` bits, without `VM_MERGEABLE` if KSM does not run: then nothing is merged.
     pub(crate) fn effective(&self, flags: u64) -> u64 {
         if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(runs) {
             flags
@@ -18,7 +18,7 @@ impl Ksm {
     }
 }
 
-/// 1 it runs, 0 it is stopped, 2 it is stopped and everything is unmerged.
+/// 1: it runs; 0: it is stopped; 2: it is stopped and everything is unmerged.
 fn runs() -> bool {
     let run = std::fs::read_to_string("/sys/kernel/mm/ksm/run");
     run.is_ok_and(|run| run.trim() == "1")

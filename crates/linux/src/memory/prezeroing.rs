@@ -1,8 +1,8 @@
-//! Free memory that the kernel zeroes by itself, on kernels with this repository's patches (`kernel/README.md`): what it counts, and
-//! how fast it may go.
+//! Free memory that the kernel zeroes in advance, on kernels with this repository's patches
+//! (`kernel/README.md`): its counters and its rate limit.
 //!
-//! `/sys/kernel/mm/prezero` is the kernel's own part. What zeroes is a module; its parameters are there while it is loaded. Nothing
-//! here loads it.
+//! `/sys/kernel/mm/prezero` is the kernel's own part. A module does the zeroing; its parameters
+//! exist while it is loaded. Nothing here loads it.
 
 pub mod error;
 
@@ -16,19 +16,19 @@ use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A rate that is as good as none: 0 would be no limit.
+/// The lowest rate, one page a second: 0 would mean no limit.
 const NEXT_TO_NOTHING: u32 = 1;
 
-/// Counted since the machine was started, in base pages.
+/// Counts since the machine started, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ZeroedPages {
     /// Zeroed in advance.
     pub zeroed: u64,
-    /// Handed out to who wanted zeros.
+    /// Handed out to a request for zeroed pages.
     pub served: u64,
-    /// Handed out to who did not, to files and copies.
+    /// Handed out to a request that needs no zeros, such as for files and copies.
     pub passed_over: u64,
-    /// No longer known to be zero: merged with others, say.
+    /// No longer known to be zero, for example because they were merged with others.
     pub lost: u64,
     /// Free and zeroed now.
     pub free: u64,
@@ -48,45 +48,45 @@ impl Add for ZeroedPages {
     }
 }
 
-/// What a zone counts.
+/// Counts of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ZoneZeroed {
     /// Node and zone, such as `node0-Normal`.
     pub zone: String,
-    /// What it counts.
+    /// The zone's counts.
     #[serde(flatten)]
     pub pages: ZeroedPages,
 }
 
-/// What the module was told.
+/// Settings of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ZeroingModule {
-    /// Base pages per second at the most; 0: no limit.
+    /// Most base pages per second; 0: no limit.
     pub pages_per_second: u32,
     /// Whether it zeroes only when a processor has nothing else to run.
     pub idle_only: bool,
 }
 
-/// How pre-zeroing stands on a kernel that has it.
+/// State of pre-zeroing on a kernel that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Prezeroed {
-    /// Whether something zeroes.
+    /// Whether pages are being zeroed.
     pub active: bool,
     /// The module, where it is loaded.
     pub module: Option<ZeroingModule>,
-    /// What each zone counts, by name.
+    /// Counts of each zone, by name.
     pub zones: Vec<ZoneZeroed>,
 }
 
 impl Prezeroed {
-    /// All zones together.
+    /// Sum over all zones.
     pub fn pages(&self) -> ZeroedPages {
         let zones = self.zones.iter().map(|zone| zone.pages);
         zones.fold(ZeroedPages::default(), Add::add)
     }
 }
 
-/// Where it is told and set.
+/// The sysfs files of pre-zeroing.
 #[derive(Clone, Debug)]
 pub struct Prezeroing {
     core: PathBuf,
@@ -94,14 +94,14 @@ pub struct Prezeroing {
 }
 
 impl Default for Prezeroing {
-    /// This machine's.
+    /// The files of this machine.
     fn default() -> Self {
         Self::under(Path::new("/sys"))
     }
 }
 
 impl Prezeroing {
-    /// Where sysfs is mounted elsewhere, or made up by a test.
+    /// The files below `sys`: sysfs mounted elsewhere, or made by a test.
     pub fn under(sys: &Path) -> Self {
         Self {
             core: sys.join("kernel/mm/prezero"),
@@ -109,15 +109,15 @@ impl Prezeroing {
         }
     }
 
-    /// Whether this kernel has it at all.
+    /// Whether this kernel has pre-zeroing.
     pub fn is_there(&self) -> bool {
         self.core.is_dir()
     }
 
-    /// How it stands; `None` on kernels without it.
+    /// The state of pre-zeroing; `None` on kernels without it.
     ///
     /// # Errors
-    /// A file that can't be read, or holds something else than expected.
+    /// A file cannot be read, or has unexpected contents.
     pub fn read(&self) -> Result<Option<Prezeroed>, PrezeroingError> {
         if !self.is_there() {
             return Ok(None);
@@ -127,13 +127,7 @@ impl Prezeroing {
             active: match number::<u8>(&active)? {
                 0 => false,
                 1 => true,
-                other => {
-                    return Err(PrezeroingError::NotUnderstood {
-                        path: active,
-                        found: other.to_string(),
-                        expected: "0 or 1",
-                    });
-                }
+                other => return Err(strange(&active, other.to_string(), "0 or 1")),
             },
             module: self.module()?,
             zones: self.zones()?,
@@ -164,7 +158,7 @@ impl Prezeroing {
         Ok(zones)
     }
 
-    /// What the module was told; `None` where it is not loaded. It may be unloaded while it is read.
+    /// Settings of the module; `None` where it is not loaded. It may be unloaded during the read.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -182,13 +176,7 @@ impl Prezeroing {
         let idle_only = match word.as_str() {
             "Y" | "1" => true,
             "N" | "0" => false,
-            _ => {
-                return Err(PrezeroingError::NotUnderstood {
-                    path,
-                    found: word,
-                    expected: "Y or N",
-                });
-            }
+            _ => return Err(strange(&path, word, "Y or N")),
         };
         Ok(Some(ZeroingModule {
             pages_per_second,
@@ -196,11 +184,12 @@ impl Prezeroing {
         }))
     }
 
-    /// Has it zero so many base pages per second at the most (1 and up) until told otherwise or for as long as the guard lives;
-    /// `None`: next to nothing, one page a second. Returns what was set.
+    /// Limits zeroing to this number of base pages per second (1 and up); `None` is the lowest
+    /// rate, one page a second. The limit holds until it is set again or `guard` is dropped.
+    /// Returns what was set.
     ///
     /// # Errors
-    /// The module is not loaded, or its setting can't be changed.
+    /// The module is not loaded, or its setting cannot be changed.
     pub fn set_rate(
         &self,
         pages_per_second: Option<u32>,
@@ -211,19 +200,20 @@ impl Prezeroing {
         Ok(rate)
     }
 
-    /// Has it zero only when a processor has nothing else to run, or at any time; as [`Self::set_rate`].
+    /// Lets the module zero only when a processor has nothing else to run, or at any time.
+    /// Otherwise as [`Self::set_rate`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::set_rate`].
     pub fn set_idle_only(&self, idle_only: bool, guard: &mut SettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
         self.set(&self.idle_only_file(), word, guard)
     }
 
-    /// Both settings as they were found, where the module is still loaded.
+    /// Restores both settings as they were found, if the module is still loaded.
     ///
     /// # Errors
-    /// A setting can't be changed.
+    /// A setting cannot be changed.
     pub fn put_back(&self, guard: &mut SettingsGuard) -> Result<()> {
         guard.put_back(&self.rate_file())?;
         guard.put_back(&self.idle_only_file())
@@ -259,23 +249,27 @@ fn text(path: &Path) -> Result<String, PrezeroingError> {
 
 fn number<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
     let found = text(path)?;
-    found.parse().map_err(|_| PrezeroingError::NotUnderstood {
+    let number = found.parse();
+    number.map_err(|_| strange(path, found, "a number"))
+}
+
+fn strange(path: &Path, found: String, expected: &'static str) -> PrezeroingError {
+    PrezeroingError::NotUnderstood {
         path: path.to_owned(),
         found,
-        expected: "a number",
-    })
+        expected,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::takeover::thp_settings::Allowed;
     use crate::takeover::thp_settings::testing::Folder;
 
     const CORE: &str = "kernel/mm/prezero";
     const MODULE: &str = "module/prezero/parameters";
 
-    /// A kernel that has it, without the module.
+    /// A kernel that has pre-zeroing, without the module.
     fn kernel(name: &str) -> (Folder, Prezeroing) {
         let folder = Folder::new(name);
         folder.file(&format!("{CORE}/active"), "0\n");
@@ -324,11 +318,9 @@ mod tests {
         assert_eq!(found.pages(), all);
         load(&folder);
         let found = sys.read().expect("reads").expect("is there");
-        let module = ZeroingModule {
-            pages_per_second: 10_000,
-            idle_only: false,
-        };
-        assert_eq!((found.active, found.module), (true, Some(module)));
+        let module = found.module.expect("is loaded");
+        assert!(found.active && !module.idle_only);
+        assert_eq!(module.pages_per_second, 10_000);
     }
 
     #[test]
@@ -336,11 +328,12 @@ mod tests {
         let (folder, sys) = kernel("prezeroing-settings");
         let files = load(&folder);
         let set = || {
-            let read = |path: &PathBuf| text(path).expect("reads");
-            files.each_ref().map(read).join(" ")
+            files
+                .each_ref()
+                .map(|path| text(path).expect("reads"))
+                .join(" ")
         };
-        let mut guard =
-            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
+        let mut guard = folder.guard();
         sys.set_rate(Some(20_000), &mut guard).expect("sets");
         sys.set_idle_only(true, &mut guard).expect("sets");
         assert_eq!(set(), "20000 Y");
@@ -349,11 +342,9 @@ mod tests {
         sys.put_back(&mut guard).expect("puts back");
         assert_eq!(set(), "10000 N");
         sys.set_rate(Some(5), &mut guard).expect("sets");
-        // Killed.
+        // The manager is killed.
         std::mem::forget(guard);
-        drop(
-            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts again"),
-        );
+        drop(folder.guard());
         assert_eq!(set(), "10000 N");
     }
 
@@ -361,15 +352,14 @@ mod tests {
     fn a_module_that_is_unloaded_meanwhile_is_no_harm() {
         let (folder, sys) = kernel("prezeroing-unloaded");
         load(&folder);
-        let mut guard =
-            SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
+        let mut guard = folder.guard();
         sys.set_rate(Some(20_000), &mut guard).expect("sets");
         fs::remove_dir_all(folder.0.join("module")).expect("is unloaded");
         sys.put_back(&mut guard).expect("nothing is there");
         let refused = sys.set_rate(Some(20_000), &mut guard);
         let said = refused.expect_err("nothing is there").to_string();
         assert!(said.contains("`modprobe prezero` loads it"), "{said}");
-        // The next one has its own settings.
+        // The module that is loaded next has its own settings.
         let [rate, _] = load(&folder);
         fs::write(&rate, "7\n").expect("writes");
         drop(guard);
@@ -379,22 +369,24 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named() {
         let (folder, sys) = kernel("prezeroing-strange");
-        let said = |sys: &Prezeroing| sys.read().expect_err("is strange").to_string();
-        folder.file(&format!("{CORE}/active"), "2\n");
-        assert!(said(&sys).contains("active holds \"2\" and not 0 or 1"));
-        folder.file(&format!("{CORE}/active"), "1\n");
-        folder.file(&format!("{CORE}/node0-DMA32/lost"), "many\n");
-        let error = said(&sys);
-        assert!(error.contains("lost holds \"many\""), "{error}");
-        fs::remove_file(folder.0.join(CORE).join("node0-DMA32/lost")).expect("is removed");
-        let error = said(&sys);
-        assert!(
-            error.starts_with("reading ") && error.contains("lost: "),
-            "{error}"
-        );
-        folder.file(&format!("{CORE}/node0-DMA32/lost"), "0\n");
         load(&folder);
-        folder.file(&format!("{MODULE}/idle_only"), "maybe\n");
-        assert!(said(&sys).contains("and not Y or N"));
+        let said = || sys.read().expect_err("is strange").to_string();
+        let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
+        for (file, strange, right, expected) in [
+            (&active, "2", "1", "active holds \"2\" and not 0 or 1"),
+            (&lost, "many", "0", "lost holds \"many\""),
+            (
+                &format!("{MODULE}/idle_only"),
+                "maybe",
+                "N",
+                "and not Y or N",
+            ),
+        ] {
+            folder.file(file, strange);
+            assert!(said().contains(expected), "{}", said());
+            folder.file(file, right);
+        }
+        fs::remove_file(folder.0.join(lost)).expect("is removed");
+        assert!(said().starts_with("reading ") && said().contains("lost: "));
     }
 }

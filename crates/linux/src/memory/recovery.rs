@@ -1,4 +1,4 @@
-//! Giving the zero pages of a huge page back.
+//! Gives the zero pages of a huge page back.
 
 use crate::error::LinuxError;
 use crate::memory::cgroup::swap_left_bytes;
@@ -11,7 +11,7 @@ use hawkeye_policy::{
 use serde::Serialize;
 use std::time::Duration;
 
-/// How zero pages are taken back; the probe chooses.
+/// How zero pages are given back; the probe chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecoveryMethod {
@@ -24,7 +24,8 @@ pub enum RecoveryMethod {
 }
 
 impl RecoveryMethod {
-    /// Whether it gives memory of this process back, now: paging out takes swap, which the process's cgroup may have none of.
+    /// Whether it can give memory of this process back now: paging out needs swap, of which the
+    /// process's cgroup may have none left.
     pub fn is_possible_for(self, pid: u32) -> bool {
         match self {
             Self::SplitRemaps => true,
@@ -35,13 +36,14 @@ impl RecoveryMethod {
         }
     }
 
-    /// Whether a region looks as if [`Self::split`] had not been called: the kernel passes a huge page by, and says nothing, while somebody
-    /// else holds on to it (mm/huge_memory.c, `__folio_split`). If it noticed late, the page is mapped by base pages and still whole.
+    /// Whether a region looks as if [`Self::split`] had not been called. The kernel silently skips
+    /// a huge page to which something else holds a reference (mm/huge_memory.c, `__folio_split`).
+    /// If it notices the reference late, base pages map the page and it is still whole.
     pub(crate) fn was_passed_by(self, left: &RegionSample) -> bool {
         left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
     }
 
-    /// Splits a huge page and gives its zero pages back; how long the longest call took.
+    /// Splits a huge page and gives its zero pages back; returns the duration of the longest call.
     pub(crate) fn split(
         self,
         process: &ProcessHandle,
@@ -54,14 +56,14 @@ impl RecoveryMethod {
             Self::SplitRemaps => longest_call = calls.split(process, region).map_err(failed)?,
             Self::SplitAndPageOut => {
                 if !self.is_possible_for(process.id.pid) {
-                    // Split in vain, it would be slower and as large as before.
+                    // A useless split would leave the process as large as before, and slower.
                     return Err(MachineError::Other(format!(
                         "zero pages of process {} can't be given back: this kernel pages them out, and its cgroup has \
                          no swap left",
                         process.id.pid
                     )));
                 }
-                // Which pages are zero must be known before they are no huge page any more.
+                // Zero pages must be found before the split.
                 let zero = calls
                     .zero_pages(process, region, PAGES_PER_REGION)
                     .map_err(failed)?;
@@ -83,7 +85,7 @@ impl RecoveryMethod {
     }
 }
 
-/// Runs of consecutive numbers: (first, how many).
+/// Runs of consecutive numbers: (first, length).
 fn runs(sorted: &[u16]) -> Vec<(u16, u16)> {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for &index in sorted {

@@ -1,10 +1,10 @@
-//! How much memory of the machine is in use, and by how much waiting it is felt.
+//! How much memory of the machine is in use, and how long tasks wait for memory.
 
 use crate::error::{LinuxError, Result};
 use hawkeye_policy::MemoryUse;
 use procfs::{Current, Meminfo, MemoryPressure};
 
-/// The machine's memory in use against what there is.
+/// The machine's memory in use, against its total.
 pub fn machine() -> Result<MemoryUse> {
     let meminfo = meminfo()?;
     // Free and cheaply reclaimable memory is not in use (Documentation/filesystems/proc.rst).
@@ -15,20 +15,17 @@ pub fn machine() -> Result<MemoryUse> {
     })
 }
 
-/// Memory that holds nothing at all, in bytes.
+/// Memory that holds nothing, in bytes.
 pub fn free_bytes() -> Result<u64> {
     Ok(meminfo()?.mem_free)
 }
 
 fn meminfo() -> Result<Meminfo> {
-    Meminfo::current().map_err(|error| LinuxError::File {
-        doing: "reading",
-        path: "/proc/meminfo".into(),
-        source: std::io::Error::other(error),
-    })
+    let meminfo = Meminfo::current().map_err(std::io::Error::other);
+    meminfo.map_err(LinuxError::file("reading", "/proc/meminfo"))
 }
 
-/// PSI "some avg10" of memory, in per cent; `None` where the kernel has none.
+/// PSI "some avg10" of memory, in per cent; `None` if the kernel has no PSI.
 pub fn pressure() -> Option<f64> {
     MemoryPressure::current()
         .ok()

@@ -1,20 +1,20 @@
-//! What the kernel counts of a page size, for the whole machine.
+//! The kernel's counters of a page size, for the whole machine.
 
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// Since the machine started, but for `nr_anon` and `nr_anon_partially_mapped`. What a kernel does not count is
-/// `None`.
+/// Counts since the machine started, except `nr_anon` and `nr_anon_partially_mapped`. Counters that
+/// the kernel does not have are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeCounters {
     /// Pages given at first touches.
     pub anon_fault_alloc: Option<u64>,
-    /// First touches for which no page of the size could be had.
+    /// First touches for which no page of the size was available.
     pub anon_fault_fallback: Option<u64>,
-    /// The same because a cgroup was at its limit.
+    /// First touches without a page of the size because a cgroup was at its limit.
     pub anon_fault_fallback_charge: Option<u64>,
-    /// Pages of anonymous memory there are now.
+    /// Pages of anonymous memory that exist now.
     pub nr_anon: Option<u64>,
     /// Of these, pages of which parts are unmapped.
     pub nr_anon_partially_mapped: Option<u64>,
@@ -25,7 +25,7 @@ pub struct SizeCounters {
 }
 
 impl SizeCounters {
-    /// Reads a folder `stats`.
+    /// Reads a `stats` folder.
     pub fn read(folder: &Path) -> Self {
         let count = |name| {
             let text = fs::read_to_string(folder.join(name)).ok()?;

@@ -1,4 +1,4 @@
-//! Looks now and then at the sizes of the pages by which managed processes are mapped.
+//! Periodic looks at the sizes of the pages that map managed processes.
 
 use super::{MappedSizes, SizeCounters, mapped, state, states};
 use crate::error::Result;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A process is looked at again after this time ...
+/// Least time between two looks at a process.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// ... or after so many times the CPU time that the last look took, for each that there is: all looks together take half a per
-/// cent of a core.
+/// The time is longer after an expensive look: this many times its CPU time, times the number of
+/// processes. So all looks together take half a per cent of a core.
 const PAUSE: u32 = 200;
-/// At the end all looks together are waited for so long at most.
+/// Longest wait for all looks together, at the end.
 const LAST_LOOKS: Duration = Duration::from_millis(500);
 
-/// What the last looks have shown.
+/// Result of the last looks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizesSeen {
-    /// How long ago the latest of them was, in seconds.
+    /// Time since the latest of them, in seconds.
     pub age_s: f64,
-    /// Whether all memory was looked through.
+    /// Whether they covered all memory.
     pub complete: bool,
-    /// Sizes of which there is a page, or was one given since management began.
+    /// Sizes of which a page exists, or was given since management began.
     pub sizes: Vec<SizeSeen>,
 }
 
@@ -36,22 +36,23 @@ pub struct SizeSeen {
     pub page_bytes: u64,
     /// Pages of it that map managed processes.
     pub pages: u64,
-    /// Pages of it given at first touches since management began, to anybody on this machine.
+    /// Pages of it given at first touches since management began, to any process on this machine.
     pub given_on_machine: Option<u64>,
 }
 
-/// What a look has found, and the CPU time that it took.
+/// Result of a look, and its CPU time.
 type Looked = (Result<MappedSizes>, Duration);
 
-/// Looks at each process as often as it may cost, by a thread of its own: what is read takes the process's `mmap_lock`.
+/// Looks at each process as often as its cost allows, in a separate thread: the reads take the
+/// process's `mmap_lock`.
 #[derive(Debug)]
 pub(crate) struct SizeLooks {
     thp: PathBuf,
     reader: ProcessReader<Looked>,
-    /// At the start.
+    /// The counters when management began.
     counters: BTreeMap<PageOrder, SizeCounters>,
     processes: BTreeMap<ProcessId, Look>,
-    /// Sums of the last time that anybody was there, and when.
+    /// Time and sums of the last looks that found a process.
     last: Option<(Duration, MappedSizes)>,
 }
 
@@ -84,7 +85,8 @@ impl SizeLooks {
         }
     }
 
-    /// Has a process be looked at, if it is time again, and takes in what earlier looks have found. Waits for nothing.
+    /// Starts a look at a process if one is due, and takes the results of earlier looks. Never
+    /// waits.
     pub(crate) fn look(&mut self, process: ProcessId, now: Duration) {
         let look = self.processes.get(&process);
         if look.is_none_or(|look| now >= look.next) {
@@ -93,7 +95,7 @@ impl SizeLooks {
         self.take(now, Instant::now());
     }
 
-    /// Has all of these be looked at at once, and waits for it, but not for long.
+    /// Starts looks at all of these processes at once, and waits for them for a short time.
     pub(crate) fn look_again(&mut self, processes: &[ProcessId], now: Duration) {
         self.take(now, Instant::now());
         for process in processes {
@@ -102,7 +104,7 @@ impl SizeLooks {
         self.take(now, Instant::now() + LAST_LOOKS);
     }
 
-    /// Takes in what is found until a moment.
+    /// Takes the results that arrive before `deadline`.
     fn take(&mut self, now: Duration, deadline: Instant) {
         for (process, (found, cpu)) in self.reader.answers(deadline) {
             match found {
@@ -113,7 +115,7 @@ impl SizeLooks {
                     self.processes.insert(process, Look { found, next });
                     self.add_up(now);
                 }
-                // One that ends meanwhile was seen before.
+                // A process that ends meanwhile was seen before.
                 Err(error) => {
                     tracing::debug!("the page sizes of process {process} can't be seen: {error}");
                 }
@@ -132,7 +134,7 @@ impl SizeLooks {
         self.last = Some((now, sum));
     }
 
-    /// Forgets all processes but these. While nobody is there, what was last seen stays.
+    /// Drops all processes except these. While there are none, the last result stays.
     pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.processes.retain(|process, _| there(*process));
     }
@@ -143,7 +145,7 @@ impl SizeLooks {
         look.found.regions.get(&region).copied()
     }
 
-    /// What the last looks have shown.
+    /// Result of the last looks.
     pub(crate) fn seen(&self, now: Duration) -> SizesSeen {
         let (at, pages, complete) = match &self.last {
             Some((at, sum)) => (*at, sum.pages.clone(), sum.complete),
@@ -176,14 +178,11 @@ impl SizeLooks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::process::some_process as process;
     use std::sync::mpsc::channel;
 
     #[test]
     fn one_that_does_not_answer_is_not_waited_for() {
-        let process = |pid| ProcessId {
-            pid,
-            start_ticks: 1,
-        };
         let (free, held) = channel::<()>();
         let mut looks = SizeLooks::by("/nonexistent".into(), move |pid| {
             if pid == 2 {
@@ -200,14 +199,14 @@ mod tests {
         let huge = |looks: &SizeLooks| looks.seen(Duration::ZERO).sizes.first().map(|s| s.pages);
         looks.look_again(&[process(1)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
-        // It comes back, although the thread does not.
+        // The call returns, although the thread does not.
         looks.look_again(&[process(2)], Duration::ZERO);
         looks.look(process(1), Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         drop(free);
         looks.look_again(&[process(2)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(3));
-        // The next look is due when what this one took is half a per cent of the time.
+        // The next look is due when this one's CPU time is half a per cent of the time.
         let next = looks.processes[&process(2)].next;
         assert!(next >= Duration::from_secs(2), "{next:?}");
     }

@@ -1,11 +1,13 @@
-//! By pages of which sizes the memory of a process is mapped: `/proc/PID/pagemap` says in which frames it lies,
-//! `/proc/kpageflags` which frames are one page.
+//! Sizes of the pages that map a process's memory. `/proc/PID/pagemap` shows its frames, and
+//! `/proc/kpageflags` shows which frames form one page.
 
 use crate::error::{LinuxError, Result};
-use crate::processes::process::thread_cpu;
+use crate::processes::process::{self, thread_cpu};
+use crate::reports::words;
+use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT};
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use procfs::process::{MMPermissions, MMapPath};
+use procfs::process::{MMPermissions, MMapPath, Process};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,31 +16,28 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-const PRESENT: u64 = 1 << 63;
-const FRAME: u64 = (1 << 55) - 1;
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
 const KPF_COMPOUND_HEAD: u64 = 1 << 15;
-const KPF_COMPOUND_TAIL: u64 = 1 << 16;
-const KPF_ZERO_PAGE: u64 = 1 << 24;
-/// The smallest page of anonymous memory that is none of the base size holds so many of these.
+/// Base pages in the smallest page of anonymous memory above the base size.
 const SMALLEST: usize = 4;
-/// No more address space is looked through: a tenth of a second's work.
+/// Most address space that one look covers: a tenth of a second's work.
 const MOST_BYTES: u64 = 64 << 30;
 
-/// Pages larger than base pages, by size, that are mapped in full. One of 2 MiB counts whether it is mapped by one entry or not.
+/// Pages larger than base pages, by size, that are mapped in full. A page of 2 MiB counts whether
+/// one entry maps it or several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MappedSizes {
-    /// How many of each size.
+    /// Number of pages of each size.
     pub pages: BTreeMap<PageOrder, u64>,
-    /// Regions most of whose memory is mapped by such pages, and by which.
+    /// Regions of which such pages map most of the memory, with the size of these pages.
     #[serde(skip)]
     pub regions: BTreeMap<RegionAddr, PageOrder>,
-    /// Whether all memory was looked through.
+    /// Whether the look covered all memory.
     pub complete: bool,
 }
 
 impl MappedSizes {
-    /// Adds those of another process.
+    /// Adds the sizes of another process.
     pub fn add(&mut self, other: &Self) {
         for (order, pages) in &other.pages {
             *self.pages.entry(*order).or_default() += pages;
@@ -47,14 +46,14 @@ impl MappedSizes {
     }
 }
 
-/// No look takes more CPU time. Frames that are scattered are looked up one by one.
+/// Most CPU time of one look. Scattered frames are looked up one by one.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Looks through the private anonymous memory of a process: about 5 ms per GiB that is mapped, up to 64 GiB, and as far as it comes
-/// in a tenth of a second of CPU time.
+/// Reads the page sizes of a process's private anonymous memory. It takes about 5 ms per mapped
+/// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time.
 ///
 /// # Errors
-/// The process is gone, or its frames can't be seen: that takes CAP_SYS_ADMIN.
+/// The process is gone, or its frames cannot be seen: that needs CAP_SYS_ADMIN.
 pub fn mapped(pid: u32) -> Result<MappedSizes> {
     let path = format!("/proc/{pid}/pagemap");
     let pagemap = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
@@ -68,7 +67,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes> {
     let mut left = MOST_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     let ranges = anonymous(pid)?;
-    // One that is ending has nothing mapped any more.
+    // A process that is ending has nothing mapped any more.
     if ranges.is_empty() {
         return Err(LinuxError::NoSuchProcess(pid));
     }
@@ -87,7 +86,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes> {
             pagemap
                 .read_exact_at(bytes, first_page * 8)
                 .map_err(|error| match error.kind() {
-                    // Its end.
+                    // The process has ended.
                     io::ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(pid),
                     _ => LinuxError::file("reading", &path)(error),
                 })?;
@@ -116,9 +115,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes> {
 
 /// Private writable mappings without a file.
 fn anonymous(pid: u32) -> Result<Vec<Range<u64>>> {
-    let maps = crate::processes::process::entry(pid)
-        .and_then(|process| process.maps())
-        .map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let maps = process::read(pid, Process::maps)?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
     Ok(maps
         .iter()
@@ -128,7 +125,7 @@ fn anonymous(pid: u32) -> Result<Vec<Range<u64>>> {
         .collect())
 }
 
-/// A range, cut where regions begin: no page lies in two.
+/// Cuts a range where regions begin: no page lies in two regions.
 fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = range.start;
     std::iter::from_fn(move || {
@@ -139,32 +136,29 @@ fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes
-        .chunks_exact(8)
-        .map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
-}
-
-/// Something is mapped there, and where it lies is not shown to us.
+/// Whether something is mapped, but its frame is hidden from us.
 fn is_hidden(entry: u64) -> bool {
     entry & PRESENT != 0 && entry & FRAME == 0
 }
 
-/// The frame of an entry; `None` where nothing is mapped.
+/// The frame of an entry; `None` if nothing is mapped.
 fn frame(entry: u64) -> Option<u64> {
     let frame = entry & FRAME;
     (entry & PRESENT != 0 && frame != 0).then_some(frame)
 }
 
-/// Flags of so many frames from `first` on; 0 for those behind the last.
+/// Flags of up to `frames` frames from `first` on; 0 for frames after the last one.
 fn flags_of(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0u8; frames * 8];
     file.read_at(&mut bytes, first * 8)?;
     Ok(words(&bytes).collect())
 }
 
-/// Counts the pages in a part of a region, whose base pages from number `first_page` on lie in these frames. Flags are asked for
-/// where frames are neighbours, and for one frame more: of a page that goes on there only a part is mapped.
+/// Counts the pages in a part of a region. Its base pages from number `first_page` on lie in
+/// `frames`.
+///
+/// Flags are read for runs of neighbouring frames, plus one frame more: a page that continues into
+/// that frame is mapped only in part.
 fn count(
     frames: &[Option<u64>],
     first_page: u64,
@@ -187,7 +181,7 @@ fn count(
             let flags = flags_of(first, run + 1)?;
             for (begin, length) in compound(&flags) {
                 let page = first_page + (at + begin) as u64;
-                // What was moved to where it fits no more is mapped as base pages.
+                // A page that moved to an address of another alignment is mapped as base pages.
                 if page % length as u64 == 0 {
                     let bytes = length as u64 * BASE_PAGE_BYTES;
                     if let Some(order) = PageOrder::from_bytes(bytes) {
@@ -201,7 +195,7 @@ fn count(
     Ok(())
 }
 
-/// The size that maps most of so many base pages, if it maps more than half of them.
+/// The size that maps most of `present` base pages, if it maps more than half of them.
 fn mapping_most(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOrder> {
     let most = pages
         .iter()
@@ -210,7 +204,7 @@ fn mapping_most(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOr
     (base_pages * 2 > present).then_some(order)
 }
 
-/// Where pages of several frames begin that end before the last of these, and how many frames they have.
+/// Start and length, in frames, of each page of several frames that ends before the last frame.
 fn compound(flags: &[u64]) -> Vec<(usize, usize)> {
     let is_head = |n: usize| {
         let flags = flags.get(n).copied().unwrap_or(0);
@@ -228,7 +222,7 @@ fn compound(flags: &[u64]) -> Vec<(usize, usize)> {
 mod tests {
     use super::*;
 
-    /// Frames from 1024 on are pages of 16 base pages, from 2048 on base pages.
+    /// Frames from 1024 on are pages of 16 base pages; frames from 2048 on are base pages.
     fn flags(first: u64, frames: usize) -> io::Result<Vec<u64>> {
         let flag = |frame: u64| match (frame, frame % 16) {
             (2048.., _) => 0,
@@ -276,12 +270,10 @@ mod tests {
 
     #[test]
     fn ranges_are_cut_where_regions_begin() {
-        let parts: Vec<_> = regions(HUGE_PAGE_BYTES - 4096..2 * HUGE_PAGE_BYTES + 8192).collect();
         let huge = HUGE_PAGE_BYTES;
-        assert_eq!(
-            parts,
-            [huge - 4096..huge, huge..2 * huge, 2 * huge..2 * huge + 8192]
-        );
+        let parts: Vec<_> = regions(huge - 4096..2 * huge + 8192).collect();
+        let expected = [huge - 4096..huge, huge..2 * huge, 2 * huge..2 * huge + 8192];
+        assert_eq!(parts, expected);
         assert_eq!(regions(8192..8192).count(), 0);
     }
 }

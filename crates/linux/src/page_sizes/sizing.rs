@@ -1,4 +1,4 @@
-//! Page sizes at first touches, as the machine under management offers them.
+//! Page sizes at first touches that the managed machine offers.
 
 use crate::error::Result;
 use crate::memory::system_memory;
@@ -15,16 +15,16 @@ use hawkeye_policy::{
 use std::path::Path;
 use std::time::Duration;
 
-/// What is offered, what is switched, and what came of it.
+/// The sizes on offer, their switches, and the pages that result.
 pub(crate) struct Sizing {
     shape: MachineShape,
     switches: Option<SizeSwitches>,
-    /// Where anybody is given pages other than base and huge pages.
-    looks: Option<SizeLooks>,
+    /// Set where any process may get pages other than base and huge pages.
+    pub(crate) looks: Option<SizeLooks>,
 }
 
 impl Sizing {
-    /// Nothing may be chosen. The machine's sizes are looked at where somebody has switched some on.
+    /// No size may be chosen. Page sizes are looked at only if some are switched on already.
     pub(crate) fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let thp = Path::new(THP_DIR);
@@ -58,10 +58,11 @@ impl Sizing {
         self.shape
     }
 
-    /// Switches on what a process is to have, and off what nobody is to have any more.
+    /// Switches on the sizes that a process should get, and off those that no process should get
+    /// any more.
     ///
     /// # Errors
-    /// A setting can't be changed.
+    /// A setting cannot be changed.
     pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         match &mut self.switches {
             Some(switches) => switches.want(process, orders),
@@ -69,7 +70,7 @@ impl Sizing {
         }
     }
 
-    /// Forgets all processes but these.
+    /// Drops all processes except these.
     pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool + Copy) {
         if let Some(looks) = &mut self.looks {
             looks.retain(there);
@@ -81,8 +82,9 @@ impl Sizing {
         }
     }
 
-    /// Adds to a sample what choosing among sizes goes by. Where sizes are switched for advised memory alone, only such memory
-    /// counts; of what is resident outside of regions its share is taken to be that of what is mapped.
+    /// Adds to a sample the data for the choice among sizes. Where sizes are switched on for
+    /// advised memory only, only such memory counts. Its share of the memory that is resident
+    /// outside of regions is assumed to be its share of the mapped memory there.
     pub(crate) fn complete(&self, sample: &mut ProcessSample, eligible: &Eligible) {
         let Some(switches) = &self.switches else {
             return;
@@ -96,7 +98,7 @@ impl Sizing {
         };
         let sum = |bytes: &[u64; 9]| bytes.iter().sum::<u64>();
         let (all, ours) = (sum(&outside.mapped_bytes), sum(&mapped_bytes));
-        // Counted in batches per core, and a moment later than the regions.
+        // The kernel counts it in batches per core, and it is read a moment later than the regions.
         let anonymous = process::anonymous_bytes(sample.process.pid).unwrap_or(0);
         let elsewhere = sample.resident_bytes() + eligible.refused_bytes;
         let resident = anonymous.saturating_sub(elsewhere).min(all);
@@ -110,20 +112,6 @@ impl Sizing {
                 let smaller = seen.filter(|order| *order < PageOrder::HUGE);
                 region.order = smaller.unwrap_or(PageOrder::BASE);
             }
-        }
-    }
-
-    /// Has the sizes that map a process be looked at, if it is time again.
-    pub(crate) fn look(&mut self, process: ProcessId, now: Duration) {
-        if let Some(looks) = &mut self.looks {
-            looks.look(process, now);
-        }
-    }
-
-    /// Looks at all of these at once.
-    pub(crate) fn look_again(&mut self, processes: &[ProcessId], now: Duration) {
-        if let Some(looks) = &mut self.looks {
-            looks.look_again(processes, now);
         }
     }
 

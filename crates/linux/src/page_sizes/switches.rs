@@ -1,4 +1,4 @@
-//! Switches page sizes on while some managed process is to have them.
+//! Switches page sizes on while a managed process should get them.
 
 use super::{GivenTo, setting_file, state};
 use crate::error::{LinuxError, Result};
@@ -7,8 +7,10 @@ use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Sizes at first touches that may be chosen, and who is to have which. A size is on while anybody under management is
-/// to have it, for everybody that the consent is about. What somebody else has switched on stays as it was.
+/// Sizes at first touches that may be chosen, and the processes that should get them.
+///
+/// A size is on while any managed process should get it; it is then on for all memory in
+/// `given_to`. A size that another program has switched on stays as it was.
 #[derive(Debug)]
 pub struct SizeSwitches {
     thp: PathBuf,
@@ -16,12 +18,14 @@ pub struct SizeSwitches {
     given_to: GivenTo,
     available: PageOrders,
     wanted: BTreeMap<ProcessId, PageOrders>,
+    /// Sizes that this manager switched on.
     on: PageOrders,
 }
 
 impl SizeSwitches {
-    /// Nothing is on yet. `thp`: the folder of the settings. `available`: sizes that were seen to work. `given_to`: whom
-    /// those that are switched on are for; for nobody, nothing is ever changed.
+    /// Starts with no size switched on. `thp`: the folder of the settings. `available`: sizes that
+    /// were seen to work. `given_to`: the memory for which sizes are switched on; with
+    /// `GivenTo::Nobody` no setting is ever changed.
     pub fn new(
         thp: PathBuf,
         settings: SettingsHandle,
@@ -47,32 +51,27 @@ impl SizeSwitches {
         self.available
     }
 
-    /// Whom sizes are switched on for.
+    /// The memory for which sizes are switched on.
     pub fn given_to(&self) -> GivenTo {
         self.given_to
     }
 
-    /// A process is to have these sizes from now on, as far as they may be chosen.
+    /// Gives a process these sizes from now on, as far as they may be chosen.
     ///
     /// # Errors
-    /// A setting can't be changed. What it is to have is kept, and tried again with the next change.
+    /// A setting cannot be changed. The wish is kept, and tried again with the next change.
     pub fn want(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
         self.apply()
     }
 
-    /// Forgets all processes but these.
+    /// Drops all processes except these.
     ///
     /// # Errors
-    /// A setting can't be changed.
+    /// A setting cannot be changed.
     pub fn retain(&mut self, there: impl Fn(ProcessId) -> bool) -> Result<()> {
         self.wanted.retain(|process, _| there(*process));
         self.apply()
-    }
-
-    /// Which sizes are on because of us.
-    pub fn on(&self) -> PageOrders {
-        self.on
     }
 
     fn apply(&mut self) -> Result<()> {
@@ -85,7 +84,8 @@ impl SizeSwitches {
             match (wanted.contains(order), self.on.contains(order)) {
                 (true, false) => match self.switch_on(order) {
                     Ok(()) => self.on = self.on.with(order),
-                    // It is that program's from now on, and not to be chosen.
+                    // The setting belongs to that program from now on, and the size may not be
+                    // chosen.
                     Err(LinuxError::ChangedByOthers { .. }) => {
                         let left = self.available.iter().filter(|left| *left != order);
                         self.available = left.collect();
@@ -102,7 +102,7 @@ impl SizeSwitches {
         Ok(())
     }
 
-    /// As far as it is not on already: never for fewer than as found.
+    /// Switches a size on unless it is on already; never for less memory than was found.
     fn switch_on(&self, order: PageOrder) -> Result<()> {
         let found = state(&self.thp, order).and_then(|state| state.given_to);
         if found.is_some_and(|found| found >= self.given_to) {
@@ -116,8 +116,9 @@ impl SizeSwitches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::process::some_process as process;
     use crate::takeover::thp_settings::testing::Folder;
-    use crate::takeover::thp_settings::{Allowed, SettingsGuard, read_setting};
+    use crate::takeover::thp_settings::{SettingsGuard, read_setting};
 
     const SIZES: [u64; 3] = [16, 64, 128];
 
@@ -127,28 +128,20 @@ mod tests {
             .collect()
     }
 
-    fn process(pid: u32) -> ProcessId {
-        ProcessId {
-            pid,
-            start_ticks: 1,
-        }
-    }
-
     struct Machine {
         folder: Folder,
         guard: SettingsGuard,
     }
 
     impl Machine {
-        /// `words`: what is set for all sizes, and for each of [`SIZES`].
+        /// `words`: the settings for all sizes, and for each of [`SIZES`].
         fn new(name: &str, for_all: &str, words: [&str; 3]) -> Self {
             let folder = Folder::new(name);
             folder.file("enabled", for_all);
             for (kib, word) in SIZES.iter().zip(words) {
                 folder.file(&format!("hugepages-{kib}kB/enabled"), word);
             }
-            let guard =
-                SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts");
+            let guard = folder.guard();
             Self { folder, guard }
         }
 
@@ -158,19 +151,11 @@ mod tests {
         }
 
         fn set(&self) -> Vec<String> {
-            let read = |kib: &u64| {
-                read_setting(
-                    &self
-                        .folder
-                        .0
-                        .join(format!("hugepages-{kib}kB"))
-                        .join("enabled"),
-                )
+            let read = |kib| {
+                let file = format!("hugepages-{kib}kB/enabled");
+                read_setting(&self.folder.0.join(file)).expect("reads")
             };
-            SIZES
-                .iter()
-                .map(|kib| read(kib).expect("reads"))
-                .collect::<Vec<_>>()
+            SIZES.map(read).to_vec()
         }
     }
 
@@ -193,24 +178,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_for_more_than_that_stays() -> Result<()> {
-        let machine = Machine::new("stays", "madvise", ["always", "inherit", "never"]);
-        let mut switches = machine.switches(GivenTo::Advised);
-        switches.want(process(1), orders(&SIZES))?;
-        assert_eq!(machine.set(), ["always", "inherit", "madvise"]);
-        switches.want(process(1), PageOrders::NONE)?;
-        assert_eq!(machine.set(), ["always", "inherit", "never"]);
-        Ok(())
-    }
-
-    #[test]
-    fn what_inherits_too_little_is_set() -> Result<()> {
-        let machine = Machine::new("inherits", "madvise", ["never", "inherit", "madvise"]);
-        let mut switches = machine.switches(GivenTo::Everybody);
-        switches.want(process(1), orders(&SIZES))?;
-        assert_eq!(machine.set(), ["always"; 3]);
-        switches.retain(|_| false)?;
-        assert_eq!(machine.set(), ["never", "inherit", "madvise"]);
+    fn what_is_on_for_more_than_that_stays_and_what_inherits_too_little_is_set() -> Result<()> {
+        let found = [
+            ["always", "inherit", "never"],
+            ["never", "inherit", "madvise"],
+        ];
+        for (given_to, found, set) in [
+            (GivenTo::Advised, found[0], ["always", "inherit", "madvise"]),
+            (GivenTo::Everybody, found[1], ["always"; 3]),
+        ] {
+            let machine = Machine::new("stays", "madvise", found);
+            let mut switches = machine.switches(given_to);
+            switches.want(process(1), orders(&SIZES))?;
+            assert_eq!(machine.set(), set);
+            switches.want(process(1), PageOrders::NONE)?;
+            assert_eq!(machine.set(), found);
+        }
         Ok(())
     }
 

@@ -1,16 +1,16 @@
-//! Whether listening to first touches is worth what it costs those who touch.
+//! Decides whether reports of first touches are useful enough for what they cost the programs.
 
 use std::time::Duration;
 
-/// Touches are judged by so many at least.
+/// Least number of touches to judge by.
 const LEAST_TOUCHES: u64 = 4096;
-/// Touches in order are worth listening to if they are more than this part of all.
+/// Reports are useful if more than one in this many touches is in order.
 const WORTH: u64 = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// A stream that begins meanwhile is heard of only then.
+/// A stream that begins during a pause is noticed only at its end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Pauses, longer and longer, while all that is heard of is random.
+/// Pauses the reports, for longer each time, while all reported touches are random.
 #[derive(Debug, Default)]
 pub(super) struct Attention {
     seen: (u64, u64),
@@ -19,12 +19,13 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Whether anybody listens at the moment.
+    /// Whether touches are reported at the moment.
     pub(super) fn is_paid(&self) -> bool {
         self.paused_until.is_none()
     }
 
-    /// Whether to listen from now on, after so many touches in order and at random.
+    /// Whether touches should be reported from now on. `touches` counts those in order and those at
+    /// random so far.
     pub(super) fn pay(&mut self, now: Duration, touches: (u64, u64)) -> bool {
         if let Some(until) = self.paused_until {
             if now < until {

@@ -1,20 +1,21 @@
-//! The calls of one thread into the processes that it fills, made by a helper process.
+//! One thread's calls into the processes that it fills, made by a helper process.
 
 use crate::error::Result;
 use crate::processes::scheduled::Scheduled;
 use crate::promote::target_call::TargetCalls;
 use std::time::Duration;
 
-/// A fill that takes longer, because memory must be compacted for it, comes too late for its stream.
-/// Tests are about what is filled, on whatever machine.
+/// Longest wait for a call. A fill that takes longer, because memory must be compacted for it,
+/// comes too late for its stream. Tests wait longer, because they check what is filled on any
+/// machine.
 const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 250 });
 
-/// The calls, and how their helpers are scheduled: a fill takes their time, not the thread's.
+/// The calls, and how their helpers are scheduled: a fill uses their time, not the thread's.
 pub(super) struct FillCalls {
     calls: TargetCalls,
-    /// The helper of the last call, and what the scheduler had counted of it by then.
+    /// The helper of the last call, and its scheduler counts at that time.
     helper: Option<(u32, Scheduled)>,
-    /// Of all helpers.
+    /// Sum over all helpers.
     helpers: Scheduled,
 }
 
@@ -29,7 +30,7 @@ impl Default for FillCalls {
 }
 
 impl FillCalls {
-    /// With a helper that the first call does not have to wait for.
+    /// Starts a helper at once, so that the first call does not wait for one.
     ///
     /// # Errors
     /// No process can be started.
@@ -39,19 +40,20 @@ impl FillCalls {
         Ok(new)
     }
 
-    /// For the next call; a process that has answered its last one gets calls again.
+    /// Prepares the next call. A process that has answered its last call gets calls again.
     pub(super) fn next(&mut self) -> &mut TargetCalls {
-        // The stream of a region that is filled late has ended.
+        // A region that is filled late is discarded, because its stream has ended.
         self.calls.finished();
         &mut self.calls
     }
 
-    /// CPU time that the helpers have used.
+    /// CPU time used by the helpers.
     pub(super) fn cpu(&self) -> Duration {
         self.calls.cpu()
     }
 
-    /// Of the calling thread and its helpers together; `None` where the kernel doesn't keep it.
+    /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel
+    /// does not keep them.
     pub(super) fn scheduled(&mut self) -> Option<Scheduled> {
         let own = Scheduled::now()?;
         let helper = self.calls.idle_helper();

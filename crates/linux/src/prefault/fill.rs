@@ -1,26 +1,27 @@
-//! Making a huge page where nobody has been yet.
+//! Makes a huge page in a region that nothing has touched.
 
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::{COLLAPSING, Request, TargetCalls};
+use crate::promote::target_call::TargetCalls;
 use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr};
 use nix::errno::Errno;
 
 /// How a region is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillMethod {
-    /// A remote read faults a huge page in, as its owner's own fault would: other faults of the
-    /// process go on meanwhile. Takes a mapping that gets huge pages at faults, and
+    /// A remote read faults in a huge page, as the owner's own fault would. Other faults of the
+    /// process go on meanwhile. It requires a mapping that gets huge pages at faults, and
     /// `use_zero_page` 0.
     Read,
-    /// A remote read maps a base page, and the region is collapsed: on any mapping, but the process
-    /// waits when it faults meanwhile.
+    /// A remote read maps a base page, and the region is then collapsed. It works on any mapping,
+    /// but faults of the process wait meanwhile.
     Collapse,
 }
 
 impl FillMethod {
-    /// The one for a mapping with these `VM_*` bits while the `enabled` that decides says this.
+    /// The method for a mapping with these `VM_*` bits. `enabled` is the value of the THP setting
+    /// that applies.
     pub fn of(vma_flags: u64, enabled: &str) -> Self {
         let asked = vma_flags & vm::HUGEPAGE != 0;
         let at_faults = enabled == "always" || enabled == "madvise" && asked;
@@ -32,12 +33,15 @@ impl FillMethod {
     }
 }
 
-/// Fills a region that nobody has touched: 2 MiB are zeroed, here and now.
+/// Fills a region that nothing has touched. The calling thread waits while 2 MiB are zeroed.
 ///
 /// # Errors
-/// `EIO` nothing is mapped there or userfaultfd watches it, `ESRCH` gone, `EACCES` not ours to touch,
-/// `EEXIST` its owner has written to it and shares it with a child; `NotAnswering` the call waits for
-/// a lock of the process; what [`crate::promote::remote_advice::collapse`] says.
+/// - `EIO`: nothing is mapped there, or userfaultfd watches it.
+/// - `ESRCH`: the process has ended.
+/// - `EACCES`: this process may not touch it.
+/// - `EEXIST`: the owner has written to the region and shares it with a child.
+/// - `NotAnswering`: the call waits for a lock of the process.
+/// - The errors of [`crate::promote::remote_advice::collapse`].
 pub(super) fn fill(
     calls: &mut TargetCalls,
     process: &ProcessHandle,
@@ -49,54 +53,42 @@ pub(super) fn fill(
         FillMethod::Read => Ok(()),
         FillMethod::Collapse => {
             refuse_shared(calls, process.id, region)?;
-            let range = region.start()..region.end();
-            let request = Request::collapse(process, &range);
-            calls.make(process.id, COLLAPSING, &request).map(drop)
+            calls.collapse(process, region).map(drop)
         }
     }
 }
 
-/// The region was empty a moment ago. If its owner has written to it and forked since, a collapse
-/// would copy what both share.
+/// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
+/// written to it and forked since, a collapse would copy what both share.
 fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr) -> Result<()> {
     let shared = calls.shared_pages(process, region)?;
     if shared.count() <= MAX_SHARED_PAGES {
         return Ok(());
     }
-    Err(LinuxError::Call {
-        call: "filling a region that is shared by now",
-        errno: Errno::EEXIST,
-    })
+    Err(LinuxError::call("filling a region that is shared by now")(
+        Errno::EEXIST,
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_memory::OwnMemory;
     use crate::probe::userfaultfd::{Mode, Userfaultfd};
     use hawkeye_policy::HUGE_PAGE_BYTES;
-    use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;
     use nix::unistd::{ForkResult, Pid, fork, pause};
-    use std::ffi::c_void;
-    use std::num::NonZeroUsize;
     use std::process::Command;
-    use std::ptr::NonNull;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
     #[test]
     fn what_a_fork_shares_meanwhile_is_not_filled() {
-        let bytes = NonZeroUsize::new(2 * HUGE_PAGE_BYTES as usize).expect("it is not zero");
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let memory = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) };
-        let memory = memory.expect("maps");
-        let start = (memory.as_ptr() as u64).next_multiple_of(HUGE_PAGE_BYTES);
-        let region = RegionAddr::containing(start);
+        let (memory, region) = untouched();
         let mut calls = TargetCalls::default();
         let process = own();
-        // Other tests of this program fork, too: their children share it for a moment.
+        // Other tests of this program fork too, and their children share the memory for a moment.
         let mut becomes_private = || {
             let deadline = Instant::now() + Duration::from_secs(30);
             loop {
@@ -108,10 +100,10 @@ mod tests {
             }
         };
         assert!(becomes_private(), "it is empty");
-        let offset = start as usize - memory.as_ptr() as usize;
-        // SAFETY: the second half of the mapping at the latest, to which no reference exists.
+        let offset = (region.start() - memory.address()) as usize;
+        // SAFETY: within the mapping, to which no reference exists.
         unsafe {
-            let first = memory.cast::<u8>().add(offset);
+            let first = memory.start().cast::<u8>().add(offset);
             first.write_bytes(1, HUGE_PAGE_BYTES as usize);
         }
         assert!(becomes_private(), "it is private");
@@ -122,19 +114,14 @@ mod tests {
             },
             ForkResult::Parent { child } => child,
         };
-        let filled = fill(
-            &mut TargetCalls::default(),
-            &process,
-            region,
-            FillMethod::Collapse,
-        );
+        // The helper is a fork as well, and ends here.
+        let fill = |mut calls| fill(&mut calls, &process, region, FillMethod::Collapse);
+        let filled = fill(TargetCalls::default());
         kill(child, Signal::SIGKILL).expect("kills");
         waitpid(child, None).expect("waits");
         let errno = filled.expect_err("it is shared").errno();
         assert_eq!(errno, Some(Errno::EEXIST));
         assert!(becomes_private(), "the child has ended");
-        // SAFETY: the mapping made above, to which no reference is left.
-        unsafe { munmap(memory, bytes.get()) }.expect("unmaps");
     }
 
     #[test]
@@ -145,30 +132,11 @@ mod tests {
         assert_eq!(FillMethod::of(vm::HUGEPAGE, "never"), FillMethod::Collapse);
     }
 
-    /// Two whole regions of this process that nothing has touched; unmapped when dropped.
-    struct Untouched(NonNull<c_void>);
-
-    const LENGTH: usize = 4 * HUGE_PAGE_BYTES as usize;
-
-    impl Untouched {
-        fn new() -> Self {
-            let length = LENGTH.try_into().expect("not 0");
-            let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-            // SAFETY: a new mapping, at an address that the kernel chooses.
-            let memory = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
-            Self(memory.expect("maps"))
-        }
-
-        fn region(&self) -> RegionAddr {
-            RegionAddr::containing(self.0.as_ptr() as u64 + 2 * HUGE_PAGE_BYTES)
-        }
-    }
-
-    impl Drop for Untouched {
-        fn drop(&mut self) {
-            // SAFETY: it was mapped above, and nothing refers to it.
-            unsafe { munmap(self.0, LENGTH) }.expect("unmaps");
-        }
+    /// Memory of this process with a whole region that nothing has touched.
+    fn untouched() -> (OwnMemory, RegionAddr) {
+        let memory = OwnMemory::map(4 * HUGE_PAGE_BYTES as usize).expect("maps");
+        let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
+        (memory, region)
     }
 
     fn own() -> ProcessHandle {
@@ -177,10 +145,9 @@ mod tests {
 
     #[test]
     fn a_fill_does_not_wait_for_a_userfaultfd_that_nobody_answers() {
-        let memory = Untouched::new();
-        let region = memory.region();
+        let (_memory, region) = untouched();
         let range = region.start()..region.end();
-        // Faults inside the kernel take root.
+        // Watching faults inside the kernel requires root.
         let Ok(watcher) = Userfaultfd::open(false) else {
             return;
         };
@@ -203,32 +170,29 @@ mod tests {
 
     #[test]
     fn a_process_that_got_the_pid_of_the_right_one_is_not_touched() {
-        let memory = Untouched::new();
+        let (_memory, region) = untouched();
         let mut right = Command::new("sleep").arg("60").spawn().expect("starts");
         let handle = ProcessHandle::open(right.id()).expect("opens");
         right.kill().expect("is killed");
         right.wait().expect("ends");
-        // A fork with the same memory, untouched. It takes CAP_CHECKPOINT_RESTORE.
+        // A fork with the same memory, untouched. It requires CAP_CHECKPOINT_RESTORE.
         let Some(stranger) = fork_as(handle.id.pid) else {
             return;
         };
-        let region = memory.region();
         let mut calls = TargetCalls::default();
         let refused = fill(&mut calls, &handle, region, FillMethod::Collapse);
         let range = region.start()..region.end();
         let found = crate::sample::pagemap::population(handle.id.pid, &[range]);
         kill(stranger, Signal::SIGKILL).expect("is our child");
         waitpid(stranger, None).expect("ends");
-        assert!(
-            refused.as_ref().is_err_and(LinuxError::is_gone),
-            "{refused:?}"
-        );
+        assert!(refused.is_err_and(|error| error.is_gone()));
         assert_eq!(found.expect("reads"), []);
     }
 
-    /// Forks a child that waits, with this pid; `None` where pids can't be chosen.
+    /// Forks a waiting child with this pid; `None` where a pid cannot be chosen.
     fn fork_as(pid: u32) -> Option<Pid> {
-        // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size
+        // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size,
+        // tls, set_tid, set_tid_size
         let pids = [pid];
         let mut clone = [0u64; 10];
         clone[4] = libc::SIGCHLD as u64;

@@ -1,4 +1,4 @@
-//! The filler's loop: listen, look, have filled, look.
+//! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
 use super::attention::Attention;
 use super::calls::FillCalls;
@@ -14,10 +14,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
 use crate::sample::page_tables::PageTables;
-use hawkeye_policy::fault_ahead::{
-    FaultAheadSettings, FillThreads, Filled, Predictor, Surroundings, Task,
-};
-use hawkeye_policy::whole::nanos_of;
+use hawkeye_policy::fault_ahead::{FillThreads, Filled, Predictor, Surroundings, Task};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -25,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Without anything to do it looks this often who is still there.
+/// How often an idle filler checks which processes remain.
 const IDLE: Duration = Duration::from_millis(50);
-/// A fill takes less.
+/// An upper bound of the time that a fill takes.
 const A_FILL: Duration = Duration::from_millis(1);
-/// A region of which fewer base pages than this hold anything is not in use.
+/// A region in which fewer base pages than this hold data is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 
 pub(super) struct Filler {
@@ -39,9 +36,9 @@ pub(super) struct Filler {
     tables: PageTables,
     predictor: Predictor,
     known: HashMap<ProcessId, Known>,
-    /// Of whom something is still to be filled on request.
+    /// Processes with a warm start that is not complete.
     warm: HashMap<ProcessId, WarmStart>,
-    /// Who does not use what is filled.
+    /// Processes that do not use what is filled.
     muted: Muted,
     pool: Pool,
     calls: FillCalls,
@@ -61,7 +58,7 @@ impl Filler {
             shared,
             frontier,
             tables: PageTables::load()?,
-            predictor: Predictor::new(FaultAheadSettings::default()),
+            predictor: Predictor::default(),
             known: HashMap::new(),
             warm: HashMap::new(),
             muted: Muted::default(),
@@ -80,7 +77,7 @@ impl Filler {
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE));
                 self.hear_of_fills();
-                // Who was heard of meanwhile is elsewhere by now.
+                // Processes reported meanwhile are elsewhere by now.
                 self.frontier.take();
                 continue;
             }
@@ -100,16 +97,15 @@ impl Filler {
     }
 
     fn publish(&self) {
-        let (shared, set) = (&self.shared, Ordering::Relaxed);
-        let helpers = self.calls.cpu() + self.pool.helper_cpu();
-        let cpu = thread_cpu() + self.pool.cpu() + helpers;
-        shared.cpu_ns.store(nanos_of(cpu), set);
-        shared.helper_cpu_ns.store(nanos_of(helpers), set);
-        shared.ahead.store(self.predictor.ahead(), set);
-        shared.unused.store(self.predictor.unused(), set);
+        let mut done = self.shared.done();
+        done.helper_cpu = self.calls.cpu() + self.pool.helper_cpu();
+        done.cpu = thread_cpu() + self.pool.cpu() + done.helper_cpu;
+        done.ahead = self.predictor.ahead();
+        done.unused = self.predictor.unused();
     }
 
-    /// Nothing is heard for a while where all touches are random: each would cost its program some ten nanoseconds.
+    /// Stops the reports for a while where all touches are random: each report costs its program
+    /// some ten nanoseconds.
     fn pay_attention(&mut self) {
         let heard = self.attention.is_paid();
         let now_heard = self.attention.pay(self.now(), self.frontier.touches());
@@ -126,7 +122,7 @@ impl Filler {
         self.began.elapsed()
     }
 
-    /// How long nothing needs to be done unless somebody is heard of, or a fill.
+    /// How long the filler can wait for a report or for the end of a fill.
     fn pause(&self, busy: bool) -> Duration {
         if busy {
             return Duration::ZERO;
@@ -136,7 +132,7 @@ impl Filler {
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
-        // Shorter ones are not waited for at all, which would take a worker's core.
+        // `Pool::wait` returns at once for a shorter time; such a loop would use a worker's core.
         let fills = self.predictor.under_way() > 0;
         if fills { pause.max(A_FILL) } else { pause }
     }
@@ -148,7 +144,8 @@ impl Filler {
         } else {
             self.frontier.listen(wait)
         };
-        // First: who comes to the end of what is filled was not faster than the fillers.
+        // This comes first: a process that reaches the end of what is filled was not faster than
+        // the fillers.
         self.hear_of_fills();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
@@ -156,7 +153,7 @@ impl Filler {
             followed.insert(process.pid, *process);
             let warm = std::mem::take(&mut one.warm_regions);
             if warm > 0 {
-                // It may be another program now.
+                // The process may run another program now.
                 self.known.remove(process);
                 self.predictor.forget(*process);
                 self.predictor.warm(*process, warm);
@@ -176,19 +173,14 @@ impl Filler {
         self.known.retain(|process, _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
         self.predictor.retain(is_there);
-        self.hear_again(now, &followed);
-    }
-
-    /// Whoever was muted for long enough may have changed.
-    fn hear_again(&mut self, now: Duration, followed: &HashMap<u32, ProcessId>) {
-        let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
+        // A process that was muted for long enough may have changed.
         for process in self.muted.take_over(now, is_there) {
             self.frontier.unmute(process.pid);
             self.predictor.forget_given_up(process);
         }
     }
 
-    /// Hears no more of whoever has no stream left that is filled.
+    /// Suppresses the reports of a process that no longer has a stream worth filling.
     fn mute(&mut self, process: ProcessId) {
         let now = self.now();
         if !self.muted.contains(now, process) && self.predictor.given_up(now, process) {
@@ -197,8 +189,9 @@ impl Filler {
         }
     }
 
-    /// Of whom a warm start is wanted: whoever touches memory inside the kernel (`MADV_POPULATE_WRITE`) is not heard of.
-    /// Who has something to be filled already can wait longer.
+    /// Looks for new mappings of processes with a warm start. Memory touched inside the kernel
+    /// (`MADV_POPULATE_WRITE`) is not reported, so the mappings are read. Where something is left
+    /// to fill already, this can wait longer.
     fn look_for_new_mappings(&mut self, busy: bool) {
         let now = self.now();
         let may_be_late = if busy { IDLE } else { Duration::ZERO };
@@ -222,7 +215,8 @@ impl Filler {
         }
     }
 
-    /// Whether what was filled is in use: empty huge pages tell of a program that takes a page here and there.
+    /// Checks whether filled regions are in use. Empty huge pages mean that the program takes a
+    /// page here and there.
     fn look_at_witnesses(&mut self) {
         while let Some(task) = self.predictor.next_look() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
@@ -235,7 +229,7 @@ impl Filler {
         }
     }
 
-    /// Looks how far programs have come in memory that is there: they cause no faults any more.
+    /// Checks how far programs have come in filled memory, where they cause no faults.
     fn peek(&mut self) {
         while let Some((at, task)) = self.predictor.next_peek() {
             let now = self.now();
@@ -249,15 +243,15 @@ impl Filler {
         }
     }
 
-    /// Base pages of a filled region that are all zeros, up to so many; `None`: it is no huge page any more, or it can't
-    /// be told.
+    /// Zero-filled base pages of a filled region, at most `enough`. `None`: it is no huge page any
+    /// more, or it cannot be read.
     fn empty_pages(&mut self, task: Task, enough: u16) -> Option<u16> {
         let target = &self.known.get(&task.process)?.target;
         let empty = self.tables.scan_zeros(target, task.region, enough);
         empty.ok().flatten()
     }
 
-    /// Has the region filled that is most urgent; whether there was one, and somebody to do it.
+    /// Hands out the most urgent fill. Returns whether there was one and a thread was ready.
     fn fill_next(&mut self) -> bool {
         let now = self.now();
         if !self.pool.is_ready(&mut self.calls)
@@ -290,7 +284,7 @@ impl Filler {
         true
     }
 
-    /// What it takes to fill a region, if nothing is there.
+    /// The job that fills a region, if the region is empty.
     fn prepare(&mut self, task: Task) -> Result<Job, Filled> {
         let handle = match self.shared.followed().get(&task.process) {
             Some(Followed { handle, .. }) => Arc::clone(handle),
@@ -303,7 +297,7 @@ impl Filler {
             Ok(Some(_)) => return Err(Filled::Occupied),
             Err(_) => return Err(Filled::Refused),
         }
-        // What is known of mappings is older: one may be watched by userfaultfd since.
+        // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
             Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => return Err(Filled::Occupied),
@@ -316,19 +310,19 @@ impl Filler {
         })
     }
 
-    /// What became of all that was handed over.
+    /// Handles the outcomes of all jobs that have ended.
     fn hear_of_fills(&mut self) {
         while let Some(outcome) = self.pool.outcome() {
             let what = self.judge(&outcome);
             if what == Filled::Done {
-                let took = nanos_of(outcome.took);
-                self.shared.longest_ns.fetch_max(took, Ordering::Relaxed);
+                let mut done = self.shared.done();
+                done.longest = done.longest.max(outcome.took);
             }
             self.settle(outcome.task, what);
         }
     }
 
-    /// Whether a huge page is there now.
+    /// Judges an outcome by whether a huge page is there now.
     fn judge(&mut self, outcome: &Outcome) -> Filled {
         let Task {
             process, region, ..
@@ -342,7 +336,7 @@ impl Filler {
         let now = look(&mut self.tables, &known.target, region);
         match (&outcome.result, now) {
             (Ok(()), Ok(Some(now))) if now.is_huge() => Filled::Done,
-            // Its owner was faster, or is collapsing the same.
+            // The owner was faster, or is collapsing the same region.
             (
                 Err(LinuxError::Call {
                     errno: Errno::EAGAIN | Errno::EBUSY,
@@ -354,11 +348,11 @@ impl Filler {
         }
     }
 
-    /// Counts what became of a region, and goes on from there.
+    /// Counts the result of a fill and reports it to the predictor.
     fn settle(&mut self, task: Task, what: Filled) {
         if what == Filled::Done {
-            self.shared.filled.fetch_add(1, Ordering::Relaxed);
-            // Whoever else is followed may fall under the same limit.
+            self.shared.done().filled += 1;
+            // Other followed processes may have the same limit.
             for (process, followed) in self.shared.followed().iter_mut() {
                 followed.room_regions = followed.room_regions.saturating_sub(1);
                 followed.filled_regions += u64::from(*process == task.process);
@@ -369,8 +363,8 @@ impl Filler {
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
         let ended = self.predictor.filled(self.now(), task, what);
         if what == Filled::Refused {
-            self.shared.refused.fetch_add(1, Ordering::Relaxed);
-            // Once: of others that were under way the same will be heard.
+            self.shared.done().refused += 1;
+            // Only once: the other regions under way will be refused as well.
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
                 warm.not_yet(task.region);
             }

@@ -1,20 +1,21 @@
-//! Has fault-ahead follow those who are under management.
+//! Keeps the processes that the filler follows equal to the managed processes.
 
+use crate::prefault::FaultAhead;
 use crate::prefault::learned::{Notebook, Record};
-use crate::prefault::{FaultAhead, FillStatistics};
 use crate::processes::membership::Membership;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
 use std::collections::HashSet;
 
-/// A filler, and what it is told of the members.
+/// The filler, and what it must know of the managed processes.
 pub(crate) struct Following {
-    filler: FaultAhead,
-    /// To be filled at the start of each process that joins, in regions.
+    pub(crate) filler: FaultAhead,
+    /// Regions to fill at the start of each process that joins.
     warm_regions: u64,
 }
 
 impl Following {
-    /// Nobody yet. `warm_bytes` are filled at the start of each who joins; more where its rule says so.
+    /// Follows no process yet. `warm_bytes` are filled at the start of each process that joins, or
+    /// more where its rule asks for more.
     pub(crate) fn new(filler: FaultAhead, warm_bytes: u64) -> Self {
         Self {
             filler,
@@ -22,8 +23,8 @@ impl Following {
         }
     }
 
-    /// Follows who is under management now, and may have huge pages. `started`: who has just become another program. `notebook`: what
-    /// is known of programs.
+    /// Follows the processes that are managed now and may have huge pages. `started`: processes
+    /// that have just started another program. `notebook`: what is known of programs.
     pub(crate) fn update(
         &self,
         members: &Membership,
@@ -49,20 +50,5 @@ impl Following {
                 tracing::debug!("nothing is filled ahead of process {new}: {error}");
             }
         }
-    }
-
-    /// Bytes filled ahead of a process since this was last asked.
-    pub(crate) fn take_filled(&self, process: ProcessId) -> u64 {
-        self.filler.take_filled(process) * HUGE_PAGE_BYTES
-    }
-
-    /// How much may be filled ahead of a process from now on.
-    pub(crate) fn allow(&self, process: ProcessId, room_bytes: u64) {
-        self.filler.set_room(process, room_bytes / HUGE_PAGE_BYTES);
-    }
-
-    /// What was filled so far.
-    pub(crate) fn statistics(&self) -> FillStatistics {
-        self.filler.statistics()
     }
 }

@@ -1,4 +1,5 @@
-//! Where managed processes touch memory for the first time, as BPF sees it in the kernel's page faults.
+//! Reports where managed processes touch memory for the first time, as BPF sees it in the kernel's
+//! page faults.
 
 use crate::bpf::frontier::{FrontierSkel, FrontierSkelBuilder};
 use crate::error::{LinuxError, Result};
@@ -12,34 +13,34 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// A process that was heard of.
+/// A report of a process's first touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// Which.
+    /// The process.
     pub pid: u32,
-    /// What it did.
+    /// Its step into new memory.
     pub advance: Advance,
 }
 
-/// Watches first touches from its creation until it is dropped.
+/// Watches first touches until it is dropped.
 pub struct Frontier {
-    /// While they are here the programs run. The skeleton keeps pointers to links of its own: it is not asked to attach
-    /// anything, for those would stay when these are dropped.
+    /// The programs run while these links exist. The skeleton does not attach anything itself: it
+    /// would keep links of its own, which would outlive these.
     links: Vec<Link>,
     reports: Reports<Heard>,
     skel: FrontierSkel<'static>,
 }
 
-/// Which processes are watched. Can be changed from any thread.
+/// The watched processes. Any thread can change it.
 pub struct Watchlist(MapHandle);
 
 impl Frontier {
-    /// Loads and attaches the program. Nobody is watched yet.
+    /// Loads and attaches the program. It watches no process yet.
     ///
     /// # Errors
-    /// BPF is missing or forbidden, or the kernel has no tracepoint `page_fault_user`.
+    /// BPF is missing or forbidden, or the kernel lacks the tracepoint `page_fault_user`.
     pub fn attach() -> Result<(Self, Watchlist)> {
-        // One a manager, like the page-table programs: never freed, but detached when dropped.
+        // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = FrontierSkelBuilder::default()
             .open(storage)
@@ -60,50 +61,50 @@ impl Frontier {
         Ok((frontier, watchlist))
     }
 
-    /// Who was heard of since the last call; waits for the first for so long at the most.
+    /// The reports since the last call. Waits at most `wait` for the first.
     pub fn listen(&mut self, wait: Duration) -> Vec<Heard> {
         self.reports.wait(wait)
     }
 
-    /// The same without waiting.
+    /// The reports since the last call, without waiting.
     pub fn take(&mut self) -> Vec<Heard> {
         self.reports.take()
     }
 
-    /// Readable when somebody was heard of.
+    /// Readable when there is a report.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.reports.fd()
     }
 
-    /// Hears no more of a process, but for regions that it touches densely.
+    /// Reports only the regions of a process that it touches densely.
     pub fn mute(&self, pid: u32) {
         let key = pid.to_ne_bytes();
-        // As many as are watched have room.
+        // The map has room for every watched process.
         let muted = &self.skel.maps.muted;
         let _ = muted.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY);
     }
 
-    /// Hears of it again.
+    /// Reports all first touches of a process again.
     pub fn unmute(&self, pid: u32) {
-        // It was not muted: as good.
+        // An error means that it was not muted, which is the same result.
         let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
     }
 
-    /// First touches of watched processes so far: of those who touch memory in order, and of those at random.
+    /// First touches of watched processes so far: those in order, and those at random.
     pub fn touches(&self) -> (u64, u64) {
         let counts = self.skel.maps.bss_data.as_deref();
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }
 
-    /// Hears nothing at all, and costs nobody anything, until [`Self::resume`].
+    /// Reports nothing, at no cost to any program, until [`Self::resume`].
     pub fn pause(&mut self) {
         self.links.clear();
     }
 
-    /// Hears again.
+    /// Reports again after [`Self::pause`].
     ///
     /// # Errors
-    /// As for [`Self::attach`].
+    /// See [`Self::attach`].
     pub fn resume(&mut self) -> Result<()> {
         let programs = &self.skel.progs;
         self.links = [&programs.touch_by_program, &programs.touch_for_program]
@@ -113,7 +114,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Reports that were lost because nobody listened for too long.
+    /// Reports lost because they were not read in time.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
     }
@@ -123,7 +124,7 @@ impl Watchlist {
     /// Watches a process from now on.
     ///
     /// # Errors
-    /// There are as many as can be watched.
+    /// As many processes as possible are watched already.
     pub fn add(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
         self.0
@@ -131,35 +132,25 @@ impl Watchlist {
             .map_err(failed)
     }
 
-    /// Watches it no longer.
+    /// Stops watching a process.
     pub fn remove(&self, pid: u32) {
-        // It was not watched: as good.
+        // An error means that it was not watched, which is the same result.
         let _ = self.0.delete(&pid.to_ne_bytes());
     }
 }
 
 /// One `struct advance`.
 fn parse(bytes: &[u8]) -> Option<Heard> {
-    let word = |at: usize| {
-        bytes
-            .get(at..at + 8)?
-            .try_into()
-            .ok()
-            .map(u64::from_ne_bytes)
-    };
-    let half = |at: usize| {
-        bytes
-            .get(at..at + 4)?
-            .try_into()
-            .ok()
-            .map(u32::from_ne_bytes)
-    };
+    let (region, rest) = bytes.split_first_chunk()?;
+    let (step, rest) = rest.split_first_chunk()?;
+    let (pid, rest) = rest.split_first_chunk()?;
+    let region = u64::from_ne_bytes(*region).checked_mul(HUGE_PAGE_BYTES)?;
     Some(Heard {
-        pid: half(16)?,
+        pid: u32::from_ne_bytes(*pid),
         advance: Advance {
-            region: RegionAddr::containing(word(0)?.checked_mul(HUGE_PAGE_BYTES)?),
-            step: i32::try_from(i64::from_ne_bytes(word(8)?.to_ne_bytes())).ok()?,
-            dense: half(20)? != 0,
+            region: RegionAddr::containing(region),
+            step: i32::try_from(i64::from_ne_bytes(*step)).ok()?,
+            dense: u32::from_ne_bytes(*rest.first_chunk()?) != 0,
         },
     })
 }

@@ -1,4 +1,5 @@
-//! What is known of the memory of processes that are filled ahead of: looked up seldom, for it takes a walk over all mappings.
+//! Cached mappings of the processes that are filled ahead of. They are read seldom, because that
+//! takes a walk over all mappings.
 
 use super::fill::FillMethod;
 use crate::error::Result;
@@ -11,16 +12,16 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What is known of a process's mappings is looked up again after this time, or when a stream leaves them.
+/// A process's mappings are read again after this time, or when a stream leaves them.
 const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 
 /// What is known of a process while it has streams.
 pub(super) struct Known {
     pub(super) target: Target,
-    /// Mappings whose memory may be huge.
+    /// Mappings with memory that may be huge.
     mapped: Vec<Mapped>,
     at: Duration,
-    /// Regions that lay in none of them, and when that was seen.
+    /// Regions outside all of them, and when that was seen.
     outside: HashMap<RegionAddr, Duration>,
 }
 
@@ -42,7 +43,8 @@ impl Known {
     }
 }
 
-/// What is known of a process, looked up where it is too old or does not cover the region; anew without one.
+/// Returns what is known of a process. It reads the mappings again if they are too old, do not
+/// cover `region`, or no region is given.
 pub(super) fn refresh<'a>(
     all: &'a mut HashMap<ProcessId, Known>,
     tables: &PageTables,
@@ -93,13 +95,13 @@ pub(super) fn refresh<'a>(
     all.get(&process)
 }
 
-/// What is in a region; `None`: nothing at all.
+/// What is in a region; `None` if it is empty.
 pub(super) fn look(
     tables: &mut PageTables,
     target: &Target,
     region: RegionAddr,
 ) -> Result<Option<RegionSample>> {
-    // One zero page is what is left of a fill that was refused.
+    // A refused fill leaves one zero page.
     let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
     Ok(tables.region(target, region)?.filter(something))
 }
@@ -110,25 +112,20 @@ mod tests {
     use super::*;
     use crate::error::LinuxError;
     use crate::processes::process::ProcessHandle;
-    use crate::promote::target_call::{COLLAPSING, Request};
     use std::sync::mpsc;
 
     #[test]
     fn mappings_of_a_target_that_holds_its_lock_are_not_waited_for() {
-        // It takes root and FUSE.
+        // It requires root and FUSE.
         let Some(stuck) = StuckTarget::start() else {
             return;
         };
         let (process, region) = (stuck.handle.id, stuck.region());
-        // It waits for the lock to write, and all others wait behind it.
+        // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = TargetCalls::default();
         let collapsed = writer
             .map_page(&stuck.handle, region.start())
-            .and_then(|()| {
-                let range = region.start()..region.end();
-                let request = Request::collapse(&stuck.handle, &range);
-                writer.make(process, COLLAPSING, &request)
-            });
+            .and_then(|()| writer.collapse(&stuck.handle, region));
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {

@@ -1,7 +1,8 @@
-//! What was learned of programs, kept by their executables for their next start (the outlook of Wienand's thesis, 7.2.3).
+//! What was learned of programs, stored by executable for their next start (the outlook of
+//! Wienand's thesis, 7.2.3).
 //!
-//! One small file a program, in a folder of its own that may be emptied at any time: whoever deletes a file has it
-//! forgotten.
+//! Each program has one small file, in a separate folder that may be emptied at any time. To forget
+//! a program, delete its file.
 
 mod executable;
 mod notebook;
@@ -13,19 +14,18 @@ pub use record::Record;
 pub(crate) use notebook::Notebook;
 
 use crate::error::{LinuxError, Result};
-use crate::takeover::own_files::{self, Distrust};
-use record::Unreadable;
+use crate::takeover::own_files::{self, Unusable};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// More programs than this are not kept: those that were started longest ago are forgotten.
+/// At most this many programs are kept; those started longest ago are forgotten first.
 const MOST_RECORDS: usize = 256;
-/// No record is as long as this, in bytes.
+/// Upper bound of a record's size, in bytes.
 const LONGEST: u64 = 64 << 10;
 
-/// Where what was learned is kept: `learned` in `HAWKEYE_STATE_DIR`, if that is set, else `/var/lib/hawkeye/learned`, for it is
-/// to outlast a restart of the machine.
+/// The folder of records: `learned` in `HAWKEYE_STATE_DIR` if that is set, else
+/// `/var/lib/hawkeye/learned`. It must outlast a restart of the machine.
 pub fn learned_dir() -> PathBuf {
     std::env::var_os("HAWKEYE_STATE_DIR")
         .map_or_else(|| "/var/lib/hawkeye".into(), PathBuf::from)
@@ -39,28 +39,22 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// Opens a folder, and makes it if it is missing.
+    /// Opens a folder, and creates it if it is missing.
     ///
     /// # Errors
-    /// It can't be made, or other users can change what is in it.
+    /// The folder cannot be created, or other users can change what is in it.
     pub fn open(dir: PathBuf) -> Result<Self> {
-        // Who runs what is nobody else's business.
-        own_files::make_folder(&dir, 0o700).map_err(|why| match why {
-            Distrust::Io(error) => LinuxError::file("creating", &dir)(error),
-            why => LinuxError::UnsafeFolder {
-                path: dir.clone(),
-                why: why.to_string(),
-            },
-        })?;
+        // Other users may not see which user runs which program.
+        own_files::make_folder(&dir, 0o700)?;
         Ok(Self { dir })
     }
 
-    /// What is known of a program; `None` where that is nothing. A record that can't be used is set
-    /// aside, said to be so in the log, and counts as none.
+    /// The record of a program, if there is one. A record that cannot be used is set aside and
+    /// logged, and counts as none.
     pub fn load(&self, executable: &Executable) -> Option<Record> {
         let path = self.file(executable);
         match read(&path) {
-            // Two names may have one hash; one build's habits are not another's.
+            // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
                 let what = format!("what was learned of {} is", executable.path.display());
@@ -70,10 +64,11 @@ impl Learned {
         }
     }
 
-    /// Keeps a record: on disk when this returns. The oldest ones go where there are too many.
+    /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
+    /// many.
     ///
     /// # Errors
-    /// It can't be written.
+    /// The record cannot be written.
     pub fn save(&self, record: &Record) -> Result<()> {
         let path = self.file(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
@@ -87,7 +82,8 @@ impl Learned {
         self.dir.join(format!("{}.json", executable.file_name()))
     }
 
-    /// What can't be removed is left for the next time. Records that were set aside count, too.
+    /// A file that cannot be removed stays until the next call. Records that were set aside count
+    /// too.
     fn forget_oldest(&self) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut records: Vec<(SystemTime, PathBuf)> = entries
@@ -101,7 +97,7 @@ impl Learned {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Record>, Unreadable> {
+fn read(path: &Path) -> Result<Option<Record>, Unusable> {
     let text = own_files::read(path, LONGEST)?;
     text.map(|text| Record::parse(&text)).transpose()
 }
@@ -112,45 +108,34 @@ mod tests {
     use crate::takeover::thp_settings::testing::Folder;
 
     fn program(name: &str) -> Executable {
-        Executable {
-            path: Path::new("/usr/bin").join(name),
-            build: Build::Note("00ff".into()),
-            user: 1000,
-            same_mounts: true,
-        }
+        Executable::at(&format!("/usr/bin/{name}"))
     }
 
-    fn learned(folder: &Folder) -> Learned {
-        Learned::open(folder.0.join("learned")).expect("is made")
+    fn learned(name: &str) -> (Folder, Learned) {
+        let folder = Folder::new(name);
+        let learned = Learned::open(folder.0.join("learned")).expect("is made");
+        (folder, learned)
     }
 
     #[test]
     fn what_is_saved_is_known_again_by_its_build() {
-        let folder = Folder::new("learned");
-        let learned = learned(&folder);
+        let (_folder, learned) = learned("learned");
         let record = Record::new(program("redis-server"));
         assert_eq!(learned.load(&program("redis-server")), None);
         learned.save(&record).expect("is written");
         assert_eq!(learned.load(&program("redis-server")), Some(record));
-        let upgraded = Executable {
-            build: Build::Note("0100".into()),
-            ..program("redis-server")
-        };
+        let mut upgraded = program("redis-server");
+        upgraded.build = Build::Note("0100".into());
         assert_eq!(learned.load(&upgraded), None);
         assert_eq!(learned.load(&program("other")), None);
     }
 
     #[test]
     fn another_user_neither_reads_nor_writes_a_record() {
-        let folder = Folder::new("learned-users");
-        let learned = learned(&folder);
+        let (_folder, learned) = learned("learned-users");
         let of = |user, starts| {
-            let executable = Executable {
-                user,
-                ..program("redis-server")
-            };
-            let mut record = Record::new(executable);
-            record.starts = starts;
+            let mut record = Record::new(program("redis-server"));
+            (record.executable.user, record.starts) = (user, starts);
             record
         };
         let (victim, stranger) = (of(100, 2), of(1000, 9));
@@ -162,19 +147,12 @@ mod tests {
 
     #[test]
     fn files_that_can_not_be_used_are_set_aside_and_written_anew() {
-        let folder = Folder::new("learned-damaged");
-        let learned = learned(&folder);
+        let (_folder, learned) = learned("learned-damaged");
         let record = Record::new(program("a"));
         let path = learned.file(&record.executable);
         let long = " ".repeat(LONGEST as usize + 1);
-        for text in [
-            "",
-            "{",
-            "{\"version\": 99}",
-            "{\"version\": 1}",
-            "[1]",
-            &long,
-        ] {
+        let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
+        for text in ["", "{", newer, older, "[1]", &long] {
             fs::write(&path, text).expect("writes");
             assert_eq!(learned.load(&record.executable), None, "{text}");
             assert!(!path.exists(), "it is set aside");
@@ -189,8 +167,7 @@ mod tests {
 
     #[test]
     fn their_number_is_bounded() {
-        let folder = Folder::new("learned-many");
-        let learned = learned(&folder);
+        let (_folder, learned) = learned("learned-many");
         for n in 0..MOST_RECORDS + 3 {
             let record = Record::new(program(&n.to_string()));
             learned.save(&record).expect("is written");

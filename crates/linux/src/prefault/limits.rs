@@ -1,23 +1,23 @@
-//! How much may be filled: as often as the rate says, while enough huge pages are free.
+//! Limits fills: to the configured rate, and to times with enough free huge pages.
 
 use crate::memory::fragmentation;
 use hawkeye_policy::{Rate, TokenBucket};
 use std::time::Duration;
 
-/// So many fills from one look at free memory to the next.
+/// Fills between two looks at free memory.
 const LOOK_EVERY: u32 = 16;
-/// Free huge pages that are left to others.
+/// Free huge pages that are left to other programs.
 const LEFT_FREE: u64 = 64;
 
 pub(super) struct Limits {
     bucket: Option<TokenBucket>,
-    /// Fills until free memory is looked at again, and whether there was enough.
+    /// Fills until the next look at free memory, and whether there was enough at the last one.
     until_look: u32,
     enough_free: bool,
 }
 
 impl Limits {
-    /// `rate`: regions per second at the most.
+    /// `rate`: at most this many regions per second.
     pub(super) fn new(rate: Option<Rate>) -> Self {
         Self {
             bucket: rate.map(evenly),
@@ -26,11 +26,11 @@ impl Limits {
         }
     }
 
-    /// Allows one fill more beside so many that are under way, or not.
+    /// Whether one more fill is allowed beside the `under_way` that have not ended.
     pub(super) fn allow(&mut self, now: Duration, under_way: u64) -> bool {
         let bucket = &mut self.bucket;
         let mut take = || bucket.as_mut().is_none_or(|bucket| bucket.take(now, 1));
-        // Whoever needs a huge page where none is left would have to compact memory.
+        // Without free huge pages, the next allocation of one would have to compact memory.
         if self.until_look == 0 {
             self.until_look = LOOK_EVERY;
             let wanted = LEFT_FREE + under_way;
@@ -40,7 +40,7 @@ impl Limits {
         self.enough_free && take()
     }
 
-    /// What was allowed came to nothing.
+    /// Returns an allowance that was not used.
     pub(super) fn give_back(&mut self) {
         if let Some(bucket) = &mut self.bucket {
             bucket.give_back(1);
@@ -48,7 +48,7 @@ impl Limits {
     }
 }
 
-/// A neighbour feels a burst more than the same amount spread out.
+/// Spreads the fills: a burst disturbs neighbours more than the same amount spread out.
 fn evenly(rate: Rate) -> TokenBucket {
     const BURST_S: f64 = 1.0 / 16.0;
     let burst = (rate.get() * BURST_S).max(1.0);

@@ -1,4 +1,5 @@
-//! Who does not use what is filled: nothing is heard of them for a while, and then for twice as long.
+//! Processes that do not use what is filled. Their reports are suppressed for a while, then for
+//! twice as long.
 
 use hawkeye_policy::ProcessId;
 use std::collections::HashMap;
@@ -17,13 +18,13 @@ struct Silence {
 }
 
 impl Muted {
-    /// Whether nothing should be heard of a process at the moment.
+    /// Whether the reports of a process are suppressed at the moment.
     pub(super) fn contains(&self, now: Duration, process: ProcessId) -> bool {
         let silence = self.0.get(&process);
         silence.is_some_and(|silence| now < silence.until)
     }
 
-    /// Nothing is heard of it from now on.
+    /// Suppresses a process's reports from now on.
     pub(super) fn add(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
@@ -35,7 +36,8 @@ impl Muted {
         self.0.insert(process, silence);
     }
 
-    /// Who is to be heard of again: whoever was muted for long enough, for he may have changed, and who is gone.
+    /// Processes that must be reported again: those muted for long enough, which may have changed,
+    /// and those that have ended.
     pub(super) fn take_over(
         &mut self,
         now: Duration,
@@ -57,13 +59,11 @@ impl Muted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::process::some_process;
 
     #[test]
     fn each_silence_is_twice_as_long_as_the_last() {
-        let process = ProcessId {
-            pid: 1,
-            start_ticks: 1,
-        };
+        let process = some_process(1);
         let (s, there) = (Duration::from_secs, |_| true);
         let mut muted = Muted::default();
         muted.add(s(10), process);

@@ -1,4 +1,4 @@
-//! Who fills: the filler's own thread, or several others.
+//! The threads that fill: the filler's own thread, or several workers.
 
 use super::calls::FillCalls;
 use super::spare_core::{SpareCore, SpareCores};
@@ -15,24 +15,25 @@ use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the end of the workers is waited for.
+/// How long a drop waits for the workers to end.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// So much is handed to a worker at a time: it goes on while what it has done is heard of.
+/// Most jobs handed to a worker at a time. With two it goes on while its last report is read.
 const AT_ONCE: usize = 2;
 
-/// Workers, if there is to be more than one; a single one would only add the way there and back.
+/// Has workers only if there are at least two. A single one would only add the time to hand a job
+/// over and back.
 pub(super) struct Pool {
     began: Instant,
     workers: Vec<Worker>,
     reports: Receiver<Report>,
-    /// Outcomes of what was done here.
+    /// Outcomes of jobs done by the calling thread.
     here: VecDeque<Outcome>,
     bell: Bell,
     stop: Arc<AtomicBool>,
-    /// Whether there is a core for what is done here.
+    /// Whether there is a core for the calling thread's jobs.
     spare_core: SpareCore,
-    /// Whether there are some for the workers.
+    /// Whether there are cores for the workers.
     spare_cores: SpareCores,
 }
 
@@ -45,7 +46,7 @@ struct Worker {
 }
 
 impl Pool {
-    /// Starts so many.
+    /// Starts as many workers as there are threads, or none for one thread.
     ///
     /// # Errors
     /// There can be no more threads or file descriptors.
@@ -92,12 +93,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether there is anybody else.
+    /// Whether the pool has workers.
     pub(super) fn has_workers(&self) -> bool {
         !self.workers.is_empty()
     }
 
-    /// How long to do nothing at all, because others want all the cores there are.
+    /// How long to pause, because other programs want all the cores.
     pub(super) fn pause(&self) -> Duration {
         let now = self.began.elapsed();
         let all = 0..self.workers.len();
@@ -105,7 +106,8 @@ impl Pool {
         pauses.min().unwrap_or_else(|| self.spare_core.pause(now))
     }
 
-    /// Whether a thread has time for one more, and a core. `calls` are those of the calling thread.
+    /// Whether a thread can take another job and has a core. `calls` are those of the calling
+    /// thread.
     pub(super) fn is_ready(&mut self, calls: &mut FillCalls) -> bool {
         if self.has_workers() {
             return self.idlest().is_some();
@@ -123,14 +125,16 @@ impl Pool {
         may.map(|(_, worker)| worker).min_by_key(|w| w.under_way)
     }
 
-    /// Has it filled, by `calls` where there are no workers; [`Self::outcome`] says the result.
+    /// Hands a job to a worker, or does it with `calls` where there are no workers.
+    /// [`Self::outcome`] returns the result.
     pub(super) fn hand_over(&mut self, job: Job, calls: &mut FillCalls) {
         let refused = match self.idlest() {
             None => Some(job),
             Some(worker) => {
                 worker.under_way += 1;
                 let sent = worker.jobs.send(job);
-                // Its thread has ended, which only a panic does: it is never ready again.
+                // The worker's thread has ended, which only a panic causes. It gets no further
+                // jobs.
                 sent.err().map(|SendError(job)| {
                     worker.under_way = AT_ONCE;
                     job
@@ -140,7 +144,7 @@ impl Pool {
         self.here.extend(refused.map(|job| job.carry_out(calls)));
     }
 
-    /// What came of a job, if something new is known.
+    /// The next outcome of a job that has ended, if there is one.
     pub(super) fn outcome(&mut self) -> Option<Outcome> {
         if let Some(outcome) = self.here.pop_front() {
             return Some(outcome);
@@ -158,7 +162,8 @@ impl Pool {
         Some(report.outcome)
     }
 
-    /// Waits for an outcome, or until `other` can be read, for so long at the most (in milliseconds: less is not waited).
+    /// Waits at most `most` for an outcome, or until `other` can be read. The wait is in whole
+    /// milliseconds; a shorter one returns at once.
     pub(super) fn wait(&self, other: BorrowedFd<'_>, most: Duration) {
         if most.is_zero() {
             return;
@@ -167,17 +172,17 @@ impl Pool {
             return;
         };
         let mut fds = [self.bell.fd(), other].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        // An interrupted wait is a short one.
+        // A signal only shortens the wait.
         let _ = poll(&mut fds, timeout);
         self.bell.answer();
     }
 
-    /// CPU time that the workers have used so far.
+    /// CPU time used by the workers.
     pub(super) fn cpu(&self) -> Duration {
         self.workers.iter().map(|worker| worker.cpu).sum()
     }
 
-    /// CPU time of the workers' helpers.
+    /// CPU time used by the workers' helpers.
     pub(super) fn helper_cpu(&self) -> Duration {
         self.workers.iter().map(|worker| worker.helper_cpu).sum()
     }
@@ -187,13 +192,13 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let threads: Vec<_> = self.workers.drain(..).map(|w| w.thread).collect();
-        // Without a core a worker does not end either.
+        // A worker that gets no core does not end in time.
         let deadline = Instant::now() + PATIENCE;
         while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         for thread in threads.into_iter().filter(JoinHandle::is_finished) {
-            // It panicked: nothing is left to end.
+            // An error means that it panicked: nothing is left to end.
             let _ = thread.join();
         }
     }
@@ -204,35 +209,30 @@ mod tests {
     use super::super::fill::FillMethod;
     use super::super::stuck_target::StuckTarget;
     use super::*;
+    use crate::own_memory::OwnMemory;
     use crate::processes::process::ProcessHandle;
-    use hawkeye_policy::fault_ahead::{Advance, FaultAheadSettings, Predictor, Surroundings, Task};
+    use hawkeye_policy::fault_ahead::{Predictor, Surroundings, Task};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
-    use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
     use std::process::Command;
 
     const REGIONS: u64 = 16;
 
-    /// What a predictor hands out for regions from `first` on.
+    /// The tasks of a predictor for regions from `first` on.
     fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<Task> {
-        let settings = FaultAheadSettings {
-            first_window: REGIONS as u32,
-            ..FaultAheadSettings::default()
-        };
-        let mut predictor = Predictor::new(settings);
-        let before = first.start() - HUGE_PAGE_BYTES;
-        let advance = Advance {
-            region: RegionAddr::containing(before),
-            step: 1,
-            dense: true,
-        };
-        predictor.hear(Duration::ZERO, process.id, advance);
+        let end = first.start() + REGIONS * HUGE_PAGE_BYTES;
+        let mut predictor = Predictor::default();
+        predictor.warm(process.id, REGIONS);
+        predictor.mapped(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
         let around = Surroundings {
-            mapped: before..before + (REGIONS + 1) * HUGE_PAGE_BYTES,
+            mapped: first.start()..end,
             room_regions: REGIONS,
         };
         let next = || predictor.next_fill(Duration::ZERO, |_, _| Some(around.clone()));
-        std::iter::from_fn(next).collect()
+        let mut tasks: Vec<Task> = std::iter::from_fn(next).collect();
+        tasks.sort_by_key(|task| task.region);
+        tasks
     }
 
     fn jobs(handle: &Arc<ProcessHandle>, tasks: &[Task], method: FillMethod) -> Vec<Job> {
@@ -250,7 +250,7 @@ mod tests {
         let mut left = jobs.into_iter();
         let mut outcomes = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(30);
-        // Nothing else is waited for.
+        // A second descriptor that never becomes readable.
         let other = Bell::new().expect("a bell");
         while outcomes.len() < count && Instant::now() < deadline {
             while pool.is_ready(&mut calls) {
@@ -264,14 +264,12 @@ mod tests {
     }
 
     fn workers() -> usize {
-        let threads = std::fs::read_dir("/proc/self/task").expect("reads");
-        let name = |thread: std::io::Result<std::fs::DirEntry>| {
-            std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
-        };
-        let names = threads.filter_map(name);
-        names
-            .filter(|name| name.starts_with("hawkeye-fill-"))
-            .count()
+        let threads = std::fs::read_dir("/proc/self/task")
+            .expect("reads")
+            .flatten();
+        let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+        let fills = |name: &String| name.starts_with("hawkeye-fill-");
+        names.flatten().filter(fills).count()
     }
 
     fn threads(n: u64) -> FillThreads {
@@ -282,11 +280,8 @@ mod tests {
     fn all_is_filled_here_or_by_workers_which_end_with_the_pool() {
         let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let length = length.try_into().expect("not 0");
-        let (read, private) = (ProtFlags::PROT_READ, MapFlags::MAP_PRIVATE);
-        // SAFETY: a mapping of its own, at no address of ours, that nobody else knows of.
-        let memory = unsafe { mmap_anonymous(None, length, read, private) }.expect("maps");
-        let from = memory.as_ptr() as u64 + 2 * HUGE_PAGE_BYTES;
+        let memory = OwnMemory::protected(length, ProtFlags::PROT_READ).expect("maps");
+        let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));
         assert_eq!(tasks.len() as u64, REGIONS);
         for count in [1, 3] {
@@ -300,22 +295,20 @@ mod tests {
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
             assert_eq!(pool.cpu().is_zero(), expected == 0);
-            // What is still to be done is left undone.
+            // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, FillMethod::Read) {
                 pool.hand_over(job, &mut FillCalls::default());
             }
             let begun = Instant::now();
             drop(pool);
             assert!(begun.elapsed() < Duration::from_secs(10));
-            // A thread that was waited for is still listed for a moment.
+            // A joined thread is still listed for a moment.
             while workers() > 0 && begun.elapsed() < Duration::from_secs(10) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(workers(), 0);
         }
         assert_eq!(Arc::strong_count(&process), 1, "nobody holds it any more");
-        // SAFETY: it was mapped above, and nothing refers to it.
-        unsafe { munmap(memory, length.get()) }.expect("unmaps");
     }
 
     #[test]
@@ -332,8 +325,8 @@ mod tests {
         assert!(outcomes.iter().all(gone));
     }
 
-    /// Fills by `count` threads: a region of `stuck`, some of this process, another of `stuck`.
-    /// The outcomes, and how long the pool took to end.
+    /// Fills one region of `stuck`, some of this process and another one of `stuck`, with `count`
+    /// threads. Returns the outcomes, and how long the pool took to end.
     fn fill_beside(
         stuck: &Arc<ProcessHandle>,
         first: RegionAddr,
@@ -354,7 +347,7 @@ mod tests {
     #[test]
     fn a_target_that_holds_its_lock_stops_neither_other_fills_nor_the_end() {
         for count in [1, 3] {
-            // It takes root and FUSE.
+            // It requires root and FUSE.
             let Some(stuck) = StuckTarget::start() else {
                 return;
             };

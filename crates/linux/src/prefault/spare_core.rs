@@ -1,16 +1,18 @@
-//! Whether there is a core that nobody else wants: the filler shall not take its time from the programs it fills for.
+//! Detects whether there is a core that no other program wants. The filler must not take its time
+//! from the programs that it fills for.
 
 use crate::processes::scheduled::Scheduled;
 use std::time::Duration;
 
-/// Waiting more than this share of the time it wanted to run tells that others want the core too.
+/// Other programs want the core if the thread waited for more than this share of the time in which
+/// it wanted to run.
 const LONGEST_WAIT: f64 = 0.2;
-/// It is judged by at least so much time: one that was just woken may share a core until the scheduler moves it.
+/// Least time to judge by: a thread that just woke may share a core until the scheduler moves it.
 const LEAST: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 
-/// Pauses while there is none.
+/// Pauses while there is no spare core.
 #[derive(Debug, Default)]
 pub(super) struct SpareCore {
     last: Scheduled,
@@ -19,12 +21,12 @@ pub(super) struct SpareCore {
 }
 
 impl SpareCore {
-    /// How long to do nothing at all: even to hear of somebody takes the core from him.
+    /// How long to do nothing at all: even reading reports takes the core from another program.
     pub(super) fn pause(&self, now: Duration) -> Duration {
         self.paused_until.saturating_sub(now)
     }
 
-    /// Whether to work now; `scheduled` as of now.
+    /// Whether to work now. `scheduled` holds the counts of now.
     pub(super) fn is_there(&mut self, now: Duration, scheduled: Scheduled) -> bool {
         if now < self.paused_until {
             return false;
@@ -37,10 +39,10 @@ impl SpareCore {
         self.pause.is_zero()
     }
 
-    /// Whether it got a core for most of the time that it wanted one; `None`: too short to judge.
+    /// Whether the thread got a core for most of the time that it wanted one; `None`: too short to
+    /// judge.
     fn judge(&mut self, scheduled: Scheduled) -> Option<bool> {
-        let ran = scheduled.ran.saturating_sub(self.last.ran);
-        let waited = scheduled.waited.saturating_sub(self.last.waited);
+        let Scheduled { ran, waited } = scheduled - self.last;
         let wanted = ran + waited;
         if wanted < LEAST {
             return None;
@@ -55,15 +57,16 @@ impl SpareCore {
     }
 }
 
-/// The same for several threads that work at once. Where there are cores for only some of them each waits for one, and
-/// all would pause: so the one that began to work last does, and the others are judged anew without it.
+/// The same for several threads that work at once. With cores for only some of them, each thread
+/// waits, and all would pause. So the thread that began to work last pauses, and the others are
+/// judged again without it.
 #[derive(Debug)]
 pub(super) struct SpareCores(Vec<Turn>);
 
 #[derive(Debug, Default)]
 struct Turn {
     core: SpareCore,
-    /// When it was last heard of.
+    /// Counts of its last report.
     scheduled: Scheduled,
 }
 
@@ -78,7 +81,7 @@ impl SpareCores {
         turn.map_or(Duration::ZERO, |turn| turn.core.pause(now))
     }
 
-    /// How a thread fares that has just worked.
+    /// Takes the counts of a thread that has just worked.
     pub(super) fn hear(&mut self, thread: usize, now: Duration, scheduled: Scheduled) {
         let Some(turn) = self.0.get_mut(thread) else {
             return;
@@ -119,28 +122,29 @@ mod tests {
     #[test]
     fn whoever_waits_for_a_core_pauses_ever_longer_until_there_is_one() {
         let mut core = SpareCore::default();
-        assert!(core.is_there(MS * 100, scheduled(100, 0)));
-        assert!(
-            core.is_there(MS * 105, scheduled(100, 5)),
-            "too short to judge"
-        );
-        assert!(!core.is_there(MS * 200, scheduled(150, 50)));
-        assert_eq!(core.pause(MS * 205), MS * 15);
-        assert!(!core.is_there(MS * 219, scheduled(150, 50)));
-        // It has not run since, so there is nothing to judge by: it tries.
-        assert!(core.is_there(MS * 220, scheduled(150, 50)));
-        assert!(!core.is_there(MS * 300, scheduled(200, 100)));
-        assert!(
-            !core.is_there(MS * 339, scheduled(200, 100)),
-            "twice as long"
-        );
-        assert!(core.is_there(MS * 340, scheduled(200, 100)));
-        assert!(core.is_there(MS * 400, scheduled(300, 100)));
-        assert!(!core.is_there(MS * 500, scheduled(320, 180)));
-        assert!(
-            core.is_there(MS * 520, scheduled(320, 180)),
-            "from the start"
-        );
+        for (now, ran, waited, there) in [
+            (100, 100, 0, true),
+            // Too short to judge.
+            (105, 100, 5, true),
+            (200, 150, 50, false),
+            (219, 150, 50, false),
+            // It has not run since, so there is nothing to judge by and it tries.
+            (220, 150, 50, true),
+            (300, 200, 100, false),
+            // The second pause is twice as long.
+            (339, 200, 100, false),
+            (340, 200, 100, true),
+            (400, 300, 100, true),
+            // The pauses start again from the shortest.
+            (500, 320, 180, false),
+            (520, 320, 180, true),
+        ] {
+            let found = core.is_there(MS * now, scheduled(ran, waited));
+            assert_eq!(found, there, "{now}");
+            if now == 200 {
+                assert_eq!(core.pause(MS * 205), MS * 15);
+            }
+        }
     }
 
     #[test]
@@ -152,11 +156,11 @@ mod tests {
         cores.hear(1, now, scheduled(10, 5));
         cores.hear(0, now, scheduled(20, 10));
         assert_eq!(pauses(&cores, now), [0, 20]);
-        // The other goes on, whatever it waited for before.
+        // The other thread goes on, however long it waited before.
         cores.hear(1, now, scheduled(11, 25));
         cores.hear(0, MS * 118, scheduled(38, 11));
         assert_eq!(pauses(&cores, MS * 118), [0, 2]);
-        // Back again, it is in the way of the other, which says so first.
+        // The first thread works again and takes the other's core; the other reports it first.
         cores.hear(0, MS * 150, scheduled(50, 20));
         assert_eq!(pauses(&cores, MS * 150), [0, 40]);
         // The other is alone now, and still waits.

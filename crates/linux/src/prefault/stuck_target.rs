@@ -1,18 +1,16 @@
-//! A process that holds its `mmap_lock` for good, for tests.
+//! A process that holds its `mmap_lock` indefinitely, for tests.
 
+use crate::own_memory::OwnMemory;
 use crate::processes::process::ProcessHandle;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
 use silent_files::SilentFiles;
-use std::ffi::{CString, c_void};
-use std::num::NonZeroUsize;
+use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,20 +18,18 @@ use std::time::{Duration, Instant};
 #[path = "../../../cli/tests/live/stuck_target/silent_files.rs"]
 mod silent_files;
 
-const BYTES: usize = 8 * usize_of(HUGE_PAGE_BYTES);
-
-/// A child that reads its own memory, where a file is mapped of which no read is answered. This
-/// process has the same memory at the same addresses. Both have touched the first page only.
+/// A child that reads its own memory where a file is mapped of which no read is answered. This
+/// process has the same memory at the same addresses. Both have touched only the first page.
 pub(super) struct StuckTarget {
     pub(super) handle: Arc<ProcessHandle>,
     child: Pid,
-    memory: NonNull<c_void>,
+    memory: OwnMemory,
     files: Option<SilentFiles>,
     folder: PathBuf,
 }
 
 impl StuckTarget {
-    /// `None` where nothing can be mounted.
+    /// Returns `None` where nothing can be mounted.
     pub(super) fn start() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -41,14 +37,10 @@ impl StuckTarget {
         let folder = std::env::temp_dir().join(name);
         let files = SilentFiles::mount(&folder).ok()?;
         let file = CString::new(files.file().as_os_str().as_bytes()).expect("a plain name");
-        let bytes = NonZeroUsize::new(BYTES).expect("not 0");
-        let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let memory = unsafe { mmap_anonymous(None, bytes, both, MapFlags::MAP_PRIVATE) };
-        let memory = memory.expect("maps");
-        // A mapping in which nothing was written can't be collapsed.
+        let memory = OwnMemory::map(8 * usize_of(HUGE_PAGE_BYTES)).expect("maps");
+        // A mapping in which nothing was written cannot be collapsed.
         // SAFETY: a byte of that mapping, to which no reference exists.
-        unsafe { memory.cast::<u8>().write_volatile(1) };
+        unsafe { memory.start().cast::<u8>().write_volatile(1) };
         // SAFETY: the child makes plain system calls only.
         let child = match unsafe { fork() }.expect("forks") {
             ForkResult::Child => read_own_memory(&file),
@@ -70,27 +62,25 @@ impl StuckTarget {
         Some(stuck)
     }
 
-    /// Whether it waits in its read.
+    /// Whether the child waits in its read.
     fn is_stuck(&self) -> bool {
         let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.child));
         call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_pread64)))
     }
 
-    /// A region that nothing has touched. The three behind it are alike.
+    /// A region that nothing has touched. The next three are untouched as well.
     pub(super) fn region(&self) -> RegionAddr {
-        RegionAddr::containing(self.memory.as_ptr() as u64 + 2 * HUGE_PAGE_BYTES)
+        RegionAddr::containing(self.memory.address() + 2 * HUGE_PAGE_BYTES)
     }
 }
 
 impl Drop for StuckTarget {
     fn drop(&mut self) {
-        // It ends with the file system, which lets go of it.
+        // The child ends with the file system, because its read then fails.
         drop(self.files.take());
         let _ = std::fs::remove_dir(&self.folder);
         let _ = kill(self.child, Signal::SIGKILL);
         let _ = waitpid(self.child, None);
-        // SAFETY: it was mapped above, and nothing refers to it.
-        let _ = unsafe { munmap(self.memory, BYTES) };
     }
 }
 

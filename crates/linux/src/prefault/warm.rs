@@ -1,34 +1,36 @@
-//! Which mappings of a process are to be filled as soon as they are there, because somebody asked for it.
+//! Decides which new mappings of a process are filled as soon as they exist, for a requested warm
+//! start.
 
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Mappings that are smaller than this part of what was asked for were not meant: an interpreter's code, say, beside
-/// the heap.
+/// Mappings smaller than this part of the request are ignored: an interpreter's code beside the
+/// heap, for example.
 const LEAST_PART: u64 = 4;
-/// Its mappings are looked at this often at the start of a process ...
+/// Time between two looks at the mappings at the start of a process ...
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-/// ... and this often in the end.
+/// ... and at the end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// In between, after so large a part of the time that it has been watched: it costs 1 % of a core.
+/// In between, the pause is this part of the time for which the process was watched. It costs 1 %
+/// of a core.
 const PAUSE_SHARE: u32 = 16;
 
 /// A program that touches all of its memory at its start has done so after this time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What has been seen of one process.
+/// What was seen of one process.
 #[derive(Debug)]
 pub(super) struct WarmStart {
     began: Duration,
     next_look: Duration,
     least_bytes: u64,
-    /// Mappings that are dealt with, in bytes.
+    /// Address ranges already handled, in bytes.
     seen: Vec<Range<u64>>,
 }
 
 impl WarmStart {
-    /// A process that is watched from now on; so many bytes are to be filled.
+    /// A process that is watched from now on, with `bytes` to fill.
     pub(super) fn new(now: Duration, bytes: u64) -> Self {
         Self {
             began: now,
@@ -38,18 +40,18 @@ impl WarmStart {
         }
     }
 
-    /// Whether what has not been mapped by now is not waited for any longer.
+    /// Whether new mappings are no longer waited for.
     pub(super) fn is_over(&self, now: Duration) -> bool {
         now >= self.began + PATIENCE
     }
 
-    /// When to look at its mappings again.
+    /// When to look at the mappings again.
     pub(super) fn next_look(&self) -> Duration {
         self.next_look
     }
 
-    /// Its mappings that may be huge, as they are now: the last whole region of each large piece that was not there
-    /// before, the largest first.
+    /// The last whole region of each large range that is new in `mapped`, the largest range first.
+    /// `mapped`: the process's mappings that may be huge.
     pub(super) fn look(&mut self, now: Duration, mapped: &[Range<u64>]) -> Vec<RegionAddr> {
         let age = now.saturating_sub(self.began);
         self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
@@ -62,13 +64,13 @@ impl WarmStart {
         new.iter().map(last).collect()
     }
 
-    /// Nothing could be filled around this region yet: its mapping counts as new at the next look. A mapping in which
-    /// its program has written nothing at all can't be collapsed.
+    /// Nothing could be filled around this region yet, so its mapping counts as new at the next
+    /// look. A mapping in which the program has written nothing cannot be collapsed.
     pub(super) fn not_yet(&mut self, region: RegionAddr) {
         self.seen.retain(|range| !range.contains(&region.start()));
     }
 
-    /// The pieces of a mapping that were not seen before: what it grew by.
+    /// The parts of a mapping that were not seen before, which is what it grew by.
     fn unseen(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = vec![mapping.clone()];
         for seen in &self.seen {
@@ -97,29 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn each_large_mapping_is_seen_once_the_largest_first() {
+    fn what_is_new_is_seen_once_the_largest_first() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
+        let mut look = |mapped: &[Range<u64>]| warm.look(Duration::ZERO, mapped);
         let all = [regions(100, 120), regions(200, 210), regions(300, 340)];
-        assert_eq!(warm.look(Duration::ZERO, &all), [last(339), last(119)]);
-        assert_eq!(warm.look(Duration::ZERO, &all), []);
-    }
-
-    #[test]
-    fn what_it_grew_by_is_new_on_either_side() {
-        let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
-        warm.look(Duration::ZERO, &[regions(100, 120)]);
-        let grown = [regions(50, 150)];
-        assert_eq!(warm.look(Duration::ZERO, &grown), [last(99), last(149)]);
-        assert_eq!(warm.look(Duration::ZERO, &[regions(45, 155)]), []);
-    }
-
-    #[test]
-    fn what_was_refused_is_tried_again() {
-        let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
-        let all = [regions(100, 120), regions(200, 220)];
-        warm.look(Duration::ZERO, &all);
-        warm.not_yet(last(119));
-        assert_eq!(warm.look(Duration::ZERO, &all), [last(119)]);
+        assert_eq!(look(&all), [last(339), last(119)]);
+        assert_eq!(look(&all), []);
+        // It has grown on either side.
+        assert_eq!(look(&[regions(50, 150)]), [last(99), last(149)]);
+        assert_eq!(look(&[regions(45, 155)]), []);
+        // The fill was refused.
+        warm.not_yet(last(149));
+        let again = warm.look(Duration::ZERO, &[regions(50, 150)]);
+        assert_eq!(again, [last(149)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A thread that fills what it is handed, one region after the other.
+//! A thread that fills the regions handed to it, one after the other.
 
 use super::calls::FillCalls;
 use super::fill::{FillMethod, fill};
@@ -19,7 +19,7 @@ pub(super) struct Job {
     pub(super) method: FillMethod,
 }
 
-/// What the kernel said to it.
+/// The kernel's answer to a job.
 pub(super) struct Outcome {
     pub(super) task: Task,
     pub(super) result: Result<()>,
@@ -27,7 +27,8 @@ pub(super) struct Outcome {
 }
 
 impl Job {
-    /// Fills it, here and now: a process that does not answer is not waited for for long.
+    /// Fills the region on the calling thread. The wait for a process that does not answer is
+    /// short.
     pub(super) fn carry_out(self, calls: &mut FillCalls) -> Outcome {
         let begun = Instant::now();
         let result = if self.handle.alive() {
@@ -43,14 +44,14 @@ impl Job {
     }
 }
 
-/// One outcome, and how its worker is.
+/// One outcome, and the counts of its worker.
 pub(super) struct Report {
     /// Which worker.
     pub(super) worker: usize,
     pub(super) outcome: Outcome,
-    /// CPU time that it has used so far.
+    /// CPU time used so far.
     pub(super) cpu: Duration,
-    /// CPU time of its helpers.
+    /// CPU time used by its helpers.
     pub(super) helper_cpu: Duration,
     /// Whether it gets a core when it wants one.
     pub(super) scheduled: Option<Scheduled>,
@@ -61,15 +62,15 @@ pub(super) struct Line {
     pub(super) worker: usize,
     pub(super) jobs: Receiver<Job>,
     pub(super) reports: Sender<Report>,
-    /// Wakes whoever waits for reports.
+    /// Wakes the thread that waits for reports.
     pub(super) bell: Bell,
-    /// What it was handed is left undone from here on.
+    /// Once set, jobs handed over before are left undone.
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Works until nobody hands over anything any more.
+/// Works until the sender of jobs is dropped.
 pub(super) fn work(line: Line) {
-    // Where there can be no helper now, the first job asks for one again.
+    // If there can be no helper now, the first job tries again.
     let mut calls = FillCalls::start().unwrap_or_default();
     for job in &line.jobs {
         if line.stop.load(Ordering::Relaxed) {

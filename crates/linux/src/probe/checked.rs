@@ -1,8 +1,8 @@
-//! Unknown is not false.
+//! The result of a check. Unknown is not false.
 
 use serde::Serialize;
 
-/// The outcome of trying something: unknown is not false.
+/// The result of trying something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
 pub enum Checked {
@@ -18,9 +18,5 @@ impl Checked {
     /// Whether it was seen to work.
     pub fn works(&self) -> bool {
         *self == Self::Works
-    }
-
-    pub(super) fn from(result: Result<(), String>) -> Self {
-        result.map_or_else(Self::Fails, |()| Self::Works)
     }
 }

@@ -1,4 +1,5 @@
-//! From facts to capabilities. Pure: every decision rests on a fact, so each has a known cause.
+//! Derives capabilities from facts. Pure: every decision rests on a fact, so each has a known
+//! cause.
 
 mod capabilities;
 
@@ -11,22 +12,22 @@ use hawkeye_policy::run_rate::INTERCEPTED;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What accesses are seen by.
+/// How accesses are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplerKind {
     /// Access bits, cleared by `MADV_COLD` and read by BPF.
     AccessBits,
-    /// Estimated by DAMON.
+    /// Estimates by DAMON.
     Damon,
-    /// Not at all: population only.
+    /// No accesses: population only.
     Population,
 }
 
 impl SamplerKind {
     const ALL: [Self; 3] = [Self::AccessBits, Self::Damon, Self::Population];
 
-    /// Its name in words of the command line.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::AccessBits => "access-bits",
@@ -35,7 +36,7 @@ impl SamplerKind {
         }
     }
 
-    /// The one of that name.
+    /// The kind with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -44,45 +45,45 @@ impl SamplerKind {
         match self {
             Self::AccessBits => facts.access_bits.clone(),
             Self::Damon => facts.damon.clone(),
-            // It needs no more than promotion does.
+            // Population needs no more than promotion does.
             Self::Population => Checked::Works,
         }
     }
 }
 
-/// One thing that the manager can or can't do here.
+/// Something that the manager can or cannot do here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capability {
-    /// What.
+    /// Its name.
     pub name: &'static str,
     /// Whether it can be used.
     pub available: bool,
     /// How that was checked.
     pub how: &'static str,
-    /// What was found.
+    /// The result of the check.
     pub found: String,
-    /// What is lost without it.
+    /// The function that is lost without it.
     pub lost: &'static str,
-    /// What would bring it.
+    /// The change that would provide it.
     pub remedy: &'static str,
 }
 
-/// What will be used, and why.
+/// The means that will be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Decision {
     /// Whether processes can be managed at all.
     pub can_manage: bool,
-    /// The verdict in a sentence.
+    /// The verdict in one sentence.
     pub verdict: String,
-    /// What accesses are seen by.
+    /// How accesses are seen.
     pub sampler: SamplerKind,
     /// How bloat is recovered.
     pub recovery: RecoveryMethod,
-    /// What a base page's first access after a clear costs the program.
+    /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
-    /// Everything, in the order of importance.
+    /// All capabilities, in order of importance.
     pub capabilities: Vec<Capability>,
-    /// Circumstances that a person should know, a sentence each.
+    /// Circumstances that the user should know, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -91,10 +92,10 @@ pub fn decide(facts: &Facts) -> Decision {
     decide_for(facts, sampler(facts))
 }
 
-/// Decides the same with a sampler that is given.
+/// Decides with a given sampler.
 ///
 /// # Errors
-/// That one was not seen to work.
+/// The checks did not show that this sampler works.
 pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision> {
     match sampler.checked(facts) {
         Checked::Works => Ok(decide_for(facts, sampler)),
@@ -134,7 +135,7 @@ fn sampler(facts: &Facts) -> SamplerKind {
 
 fn recovery(facts: &Facts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
-        // Each split remaps zero pages: there is none that keeps a mark which this one loses.
+        // Each split remaps zero pages: no variant keeps a mark that this one loses.
         if facts.soft_dirty.is_safe() && facts.write_protection.is_safe() {
             RecoveryMethod::SplitRemaps
         } else {
@@ -147,7 +148,7 @@ fn recovery(facts: &Facts) -> RecoveryMethod {
     }
 }
 
-/// Why nothing can be managed, if so. Promotion is the one thing that nothing replaces.
+/// The reason why nothing can be managed, if there is one. Only promotion has no replacement.
 fn blocker(facts: &Facts) -> Option<String> {
     if facts.host.thp_enabled.is_none() {
         return Some("This kernel has no transparent huge pages: nothing can be managed.".into());

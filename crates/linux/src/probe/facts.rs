@@ -1,15 +1,16 @@
-//! Facts about the primitives: each one tried on a throw-away child.
+//! Facts about the primitives, each tried on a throw-away child.
 
 use super::checked::Checked;
 use super::host::{self, Host};
 use super::prezeroing::PrezeroingFacts;
 use super::small_pages::{SizeFacts, try_sizes};
-use super::throw_away::{REGIONS, ThrowAway};
-use crate::error::Result;
+use super::throw_away::{Order, REGIONS, ThrowAway};
+use crate::error::{LinuxError, Result};
 use crate::memory::prezeroing::Prezeroing;
 use crate::prefault::Frontier;
-use crate::processes::process::{ProcessHandle, ProcessMemory};
+use crate::processes::process::ProcessHandle;
 use crate::promote::remote_advice;
+use crate::promote::target_call::TargetCalls;
 use crate::sample::access_bits;
 use crate::sample::counters::{CounterEvents, Counters};
 use crate::sample::page_tables::PageTables;
@@ -23,31 +24,31 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a split that remaps zero pages does to a mark that another program set on them.
+/// Effect of a split that remaps zero pages on a mark that another program set on them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "kebab-case")]
 pub enum PageMark {
-    /// Seen to stay.
+    /// The mark was seen to stay.
     Kept,
-    /// Seen to get lost, as a clause.
+    /// The mark was seen to get lost; how, as a clause.
     Lost(String),
-    /// This kernel has no such mark, for this reason: nothing can get lost.
+    /// This kernel has no such mark, for this reason, so none can get lost.
     Absent(String),
     /// Not tried, for this reason.
     NotTried(String),
 }
 
 impl PageMark {
-    /// Whether it is known that nothing gets lost.
+    /// Whether it is known that no mark gets lost.
     pub fn is_safe(&self) -> bool {
         matches!(self, Self::Kept | Self::Absent(_))
     }
 }
 
-/// Everything that was found out.
+/// All facts that the probe found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Facts {
-    /// Read, not tried.
+    /// Facts that are read, not tried.
     pub host: Host,
     /// BPF programs load and find the direct map.
     pub page_table_walk: Checked,
@@ -55,7 +56,7 @@ pub struct Facts {
     pub page_table_levels: Option<u32>,
     /// A cleared access bit reads as cleared, and as set after an access.
     pub access_bits: Checked,
-    /// What one base page's first access after a clear costs its owner, in nanoseconds.
+    /// Cost to its owner of one base page's first access after a clear, in nanoseconds.
     pub first_touch_ns: u64,
     /// A region of another process becomes huge on request.
     pub collapse: Checked,
@@ -63,9 +64,10 @@ pub struct Facts {
     pub split: Checked,
     /// The split maps zero-filled base pages to the shared zero page.
     pub zero_page_remap: Checked,
-    /// What that split does to soft-dirty bits, by which CRIU finds changed pages.
+    /// Effect of that split on soft-dirty bits, by which CRIU finds changed pages.
     pub soft_dirty: PageMark,
-    /// What it does to the write protection of userfaultfd, by which a monitor sees each write.
+    /// Effect of that split on the write protection of userfaultfd, by which a monitor sees each
+    /// write.
     pub write_protection: PageMark,
     /// Zero pages of a split huge page go to swap.
     pub page_out: Checked,
@@ -73,7 +75,7 @@ pub struct Facts {
     pub fault_ahead_collapse: Checked,
     /// An untouched region is populated by a remote read while `use_zero_page` is off.
     pub fault_ahead_read: Checked,
-    /// Where another process touches memory for the first time is heard of.
+    /// The first touches of another process's memory are reported.
     pub first_touches: Checked,
     /// Hardware counters count in another process.
     pub counters: Checked,
@@ -81,36 +83,34 @@ pub struct Facts {
     pub damon: Checked,
     /// `/sys/kernel/mm/page_idle` exists.
     pub page_idle: Checked,
-    /// Free memory zeroed by the kernel in advance.
+    /// The kernel zeroes free memory in advance.
     pub prezeroing: PrezeroingFacts,
-    /// Page sizes under that of a huge page, at first touches.
+    /// Page sizes below that of a huge page, at first touches.
     pub small_pages: Vec<SizeFacts>,
 }
 
 /// How much to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Everything, for a person to see.
+    /// Everything, for a person to read.
     Everything,
-    /// What managing a process uses.
+    /// What managing a process needs.
     ForManaging,
 }
 
-/// Tries the primitives. `settings` is for the one that takes a system-wide setting; without it
-/// (somebody else manages the machine) that one is not tried.
+/// Tries the primitives. One of them changes a system-wide setting, through `settings`. Without it,
+/// because another program manages the machine, that primitive is not tried.
 ///
 /// # Errors
 /// No child process could be started at all.
 pub fn gather(extent: Extent, mut settings: Option<&mut SettingsGuard>) -> Result<Facts> {
     let host = host::read();
-    let mut tables = PageTables::load();
-    let page_table_walk = Checked::from(tables.as_mut().map(drop).map_err(|e| e.to_string()));
-    let page_table_levels = tables
-        .as_ref()
-        .ok()
-        .map(|tables| tables.translation().levels);
-    let mut tables = tables.ok();
-    let collapse = try_collapse(tables.as_mut())?;
+    let (page_table_walk, mut tables) = match PageTables::load() {
+        Ok(tables) => (Checked::Works, Some(tables)),
+        Err(error) => (Checked::Fails(error.to_string()), None),
+    };
+    let page_table_levels = tables.as_ref().map(|tables| tables.translation().levels);
+    let collapse = checked(try_collapse(tables.as_mut()))?;
     let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
     let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
     let (soft_dirty, write_protection) = if zero_page_remap.works() {
@@ -126,11 +126,12 @@ pub fn gather(extent: Extent, mut settings: Option<&mut SettingsGuard>) -> Resul
     } else {
         after(&split, "the split", try_page_out)?
     };
-    let (access_bits, first_touch) = try_access_bits(tables.as_mut())?;
+    let mut first_touch = Duration::ZERO;
+    let access_bits = checked(try_access_bits(tables.as_mut(), &mut first_touch))?;
     let damon =
         if extent == Extent::Everything || !access_bits.works() || super::asked_sampler().is_some()
         {
-            try_damon()?
+            checked(try_damon())?
         } else {
             unasked()
         };
@@ -156,17 +157,15 @@ pub fn gather(extent: Extent, mut settings: Option<&mut SettingsGuard>) -> Resul
         small_pages: Vec::new(),
     };
     if extent == Extent::Everything {
-        facts.fault_ahead_collapse = try_fault_ahead_collapse()?;
+        facts.fault_ahead_collapse = checked(try_fault_ahead_collapse())?;
         facts.small_pages = try_sizes(settings.as_deref_mut())?;
-        facts.fault_ahead_read = try_fault_ahead_read(settings)?;
-        facts.first_touches = try_first_touches()?;
-        facts.counters = try_counters()?;
-        facts.page_idle = Checked::from(
-            Path::new("/sys/kernel/mm/page_idle/bitmap")
-                .exists()
-                .then_some(())
-                .ok_or_else(|| "this kernel was built without CONFIG_IDLE_PAGE_TRACKING".into()),
-        );
+        facts.fault_ahead_read = checked(try_fault_ahead_read(settings))?;
+        facts.first_touches = checked(try_first_touches())?;
+        facts.counters = checked(try_counters())?;
+        facts.page_idle = checked(require(
+            Path::new("/sys/kernel/mm/page_idle/bitmap").exists(),
+            "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
+        ))?;
     }
     Ok(facts)
 }
@@ -175,18 +174,54 @@ fn unasked() -> Checked {
     Checked::NotTried("not needed for managing".into())
 }
 
-/// Tries something that needs something else to work.
-fn after(needed: &Checked, name: &str, check: impl FnOnce() -> Result<Checked>) -> Result<Checked> {
+/// How a try ended that did not show a primitive to work.
+enum Ended {
+    /// The try had this result.
+    Checked(Checked),
+    /// No child could be started, or it did not answer.
+    Broken(LinuxError),
+}
+
+type Try<T = ()> = Result<T, Ended>;
+
+impl From<LinuxError> for Ended {
+    fn from(error: LinuxError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+fn checked(tried: Try) -> Result<Checked> {
+    match tried {
+        Ok(()) => Ok(Checked::Works),
+        Err(Ended::Checked(checked)) => Ok(checked),
+        Err(Ended::Broken(error)) => Err(error),
+    }
+}
+
+fn fails<T>(why: impl ToString) -> Try<T> {
+    Err(Ended::Checked(Checked::Fails(why.to_string())))
+}
+
+fn not_tried<T>(why: impl ToString) -> Try<T> {
+    Err(Ended::Checked(Checked::NotTried(why.to_string())))
+}
+
+fn require(holds: bool, why: &str) -> Try {
+    if holds { Ok(()) } else { fails(why) }
+}
+
+/// Tries a primitive that needs another one to work.
+fn after(needed: &Checked, name: &str, check: impl FnOnce() -> Try) -> Result<Checked> {
     match needed {
-        Checked::Works => check(),
+        Checked::Works => checked(check()),
         _ => Ok(Checked::NotTried(format!("needs {name}"))),
     }
 }
 
-/// RSS is kept in batches per CPU: half of a huge page is proof enough that it came or went.
+/// RSS is counted in batches per CPU: half of a huge page is proof enough of a change.
 const SURELY_BYTES: u64 = 1 << 20;
 
-/// Resident bytes of a process; what a primitive changed shows here without BPF.
+/// Resident bytes of a process; they show what a primitive changed without BPF.
 fn rss(child: &ThrowAway) -> Result<u64> {
     crate::processes::process::rss_bytes(child.handle.id.pid)
 }
@@ -200,26 +235,36 @@ fn look(
     tables.region(&target, region)
 }
 
-fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration)> {
+/// A child with a huge page in which ten base pages are in use.
+fn with_huge_page() -> Result<ThrowAway> {
+    let child = ThrowAway::spawn()?;
+    child.ask(Order::TouchTen)?;
+    remote_advice::collapse(&child.handle, child.region(0))?;
+    Ok(child)
+}
+
+/// Whether a child's memory holds what the child wrote.
+fn is_unchanged(child: &ThrowAway) -> Try {
+    match child.ask(Order::Verify)? {
+        0 => Ok(()),
+        wrong => fails(format!("{wrong} bytes were different afterwards")),
+    }
+}
+
+fn try_access_bits(tables: Option<&mut PageTables>, first_touch: &mut Duration) -> Try {
     let Some(tables) = tables else {
-        let why = "access bits are read by BPF, which does not work here";
-        return Ok((Checked::NotTried(why.into()), Duration::ZERO));
+        return not_tried("access bits are read by BPF, which does not work here");
     };
     let child = ThrowAway::spawn()?;
     let region = child.region(0);
-    // Few huge pages would stay in the TLB.
-    child.want_base()?;
-    child.touch()?;
-    match remote_advice::clear_accessed(&child.handle, &child.touched()) {
-        Ok(done) if done == child.touched().len() => {}
-        Ok(done) => {
-            let why = format!(
-                "the bits of {done} of {} regions were cleared",
-                child.touched().len()
-            );
-            return Ok((Checked::Fails(why), Duration::ZERO));
-        }
-        Err(error) => return Ok((Checked::Fails(error.to_string()), Duration::ZERO)),
+    // A few huge pages would stay in the TLB.
+    child.ask(Order::WantBase)?;
+    child.ask(Order::Touch)?;
+    let touched = child.touched();
+    let done = remote_advice::clear_accessed(&child.handle, &touched).or_else(fails)?;
+    if done != touched.len() {
+        let all = touched.len();
+        return fails(format!("the bits of {done} of {all} regions were cleared"));
     }
     let mut accessed =
         || -> Result<u16> { Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed)) };
@@ -229,43 +274,36 @@ fn try_access_bits(tables: Option<&mut PageTables>) -> Result<(Checked, Duration
     let again = child.read()?;
     if set < PAGES_PER_REGION / 2 {
         // Some processors (and QEMU) keep that many base pages in the TLB too.
-        child.leave_tlb()?;
+        child.ask(Order::LeaveTlb)?;
         child.read()?;
         set = accessed()?;
     }
-    let checked = match (cleared, set) {
-        (0, PAGES_PER_REGION) => Ok(()),
-        // Translations that stayed in the TLB are not marked again.
-        (0, n) if n >= PAGES_PER_REGION / 2 => Ok(()),
-        (c, n) => Err(format!(
-            "after a clear {c} of 512 pages read as accessed, after use {n}"
-        )),
-    };
-    let first_touch = after_clear.saturating_sub(again)
+    *first_touch = after_clear.saturating_sub(again)
         / u32::try_from(ThrowAway::pages_read()).unwrap_or(u32::MAX);
-    Ok((Checked::from(checked), first_touch))
+    // A page with a translation that stayed in the TLB is not marked again.
+    if cleared == 0 && set >= PAGES_PER_REGION / 2 {
+        return Ok(());
+    }
+    fails(format!(
+        "after a clear {cleared} of 512 pages read as accessed, after use {set}"
+    ))
 }
 
-fn try_collapse(tables: Option<&mut PageTables>) -> Result<Checked> {
+fn try_collapse(tables: Option<&mut PageTables>) -> Try {
     let child = ThrowAway::spawn()?;
-    // Where huge pages are `always` there would be nothing to collapse; what wants none is not collapsed.
-    child.want_base()?;
-    child.touch()?;
-    child.want_huge()?;
-    if let Err(error) = remote_advice::collapse(&child.handle, child.region(0)) {
-        return Ok(Checked::Fails(error.to_string()));
-    }
+    // Where THP is `always` there would be nothing to collapse, and regions advised against huge
+    // pages are not collapsed.
+    child.ask(Order::WantBase)?;
+    child.ask(Order::Touch)?;
+    child.ask(Order::WantHuge)?;
+    remote_advice::collapse(&child.handle, child.region(0)).or_else(fails)?;
     let huge = match tables {
         Some(tables) => look(tables, &child.handle, child.region(0))?.is_some_and(|r| r.is_huge()),
-        // The call's own word, where page tables can't be read.
+        // Without page tables the call's own result counts.
         None => true,
     };
-    let wrong = child.wrong_bytes()?;
-    Ok(Checked::from(match (huge, wrong) {
-        (true, 0) => Ok(()),
-        (false, _) => Err("the call succeeded, but the region is not huge".into()),
-        (_, wrong) => Err(format!("{wrong} bytes were different afterwards")),
-    }))
+    require(huge, "the call succeeded, but the region is not huge")?;
+    is_unchanged(&child)
 }
 
 /// What a split must do to zero-filled base pages to count as working.
@@ -275,37 +313,28 @@ enum Zeros {
     GiveBack,
 }
 
-/// Ten pages in use, the rest of the huge page zero: after the split the process is smaller by the rest
-/// where zero pages are given back.
-fn try_split(zeros: Zeros) -> Result<Checked> {
-    let child = ThrowAway::spawn()?;
-    child.touch_ten()?;
-    remote_advice::collapse(&child.handle, child.region(0))?;
+/// Ten pages are in use, the rest of the huge page is zero. If the split gives zero pages back, the
+/// process is smaller by the rest.
+fn try_split(zeros: Zeros) -> Try {
+    let child = with_huge_page()?;
     let before = rss(&child)?;
-    if let Err(error) = remote_advice::split(&child.handle, child.region(0)) {
-        return Ok(Checked::Fails(error.to_string()));
-    }
-    // Before its contents are read, which would map zero pages anew.
+    remote_advice::split(&child.handle, child.region(0)).or_else(fails)?;
+    // Measured before the contents are read, which would map zero pages anew.
     let freed = before.saturating_sub(rss(&child)?);
-    let wrong = child.wrong_bytes()?;
-    Ok(Checked::from(if wrong != 0 {
-        Err(format!("{wrong} bytes were different afterwards"))
-    } else if zeros == Zeros::GiveBack && freed < SURELY_BYTES {
-        Err(
-            "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)"
-                .into(),
-        )
-    } else {
-        Ok(())
-    }))
+    is_unchanged(&child)?;
+    require(
+        zeros == Zeros::Stay || freed >= SURELY_BYTES,
+        "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)",
+    )
 }
 
-/// A page in use and one that is all zeros, in the first region after `touch_ten`.
+/// A page in use and a zero-filled one, in a huge page in which ten base pages are in use.
 fn used_and_zero(region: RegionAddr) -> [u64; 2] {
     [region.start(), region.end() - BASE_PAGE_BYTES]
 }
 
-/// Splits the huge page of the child's first region and says whether both marks are there before and after.
+/// Splits the huge page of the child's first region and reports whether both marks are present
+/// before and after.
 fn try_mark(child: &ThrowAway, is_marked: impl Fn(pagemap::Entry) -> bool) -> Result<PageMark> {
     let region = child.region(0);
     let marked = || -> Result<[bool; 2]> {
@@ -319,9 +348,8 @@ fn try_mark(child: &ThrowAway, is_marked: impl Fn(pagemap::Entry) -> bool) -> Re
     Ok(match (before, after) {
         ([true, true], [true, true]) => PageMark::Kept,
         ([true, true], _) => PageMark::Lost("the split of a huge page drops it".into()),
-        (before, _) => PageMark::NotTried(format!(
-            "of a used and a zero page of a huge page {} and {} were marked before the split",
-            before[0], before[1]
+        ([used, zero], _) => PageMark::NotTried(format!(
+            "of a used and a zero page of a huge page {used} and {zero} were marked before the split"
         )),
     })
 }
@@ -329,9 +357,9 @@ fn try_mark(child: &ThrowAway, is_marked: impl Fn(pagemap::Entry) -> bool) -> Re
 fn try_soft_dirty() -> Result<PageMark> {
     let child = ThrowAway::spawn()?;
     let region = child.region(0);
-    child.touch_ten()?;
+    child.ask(Order::TouchTen)?;
     let [used, _] = used_and_zero(region);
-    // A new mapping counts as written as a whole.
+    // All of a new mapping counts as written.
     if !pagemap::entry(child.handle.id.pid, used)?.is_soft_dirty() {
         let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
         return Ok(PageMark::Absent(why.into()));
@@ -339,166 +367,177 @@ fn try_soft_dirty() -> Result<PageMark> {
     if let Err(error) = access_bits::clear_soft_dirty(child.handle.id.pid) {
         return Ok(PageMark::NotTried(error.to_string()));
     }
-    child.touch_ten()?;
+    child.ask(Order::TouchTen)?;
     remote_advice::collapse(&child.handle, region)?;
     try_mark(&child, pagemap::Entry::is_soft_dirty)
 }
 
 fn try_write_protection() -> Result<PageMark> {
-    let child = ThrowAway::spawn()?;
-    child.touch_ten()?;
-    remote_advice::collapse(&child.handle, child.region(0))?;
-    match child.protect_first_region()? {
-        Ok(()) => try_mark(&child, pagemap::Entry::is_write_protected),
-        Err(Errno::ENOSYS) => {
-            let why = "this kernel has no userfaultfd (CONFIG_USERFAULTFD)";
-            Ok(PageMark::Absent(why.into()))
+    let child = with_huge_page()?;
+    let errno = i32::try_from(child.ask(Order::Protect)?).unwrap_or(0);
+    Ok(match Errno::from_raw(errno) {
+        Errno::UnknownErrno => return try_mark(&child, pagemap::Entry::is_write_protected),
+        Errno::ENOSYS => {
+            PageMark::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
         }
-        Err(Errno::EOPNOTSUPP) => {
-            let why = "userfaultfd of this kernel can't protect pages";
-            Ok(PageMark::Absent(why.into()))
+        Errno::EOPNOTSUPP => {
+            PageMark::Absent("userfaultfd of this kernel can't protect pages".into())
         }
-        Err(errno) => Ok(PageMark::NotTried(format!(
+        errno => PageMark::NotTried(format!(
             "a child could not protect its pages by userfaultfd: {errno}"
-        ))),
-    }
+        )),
+    })
 }
 
-fn try_page_out() -> Result<Checked> {
-    let child = ThrowAway::spawn()?;
-    child.touch_ten()?;
+fn try_page_out() -> Try {
+    let child = with_huge_page()?;
     let region = child.region(0);
-    remote_advice::collapse(&child.handle, region)?;
     remote_advice::split(&child.handle, region)?;
     let before = rss(&child)?;
     let zero_from = region.start() + 10 * BASE_PAGE_BYTES;
-    let paged_out = remote_advice::page_out(&child.handle, zero_from, region.end() - zero_from);
+    remote_advice::page_out(&child.handle, zero_from, region.end() - zero_from).or_else(fails)?;
     let freed = before.saturating_sub(rss(&child)?);
-    let wrong = child.wrong_bytes()?;
-    Ok(Checked::from(match paged_out {
-        Err(error) => Err(error.to_string()),
-        Ok(()) if wrong != 0 => Err(format!("{wrong} bytes were different afterwards")),
-        Ok(()) if freed < SURELY_BYTES => {
-            Err("the call succeeded, but nothing went to swap".into())
-        }
-        Ok(()) => Ok(()),
-    }))
+    is_unchanged(&child)?;
+    require(
+        freed >= SURELY_BYTES,
+        "the call succeeded, but nothing went to swap",
+    )
 }
 
-fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Result<(), String> {
-    ProcessMemory::open(&child.handle)
-        .and_then(|memory| memory.read(region.start(), &mut [0]))
-        .map_err(|error| format!("reading untouched memory from outside: {error}"))
+fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Try {
+    TargetCalls::waiting(Duration::from_secs(10))
+        .map_page(&child.handle, region.start())
+        .or_else(|error| fails(format!("reading untouched memory from outside: {error}")))
 }
 
-fn try_fault_ahead_collapse() -> Result<Checked> {
+fn try_fault_ahead_collapse() -> Try {
     let child = ThrowAway::spawn()?;
-    // A mapping that was never written to at all is refused on any kernel.
-    child.touch_ten()?;
+    // Any kernel refuses a mapping that was never written to.
+    child.ask(Order::TouchTen)?;
     let region = child.untouched();
     let before = rss(&child)?;
-    let collapsed = remote_touch(&child, region).and_then(|()| {
-        remote_advice::collapse(&child.handle, region).map_err(|error| {
-            format!("{error} (Linux 6.18 collapses a region that only has its zero page)")
-        })
-    });
-    let grown = rss(&child)?.saturating_sub(before);
-    Ok(Checked::from(collapsed.and_then(|()| {
-        if grown >= SURELY_BYTES {
-            Ok(())
-        } else {
-            // Where huge pages are `always` the read has mapped it, and it counts as collapsed.
-            Err("the call succeeded, but the region is the huge zero page".into())
-        }
-    })))
+    remote_touch(&child, region)?;
+    remote_advice::collapse(&child.handle, region).or_else(|error| {
+        fails(format!(
+            "{error} (Linux 6.18 collapses a region that only has its zero page)"
+        ))
+    })?;
+    // Where THP is `always` the read has mapped the region, and it counts as collapsed.
+    require(
+        rss(&child)?.saturating_sub(before) >= SURELY_BYTES,
+        "the call succeeded, but the region is the huge zero page",
+    )
 }
 
-fn try_first_touches() -> Result<Checked> {
-    let mut frontier = match Frontier::attach() {
-        Ok((frontier, watchlist)) => (frontier, watchlist),
-        Err(error) => return Ok(Checked::Fails(error.to_string())),
-    };
+fn try_first_touches() -> Try {
+    let (mut frontier, watchlist) = Frontier::attach().or_else(fails)?;
     let child = ThrowAway::spawn()?;
     let pid = child.handle.id.pid;
-    frontier.1.add(pid)?;
-    child.touch()?;
-    let heard = frontier.0.listen(Duration::from_millis(100));
-    let of_child = heard.iter().any(|one| one.pid == pid);
-    Ok(Checked::from(of_child.then_some(()).ok_or_else(|| {
-        "a child touched memory, and nothing was heard of it".into()
-    })))
+    watchlist.add(pid)?;
+    child.ask(Order::Touch)?;
+    let heard = frontier.listen(Duration::from_millis(100));
+    require(
+        heard.iter().any(|one| one.pid == pid),
+        "a child touched memory, and nothing was heard of it",
+    )
 }
 
-fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Result<Checked> {
+fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Try {
     let Some(settings) = settings else {
-        let why = "it takes a system-wide setting, and another manager is running";
-        return Ok(Checked::NotTried(why.into()));
+        return not_tried("it takes a system-wide setting, and another manager is running");
     };
     let knob = Path::new(THP_DIR).join("use_zero_page");
-    if let Err(error) = settings.set(&knob, "0") {
-        return Ok(Checked::NotTried(error.to_string()));
-    }
+    settings.set(&knob, "0").or_else(not_tried)?;
     let child = ThrowAway::spawn()?;
-    child.want_huge()?;
+    child.ask(Order::WantHuge)?;
     let before = rss(&child)?;
     let touched = remote_touch(&child, child.untouched());
     let grown = rss(&child)?.saturating_sub(before);
     settings.put_back(&knob)?;
-    Ok(Checked::from(touched.and_then(|()| {
-        if grown >= SURELY_BYTES {
-            Ok(())
-        } else {
-            Err("a read of untouched memory brought no huge page".into())
-        }
-    })))
+    touched?;
+    require(
+        grown >= SURELY_BYTES,
+        "a read of untouched memory brought no huge page",
+    )
 }
 
-fn try_counters() -> Result<Checked> {
-    let counters = match Counters::find(CounterEvents::default()) {
-        Ok(counters) => counters,
-        Err(none) => return Ok(Checked::Fails(none.to_string())),
-    };
+fn try_counters() -> Try {
+    let counters = Counters::find(CounterEvents::default()).or_else(fails)?;
     let child = ThrowAway::spawn()?;
-    Ok(Checked::from(
-        counters
-            .bind(child.handle.id.pid)
-            .map(drop)
-            .map_err(|error| error.to_string()),
-    ))
+    counters.bind(child.handle.id.pid).map(drop).or_else(fails)
 }
 
-/// Half of the child's regions are touched in a session on all of them.
-fn try_damon() -> Result<Checked> {
+/// Touches half of the child's regions in a session on all of them.
+fn try_damon() -> Try {
     const SESSION: Duration = Duration::from_millis(100);
     let child = ThrowAway::spawn()?;
     let regions: Vec<_> = (0..REGIONS).map(|index| child.region(index)).collect();
     let pid = child.handle.id.pid;
-    let session = match Damon::default().start(pid, &regions, Window::lasting(SESSION)) {
-        Ok(session) => session,
-        Err(error @ (DamonError::InUse { .. } | DamonError::Exclusive(_))) => {
-            return Ok(Checked::NotTried(error.to_string()));
-        }
-        Err(error) => return Ok(Checked::Fails(error.to_string())),
-    };
-    child.touch()?;
-    // What stays in the TLB is not marked again: fresh translations are seen in any case.
+    let started = Damon::default().start(pid, &regions, Window::lasting(SESSION));
+    let session = started.or_else(|error| match error {
+        DamonError::InUse { .. } | DamonError::Exclusive(_) => not_tried(error),
+        error => fails(error),
+    })?;
+    child.ask(Order::Touch)?;
+    // Pages that stay in the TLB are not marked again; fresh translations are seen in any case.
     while session.started().elapsed() < SESSION / 2 {
         child.read()?;
     }
-    Ok(Checked::from(match session.finish() {
-        Err(error) => Err(error.to_string()),
-        Ok(found) => {
-            let untouched = child.untouched();
-            let seen = |touched: bool| {
-                let half = found.iter().filter(|(r, _)| (*r < untouched) == touched);
-                half.map(|(_, pages)| u32::from(*pages)).sum::<u32>()
-            };
-            match (seen(true), seen(false)) {
-                (1.., 0) => Ok(()),
-                (hits, wrong) => Err(format!(
-                    "of touched memory it saw {hits} pages, of untouched memory {wrong}"
-                )),
-            }
+    let found = session.finish().or_else(fails)?;
+    let untouched = child.untouched();
+    let seen = |touched: bool| {
+        let half = found.iter().filter(|(r, _)| (*r < untouched) == touched);
+        half.map(|(_, pages)| u32::from(*pages)).sum::<u32>()
+    };
+    match (seen(true), seen(false)) {
+        (1.., 0) => Ok(()),
+        (hits, wrong) => fails(format!(
+            "of touched memory it saw {hits} pages, of untouched memory {wrong}"
+        )),
+    }
+}
+
+#[cfg(test)]
+impl Facts {
+    /// A host on which everything works.
+    pub(crate) fn all_work() -> Self {
+        use crate::memory::prezeroing::Prezeroed;
+        use crate::probe::small_pages::tests::size;
+        let works = || Checked::Works;
+        Self {
+            host: Host {
+                kernel: "6.18.0".into(),
+                missing_capabilities: vec![],
+                container: None,
+                lockdown: host::Lockdown::None,
+                thp_enabled: Some("madvise".into()),
+                own_thp_disabled: false,
+                cgroup: Some("version 2".into()),
+                psi: true,
+                swap_bytes: 1 << 30,
+            },
+            page_table_walk: works(),
+            page_table_levels: Some(4),
+            access_bits: works(),
+            first_touch_ns: 10,
+            collapse: works(),
+            split: works(),
+            zero_page_remap: works(),
+            soft_dirty: PageMark::Kept,
+            write_protection: PageMark::Kept,
+            page_out: works(),
+            fault_ahead_collapse: works(),
+            fault_ahead_read: works(),
+            first_touches: works(),
+            counters: works(),
+            damon: works(),
+            page_idle: works(),
+            prezeroing: PrezeroingFacts::There(Prezeroed {
+                active: true,
+                module: None,
+                zones: Vec::new(),
+            }),
+            small_pages: vec![size(4, works(), [2, 3, 9])],
         }
-    }))
+    }
 }

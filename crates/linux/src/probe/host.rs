@@ -14,32 +14,33 @@ use std::path::Path;
 pub enum Lockdown {
     /// Off, or not compiled in.
     None,
-    /// Allows everything we do.
+    /// Allows everything that the manager does.
     Integrity,
     /// Forbids BPF to read kernel memory.
     Confidentiality,
-    /// `/sys/kernel/security` can't be read.
+    /// `/sys/kernel/security` cannot be read.
     Unknown,
 }
 
-/// The machine around us.
+/// The machine and the environment of this process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
     /// `uname -r`.
     pub kernel: String,
-    /// Capabilities that managing other processes takes and we lack, by name.
+    /// Names of the capabilities that managing other processes needs and this process lacks.
     pub missing_capabilities: Vec<String>,
-    /// What kind of container we are in, if any.
+    /// Kind of the container in which this process runs, if any.
     pub container: Option<String>,
     /// Kernel lockdown.
     pub lockdown: Lockdown,
     /// `enabled` of transparent huge pages of 2 MiB; `None`: the kernel has none.
     pub thp_enabled: Option<String>,
-    /// Whether we, and so every program we start, were told `PR_SET_THP_DISABLE`.
+    /// Whether `PR_SET_THP_DISABLE` is set for this process, and so for every program that it
+    /// starts.
     pub own_thp_disabled: bool,
-    /// Which cgroup hierarchy limits memory.
+    /// The cgroup hierarchy that limits memory.
     pub cgroup: Option<String>,
-    /// Whether the kernel tells how long tasks wait for memory.
+    /// Whether the kernel reports how long tasks wait for memory.
     pub psi: bool,
     /// Swap (zram included), in bytes.
     pub swap_bytes: u64,
@@ -53,11 +54,11 @@ const NEEDED: [(&str, u32); 4] = [
     ("CAP_BPF", 39),
 ];
 
-/// Reads them all.
+/// Reads all facts about the host.
 pub fn read() -> Host {
     let status = Process::myself().and_then(|process| process.status()).ok();
     let effective = status.as_ref().map_or(0, |status| status.capeff);
-    // CAP_SYS_ADMIN stands for the two newer ones.
+    // CAP_SYS_ADMIN includes the two newer ones.
     let admin = effective & (1 << 21) != 0;
     let missing = NEEDED
         .iter()
@@ -86,18 +87,15 @@ fn lockdown() -> Lockdown {
         Ok(text) if text.contains("[confidentiality]") => Lockdown::Confidentiality,
         Ok(text) if text.contains("[integrity]") => Lockdown::Integrity,
         Ok(_) => Lockdown::None,
-        // Without securityfs nobody can tell; what it would forbid is tried anyway.
+        // Without securityfs the lockdown is unknown; what it would forbid is tried anyway.
         Err(_) => Lockdown::Unknown,
     }
 }
 
 fn container() -> Option<String> {
-    let by_init = fs::read_to_string("/run/systemd/container").ok();
-    if let Some(kind) = by_init
-        .map(|text| text.trim().to_owned())
-        .filter(|kind| !kind.is_empty())
-    {
-        return Some(kind);
+    let by_init = fs::read_to_string("/run/systemd/container").unwrap_or_default();
+    if !by_init.trim().is_empty() {
+        return Some(by_init.trim().to_owned());
     }
     let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
     if let Some((_, kind)) = marks.iter().find(|(file, _)| Path::new(file).exists()) {

@@ -1,26 +1,27 @@
-//! Whether the kernel zeroes free memory in advance: read, not tried, as what others do at the same time would count as well.
+//! Whether the kernel zeroes free memory in advance. This is read, not tried: a try would also
+//! count what other programs do meanwhile.
 
 use crate::memory::prezeroing::{LOAD, Prezeroed, Prezeroing};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::Serialize;
 
-/// What was found.
+/// Result of the check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum PrezeroingFacts {
     /// A stock kernel.
     Absent,
-    /// The kernel has it; as it stands.
+    /// The kernel has pre-zeroing; its state.
     There(Prezeroed),
-    /// It can't be told.
+    /// The state cannot be read.
     Unknown {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl PrezeroingFacts {
-    /// Looks.
+    /// Reads the state.
     pub fn read(sys: &Prezeroing) -> Self {
         match sys.read() {
             Ok(None) => Self::Absent,
@@ -36,7 +37,7 @@ impl PrezeroingFacts {
         matches!(self, Self::There(found) if found.active)
     }
 
-    /// In words.
+    /// A description in words.
     pub fn describe(&self) -> String {
         let found = match self {
             Self::Absent => {
@@ -81,14 +82,12 @@ mod tests {
             free: 512,
             ..ZeroedPages::default()
         };
-        let zone = ZoneZeroed {
-            zone: "node0-Normal".into(),
-            pages,
-        };
+        let zone = "node0-Normal".into();
+        let zones = vec![ZoneZeroed { zone, pages }; 2];
         PrezeroingFacts::There(Prezeroed {
             active,
             module,
-            zones: vec![zone.clone(), zone],
+            zones,
         })
     }
 
@@ -97,25 +96,15 @@ mod tests {
         let absent = PrezeroingFacts::Absent;
         let unloaded = there(false, None, false);
         let unknown = PrezeroingFacts::Unknown { why: "?".into() };
-        for (facts, said) in [
-            (
-                &absent,
-                "absent; fault-ahead does it for streams; see kernel/README.md",
-            ),
-            (
-                &unloaded,
-                "the kernel has it, but nothing zeroes: `modprobe prezero`",
-            ),
-            (&unknown, "?"),
-        ] {
+        let streams = "absent; fault-ahead does it for streams; see kernel/README.md";
+        let nothing = "the kernel has it, but nothing zeroes: `modprobe prezero`";
+        for (facts, said) in [(&absent, streams), (&unloaded, nothing), (&unknown, "?")] {
             assert_eq!((facts.works(), facts.describe().as_str()), (false, said));
         }
+        let idle = "at most 9 pages/s, only on idle processors";
         for (facts, said) in [
             (there(true, Some(0), false), "as fast as it goes"),
-            (
-                there(true, Some(9), true),
-                "at most 9 pages/s, only on idle processors",
-            ),
+            (there(true, Some(9), true), idle),
             (there(true, None, false), "by another module than ours"),
         ] {
             let said = format!("works, {said}; 4 MiB of free memory are zeroed");

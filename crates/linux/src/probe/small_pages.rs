@@ -1,4 +1,4 @@
-//! Whether first touches can be given pages of the sizes below that of a huge page, tried on a throw-away child.
+//! Tries on a throw-away child whether first touches can get pages of the sizes below a huge page.
 
 use super::checked::Checked;
 use super::throw_away::{ThrowAway, Touched};
@@ -10,26 +10,26 @@ use hawkeye_policy::whole::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
 use std::path::Path;
-use std::time::Duration;
 
-/// A page size, as it was found and as it was tried.
+/// A page size, with its setting and the results of its try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeFacts {
-    /// As found.
+    /// The state before the try.
     #[serde(flatten)]
     pub found: SizeState,
-    /// Whether one touch maps all of such a page, of memory for which huge pages are asked.
+    /// Whether one touch maps a whole page of this size, in memory that is advised for huge pages.
     pub tried: Checked,
-    /// How long the first touch of one takes, in nanoseconds; 0 where it was not tried.
+    /// Time of the first touch of a page, in nanoseconds; 0 if it was not tried.
     pub first_touch_ns: u64,
-    /// How long it takes until all base pages of one are touched.
+    /// Time to touch all base pages of one, in nanoseconds.
     pub touched_ns: u64,
-    /// The same by base pages.
+    /// The same time with base pages.
     pub base_touched_ns: u64,
 }
 
-/// Tries each size that there is under that of a huge page; none on kernels before 6.8. A size is switched to `madvise` for some
-/// milliseconds where it is on for nobody; without `settings` (somebody else manages the machine) nothing is tried.
+/// Tries each available size below that of a huge page; none on kernels before 6.8. A size that is
+/// on for no memory is switched to `madvise` for some milliseconds. Without `settings` (another
+/// program manages the machine) nothing is tried.
 ///
 /// # Errors
 /// No child process could be started.
@@ -48,33 +48,32 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
                 Err("it takes a system-wide setting, and another manager is running".into())
             }
         };
-        facts.push(match switched {
-            Err(why) => SizeFacts {
-                found,
-                tried: Checked::NotTried(why),
-                first_touch_ns: 0,
-                touched_ns: 0,
-                base_touched_ns: 0,
-            },
-            Ok(()) => {
-                let advised = child.touch_blocks(order, true);
-                // Whatever came of it.
-                if let Some(settings) = &mut settings {
-                    settings.put_back(&setting_file(thp, order))?;
-                }
-                let ns = |touched: Option<Touched>, time: fn(Touched) -> Duration| {
-                    touched.map_or(0, |touched| nanos_of(time(touched)))
-                };
-                let (advised, base) = (advised?, child.touch_blocks(order, false)?);
-                SizeFacts {
-                    found,
-                    tried: judge(order, advised),
-                    first_touch_ns: ns(advised, |touched| touched.first),
-                    touched_ns: ns(advised, |touched| touched.all),
-                    base_touched_ns: ns(base, |touched| touched.all),
-                }
+        let mut size = SizeFacts {
+            found,
+            tried: Checked::Works,
+            first_touch_ns: 0,
+            touched_ns: 0,
+            base_touched_ns: 0,
+        };
+        if let Err(why) = switched {
+            size.tried = Checked::NotTried(why);
+        } else {
+            let advised = child.touch_blocks(order, true);
+            // Whatever the result.
+            if let Some(settings) = &mut settings {
+                settings.put_back(&setting_file(thp, order))?;
             }
-        });
+            let advised = advised?;
+            size.tried = judge(order, advised);
+            if let Some(touched) = advised {
+                size.first_touch_ns = nanos_of(touched.first);
+                size.touched_ns = nanos_of(touched.all);
+            }
+            if let Some(base) = child.touch_blocks(order, false)? {
+                size.base_touched_ns = nanos_of(base.all);
+            }
+        }
+        facts.push(size);
     }
     Ok(facts)
 }
@@ -97,8 +96,9 @@ pub fn working(facts: &[SizeFacts]) -> PageOrders {
     works.map(|size| size.found.order).collect()
 }
 
-/// A base page takes a fault and zeroing it, a page of the largest size one fault and zeroing as many as it holds; what it takes to
-/// touch the others of these is touches alone. `None` where no size works, or noise was greater than that.
+/// Costs from the times of the largest size. A base page takes one fault and one zeroing. A page of
+/// the largest size takes one fault and one zeroing per base page in it. The other touches of that
+/// page are touches alone. `None` if no size works, or if noise exceeds the costs.
 pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
     let largest = facts.iter().rev().find(|size| size.tried.works())?;
     let pages = largest.found.order.pages() as f64;
@@ -119,8 +119,9 @@ pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
 pub(super) mod tests {
     use super::*;
     use crate::page_sizes::SizeCounters;
+    use std::time::Duration;
 
-    /// `ns`: of one touch, of all touches, and of all by base pages.
+    /// `ns`: times of one touch, of all touches, and of all touches with base pages.
     pub(in crate::probe) fn size(order: u8, tried: Checked, ns: [u64; 3]) -> SizeFacts {
         let order = PageOrder::new(order).expect("a size");
         SizeFacts {
@@ -140,7 +141,7 @@ pub(super) mod tests {
 
     #[test]
     fn costs_are_those_that_make_both_times() {
-        // 300 ns a fault, 200 ns to zero a page, 30 ns a touch of one that is there.
+        // 300 ns per fault, 200 ns to zero a page, 30 ns per touch of a present page.
         let times = |pages: u64| {
             let first = 300 + 200 * pages;
             [first, first + 30 * (pages - 1), 500 * pages]
@@ -175,9 +176,10 @@ pub(super) mod tests {
             })
         };
         assert!(judge(PageOrder::CONTIGUOUS, touched(16)).works());
+        let why = "one touch mapped 1 of 16 base pages".into();
         assert_eq!(
             judge(PageOrder::CONTIGUOUS, touched(1)),
-            Checked::Fails("one touch mapped 1 of 16 base pages".into())
+            Checked::Fails(why)
         );
         assert!(!judge(PageOrder::CONTIGUOUS, None).works());
     }

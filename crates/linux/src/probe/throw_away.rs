@@ -1,4 +1,4 @@
-//! A child process that exists to have primitives tried on it.
+//! A child process on which primitives are tried.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -9,12 +9,14 @@
 use crate::error::{LinuxError, Result};
 use crate::probe::userfaultfd::{Mode, Userfaultfd};
 use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::clock_ns;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe, read, write};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -22,46 +24,50 @@ use std::time::Duration;
 /// Regions of memory that the child maps.
 pub const REGIONS: u64 = 8;
 
-/// What the child can be asked to do; it answers with nanoseconds, or a count.
+/// Orders for the child; it answers with nanoseconds, a count or an errno.
 #[repr(u8)]
 #[derive(Clone, Copy)]
-enum Order {
+pub enum Order {
     /// Write one byte into every base page of the first half of its regions.
     Touch = b't',
-    /// Read one byte of every base page of that half; answers how long it took.
+    /// Read one byte of every base page of that half; the answer is the time that it took.
     Read = b'r',
-    /// Count the bytes that are not what they should be.
+    /// Count the bytes that differ from what the child wrote.
     Verify = b'v',
     /// Write one byte into each of the first ten base pages of the first region.
     TouchTen = b'f',
     /// `madvise(MADV_HUGEPAGE)` on all its regions.
     WantHuge = b'h',
-    /// `madvise(MADV_NOHUGEPAGE)` on all its regions.
+    /// `madvise(MADV_NOHUGEPAGE)` on all its regions, which are huge where THP is `always`.
     WantBase = b'b',
-    /// Take all access away from its regions and give it back, which leaves nothing of them in the TLB.
+    /// Remove all access to its regions and restore it, which leaves no translation of them in the
+    /// TLB.
     LeaveTlb = b'l',
-    /// Register the first region with userfaultfd and protect it from writes; answers the errno, 0 for success.
+    /// Register the first region with userfaultfd and write-protect it; the answer is the errno, 0
+    /// for success.
     Protect = b'p',
 }
 
-/// Touch blocks of new memory, of 2^n base pages each where the order's low bits are n. The answer is how many pages of
-/// the first block were there after one touch, above how long one touch and all of a block took.
+/// Touch blocks of new memory, of 2^n base pages each, where n is the order's low bits.
+///
+/// The low bits of the answer hold the times for one touch of a block and for all touches of it.
+/// Above them is the number of pages of the first block that were present after one touch.
 const BLOCKS: u8 = 0x80;
-/// The same for blocks that are kept out.
+/// The same for blocks that are advised against huge pages.
 const BASE_BLOCKS: u8 = 0xc0;
 /// Bits of each time in that answer.
 const TIME_BITS: u32 = 27;
 /// The longest time that it holds: 134 ms.
 const MOST_NS: u64 = (1 << TIME_BITS) - 1;
 
-/// What blocks of memory showed when they were touched for the first time.
+/// What the first touches of new blocks of memory showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// Base pages of a block that are there after one touch.
+    /// Base pages of a block that are present after one touch.
     pub by_one_touch: u64,
-    /// How long the first touch of a block takes: the least of several, as the next.
+    /// Time for the first touch of a block: the least of several.
     pub first: Duration,
-    /// How long it takes to touch every base page of a block.
+    /// Time to touch every base page of a block: the least of several.
     pub all: Duration,
 }
 
@@ -75,21 +81,20 @@ pub struct ThrowAway {
     start: u64,
 }
 
-/// All its regions.
+/// All regions of the child.
 const WHOLE_BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
 
-/// Regions that `touch` populates; the others stay untouched.
+/// Regions that [`Order::Touch`] populates; the others stay untouched.
 const TOUCHED: u64 = REGIONS / 2;
 
 impl ThrowAway {
     /// Forks the child.
     pub fn spawn() -> Result<Self> {
-        let failed = |call| move |errno| LinuxError::Call { call, errno };
-        let (orders_in, orders) = pipe().map_err(failed("making a pipe"))?;
-        let (answers, answers_out) = pipe().map_err(failed("making a pipe"))?;
-        // SAFETY: the child only makes system calls and touches its own new mapping (see `live`), so
-        // it needs no lock that another thread may hold at the fork.
-        match unsafe { fork() }.map_err(failed("starting a child process"))? {
+        let (orders_in, orders) = pipe().map_err(LinuxError::call("making a pipe"))?;
+        let (answers, answers_out) = pipe().map_err(LinuxError::call("making a pipe"))?;
+        // SAFETY: the child only makes system calls and touches its own new mapping (see `live`).
+        // It needs no lock that another thread may hold at the fork.
+        match unsafe { fork() }.map_err(LinuxError::call("starting a child process"))? {
             ForkResult::Child => {
                 drop(orders);
                 drop(answers);
@@ -115,22 +120,20 @@ impl ThrowAway {
                 };
                 throw_away.start = throw_away.answer()?;
                 if throw_away.start == 0 {
-                    return Err(LinuxError::Call {
-                        call: "mapping memory in a child process",
-                        errno: nix::errno::Errno::ENOMEM,
-                    });
+                    let failed = LinuxError::call("mapping memory in a child process");
+                    return Err(failed(Errno::ENOMEM));
                 }
                 Ok(throw_away)
             }
         }
     }
 
-    /// The `index`th of its regions; those below half of [`REGIONS`] get touched by `touch`.
+    /// The region number `index`; the child touches those below half of [`REGIONS`].
     pub fn region(&self, index: u64) -> RegionAddr {
         RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
     }
 
-    /// The regions that `touch` populates.
+    /// The regions that [`Order::Touch`] populates.
     pub fn touched(&self) -> Vec<RegionAddr> {
         (0..TOUCHED).map(|index| self.region(index)).collect()
     }
@@ -140,17 +143,7 @@ impl ThrowAway {
         self.region(TOUCHED)
     }
 
-    /// Has it write to every base page of the first half.
-    pub fn touch(&self) -> Result<()> {
-        self.ask(Order::Touch).map(drop)
-    }
-
-    /// Has it write to ten base pages of the first region.
-    pub fn touch_ten(&self) -> Result<()> {
-        self.ask(Order::TouchTen).map(drop)
-    }
-
-    /// Has it read every base page of the first half; returns how long that took.
+    /// Makes the child read every base page of the first half; returns how long that took.
     pub fn read(&self) -> Result<Duration> {
         self.ask(Order::Read).map(Duration::from_nanos)
     }
@@ -160,37 +153,8 @@ impl ThrowAway {
         TOUCHED * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
     }
 
-    /// Has it ask for huge pages.
-    pub fn want_huge(&self) -> Result<()> {
-        self.ask(Order::WantHuge).map(drop)
-    }
-
-    /// Has it ask for base pages, which it would not get by itself where huge pages are `always`.
-    pub fn want_base(&self) -> Result<()> {
-        self.ask(Order::WantBase).map(drop)
-    }
-
-    /// Has the processor forget the translations of its memory.
-    pub fn leave_tlb(&self) -> Result<()> {
-        self.ask(Order::LeaveTlb).map(drop)
-    }
-
-    /// Has it protect its first region from writes by userfaultfd, for as long as it lives.
-    pub fn protect_first_region(&self) -> Result<Result<(), Errno>> {
-        let errno = Errno::from_raw(self.ask(Order::Protect)? as i32);
-        Ok(match errno {
-            Errno::UnknownErrno => Ok(()),
-            errno => Err(errno),
-        })
-    }
-
-    /// Bytes of its memory that are not what it wrote.
-    pub fn wrong_bytes(&self) -> Result<u64> {
-        self.ask(Order::Verify)
-    }
-
-    /// Has it touch new memory in blocks of this size, each a mapping of its own for which it asked for huge pages
-    /// (`advised`) or for none. `None` where it can't map them.
+    /// Makes the child touch new memory in blocks of this size. Each block is a mapping of its own,
+    /// advised for huge pages (`advised`) or against them. `None` where the child cannot map them.
     pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<Touched>> {
         let kind = if advised { BLOCKS } else { BASE_BLOCKS };
         let answer = self.ask_for(kind | (size.number() as u8 & !BASE_BLOCKS))?;
@@ -202,15 +166,14 @@ impl ThrowAway {
         Ok((touched.by_one_touch > 0).then_some(touched))
     }
 
-    fn ask(&self, order: Order) -> Result<u64> {
+    /// Makes the child carry out an order.
+    pub fn ask(&self, order: Order) -> Result<u64> {
         self.ask_for(order as u8)
     }
 
     fn ask_for(&self, order: u8) -> Result<u64> {
-        write(&self.orders, &[order]).map_err(|errno| LinuxError::Call {
-            call: "talking to a child process",
-            errno,
-        })?;
+        let failed = LinuxError::call("talking to a child process");
+        write(&self.orders, &[order]).map_err(failed)?;
         self.answer()
     }
 
@@ -219,10 +182,7 @@ impl ThrowAway {
         match read(&self.answers, &mut bytes) {
             Ok(8) => Ok(u64::from_ne_bytes(bytes)),
             Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
-            Err(errno) => Err(LinuxError::Call {
-                call: "listening to a child process",
-                errno,
-            }),
+            Err(errno) => Err(LinuxError::call("listening to a child process")(errno)),
         }
     }
 }
@@ -234,26 +194,17 @@ impl Drop for ThrowAway {
     }
 }
 
-/// The child's life: only system calls and its own mapping.
+/// The child's main loop: only system calls and its own mapping.
 fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
-    // SAFETY: plain system calls; the mapping is new, so nothing else refers to it.
-    let memory = unsafe {
+    // SAFETY: plain system calls without pointers.
+    unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // What is tried is the kernel; that hawkeye's own parent said no is another fact.
+        // The kernel is what is tried here. That hawkeye's own parent disabled THP is another fact.
         libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
-        libc::mmap(
-            std::ptr::null_mut(),
-            WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    let start = if memory == libc::MAP_FAILED {
-        0
-    } else {
-        (memory as u64).next_multiple_of(HUGE_PAGE_BYTES)
+    }
+    let start = match map(WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES)) {
+        Some(memory) => (memory as u64).next_multiple_of(HUGE_PAGE_BYTES),
+        None => 0,
     };
     let mut answer = start;
     loop {
@@ -267,9 +218,18 @@ fn live(orders: &OwnedFd, answers: &OwnedFd) -> ! {
             unsafe { libc::_exit(0) }
         }
         // SAFETY: `start` is the aligned start of the mapping made above, which has room for
-        // REGIONS whole regions behind it.
+        // REGIONS whole regions from there on.
         answer = unsafe { obey(order[0], start as *mut u8) };
     }
+}
+
+/// New memory of this process; `None` where it is not available.
+fn map(bytes: usize) -> Option<*mut c_void> {
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, to which nothing else refers.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, both, flags, -1, 0) };
+    (memory != libc::MAP_FAILED).then_some(memory)
 }
 
 /// Carries out one order on the mapping at `memory`.
@@ -280,16 +240,10 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
     let pages = ThrowAway::pages_read() as usize;
     let page = |index: usize| memory.wrapping_add(index * usize_of(BASE_PAGE_BYTES));
     match order {
-        o if o == Order::Touch as u8 => {
-            for index in 0..pages {
+        o if o == Order::Touch as u8 || o == Order::TouchTen as u8 => {
+            let touched = if o == Order::Touch as u8 { pages } else { 10 };
+            for index in 0..touched {
                 // SAFETY: within the mapping, by the contract above.
-                unsafe { page(index).write_volatile(mark(index)) };
-            }
-            0
-        }
-        o if o == Order::TouchTen as u8 => {
-            for index in 0..10 {
-                // SAFETY: as above.
                 unsafe { page(index).write_volatile(mark(index)) };
             }
             0
@@ -332,7 +286,7 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
         o if o == Order::LeaveTlb as u8 => {
             let all = libc::PROT_READ | libc::PROT_WRITE;
             for protection in [libc::PROT_NONE, all] {
-                // SAFETY: the child's own mapping, which nobody touches meanwhile.
+                // SAFETY: the child's own mapping, which no other thread touches meanwhile.
                 unsafe { libc::mprotect(memory.cast(), WHOLE_BYTES, protection) };
             }
             0
@@ -349,7 +303,7 @@ unsafe fn obey(order: u8, memory: *mut u8) -> u64 {
     }
 }
 
-/// Protects memory of this process from writes until it ends.
+/// Protects memory of this process from writes until the process ends.
 fn protect(range: Range<u64>) -> Result<(), Errno> {
     let watcher = Userfaultfd::open(true)?;
     watcher.register(range.clone(), Mode::WriteProtect)?;
@@ -358,12 +312,13 @@ fn protect(range: Range<u64>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Blocks that are timed, beside the one of which pages are counted.
+/// Blocks that are timed, in addition to the one in which pages are counted.
 const TIMED: usize = 16;
-/// The largest block has so many base pages.
+/// Base pages of the largest block.
 const MOST_PAGES: usize = 256;
 
-/// Touches new memory in blocks of 2^`order` base pages (8 at the most); 0 where it can't be had.
+/// Touches new memory in blocks of 2^`order` base pages (`order` at most 8). 0 if no memory is
+/// available.
 fn touch_blocks(order: u32, advice: i32) -> u64 {
     let page = usize_of(BASE_PAGE_BYTES);
     let pages = 1usize << order;
@@ -371,21 +326,14 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
         return 0;
     }
     let block = page * pages;
-    // Each with as much between them, or they would be one mapping in which larger pages fit.
+    // A gap of a block's size lies between blocks. Otherwise they were one mapping, in which larger
+    // pages fit.
     let bytes = (2 * TIMED + 2) * block;
-    // SAFETY: a new mapping; all that is done below is done within it, and to nobody else's memory.
+    let Some(memory) = map(bytes) else {
+        return 0;
+    };
+    // SAFETY: a new mapping; everything below stays within it.
     unsafe {
-        let memory = libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        );
-        if memory == libc::MAP_FAILED {
-            return 0;
-        }
         let start = memory.wrapping_add(memory.align_offset(block)).cast::<u8>();
         let nth = |n: usize| start.wrapping_add(2 * n * block);
         for n in 0..=TIMED {
@@ -418,11 +366,5 @@ fn mark(page: usize) -> u8 {
 }
 
 fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock_ns(libc::CLOCK_MONOTONIC)
 }

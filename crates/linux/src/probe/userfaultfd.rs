@@ -1,6 +1,7 @@
-//! A process's own userfaultfd: what the probe and tests set up to see that management leaves it intact.
+//! A process's own userfaultfd. The probe and tests set it up to verify that management leaves it
+//! intact.
 //!
-//! Makes system calls only, so that it may be used between a fork and an exec.
+//! It makes system calls only, so it may be used between a fork and an exec.
 
 use crate::processes::process::descriptor;
 use nix::errno::Errno;
@@ -16,11 +17,10 @@ mod uapi {
     pub const IOCTL_API: u64 = 0xc018_aa3f;
     pub const IOCTL_REGISTER: u64 = 0xc020_aa00;
     pub const IOCTL_UNREGISTER: u64 = 0x8010_aa01;
-    pub const IOCTL_ZERO_PAGE: u64 = 0xc020_aa04;
     pub const IOCTL_WRITE_PROTECT: u64 = 0xc018_aa06;
 }
 
-/// What is watched.
+/// Faults that a range is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Mode {
@@ -30,15 +30,16 @@ pub enum Mode {
     WriteProtect = 2,
 }
 
-/// One userfaultfd; what it watches is watched no longer when it is dropped.
+/// One userfaultfd. Dropping it ends the watch on its ranges.
 #[derive(Debug)]
 pub struct Userfaultfd(OwnedFd);
 
 impl Userfaultfd {
-    /// Opens one. `user_only`: faults inside the kernel fail instead of waiting.
+    /// Opens a userfaultfd. `user_only`: faults inside the kernel fail instead of waiting.
     ///
     /// # Errors
-    /// `ENOSYS`: this kernel has none; `EOPNOTSUPP`: it can't protect pages.
+    /// - `ENOSYS`: this kernel has no userfaultfd.
+    /// - `EOPNOTSUPP`: it cannot write-protect pages.
     pub fn open(user_only: bool) -> Result<Self, Errno> {
         let only = if user_only { uapi::USER_MODE_ONLY } else { 0 };
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | only;
@@ -47,7 +48,7 @@ impl Userfaultfd {
         if fd < 0 {
             return Err(Errno::last());
         }
-        // SAFETY: the call just made this descriptor, and it is kept nowhere else.
+        // SAFETY: the call just made this descriptor, and nothing else has it.
         let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
         let mut api = [uapi::API, 0, 0];
         opened.control(uapi::IOCTL_API, &mut api)?;
@@ -60,14 +61,14 @@ impl Userfaultfd {
     /// Watches addresses of this process.
     ///
     /// # Errors
-    /// They are not mapped, or watched by another.
+    /// They are not mapped, or another userfaultfd watches them.
     pub fn register(&self, range: Range<u64>, mode: Mode) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut register = [range.start, length, mode as u64, 0];
         self.control(uapi::IOCTL_REGISTER, &mut register)
     }
 
-    /// Watches them no longer.
+    /// Stops watching addresses.
     ///
     /// # Errors
     /// They are not mapped.
@@ -76,7 +77,7 @@ impl Userfaultfd {
         self.control(uapi::IOCTL_UNREGISTER, &mut unregister)
     }
 
-    /// Protects pages from writes, or allows them again and wakes the threads that wait.
+    /// Write-protects pages, or removes the protection and wakes the threads that wait.
     ///
     /// # Errors
     /// They are not registered for it.
@@ -86,19 +87,10 @@ impl Userfaultfd {
         self.control(uapi::IOCTL_WRITE_PROTECT, &mut protect)
     }
 
-    /// Maps the zero page where nothing is, and wakes the threads that wait.
+    /// The address of the next fault that waits for an answer; `None` if none does.
     ///
     /// # Errors
-    /// Something is mapped there.
-    pub fn map_zeros(&self, range: Range<u64>) -> Result<(), Errno> {
-        let mut zeros = [range.start, range.end - range.start, 0, 0];
-        self.control(uapi::IOCTL_ZERO_PAGE, &mut zeros)
-    }
-
-    /// The address of the next fault that waits for an answer; `None` where none does.
-    ///
-    /// # Errors
-    /// It can't be read.
+    /// The descriptor cannot be read.
     pub fn next_fault(&self) -> Result<Option<u64>, Errno> {
         const PAGE_FAULT: u64 = 0x12;
         // event, flags, address, thread

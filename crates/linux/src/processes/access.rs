@@ -1,7 +1,9 @@
-//! Whether a user may know where a process has its memory: what the kernel decides when that user opens
-//! `/proc/PID/maps` (`ptrace_may_access` in kernel/ptrace.c with `PTRACE_MODE_READ_FSCREDS`).
+//! Decides whether a user may know where a process has its memory. The rule is the kernel's for
+//! that user's open of `/proc/PID/maps`: `ptrace_may_access` (kernel/ptrace.c) with
+//! `PTRACE_MODE_READ_FSCREDS`.
 
 use crate::error::{LinuxError, Result};
+use crate::processes::process;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -11,18 +13,18 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// A client of a Unix socket, as the kernel saw it when it connected.
+/// A client of a Unix socket, as the kernel recorded it when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Effective user.
     pub uid: u32,
     /// Effective group.
     pub gid: u32,
-    /// User namespace; `None` where the client was gone before that could be read.
+    /// User namespace; `None` where the client had ended before that could be read.
     pub user_namespace: Option<Namespace>,
 }
 
-/// A namespace, by the device and inode of its file.
+/// A namespace, identified by the device and inode of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     dev: u64,
@@ -30,26 +32,24 @@ pub struct Namespace {
 }
 
 impl Credentials {
-    /// Those of the process that connected to this Unix socket.
+    /// The credentials of the process that connected to this Unix socket.
     ///
     /// # Errors
-    /// It is no connected Unix socket.
+    /// The descriptor is not a connected Unix socket.
     pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self> {
-        let peer = getsockopt(&socket, PeerCredentials).map_err(|errno| LinuxError::Call {
-            call: "getsockopt(SO_PEERCRED)",
-            errno,
-        })?;
+        let failed = LinuxError::call("getsockopt(SO_PEERCRED)");
+        let peer = getsockopt(&socket, PeerCredentials).map_err(failed)?;
         let namespace = u32::try_from(peer.pid()).ok().and_then(user_namespace);
         Ok(Self {
             uid: peer.uid(),
             gid: peer.gid(),
-            // Another process may have its number by now.
+            // If the client has ended, another process may have its pid by now.
             user_namespace: namespace.filter(|_| !has_ended(socket)),
         })
     }
 
-    /// Whether they may know where a process has its memory, at this moment. Capabilities of the client do not
-    /// count: it has the rights of an ordinary process.
+    /// Whether the client may know where a process has its memory, at this moment. Its capabilities
+    /// do not count: it has the rights of an ordinary process.
     pub fn may_see_addresses(&self, pid: u32) -> bool {
         let Some(target) = Target::read(pid) else {
             return false;
@@ -58,24 +58,24 @@ impl Credentials {
     }
 }
 
-/// What the kernel looks at in a process that another wants to look into.
+/// What the kernel checks in a process that another process inspects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Target {
     /// Real, effective and saved user.
     users: [u32; 3],
     /// Real, effective and saved group.
     groups: [u32; 3],
-    /// The owner of its files in `/proc`: its user only if it is dumpable.
+    /// The owner of its files in `/proc`, which is its user only if it is dumpable.
     owner: u32,
     permitted_capabilities: u64,
     user_namespace: Option<Namespace>,
 }
 
 impl Target {
-    /// None of this takes the process's `mmap_lock`.
+    /// None of these reads takes the process's `mmap_lock`.
     fn read(pid: u32) -> Option<Self> {
-        let status = Process::new(i32::try_from(pid).ok()?).ok()?.status().ok()?;
-        // Files show whether it is dumpable; the folder /proc/PID does not.
+        let status = process::read(pid, Process::status).ok()?;
+        // The owner of a file shows whether it is dumpable; that of the folder /proc/PID does not.
         let owner = fs::metadata(format!("/proc/{pid}/maps")).ok()?.uid();
         Some(Self {
             users: [status.ruid, status.euid, status.suid],
@@ -103,11 +103,13 @@ fn user_namespace(pid: u32) -> Option<Namespace> {
     })
 }
 
-/// Whether the client of a socket has ended. Before Linux 6.5, which can't tell, it has not.
+/// Whether the client of a socket has ended. Kernels before Linux 6.5 cannot report that; there the
+/// answer is no.
 fn has_ended(socket: BorrowedFd<'_>) -> bool {
     let mut fd: libc::c_int = -1;
     let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or_default();
-    // SAFETY: both pointers are of variables that outlive the call, and `length` is the size of the first.
+    // SAFETY: both pointers are of variables that outlive the call, and `length` is the size of the
+    // first.
     let done = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -120,7 +122,7 @@ fn has_ended(socket: BorrowedFd<'_>) -> bool {
     if done != 0 || fd < 0 {
         return !matches!(Errno::last(), Errno::ENOPROTOOPT);
     }
-    // SAFETY: the call just made this descriptor; it is known nowhere else.
+    // SAFETY: the call just made this descriptor, and nothing else knows it.
     let pidfd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
     !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
@@ -148,28 +150,21 @@ mod tests {
     #[test]
     fn an_ordinary_process_admits_its_user_and_every_difference_keeps_it_out() {
         assert!(TARGET.admits(&CLIENT));
-        let mut others = vec![
-            Target { owner: 0, ..TARGET },
-            Target {
-                permitted_capabilities: 1 << 13,
-                ..TARGET
-            },
-            Target {
-                user_namespace: None,
-                ..TARGET
-            },
-            Target {
-                user_namespace: Some(Namespace { dev: 4, ino: 2 }),
-                ..TARGET
-            },
+        let changes: [fn(&mut Target); 10] = [
+            |it| it.owner = 0,
+            |it| it.permitted_capabilities = 1 << 13,
+            |it| it.user_namespace = None,
+            |it| it.user_namespace = Some(Namespace { dev: 4, ino: 2 }),
+            |it| it.users[0] = 0,
+            |it| it.users[1] = 0,
+            |it| it.users[2] = 0,
+            |it| it.groups[0] = 0,
+            |it| it.groups[1] = 0,
+            |it| it.groups[2] = 0,
         ];
-        for at in 0..3 {
-            let (mut users, mut groups) = (TARGET, TARGET);
-            users.users[at] = 0;
-            groups.groups[at] = 0;
-            others.extend([users, groups]);
-        }
-        for other in others {
+        for change in changes {
+            let mut other = TARGET;
+            change(&mut other);
             assert!(!other.admits(&CLIENT), "{other:?}");
         }
     }

@@ -1,7 +1,7 @@
-//! Finds the processes with enough anonymous memory, for as little as that can be had.
+//! Finds the processes with enough anonymous memory, at the least possible cost.
 //!
-//! A sweep costs three system calls a process, and four more for a process with enough memory. It remembers
-//! none of them: a process that is forked and gone between two sweeps costs nothing. Nothing that is read
+//! A sweep costs three system calls for each process, and four more for one with enough memory. It
+//! keeps no state of processes: one that starts and ends between two sweeps costs nothing. No read
 //! here takes a lock that a process can hold for long (`mmap_lock`).
 
 use crate::error::{LinuxError, Result};
@@ -11,29 +11,31 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, fstatat};
+use procfs::FromRead;
+use procfs::process::{self, StatM};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A process that a sweep came by.
+/// A process that a sweep found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// Which process.
+    /// The process.
     pub process: ProcessId,
-    /// Resident memory that is no file's, in bytes.
+    /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
-    /// Of that, what it does not share with processes that were forked from the same program: an estimate,
-    /// see [`own_bytes`].
+    /// Part of it that is not shared with processes forked from the same program, in bytes. An
+    /// estimate, see [`own_bytes`].
     pub own_bytes: u64,
-    /// Processes with which it may share memory, itself included.
+    /// Number of processes with which it may share memory, itself included.
     pub family: usize,
-    /// CPU time that its threads have used.
+    /// CPU time used by its threads.
     pub cpu: Duration,
     /// The program that it runs.
     pub program: Program,
 }
 
-/// What tells that a process runs another program than before, or runs it as another user.
+/// Shows whether a process has started another program, or runs as another user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Its command name.
@@ -43,7 +45,7 @@ pub struct Program {
     layout: Option<Layout>,
 }
 
-/// Addresses that the kernel chooses anew at each exec and that forks inherit.
+/// Addresses that the kernel chooses anew at each exec, and that forks inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Layout {
     start_code: u64,
@@ -52,22 +54,22 @@ struct Layout {
 }
 
 impl Program {
-    /// Whether the process has executed something since it was `before`.
+    /// Whether the process has called exec since it was `before`.
     pub fn executed_since(&self, before: &Self) -> bool {
         self.layout != before.layout
     }
 }
 
-/// What one sweep saw.
+/// Result of one sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Processes there were, kernel threads included.
+    /// Number of processes, kernel threads included.
     pub processes: usize,
     /// Those with enough anonymous memory, by ascending pid.
     pub large: Vec<Sighting>,
 }
 
-/// Looks at all processes of the machine (of its pid namespace, to be exact).
+/// Sweeps over all processes of this pid namespace.
 #[derive(Debug)]
 pub struct Census {
     proc: Dir,
@@ -76,7 +78,7 @@ pub struct Census {
     unfinished: Option<Unfinished>,
 }
 
-/// A sweep that ran out of time.
+/// A sweep that has not finished before its deadline.
 #[derive(Debug)]
 struct Unfinished {
     least_bytes: u64,
@@ -89,10 +91,8 @@ impl Census {
     /// Opens `/proc`.
     pub fn open() -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let proc = Dir::open("/proc", flags, Mode::empty()).map_err(|errno| LinuxError::Call {
-            call: "opening /proc",
-            errno,
-        })?;
+        let proc = Dir::open("/proc", flags, Mode::empty());
+        let proc = proc.map_err(LinuxError::call("opening /proc"))?;
         Ok(Self {
             proc,
             page_bytes: procfs::page_size(),
@@ -101,18 +101,18 @@ impl Census {
         })
     }
 
-    /// The next sweep begins with the first process.
+    /// Discards an unfinished sweep. The next one begins with the first process.
     pub fn give_up(&mut self) {
         self.unfinished = None;
     }
 
-    /// Every process with at least `least_bytes` (over 0) of anonymous memory. Those that end meanwhile
-    /// are not among them, nor are kernel threads, which have none. `None` where it was not done at the
-    /// deadline: the next call goes on with it.
+    /// Returns every process with at least `least_bytes` (over 0) of anonymous memory. It omits
+    /// processes that end meanwhile, and kernel threads, which have no such memory. Returns `None`
+    /// if the deadline passes first; the next call goes on from there.
     ///
     /// # Errors
-    /// Processes can't be read at all at the moment (too many open files, say): nobody is known to have
-    /// gone, and the next sweep begins with the first process.
+    /// No process can be read at the moment, for example because of too many open files. That does
+    /// not mean that processes have ended. The next sweep begins with the first process.
     pub fn sweep(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<Sweep>> {
         let mut sweep = match self.unfinished.take() {
             Some(sweep) => sweep,
@@ -156,10 +156,8 @@ impl Census {
         let mut families: HashMap<Layout, Vec<(ProcessId, u64)>> = HashMap::new();
         for (stat, bytes) in large.iter().chain(&parents) {
             if let Some(layout) = stat.program.layout {
-                families
-                    .entry(layout)
-                    .or_default()
-                    .push((stat.process, *bytes));
+                let family = families.entry(layout).or_default();
+                family.push((stat.process, *bytes));
             }
         }
         let mut owned: HashMap<ProcessId, (u64, usize)> = HashMap::new();
@@ -186,77 +184,60 @@ impl Census {
         large.into_iter().map(sighting).collect()
     }
 
-    /// Parents of large processes that are not large themselves: what they share with their children is
-    /// little.
+    /// Small parents of large processes. They share little with their children.
     fn small_parents(&self, large: &[(Stat, u64)]) -> Vec<(Stat, u64)> {
         let known: HashSet<u32> = large.iter().map(|(stat, _)| stat.process.pid).collect();
         let parents: HashSet<u32> = large.iter().map(|(stat, _)| stat.parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);
-        // A parent that can't be read is taken to be another program.
+        // A parent that cannot be read counts as another program.
         let read = |pid: &u32| Some((self.stat(*pid).ok()?, self.anonymous_bytes(*pid).ok()?));
         unknown.filter_map(read).collect()
     }
 
     /// `resident - shared` of `/proc/PID/statm`.
     fn anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
-        // Seven numbers of at most 20 digits.
-        let pages = anonymous_pages(self.read::<160>(pid, "statm")?.text()).unwrap_or(0);
+        // The kernel does not read the two counters at the same time.
+        let pages = self.read(pid, "statm").map(anonymous_pages)?;
         Ok(pages.saturating_mul(self.page_bytes))
     }
 
     fn stat(&self, pid: u32) -> Result<Stat, Errno> {
-        // Fifty-two numbers of at most 20 digits, one of them a name.
-        let text = self.read::<2048>(pid, "stat")?;
-        let mut stat = Stat::parse(text.text()).ok_or(Errno::ESRCH)?;
-        // The folder belongs to the effective user even of a process that is not dumpable.
-        let folder = fstatat(
-            self.proc.as_fd(),
-            pid.to_string().as_str(),
-            AtFlags::empty(),
-        )?;
+        let stat = stat(&self.read(pid, "stat")?);
+        let mut stat = stat.ok_or(Errno::ESRCH)?;
+        // The folder belongs to the effective user, even if the process is not dumpable.
+        let name = pid.to_string();
+        let folder = fstatat(self.proc.as_fd(), name.as_str(), AtFlags::empty())?;
         stat.program.user = folder.st_uid;
         Ok(stat)
     }
 
-    fn read<const MOST: usize>(&self, pid: u32, file: &str) -> Result<Text<MOST>, Errno> {
+    fn read(&self, pid: u32, file: &str) -> Result<Vec<u8>, Errno> {
         let path = format!("{pid}/{file}");
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let file = openat(self.proc.as_fd(), path.as_str(), flags, Mode::empty())?;
-        let mut bytes = [0u8; MOST];
+        // The file has 52 fields: numbers of at most 20 digits, and one name.
+        let mut bytes = vec![0u8; 2048];
         let length = nix::unistd::read(&file, &mut bytes)?;
-        Ok(Text { bytes, length })
+        bytes.truncate(length);
+        Ok(bytes)
     }
 }
 
-struct Text<const MOST: usize> {
-    bytes: [u8; MOST],
-    length: usize,
-}
-
-impl<const MOST: usize> Text<MOST> {
-    fn text(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
-
-/// `None` for a process that has ended or that nothing may be known of.
+/// Returns `None` for a process that has ended or that this one may not read.
 fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),
-        Err(errno) => Err(LinuxError::Call { call, errno }),
+        Err(errno) => Err(LinuxError::call(call)(errno)),
     }
 }
 
-fn anonymous_pages(statm: &[u8]) -> Option<u64> {
-    let mut fields = std::str::from_utf8(statm).ok()?.split_ascii_whitespace();
-    let resident: u64 = fields.nth(1)?.parse().ok()?;
-    let shared: u64 = fields.next()?.parse().ok()?;
-    // Two counters that are not read at one time.
-    Some(resident.saturating_sub(shared))
+fn anonymous_pages(statm: Vec<u8>) -> u64 {
+    let statm = StatM::from_read(statm.as_slice());
+    statm.map_or(0, |pages| pages.resident.saturating_sub(pages.shared))
 }
 
-/// What is used of `/proc/PID/stat`.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stat {
     process: ProcessId,
@@ -265,37 +246,27 @@ struct Stat {
     program: Program,
 }
 
-impl Stat {
-    /// Numbers of fields are those of proc_pid_stat(5).
-    fn parse(text: &[u8]) -> Option<Self> {
-        // A command may contain anything, parentheses too.
-        let begins = text.iter().position(|byte| *byte == b'(')?;
-        let ends = text.iter().rposition(|byte| *byte == b')')?;
-        let pid = std::str::from_utf8(text.get(..begins)?).ok()?;
-        let rest = std::str::from_utf8(text.get(ends + 1..)?).ok()?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        let layout = Layout {
-            start_code: number(26)?,
-            start_stack: number(28)?,
-            start_brk: number(47)?,
-        };
-        let command = text.get(begins + 1..ends)?;
-        Some(Self {
-            process: ProcessId {
-                pid: pid.trim().parse().ok()?,
-                start_ticks: number(22)?,
-            },
-            parent: fields.get(1)?.parse().ok()?,
-            cpu_ticks: number(14)?.saturating_add(number(15)?),
-            program: Program {
-                command: String::from_utf8_lossy(command).into_owned(),
-                user: 0,
-                // The kernel writes zero where it hides addresses.
-                layout: (layout.start_stack != 0).then_some(layout),
-            },
-        })
-    }
+fn stat(text: &[u8]) -> Option<Stat> {
+    let stat = process::Stat::from_read(text).ok()?;
+    let layout = Layout {
+        start_code: stat.startcode,
+        start_stack: stat.startstack,
+        start_brk: stat.start_brk?,
+    };
+    Some(Stat {
+        process: ProcessId {
+            pid: stat.pid.unsigned_abs(),
+            start_ticks: stat.starttime,
+        },
+        parent: stat.ppid.unsigned_abs(),
+        cpu_ticks: stat.utime.saturating_add(stat.stime),
+        program: Program {
+            command: stat.comm,
+            user: 0,
+            // The kernel writes zero where it hides addresses.
+            layout: (layout.start_stack != 0).then_some(layout),
+        },
+    })
 }
 
 #[cfg(test)]
@@ -304,15 +275,11 @@ mod tests {
 
     #[test]
     fn anonymous_memory_is_what_no_file_backs() {
-        assert_eq!(anonymous_pages(b"2603 1250 900 10 0 400 0\n"), Some(350));
-        assert_eq!(
-            anonymous_pages(b"0 0 0 0 0 0 0\n"),
-            Some(0),
-            "a kernel thread"
-        );
-        assert_eq!(anonymous_pages(b"9 3 4 1 0 1 0\n"), Some(0));
-        assert_eq!(anonymous_pages(b""), None);
-        assert_eq!(anonymous_pages(b"x y z"), None);
+        let pages = |statm: &str| anonymous_pages(statm.into());
+        assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
+        assert_eq!(pages("0 0 0 0 0 0 0\n"), 0, "a kernel thread");
+        assert_eq!(pages("9 3 4 1 0 1 0\n"), 0);
+        assert_eq!([pages(""), pages("x y z")], [0, 0]);
     }
 
     const STAT: &str = "42 (a) b (c) S 7 42 42 0 -1 4194304 111 0 0 0 30 12 0 0 20 0 1 0 9876 1000 50 \
@@ -320,23 +287,23 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_command_is_called() {
-        let stat = Stat::parse(STAT.as_bytes()).expect("is right");
-        assert_eq!(stat.process.pid, 42);
-        assert_eq!(stat.process.start_ticks, 9876);
-        assert_eq!((stat.parent, stat.cpu_ticks), (7, 42));
-        assert_eq!(stat.program.command, "a) b (c");
-        let layout = stat.program.layout.expect("is shown");
+        let found = stat(STAT.as_bytes()).expect("is right");
+        assert_eq!(found.process.pid, 42);
+        assert_eq!(found.process.start_ticks, 9876);
+        assert_eq!((found.parent, found.cpu_ticks), (7, 42));
+        assert_eq!(found.program.command, "a) b (c");
+        let layout = found.program.layout.expect("is shown");
         let addresses = [layout.start_code, layout.start_stack, layout.start_brk];
         assert_eq!(addresses, [1111, 3333, 6666]);
-        assert_eq!(Stat::parse(b"42 (cut off) S 1"), None);
-        assert_eq!(Stat::parse(b""), None);
+        assert_eq!(stat(b"42 (cut off) S 1"), None);
+        assert_eq!(stat(b""), None);
     }
 
     #[test]
     fn hidden_addresses_make_no_family() {
         let hidden = STAT.replace("3333", "0");
-        let stat = Stat::parse(hidden.as_bytes()).expect("is right");
-        assert_eq!(stat.program.layout, None);
+        let found = stat(hidden.as_bytes()).expect("is right");
+        assert_eq!(found.program.layout, None);
     }
 
     #[test]
@@ -366,14 +333,13 @@ mod tests {
     fn a_sweep_without_time_looks_at_one_process_a_call() {
         let _memory = vec![1u8; 16 << 20];
         let mut census = Census::open().expect("/proc is there");
-        let mut calls = 0;
-        let sweep = loop {
-            calls += 1;
-            let found = census.sweep(8 << 20, Instant::now());
-            if let Some(sweep) = found.expect("it can be read") {
-                break sweep;
-            }
+        let mut sweep = || {
+            census
+                .sweep(8 << 20, Instant::now())
+                .expect("it can be read")
         };
+        let found = (1..).find_map(|calls| Some((calls, sweep()?)));
+        let (calls, sweep) = found.expect("it ends");
         assert_eq!(calls, sweep.processes + 1);
         let own = |seen: &Sighting| seen.process.pid == std::process::id();
         assert!(sweep.large.iter().any(own));
@@ -386,10 +352,7 @@ mod tests {
             start_brk: 1,
         };
         Stat {
-            process: ProcessId {
-                pid,
-                start_ticks: 1,
-            },
+            process: crate::processes::process::some_process(pid),
             parent,
             cpu_ticks: 0,
             program: Program {
@@ -407,11 +370,8 @@ mod tests {
             (seen(11, 10, 1), 160),
             (seen(12, 0, 2), 70),
         ];
-        let own: Vec<(u64, usize)> = census
-            .sightings(large)
-            .iter()
-            .map(|it| (it.own_bytes, it.family))
-            .collect();
+        let found = census.sightings(large);
+        let own: Vec<_> = found.iter().map(|it| (it.own_bytes, it.family)).collect();
         assert_eq!(own, [(100, 2), (110, 2), (70, 1)]);
     }
 }

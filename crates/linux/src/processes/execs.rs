@@ -1,4 +1,5 @@
-//! Programs as they are started, heard of within a millisecond: a warm start can't wait for the next sweep.
+//! Reports programs within a millisecond of their start. A warm start cannot wait for the next
+//! sweep.
 
 use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
 use crate::error::{LinuxError, Result};
@@ -14,13 +15,13 @@ use std::os::fd::BorrowedFd;
 pub struct Started {
     /// Its process.
     pub pid: u32,
-    /// Its command name, of 15 bytes at most.
+    /// Its command name, at most 15 bytes.
     pub command: String,
 }
 
-/// Hears of every program that is started from its creation until it is dropped.
+/// Reports every program that is started, until it is dropped.
 pub struct Execs {
-    // Before the program that writes to it.
+    // Declared before the program that writes to it, so that it is dropped first.
     reports: Reports<Started>,
     _skel: ExecsSkel<'static>,
 }
@@ -32,7 +33,7 @@ impl fmt::Debug for Execs {
 }
 
 impl Execs {
-    /// Loads and attaches the program.
+    /// Loads and attaches the BPF program.
     ///
     /// # Errors
     /// BPF is missing or forbidden.
@@ -40,7 +41,7 @@ impl Execs {
         let failed = |error: libbpf_rs::Error| {
             LinuxError::Bpf(format!("hearing of started programs: {error:#}"))
         };
-        // As rarely as rules change.
+        // Never freed; this happens only as often as the rules change.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = ExecsSkelBuilder::default().open(storage).map_err(failed)?;
         if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
@@ -55,12 +56,12 @@ impl Execs {
         })
     }
 
-    /// Readable when there is something to hear.
+    /// Readable when there is a report.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.reports.fd()
     }
 
-    /// What was heard of since the last call.
+    /// The reports since the last call.
     pub fn heard(&self) -> Vec<Started> {
         self.reports.take()
     }

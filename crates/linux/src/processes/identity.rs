@@ -1,5 +1,5 @@
-//! Who a process is: command, user, cgroup, and what the cgroup's path tells about unit, pod and
-//! container.
+//! Identifies a process: its command, user and cgroup, and the unit, pod and container that the
+//! cgroup's path names.
 
 use crate::error::{LinuxError, Result};
 use crate::processes::user_names::UserNames;
@@ -9,19 +9,18 @@ use procfs::process::Process;
 use std::fs;
 use std::io;
 
-/// Reads the identity of a process. It does not wait for the name service: [`Identity::user_pending`] says
-/// whether that has still to answer.
+/// Reads the identity of a process. It does not wait for the name service:
+/// [`Identity::user_pending`] shows whether that has not answered yet.
 ///
 /// # Errors
-/// The process has ended, or its files can't be read.
+/// The process has ended, or its files cannot be read.
 pub fn identify(pid: u32, users: &UserNames) -> Result<Identity> {
     let failed = |error| unreadable(pid, error);
     let process = crate::processes::process::entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;
     let command = process.stat().map_err(failed)?.comm;
-    // Kernels without cgroups, and processes that end meanwhile, have none to show.
+    // Empty on kernels without cgroups, and for processes that end meanwhile.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let place = Place::of(&cgroup_path(&String::from_utf8_lossy(&cgroups)));
     let user = users.name(status.euid);
     Ok(Identity {
         command,
@@ -29,14 +28,11 @@ pub fn identify(pid: u32, users: &UserNames) -> Result<Identity> {
         user: user.text,
         user_pending: user.pending,
         uid: status.euid,
-        cgroup: place.cgroup,
-        unit: place.unit,
-        pod: place.pod,
-        container: place.container,
+        ..of_cgroup(&cgroup_path(&String::from_utf8_lossy(&cgroups)))
     })
 }
 
-/// Why a process could not be read: most often it has ended.
+/// The error for a process that could not be read, most often because it has ended.
 fn unreadable(pid: u32, error: ProcError) -> LinuxError {
     let source = match error {
         ProcError::NotFound(_) => return LinuxError::NoSuchProcess(pid),
@@ -49,15 +45,16 @@ fn unreadable(pid: u32, error: ProcError) -> LinuxError {
     LinuxError::file("reading", format!("/proc/{pid}"))(source)
 }
 
-/// The executable's name; of one that was replaced (by an upgrade, say) the name that it had.
+/// The executable's name. If the file was replaced, by an upgrade for example, its former name.
 fn executable(process: &Process) -> Option<String> {
     let path = process.exe().ok()?;
     let name = path.file_name()?.to_string_lossy();
     Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
 }
 
-/// The path that says most in `/proc/PID/cgroup`: of the unified hierarchy, else of version 1's memory
-/// controller, else systemd's own. Where several are mounted, the unused ones show the root.
+/// The most specific path in `/proc/PID/cgroup`. That is the unified hierarchy's, else version 1's
+/// memory controller's, else systemd's own. Where several are mounted, the unused ones show the
+/// root.
 fn cgroup_path(text: &str) -> String {
     let hierarchies = || {
         text.lines().filter_map(|line| {
@@ -81,85 +78,62 @@ fn cgroup_path(text: &str) -> String {
     path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()
 }
 
-/// What a cgroup's path tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
-    cgroup: String,
-    unit: Option<String>,
-    pod: Option<Pod>,
-    container: Option<String>,
-}
-
-impl Place {
-    fn of(cgroup: &str) -> Self {
-        let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
-        Self {
-            unit: unit(&parts),
-            pod: pod(&parts),
-            container: parts.iter().rev().find_map(|part| container_id(part)),
-            cgroup: cgroup.to_owned(),
-        }
+/// The parts of an identity that a cgroup's path names.
+fn of_cgroup(cgroup: &str) -> Identity {
+    let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
+    Identity {
+        unit: unit(&parts),
+        pod: pod(&parts),
+        container: parts.iter().rev().find_map(|part| container_id(part)),
+        cgroup: cgroup.to_owned(),
+        ..Identity::default()
     }
 }
 
-/// The first unit below the slices, as `systemctl` shows it; under a user's manager, that one's unit.
+/// The first unit below the slices, as `systemctl` shows it. Under a user's manager, it is the unit
+/// of that manager.
 fn unit(parts: &[&str]) -> Option<String> {
-    let mut units = parts
-        .iter()
-        // What would read as a control file's name has an underscore before it (systemd, cg_escape).
-        .map(|part| part.strip_prefix('_').unwrap_or(part))
-        .filter(|part| {
-            let kind = part.rsplit_once('.').map(|(_, kind)| kind);
-            matches!(
-                kind,
-                Some("service" | "scope" | "mount" | "swap" | "socket")
-            )
-        });
+    const KINDS: [&str; 5] = ["service", "scope", "mount", "swap", "socket"];
+    // systemd puts an underscore before a name that could be a control file's (cg_escape).
+    let names = parts.iter().map(|p| p.strip_prefix('_').unwrap_or(p));
+    let mut units = names.filter(|name| {
+        let parts = name.rsplit_once('.');
+        parts.is_some_and(|(_, kind)| KINDS.contains(&kind))
+    });
     let first = units.next()?;
-    let own = if first.starts_with("user@") {
-        units.next()
-    } else {
-        None
-    };
+    let own = units.next().filter(|_| first.starts_with("user@"));
     Some(own.unwrap_or(first).to_owned())
 }
 
-/// The Kubernetes pod: `kubepods-burstable-pod<uid>.slice` where systemd manages cgroups,
-/// `kubepods/burstable/pod<uid>` where the kubelet does.
+/// The Kubernetes pod. Its cgroup is `kubepods-burstable-pod<uid>.slice` where systemd manages
+/// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does.
 fn pod(parts: &[&str]) -> Option<Pod> {
     let kubepods = parts.iter().position(|part| part.contains("kubepods"))?;
-    let (at, uid) = parts
-        .iter()
-        .enumerate()
-        .skip(kubepods)
-        .find_map(|(at, part)| {
-            let name = match part.strip_suffix(".slice") {
-                Some(slice) => slice.rsplit('-').next()?,
-                None => part,
-            };
-            let uid = name.strip_prefix("pod").filter(|uid| is_pod_uid(uid))?;
-            Some((at, uid))
-        })?;
-    let above = &parts[kubepods..=at];
-    let class = |name: &str| {
-        above.iter().any(|part| {
-            part.trim_end_matches(".slice")
-                .split('-')
-                .any(|word| word == name)
-        })
-    };
+    let mut below = parts.iter().enumerate().skip(kubepods);
+    let (at, uid) = below.find_map(|(at, part)| {
+        let name = match part.strip_suffix(".slice") {
+            Some(slice) => slice.rsplit('-').next()?,
+            None => part,
+        };
+        let uid = name.strip_prefix("pod").filter(|uid| is_pod_uid(uid))?;
+        Some((at, uid))
+    })?;
+    let above = parts[kubepods..=at].iter();
+    let words = above.flat_map(|part| part.trim_end_matches(".slice").split('-'));
+    let words: Vec<&str> = words.collect();
     let qos = [QosClass::Burstable, QosClass::BestEffort]
         .into_iter()
-        .find(|qos| class(qos.name()))
+        .find(|qos| words.contains(&qos.name()))
         .unwrap_or(QosClass::Guaranteed);
     Some(Pod {
-        // A hyphen in a slice's name would mean a slice above it.
+        // systemd reads a hyphen in a slice's name as a parent slice, so the uid has underscores
+        // there.
         uid: uid.replace('_', "-"),
         qos,
     })
 }
 
-/// A UUID, or the hash that static pods have.
+/// A UUID, or the hash of a static pod.
 fn is_pod_uid(uid: &str) -> bool {
     let digits = uid.bytes().filter(u8::is_ascii_hexdigit).count();
     let others = uid
@@ -168,12 +142,13 @@ fn is_pod_uid(uid: &str) -> bool {
     digits == 32 && others
 }
 
-/// The id in `docker-<id>.scope`, `cri-containerd-<id>.scope`, `libpod-<id>.scope`, or alone.
+/// The id in `docker-<id>.scope`, `cri-containerd-<id>.scope` or `libpod-<id>.scope`, or the id
+/// alone.
 fn container_id(part: &str) -> Option<String> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
     let (runtime, id) = name.rsplit_once('-').unwrap_or(("", name));
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());
-    // conmon watches a container from outside of it.
+    // conmon monitors a container and runs outside it.
     (is_id && !runtime.ends_with("conmon")).then(|| id.to_owned())
 }
 

@@ -1,40 +1,37 @@
-//! What the BPF program that lists mappings writes: a record for each, in the order of their addresses.
+//! Records written by the BPF program that lists mappings: one for each mapping, in the order of
+//! addresses.
 //!
-//! An iterator that is bound to one thread never ends once its program writes something: after the last
-//! mapping each read begins again at the last but one read's end (`task_vma_seq_get_next`,
-//! kernel/bpf/task_iter.c, does not move on to a next thread then; 5.12 to 6.18 at least). So a read that
-//! brings nothing new is the last.
+//! A BPF iterator bound to one thread never ends once its program writes something. After the last
+//! mapping, each read begins again where the last but one read ended. The cause is
+//! `task_vma_seq_get_next` (kernel/bpf/task_iter.c), which does not move on to a next thread then;
+//! 5.12 to 6.18 at least. So a read without new records is the last.
 
 use crate::memory::ksm::Ksm;
 use crate::processes::mappings::Mapping;
+use crate::reports::words;
 
 /// Bytes of a record: `struct mapping_record` of bpf/intf.h.
 const RECORD_BYTES: usize = 32;
 
-/// Start, end, flags and whether it has a file.
-fn words(record: &[u8]) -> [u64; 4] {
-    let word = |at: usize| {
-        let bytes = record.get(at * 8..at * 8 + 8);
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
-    };
-    [word(0), word(1), word(2), word(3)]
+/// Start, end, flags, and whether the mapping has a file.
+fn fields(record: &[u8]) -> [u64; 4] {
+    let mut words = words(record);
+    std::array::from_fn(|_| words.next().unwrap_or(0))
 }
 
-/// Moves the new ones of the records that a read has brought to the front, each without what was
-/// listed before; returns how many bytes they are. `end` is where the last mapping so far ends, 0
-/// before the first.
+/// Moves the new records of a read to the front, and cuts from each what was listed before. Returns
+/// the number of their bytes. `end` is the end of the last mapping so far, 0 before the first.
 ///
-/// A helper calls it: it neither allocates nor locks.
+/// A helper calls this, so it neither allocates nor locks.
 pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
     let mut kept = 0;
     for at in (0..records.len()).step_by(RECORD_BYTES) {
         let Some(record) = records.get(at..at + RECORD_BYTES) else {
             break;
         };
-        let [start, its_end, _, _] = words(record);
+        let [start, its_end, _, _] = fields(record);
         if its_end > *end {
-            // What was merged with its neighbour between two reads is listed once.
+            // A mapping merged with its neighbour between two reads is listed only once.
             let start = start.max(*end);
             *end = its_end;
             records.copy_within(at..at + RECORD_BYTES, kept);
@@ -47,11 +44,11 @@ pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
     kept
 }
 
-/// The mappings that records are about.
+/// The mappings that the records describe.
 pub(crate) fn mappings_of(records: &[u8]) -> Vec<Mapping> {
     let ksm = Ksm::default();
     let mapping = |record: &[u8]| {
-        let [start, end, flags, has_file] = words(record);
+        let [start, end, flags, has_file] = fields(record);
         Mapping {
             range: start..end,
             flags: ksm.effective(flags),
@@ -75,7 +72,7 @@ mod tests {
         let mut end = 0;
         let mut first = records(&[(1, 2), (2, 4), (6, 8)]);
         assert_eq!(keep_new(&mut first, &mut end), 96);
-        // A mapping that has grown meanwhile, and one more.
+        // One mapping that has grown meanwhile, and a new one.
         let mut second = records(&[(2, 4), (6, 9), (10, 11), (6, 9)]);
         let kept = keep_new(&mut second, &mut end);
         let found = mappings_of(&second[..kept]);

@@ -1,8 +1,8 @@
-//! Which parts of an address space may become huge.
-
-use std::ops::Range;
+//! Decides which parts of an address space may become huge.
 
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
+use std::ops::Range;
 use thiserror::Error;
 
 /// `VM_*` bits (include/linux/mm.h), the same on every kernel from 6.1 to 7.2.
@@ -25,31 +25,31 @@ pub(crate) mod vm {
 /// One mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Addresses.
+    /// Its addresses.
     pub range: Range<u64>,
-    /// `VM_*` bits; `VM_MERGEABLE` only while KSM runs.
+    /// `VM_*` bits. `VM_MERGEABLE` is set only while KSM runs.
     pub flags: u64,
-    /// Whether a file (shared memory included) is behind it.
+    /// Whether a file is behind it; shared memory counts as one.
     pub file_backed: bool,
 }
 
-/// What keeps a mapping from being managed.
+/// Reasons why a mapping cannot be managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Ineligible {
     /// A file, shared memory or a device.
     #[error("a file, shared memory or a device is mapped there")]
     NotAnonymous,
-    /// Stacks grow and are small.
+    /// A stack: it grows and is small.
     #[error("it belongs to a stack")]
     Stack,
     /// Registered with userfaultfd: its monitor sees and answers each fault.
     #[error("userfaultfd watches it")]
     Userfaultfd,
-    /// Its owner said no: `madvise(MADV_NOHUGEPAGE)`.
+    /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
     #[error("its owner said MADV_NOHUGEPAGE")]
     NoHugePage,
-    /// Its owner offered it for merging (`MADV_MERGEABLE`), and KSM runs: it would split what is promoted,
-    /// and promotion would undo what it merges.
+    /// Its owner called `madvise(MADV_MERGEABLE)`, and KSM runs. KSM would split what is promoted,
+    /// and promotion would undo what KSM merges.
     #[error("KSM merges it: its owner said MADV_MERGEABLE")]
     Merging,
     /// Huge already, from the hugetlb pool.
@@ -58,70 +58,87 @@ pub enum Ineligible {
     /// Never written: all of it is the zero page.
     #[error("its mapping can't be written to")]
     ReadOnly,
-    /// No whole 2 MiB in it.
+    /// It contains no whole region.
     #[error("no mapping covers all 2 MiB of it")]
     TooSmall,
-    /// No mapping at all.
+    /// There is no mapping.
     #[error("nothing is mapped there")]
     Unmapped,
 }
 
 impl Mapping {
-    /// The 2 MiB aligned part of it.
+    /// A mapping as `smaps` shows it.
+    pub(crate) fn shown(map: &MemoryMap) -> Self {
+        let has = |flag: VmFlags| map.extension.vm_flags.contains(flag);
+        let flags = [
+            (map.perms.contains(MMPermissions::WRITE), vm::WRITE),
+            (map.perms.contains(MMPermissions::SHARED), vm::SHARED),
+            (has(VmFlags::GD), vm::GROWSDOWN),
+            (has(VmFlags::UM), vm::UFFD_MISSING),
+            (has(VmFlags::UW), vm::UFFD_WP),
+            (has(VmFlags::LO), vm::LOCKED),
+            (has(VmFlags::PF), vm::PFNMAP),
+            (has(VmFlags::IO), vm::IO),
+            (has(VmFlags::HT), vm::HUGETLB),
+            (has(VmFlags::MM), vm::MIXEDMAP),
+            (has(VmFlags::HG), vm::HUGEPAGE),
+            (has(VmFlags::NH), vm::NOHUGEPAGE),
+            (has(VmFlags::MG), vm::MERGEABLE),
+        ];
+        let flags = flags.iter().filter(|(set, _)| *set);
+        Self {
+            range: map.address.0..map.address.1,
+            flags: flags.map(|(_, bit)| bit).sum(),
+            file_backed: map.inode != 0 || matches!(map.pathname, MMapPath::Path(_)),
+        }
+    }
+
+    /// The part of it that consists of whole regions.
     pub fn regions(&self) -> Range<u64> {
         let start = self.range.start.next_multiple_of(HUGE_PAGE_BYTES);
         let end = self.range.end & !(HUGE_PAGE_BYTES - 1);
         start..end.max(start)
     }
 
-    /// The part that may be managed, or why none of it may.
+    /// The part that may be managed, or why no part may be.
     pub fn eligible(&self) -> Result<Range<u64>, Ineligible> {
-        if self.flags & vm::HUGETLB != 0 {
-            return Err(Ineligible::HugeTlb);
-        }
-        if self.file_backed || self.flags & (vm::SHARED | vm::PFNMAP | vm::IO | vm::MIXEDMAP) != 0 {
-            return Err(Ineligible::NotAnonymous);
-        }
-        if self.flags & vm::GROWSDOWN != 0 {
-            return Err(Ineligible::Stack);
-        }
-        if self.flags & (vm::UFFD_MISSING | vm::UFFD_WP) != 0 {
-            return Err(Ineligible::Userfaultfd);
-        }
-        if self.flags & vm::NOHUGEPAGE != 0 {
-            return Err(Ineligible::NoHugePage);
-        }
-        if self.flags & vm::MERGEABLE != 0 {
-            return Err(Ineligible::Merging);
-        }
-        if self.flags & vm::WRITE == 0 {
-            return Err(Ineligible::ReadOnly);
-        }
+        let has = |flags| self.flags & flags != 0;
         let regions = self.regions();
-        if regions.is_empty() {
-            Err(Ineligible::TooSmall)
-        } else {
-            Ok(regions)
+        let no_memory = self.file_backed || has(vm::SHARED | vm::PFNMAP | vm::IO | vm::MIXEDMAP);
+        // The first reason that applies is returned.
+        let reasons = [
+            (has(vm::HUGETLB), Ineligible::HugeTlb),
+            (no_memory, Ineligible::NotAnonymous),
+            (has(vm::GROWSDOWN), Ineligible::Stack),
+            (has(vm::UFFD_MISSING | vm::UFFD_WP), Ineligible::Userfaultfd),
+            (has(vm::NOHUGEPAGE), Ineligible::NoHugePage),
+            (has(vm::MERGEABLE), Ineligible::Merging),
+            (!has(vm::WRITE), Ineligible::ReadOnly),
+            (regions.is_empty(), Ineligible::TooSmall),
+        ];
+        match reasons.into_iter().find(|(holds, _)| *holds) {
+            Some((_, why)) => Err(why),
+            None => Ok(regions),
         }
     }
 }
 
-/// Eligible ranges of an address space, ascending, and how much its owner has excluded.
+/// The eligible ranges of an address space, and how much memory its owner has excluded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Eligible {
-    /// 2 MiB aligned ranges.
+    /// 2 MiB-aligned ranges, ascending.
     pub ranges: Vec<Range<u64>>,
-    /// Those of them that are locked in memory, ascending.
+    /// Ranges of them that are locked in memory, ascending.
     pub locked: Vec<Range<u64>>,
-    /// Bytes that `MADV_NOHUGEPAGE` keeps out.
+    /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
-    /// What no whole region fits in.
+    /// Memory in which no whole region fits.
     pub outside: Outside,
 }
 
 impl Eligible {
-    /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory: its access bits are not cleared, and
-    /// its huge pages are not split.
+    /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory. So its
+    /// access bits are not cleared, and its huge pages are not split.
     pub fn is_locked(&self, region: RegionAddr) -> bool {
         let after = self
             .locked
@@ -131,7 +148,8 @@ impl Eligible {
             .is_some_and(|at| self.locked[at].contains(&region.start()))
     }
 
-    /// Takes away what access bits say of locked memory: they are never cleared, and would make all of it look hot.
+    /// Removes the access counts of locked memory. Its access bits are never cleared, so all of it
+    /// would look hot.
     pub fn forget_accesses_of_locked(&self, regions: &mut [RegionSample]) {
         if self.locked.is_empty() {
             return;
@@ -144,18 +162,19 @@ impl Eligible {
     }
 }
 
-/// Memory that could be managed if it were larger: bytes mapped by the power of two of the largest page that fits there, up to
-/// 1 MiB.
+/// Memory in which no whole region fits. Index N counts bytes in blocks of 2^N base pages, the
+/// largest that fit there, up to 1 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outside {
-    /// All of it.
+    /// All such memory.
     pub mapped_bytes: [u64; 9],
-    /// Of it, what huge pages were asked for.
+    /// The part with `MADV_HUGEPAGE`.
     pub advised_bytes: [u64; 9],
 }
 
 impl Outside {
-    /// Adds the largest naturally aligned blocks that a range is made of: a page is given where it fits as a whole.
+    /// Adds the largest naturally aligned blocks that make up a range. At a first touch, the kernel
+    /// gives a large page only where it fits as a whole.
     fn add(&mut self, mut range: Range<u64>, advised: bool) {
         while range.start < range.end {
             let aligned = (range.start / BASE_PAGE_BYTES).trailing_zeros();
@@ -171,7 +190,7 @@ impl Outside {
     }
 }
 
-/// Sorts mappings into managed and not.
+/// Collects the eligible parts of mappings, and counts the memory in the others.
 pub fn eligible(mappings: &[Mapping]) -> Eligible {
     let mut found = Eligible::default();
     for mapping in mappings {
@@ -197,7 +216,7 @@ pub fn eligible(mappings: &[Mapping]) -> Eligible {
     found
 }
 
-/// Whether the region may be managed, by the mappings of its process.
+/// Whether the mappings of its process allow a region to be managed.
 pub fn region_eligible(mappings: &[Mapping], region: RegionAddr) -> Result<(), Ineligible> {
     let overlaps = |m: &&Mapping| m.range.start < region.end() && m.range.end > region.start();
     let mapping = mappings.iter().find(overlaps).ok_or(Ineligible::Unmapped)?;
@@ -216,65 +235,62 @@ mod tests {
     const HUGE: u64 = HUGE_PAGE_BYTES;
 
     fn heap(range: Range<u64>) -> Mapping {
+        with(0x0010_0000, range)
+    }
+
+    fn with(flags: u64, range: Range<u64>) -> Mapping {
         Mapping {
             range,
-            flags: 0x73 | 0x0010_0000,
+            flags: 0x73 | flags,
             file_backed: false,
         }
     }
 
-    #[test]
-    fn only_whole_regions_count() {
-        assert_eq!(
-            heap(HUGE + 4096..4 * HUGE - 4096).eligible(),
-            Ok(2 * HUGE..3 * HUGE)
-        );
-        assert_eq!(
-            heap(4096..2 * HUGE - 4096).eligible(),
-            Err(Ineligible::TooSmall)
-        );
-        assert_eq!(heap(HUGE..2 * HUGE).eligible(), Ok(HUGE..2 * HUGE));
+    fn file(range: Range<u64>) -> Mapping {
+        Mapping {
+            file_backed: true,
+            ..heap(range)
+        }
     }
 
     #[test]
-    fn every_excluded_kind_has_its_reason() {
-        let with = |flag| {
-            Mapping {
-                flags: 0x73 | flag,
-                ..heap(0..4 * HUGE)
-            }
-            .eligible()
-        };
-        assert_eq!(with(vm::NOHUGEPAGE), Err(Ineligible::NoHugePage));
-        assert_eq!(with(vm::UFFD_MISSING), Err(Ineligible::Userfaultfd));
-        assert_eq!(
-            with(vm::UFFD_WP | vm::NOHUGEPAGE),
-            Err(Ineligible::Userfaultfd)
-        );
-        assert_eq!(with(vm::HUGETLB), Err(Ineligible::HugeTlb));
-        assert_eq!(with(vm::MERGEABLE), Err(Ineligible::Merging));
-        assert_eq!(with(vm::SHARED), Err(Ineligible::NotAnonymous));
-        assert_eq!(with(vm::PFNMAP), Err(Ineligible::NotAnonymous));
-        assert_eq!(with(vm::GROWSDOWN), Err(Ineligible::Stack));
-        let file = Mapping {
-            file_backed: true,
-            ..heap(0..4 * HUGE)
-        };
-        assert_eq!(file.eligible(), Err(Ineligible::NotAnonymous));
+    fn only_whole_regions_of_the_right_kind_count() {
         let constant = Mapping {
             flags: 0x71,
             ..heap(0..4 * HUGE)
         };
-        assert_eq!(constant.eligible(), Err(Ineligible::ReadOnly));
+        let all = 0..4 * HUGE;
+        for (mapping, expected) in [
+            (heap(HUGE + 4096..4 * HUGE - 4096), Ok(2 * HUGE..3 * HUGE)),
+            (heap(4096..2 * HUGE - 4096), Err(Ineligible::TooSmall)),
+            (heap(HUGE..2 * HUGE), Ok(HUGE..2 * HUGE)),
+            (
+                with(vm::NOHUGEPAGE, all.clone()),
+                Err(Ineligible::NoHugePage),
+            ),
+            (
+                with(vm::UFFD_MISSING, all.clone()),
+                Err(Ineligible::Userfaultfd),
+            ),
+            (
+                with(vm::UFFD_WP | vm::NOHUGEPAGE, all.clone()),
+                Err(Ineligible::Userfaultfd),
+            ),
+            (with(vm::HUGETLB, all.clone()), Err(Ineligible::HugeTlb)),
+            (with(vm::MERGEABLE, all.clone()), Err(Ineligible::Merging)),
+            (with(vm::SHARED, all.clone()), Err(Ineligible::NotAnonymous)),
+            (with(vm::PFNMAP, all.clone()), Err(Ineligible::NotAnonymous)),
+            (with(vm::GROWSDOWN, all.clone()), Err(Ineligible::Stack)),
+            (file(all), Err(Ineligible::NotAnonymous)),
+            (constant, Err(Ineligible::ReadOnly)),
+        ] {
+            assert_eq!(mapping.eligible(), expected, "{mapping:?}");
+        }
     }
 
     #[test]
     fn a_region_is_judged_by_what_is_mapped_there() {
-        let file = Mapping {
-            file_backed: true,
-            ..heap(8 * HUGE..9 * HUGE)
-        };
-        let mappings = [heap(HUGE..4 * HUGE - 4096), file];
+        let mappings = [heap(HUGE..4 * HUGE - 4096), file(8 * HUGE..9 * HUGE)];
         let judge = |index| region_eligible(&mappings, RegionAddr::containing(index * HUGE));
         assert_eq!(judge(1), Ok(()));
         assert_eq!(judge(3), Err(Ineligible::TooSmall));
@@ -285,29 +301,21 @@ mod tests {
     #[test]
     fn what_no_region_fits_in_is_counted_by_what_does() {
         const K: u64 = 1 << 10;
-        // 8 KiB up to a region, and 132 KiB after the last one; 132 KiB from an odd page on.
+        // A heap with 8 KiB before its first region and 132 KiB after its last one. Then 132 KiB
+        // that begin at an odd page.
         let large = heap(HUGE - 8 * K..3 * HUGE + 132 * K);
-        let small = Mapping {
-            flags: 0x73 | vm::HUGEPAGE,
-            ..heap(8 * HUGE + 4 * K..8 * HUGE + 136 * K)
-        };
+        let small = with(vm::HUGEPAGE, 8 * HUGE + 4 * K..8 * HUGE + 136 * K);
         let found = eligible(&[large, small]).outside;
         let kib = |bytes: [u64; 9]| bytes.map(|bytes| bytes / K);
         assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
         assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
-        let file = Mapping {
-            file_backed: true,
-            ..heap(4 * K..8 * K)
-        };
+        let file = file(4 * K..8 * K);
         assert_eq!(eligible(&[file]).outside, Outside::default());
     }
 
     #[test]
     fn locked_memory_has_no_accesses_of_its_own() {
-        let locked = |range| Mapping {
-            flags: 0x73 | vm::LOCKED,
-            ..heap(range)
-        };
+        let locked = |range| with(vm::LOCKED, range);
         let found = eligible(&[
             heap(HUGE..2 * HUGE),
             locked(2 * HUGE..4 * HUGE),
@@ -333,10 +341,7 @@ mod tests {
 
     #[test]
     fn what_the_owner_excluded_is_counted() {
-        let refused = Mapping {
-            flags: 0x73 | vm::NOHUGEPAGE,
-            ..heap(HUGE..4 * HUGE)
-        };
+        let refused = with(vm::NOHUGEPAGE, HUGE..4 * HUGE);
         let found = eligible(&[heap(8 * HUGE..9 * HUGE), refused]);
         assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);
         assert_eq!(found.refused_bytes, 3 * HUGE);

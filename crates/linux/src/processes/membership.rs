@@ -1,6 +1,6 @@
-//! Who is under management: joining, staying, leaving.
+//! Keeps the set of managed processes: which ones join, stay and leave.
 //!
-//! `contest.rs` gives slots where more processes are large than can be managed.
+//! `contest.rs` allots slots where more processes are large than can be managed.
 
 mod contest;
 
@@ -22,15 +22,15 @@ use std::iter;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Which processes are managed.
+/// The processes to manage.
 pub enum Scope {
-    /// These, until all have ended.
+    /// These processes, until all have ended.
     Processes(Vec<ProcessHandle>),
-    /// One and its descendants, until it ends. It gets the signals that end management.
+    /// One process and its descendants, until it ends. It gets the signals that end management.
     Family(ProcessHandle),
-    /// All that are large enough and that the rules include, until a signal.
+    /// All processes that are large enough and that the rules include, until a signal.
     Machine {
-        /// Finds and judges them.
+        /// Finds and judges processes.
         roster: Box<Roster>,
         /// Wakes the manager.
         bell: Bell,
@@ -38,7 +38,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The whole machine, and the bell that wakes its manager.
+    /// The whole machine as the scope, and the bell that wakes its manager.
     pub fn machine(rules: Rules, selection: Selection) -> Result<(Self, Bell)> {
         let roster = Box::new(Roster::new(rules, selection)?);
         let bell = Bell::new()?;
@@ -50,8 +50,8 @@ impl Scope {
         Ok((scope, bell))
     }
 
-    /// What to wait for: the ends of processes that are there, or the bell. Empty when nothing is left
-    /// to manage.
+    /// Descriptors to wait for: the ends of running processes, or the bell. Empty when nothing is
+    /// left to manage.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Self::Family(root) => vec![root.fd()],
@@ -66,68 +66,86 @@ impl Scope {
             Self::Processes(_) | Self::Family(_) => None,
         }
     }
-
-    pub(crate) fn roster_mut(&mut self) -> Option<&mut Roster> {
-        match self {
-            Self::Machine { roster, .. } => Some(roster),
-            Self::Processes(_) | Self::Family(_) => None,
-        }
-    }
 }
 
 fn alive(handles: &[ProcessHandle]) -> impl Iterator<Item = &ProcessHandle> {
     handles.iter().filter(|handle| handle.alive())
 }
 
-/// A managed process, as shown to people.
+/// A managed process, for display.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemberView {
-    /// Which.
+    /// The process.
     pub process: ProcessId,
-    /// Who it is: command, user, cgroup, unit, pod.
+    /// Its command, user, cgroup, unit and pod.
     pub identity: Identity,
-    /// On which terms it is managed.
+    /// The terms on which it is managed.
     pub terms: Terms,
-    /// Whether nothing of it can become huge, because it was told `PR_SET_THP_DISABLE`.
+    /// Whether none of its memory can become huge, because of `PR_SET_THP_DISABLE`.
     pub thp_disabled: bool,
-    /// Memory that its owner keeps out by `MADV_NOHUGEPAGE`, in bytes.
+    /// Memory that its owner excludes by `MADV_NOHUGEPAGE`, in bytes.
     pub refused_bytes: u64,
 }
 
-/// Everybody under management.
+/// All managed processes.
 #[derive(Default)]
 pub(crate) struct Membership {
     members: BTreeMap<u32, Joined>,
-    /// In order of arrival.
+    /// In the order in which they joined.
     order: Vec<ProcessId>,
     users: UserNames,
     saw_thp_disabled: bool,
-    /// Who has just become another program.
+    /// Processes that have just started another program.
     started: Vec<ProcessId>,
-    /// Named processes that are still to join.
+    /// Named processes that have not joined yet.
     named: Option<Named>,
-    /// What is left to be done about the last sweep.
+    /// The unfinished work after the last sweep.
     contest: Option<Contest>,
 }
 
 type Named = Box<dyn Iterator<Item = u32> + Send>;
 
+/// Inputs of one step of following the machine.
+struct Step<'a> {
+    roster: &'a mut Roster,
+    sampler: &'a mut dyn Sampler,
+    /// Most processes that are managed at a time.
+    most: usize,
+    now: Duration,
+    deadline: Instant,
+}
+
+impl Step<'_> {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Records that a process could not join. The roster does not need to know of one that has
+    /// ended.
+    fn refuse(&mut self, pid: u32, error: &LinuxError) {
+        if !matches!(error, LinuxError::NoSuchProcess(_)) {
+            self.roster.refuse(pid, self.now, error);
+        }
+    }
+}
+
 struct Joined {
     member: Member,
-    /// When the rules were last asked about it.
+    /// When the rules last judged it.
     judged: Duration,
-    /// What it ran then; `None` where no sweep has seen it.
+    /// The program that it ran then; `None` if no sweep has seen it.
     program: Option<Program>,
-    /// Until then it stays though it is small.
+    /// Until this time it stays even if it is small.
     starts_until: Duration,
 }
 
-/// A process that is to have a warm start is expected to be large after this time.
+/// A process with a warm start must be large after this time.
 const WARM_START: Duration = Duration::from_secs(60);
 
 impl Membership {
-    /// Lets go who has ended or left, and admits who is new: as many as file descriptors are enough for, where each
-    /// takes so many. What is not done at the deadline is gone on with at the next call.
+    /// Removes processes that have ended or left, and admits new ones. Each takes
+    /// `descriptors_each` file descriptors, which limits their number. What is not done at the
+    /// deadline is left for the next call.
     pub(crate) fn update(
         &mut self,
         scope: &mut Scope,
@@ -150,7 +168,14 @@ impl Membership {
             }
             Scope::Machine { roster, .. } => {
                 let most = roster.max_processes(descriptors_each);
-                self.follow(roster, sampler, most, now, deadline)
+                let step = Step {
+                    roster,
+                    sampler: &mut *sampler,
+                    most,
+                    now,
+                    deadline,
+                };
+                self.follow(step)
             }
         };
         self.keep_order();
@@ -158,7 +183,7 @@ impl Membership {
         slice
     }
 
-    /// The sampler forgets processes that are not managed any more.
+    /// Makes the sampler forget processes that are no longer managed.
     fn forget_the_gone(&self, sampler: &mut dyn Sampler) {
         sampler.retain(&|process| self.get(process).is_some());
     }
@@ -192,85 +217,76 @@ impl Membership {
     }
 
     fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
-        // A process that ended between the listing and now just doesn't join.
+        // A process that ended since it was listed does not join.
         let Ok(identity) = identify(pid, &self.users) else {
             return;
         };
         let opened = Member::open(pid, identity, Terms::default());
         match opened.and_then(|member| self.admit(member, sampler, now)) {
-            Ok(()) | Err(LinuxError::NoSuchProcess(_)) => {}
+            Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
             Err(error) => tracing::warn!("process {pid} can't be managed: {error}"),
         }
     }
 
-    /// Follows what a sweep of the machine has seen, if one is due.
-    fn follow(
-        &mut self,
-        roster: &mut Roster,
-        sampler: &mut dyn Sampler,
-        most: usize,
-        now: Duration,
-        deadline: Instant,
-    ) -> Slice<()> {
-        // What runs now may be excluded: until the next sweep it is left alone.
-        for pid in roster.take_executed() {
+    /// Runs a sweep of the machine if one is due, and applies its result.
+    fn follow(&mut self, mut step: Step) -> Slice<()> {
+        // The rules may exclude the new program, so the process is left alone until the next sweep.
+        for pid in step.roster.take_executed() {
             self.members.remove(&pid);
         }
-        self.admit_started(roster, sampler, most, now);
+        self.admit_started(&mut step);
         let contest = match self.contest.take() {
             Some(contest) => contest,
-            None => match roster.sweep(now, deadline) {
-                Slice::Done(Some(large)) => self.begin_contest(large, now),
+            None => match step.roster.sweep(step.now, step.deadline) {
+                Slice::Done(Some(large)) => self.begin_contest(large, step.now),
                 Slice::Done(None) => return Slice::Done(()),
                 Slice::Unfinished(wait) => return Slice::Unfinished(wait),
             },
         };
-        self.contest = self.go_on(contest, roster, sampler, most, now, deadline);
+        self.contest = self.go_on(contest, &mut step);
         match self.contest {
             None => Slice::Done(()),
             Some(_) => Slice::Unfinished(Duration::ZERO),
         }
     }
 
-    /// Those who are to have a warm start join at once.
-    fn admit_started(
-        &mut self,
-        roster: &mut Roster,
-        sampler: &mut dyn Sampler,
-        most: usize,
-        now: Duration,
-    ) {
-        for (pid, identity, terms) in roster.warm_starts() {
-            if self.members.len() >= most {
+    /// Admits processes with a warm start at once.
+    fn admit_started(&mut self, step: &mut Step) {
+        for (pid, identity, terms) in step.roster.warm_starts() {
+            if self.members.len() >= step.most {
                 break;
             }
             let of_user = |joined: &&Joined| joined.member.identity.uid == identity.uid;
-            if self.members.values().filter(of_user).count() >= user_share(most) {
+            if self.members.values().filter(of_user).count() >= user_share(step.most) {
                 continue;
             }
-            // One that was there before has become another program.
+            // The process was managed before, and has started another program.
             self.members.remove(&pid);
             let opened = Member::open(pid, identity, terms);
-            match opened.and_then(|member| self.admit(member, sampler, now)) {
-                Ok(()) => {
-                    if let Some(joined) = self.members.get_mut(&pid) {
-                        joined.starts_until = now + WARM_START;
-                        self.started.push(joined.member.handle.id);
-                    }
-                }
-                Err(LinuxError::NoSuchProcess(_)) => {}
-                Err(error) => roster.refuse(pid, now, &error),
+            let admitted = opened.and_then(|member| self.admit(member, step.sampler, step.now));
+            match admitted.map(|joined| {
+                joined.starts_until = step.now + WARM_START;
+                joined.member.handle.id
+            }) {
+                Ok(process) => self.started.push(process),
+                Err(error) => step.refuse(pid, &error),
             }
         }
     }
 
-    fn admit(&mut self, member: Member, sampler: &mut dyn Sampler, judged: Duration) -> Result<()> {
-        // Processes that have left make room: descriptors may be few.
+    fn admit(
+        &mut self,
+        member: Member,
+        sampler: &mut dyn Sampler,
+        judged: Duration,
+    ) -> Result<&mut Joined> {
+        // Processes that have left free their descriptors, which may be few.
         self.forget_the_gone(sampler);
-        sampler.bind(member.handle.id)?;
+        let process = member.handle.id;
+        sampler.bind(process)?;
         self.saw_thp_disabled |= member.thp_disabled;
-        if !self.order.contains(&member.handle.id) {
-            self.order.push(member.handle.id);
+        if !self.order.contains(&process) {
+            self.order.push(process);
         }
         let joined = Joined {
             judged,
@@ -278,24 +294,24 @@ impl Membership {
             starts_until: Duration::ZERO,
             member,
         };
-        self.members.insert(joined.member.handle.id.pid, joined);
-        Ok(())
+        self.members.remove(&process.pid);
+        Ok(self.members.entry(process.pid).or_insert(joined))
     }
 
-    /// Asks other rules about everybody.
+    /// Judges all managed processes again by changed rules.
     pub(crate) fn judge_again(&mut self, roster: &Roster) {
         self.members.retain(|_, joined| joined.judge(roster));
-        // Those who were to join were judged by the rules before.
+        // Its newcomers were judged by the rules before.
         self.contest = None;
         self.keep_order();
     }
 
-    /// Who has become another program since the last call, and is to have a warm start.
+    /// Processes with a warm start that have started another program since the last call.
     pub(crate) fn take_started(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.started)
     }
 
-    /// What of a process is to be filled at its start, in bytes; 0 for one that has been there for long.
+    /// Bytes to fill at the start of a process; 0 for one that was not admitted at its start.
     pub(crate) fn warm_bytes(&self, process: ProcessId) -> u64 {
         let joined = self.members.get(&process.pid);
         let starting = joined.filter(|joined| !joined.starts_until.is_zero());
@@ -304,18 +320,18 @@ impl Membership {
             .unwrap_or(0)
     }
 
-    /// In order of arrival.
+    /// The managed processes, in the order in which they joined.
     pub(crate) fn order(&self) -> &[ProcessId] {
         &self.order
     }
 
-    /// One of them.
+    /// A managed process.
     pub(crate) fn get(&self, process: ProcessId) -> Option<&Member> {
         let joined = self.members.get(&process.pid)?;
         Some(&joined.member).filter(|member| member.handle.id == process)
     }
 
-    /// One of them, if it has not ended.
+    /// A managed process, if it has not ended.
     pub(crate) fn get_mut(&mut self, process: ProcessId) -> Result<&mut Member, MachineError> {
         self.members
             .get_mut(&process.pid)
@@ -324,18 +340,18 @@ impl Membership {
             .ok_or(MachineError::Gone(process))
     }
 
-    /// Whether somebody was ever told `PR_SET_THP_DISABLE`.
+    /// Whether any process that joined had `PR_SET_THP_DISABLE` set.
     pub(crate) fn saw_thp_disabled(&self) -> bool {
         self.saw_thp_disabled
     }
 
-    /// Bytes that owners keep out by `MADV_NOHUGEPAGE`.
+    /// Bytes that owners exclude by `MADV_NOHUGEPAGE`.
     pub(crate) fn refused_bytes(&self) -> u64 {
         let members = self.members.values();
         members.map(|j| j.member.eligible.refused_bytes).sum()
     }
 
-    /// Everybody, first come first.
+    /// Views of all managed processes, in the order in which they joined.
     pub(crate) fn views(&self) -> Vec<MemberView> {
         let members = self.order.iter().filter_map(|id| self.members.get(&id.pid));
         members
@@ -351,20 +367,16 @@ impl Membership {
 }
 
 impl Joined {
-    /// Whether it has executed something since a sweep first saw it.
+    /// Whether it has called exec since a sweep first saw it.
     fn has_executed(&self, seen: &Sighting) -> bool {
         let before = self.program.as_ref();
         before.is_some_and(|before| seen.program.executed_since(before))
     }
 
-    /// Takes the terms that hold now; whether it stays at all.
+    /// Applies the terms of the current rules. Returns whether the process may stay.
     fn judge(&mut self, roster: &Roster) -> bool {
-        match roster.verdict(&self.member.identity) {
-            Some(terms) => {
-                self.member.terms = terms;
-                true
-            }
-            None => false,
-        }
+        let terms = roster.verdict(&self.member.identity);
+        self.member.terms = terms.unwrap_or(self.member.terms);
+        terms.is_some()
     }
 }

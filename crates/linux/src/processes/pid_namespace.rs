@@ -1,11 +1,12 @@
-//! The pid namespace that this process is in: BPF programs see everybody on the machine, by other numbers.
+//! The pid namespace of this process. BPF programs see all processes of the machine, by the pids of
+//! the first namespace.
 
 use nix::sys::stat::{major, minor, stat};
 
-/// A pid namespace that is not the machine's first, as BPF programs are told of it.
+/// A pid namespace that is not the machine's first, as BPF programs need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PidNamespace {
-    /// The device of its file, as the kernel itself writes it.
+    /// The device of its file, in the kernel's encoding.
     pub(crate) dev: u64,
     /// The inode of its file.
     pub(crate) ino: u64,
@@ -15,14 +16,15 @@ pub(crate) struct PidNamespace {
 const FIRST: u64 = 0xeffffffc;
 
 impl PidNamespace {
-    /// This process's; `None` in the machine's first, where everybody has but one number, or if it can't be told.
+    /// This process's namespace. `None` if it is the machine's first, where pids need no
+    /// translation, or if it cannot be read.
     pub(crate) fn own() -> Option<Self> {
         let file = stat("/proc/self/ns/pid").ok()?;
         Self::of(file.st_dev, file.st_ino)
     }
 
     fn of(dev: u64, ino: u64) -> Option<Self> {
-        // `MKDEV` (include/linux/kdev_t.h); what programs see is packed otherwise.
+        // `MKDEV` (include/linux/kdev_t.h). The encoding in user space differs.
         let dev = (major(dev) << 20) | minor(dev);
         (ino != FIRST).then_some(Self { dev, ino })
     }

@@ -1,41 +1,39 @@
-//! Processes: who they are, what they hold, and the handle that stays right when pids are reused.
+//! Processes: their identity and memory, and a handle that stays valid when pids are reused.
 
 use crate::error::{LinuxError, Result};
-use hawkeye_policy::whole::i64_of;
 use hawkeye_policy::{ProcessId, Terms};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use nix::sys::uio::pread;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use procfs::process::Process;
+use procfs::ProcResult;
+use procfs::process::{MemoryMap, Process};
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::iter;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// A handle on one process (a pidfd): never another process that got the same pid.
+/// A handle on one process (a pidfd). It never refers to another process with the same pid.
 #[derive(Debug)]
 pub struct ProcessHandle {
-    /// Who it is.
+    /// The process.
     pub id: ProcessId,
     fd: OwnedFd,
 }
 
 impl ProcessHandle {
-    /// File descriptors that one takes.
+    /// File descriptors that one handle takes.
     pub const DESCRIPTORS: usize = 1;
 
     /// Opens a process.
     ///
     /// # Errors
-    /// It is gone, a kernel thread, or somebody else's.
+    /// The process has ended, is a kernel thread, or belongs to another user.
     pub fn open(pid: u32) -> Result<Self> {
         let handle = Self::of_child(pid)?;
-        // Reading its maps takes the same privilege as everything we do to it.
+        // Reading its maps requires the same privilege as all later operations on it.
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -46,14 +44,14 @@ impl ProcessHandle {
         }
     }
 
-    /// Opens a child of ours, which may have ended already.
+    /// Opens a child process of this one, which may have ended already.
     ///
     /// # Errors
-    /// It is no child of ours, or a kernel thread.
+    /// It is not a child process of this one, or is a kernel thread.
     pub fn of_child(pid: u32) -> Result<Self> {
         const PF_KTHREAD: u32 = 0x0020_0000;
         let fd = pidfd_open(pid)?;
-        let stat = stat_of(pid)?;
+        let stat = read(pid, Process::stat)?;
         if stat.flags & PF_KTHREAD != 0 {
             return Err(LinuxError::KernelThread(pid));
         }
@@ -69,53 +67,10 @@ impl ProcessHandle {
         self.fd.as_fd()
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the process has not ended yet.
     pub fn alive(&self) -> bool {
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
-    }
-}
-
-/// Another process's memory for reading, by `/proc/PID/mem`: reads reach the address space that the process had when this
-/// was opened, or none. A call by pid could reach another process that got the same pid.
-///
-/// A read never waits for userfaultfd: it fails with `EIO` where a monitor would have to answer (mm/gup.c,
-/// `get_user_page_vma_remote` allows no retry; fs/userfaultfd.c, `handle_userfault`). `process_vm_readv` waits.
-#[derive(Debug)]
-pub struct ProcessMemory(File);
-
-impl ProcessMemory {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// The process has ended, or its memory may not be read.
-    pub fn open(process: &ProcessHandle) -> Result<Self> {
-        let pid = process.id.pid;
-        let path = format!("/proc/{pid}/mem");
-        let opened = File::open(&path).map_err(LinuxError::file("opening", path));
-        // A pid stays with its process until that has ended: only now is it known whose memory was opened.
-        if !process.alive() {
-            return Err(LinuxError::NoSuchProcess(pid));
-        }
-        opened.map(Self)
-    }
-
-    /// Reads bytes. Memory that nothing has touched is mapped by that, as by a read of the process's own.
-    ///
-    /// # Errors
-    /// `EIO`: nothing is mapped there, or userfaultfd watches it; `ESRCH`: the process has ended or executed another
-    /// program since this was opened.
-    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        let failed = |errno| LinuxError::Call {
-            call: "reading memory of a process",
-            errno,
-        };
-        match pread(&self.0, bytes, i64_of(address)) {
-            Ok(0) => Err(failed(Errno::ESRCH)),
-            Ok(read) if read == bytes.len() => Ok(()),
-            Ok(_) => Err(failed(Errno::EIO)),
-            Err(errno) => Err(failed(errno)),
-        }
     }
 }
 
@@ -123,63 +78,57 @@ fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call without pointers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
     if fd >= 0 {
-        // SAFETY: the call just made this descriptor, nobody else knows it.
+        // SAFETY: the call just made this descriptor, and nothing else knows it.
         return Ok(unsafe { OwnedFd::from_raw_fd(descriptor(fd)) });
     }
     match Errno::last() {
-        // EINVAL: a thread that leads no process.
+        // EINVAL: the id of a thread that is not a thread group leader.
         Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Err(LinuxError::NoSuchProcess(pid)),
-        errno => Err(LinuxError::Call {
-            call: "pidfd_open",
-            errno,
-        }),
+        errno => Err(LinuxError::call("pidfd_open")(errno)),
     }
 }
 
-fn stat_of(pid: u32) -> Result<procfs::process::Stat> {
-    entry(pid)
-        .and_then(|process| process.stat())
-        .map_err(|_| LinuxError::NoSuchProcess(pid))
+/// Reads from a process's entry in `/proc`.
+///
+/// # Errors
+/// The process has ended, or belongs to another user.
+pub(crate) fn read<T>(pid: u32, file: impl FnOnce(&Process) -> ProcResult<T>) -> Result<T> {
+    let read = entry(pid).and_then(|process| file(&process));
+    read.map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
-/// Page faults that did not wait for a disk, since the process began.
+/// Page faults without disk access since the process began.
 pub fn minor_faults(pid: u32) -> Result<u64> {
-    Ok(stat_of(pid)?.minflt)
+    Ok(read(pid, Process::stat)?.minflt)
 }
 
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
 pub fn anonymous_bytes(pid: u32) -> Result<u64> {
-    let status = entry(pid).and_then(|process| process.status());
-    let status = status.map_err(|_| LinuxError::NoSuchProcess(pid))?;
-    Ok(status.rssanon.unwrap_or(0) * 1024)
+    Ok(read(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
 }
 
 /// Resident memory in bytes, from `/proc/PID/statm`.
 pub fn rss_bytes(pid: u32) -> Result<u64> {
-    entry(pid)
-        .and_then(|process| process.statm())
-        .map(|statm| statm.resident * procfs::page_size())
-        .map_err(|_| LinuxError::NoSuchProcess(pid))
+    Ok(read(pid, Process::statm)?.resident * procfs::page_size())
 }
 
-/// What a process has used, its ended threads included.
+/// Resources that a process has used, including its ended threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
-    /// CPU time in user mode, in seconds, to a clock tick.
+    /// CPU time in user mode, in seconds, with the resolution of a clock tick.
     pub user_s: f64,
-    /// CPU time in the kernel, in seconds, to a clock tick.
+    /// CPU time in the kernel, in seconds, with the resolution of a clock tick.
     pub system_s: f64,
-    /// Page faults that needed no disk.
+    /// Page faults without disk access.
     pub minor_faults: u64,
 }
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 ///
 /// # Errors
-/// It is gone.
+/// The process has ended.
 pub fn used(pid: u32) -> Result<Used> {
-    let stat = entry(pid).and_then(|process| process.stat());
-    let stat = stat.map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let stat = read(pid, Process::stat)?;
     let tick = procfs::ticks_per_second() as f64;
     Ok(Used {
         user_s: stat.utime as f64 / tick,
@@ -188,29 +137,27 @@ pub fn used(pid: u32) -> Result<Used> {
     })
 }
 
-/// CPU time that all threads of a process have used, those that ended included. Exact to the moment,
-/// where `/proc/PID/stat` counts in clock ticks.
+/// CPU time used by all threads of a process, including ended ones. It is exact, whereas
+/// `/proc/PID/stat` counts in clock ticks.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid_t(pid))).map_err(gone)?;
     clock.now().map(Duration::from).map_err(gone)
 }
 
-/// Memory of this process under huge pages, in bytes.
+/// Memory of this process in huge pages, in bytes.
 ///
 /// # Errors
-/// It can't be read.
+/// It cannot be read.
 pub fn own_huge_bytes() -> Result<u64> {
-    let path = "/proc/self/smaps_rollup";
-    let text = std::fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("AnonHugePages:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    Ok(kib.unwrap_or(0) << 10)
+    let own = Process::myself().and_then(|own| own.smaps_rollup());
+    let failed = LinuxError::file("reading", "/proc/self/smaps_rollup");
+    let own = own.map_err(std::io::Error::other).map_err(failed)?;
+    let huge = |map: &MemoryMap| map.extension.map.get("AnonHugePages").copied();
+    Ok(own.memory_map_rollup.iter().find_map(huge).unwrap_or(0))
 }
 
-/// CPU time that this process has used so far.
+/// CPU time used by this process so far.
 pub fn own_cpu() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
         return Duration::ZERO;
@@ -219,14 +166,14 @@ pub fn own_cpu() -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// CPU time that the calling thread has used so far.
+/// CPU time used by the calling thread so far.
 pub fn thread_cpu() -> Duration {
     let time = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
-    // Fails only for clocks that don't exist.
+    // It fails only for clocks that do not exist.
     time.map_or(Duration::ZERO, Duration::from)
 }
 
-/// How long ago a process began; `Duration::MAX` where that can't be told.
+/// Time since a process began; `Duration::MAX` where that is unknown.
 pub fn age(process: ProcessId) -> Duration {
     let ticks = procfs::ticks_per_second().max(1) as f64;
     let started = Duration::try_from_secs_f64(process.start_ticks as f64 / ticks);
@@ -237,7 +184,7 @@ pub fn age(process: ProcessId) -> Duration {
     }
 }
 
-/// A thread of the process that is scheduled ahead of ordinary ones (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if it has one.
+/// A real-time thread of the process (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if it has one.
 pub fn real_time_thread(pid: u32) -> Option<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let threads = tasks
@@ -255,11 +202,12 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
     real_time.next()
 }
 
-/// Whether a process that was found by itself may be managed on these terms: one with real-time threads only where a rule
-/// includes it. A promotion holds the process's `mmap_lock`, and a real-time thread that faults meanwhile misses its time.
+/// Whether a process found by a sweep may be managed on these terms. One with real-time threads
+/// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
+/// thread that faults meanwhile misses its deadline.
 ///
 /// # Errors
-/// It has real-time threads, and no rule includes it.
+/// The process has real-time threads, and no rule includes it.
 pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<()> {
     match real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
@@ -267,13 +215,14 @@ pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<()> {
     }
 }
 
-/// Effective user; `None` if the process is gone. Whether that user may look into it: [`crate::processes::access`].
+/// Effective user of a process; `None` if it has ended. [`crate::processes::access`] decides
+/// whether that user may inspect it.
 pub fn owner(pid: u32) -> Option<u32> {
     entry(pid).and_then(|p| p.uid()).ok()
 }
 
-/// The processes that descend from `root`, itself included, as far as they are still connected:
-/// an orphan belongs to somebody else.
+/// `root` and the processes that descend from it, as far as they are still connected. An orphan
+/// belongs to another parent.
 pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
     let mut found = BTreeSet::new();
     let mut waiting = vec![(root, None)];
@@ -282,12 +231,12 @@ pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
             let Ok(process) = entry(pid) else {
                 continue;
             };
-            // One that has ended may have left its pid to a stranger.
+            // If the child has ended, an unrelated process may have its pid.
             let is_child_of = |parent: i32| process.stat().is_ok_and(|stat| stat.ppid == parent);
             if parent.is_some_and(|parent| !is_child_of(parent)) || !found.insert(pid) {
                 continue;
             }
-            // A process that ends while we look simply has no more children.
+            // A process that ends meanwhile has no more children.
             let tasks = process.tasks().into_iter().flatten().flatten();
             let children = tasks.filter_map(|task| task.children().ok()).flatten();
             waiting.extend(children.map(|child| (child, Some(pid_t(pid)))));
@@ -301,22 +250,29 @@ pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
 ///
 /// # Errors
 /// There is no such process.
-pub(crate) fn entry(pid: u32) -> procfs::ProcResult<Process> {
+pub(crate) fn entry(pid: u32) -> ProcResult<Process> {
     Process::new(pid_t(pid))
 }
 
-/// A number of a process or thread as the kernel's calls take it. There are no higher ones.
+/// The id of a process or thread, as the kernel's calls take it. Larger ids do not exist.
 pub(crate) fn pid_t(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// A descriptor that a system call has made.
+/// A file descriptor, from the result of a system call.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "descriptors are of 32 bits"
 )]
 pub(crate) const fn descriptor(result: i64) -> i32 {
     result as i32
+}
+
+/// An arbitrary process, for tests that never read it.
+#[cfg(test)]
+pub(crate) fn some_process(pid: u32) -> ProcessId {
+    let start_ticks = 1;
+    ProcessId { pid, start_ticks }
 }
 
 #[cfg(test)]
@@ -346,7 +302,7 @@ mod tests {
         drop(end);
         thread.join().expect("ends");
         assert!(allowed.is_ok());
-        // It takes CAP_SYS_NICE.
+        // It requires CAP_SYS_NICE.
         if is_real_time {
             let said = found.expect_err("it needs a rule").to_string();
             assert!(said.contains(&format!("thread {thread_id}")), "{said}");

@@ -1,4 +1,5 @@
-//! Files of processes, read by a thread of its own: a file system may never answer, nor a process that holds its `mmap_lock`.
+//! Reads files of processes in a separate thread. A file system may never answer, and neither may a
+//! process that holds its `mmap_lock`.
 
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeSet;
@@ -6,18 +7,18 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Instant;
 
-/// Reads of one process after the other.
+/// Reads one process after the other.
 #[derive(Debug)]
 pub(crate) struct ProcessReader<T> {
-    /// `None` where there is no thread.
+    /// `None` where the thread could not be started.
     ask: Option<Sender<ProcessId>>,
     answers: Receiver<(ProcessId, T)>,
-    /// Asked for, and not answered.
+    /// Requested, but not answered yet.
     waiting: BTreeSet<ProcessId>,
 }
 
 impl<T: Send + 'static> ProcessReader<T> {
-    /// `read` reads of the process with a pid; `name` is the thread's.
+    /// `read` reads the process with a pid. `name` is the thread's name.
     pub(crate) fn new(name: &'static str, read: impl Fn(u32) -> T + Send + 'static) -> Self {
         let (ask, asked) = mpsc::channel::<ProcessId>();
         let (answer, answers) = mpsc::channel();
@@ -38,26 +39,22 @@ impl<T: Send + 'static> ProcessReader<T> {
         }
     }
 
-    /// Whether all that was asked is answered.
+    /// Whether all requests are answered.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Asks for a process; once, until it is answered.
+    /// Requests a read of a process. A second request has no effect until the first one is
+    /// answered.
     pub(crate) fn ask(&mut self, process: ProcessId) {
-        if self.waiting.contains(&process) {
-            return;
-        }
-        if self
-            .ask
-            .as_ref()
-            .is_some_and(|ask| ask.send(process).is_ok())
-        {
+        let is_new = !self.waiting.contains(&process);
+        let ask = self.ask.as_ref().filter(|_| is_new);
+        if ask.is_some_and(|ask| ask.send(process).is_ok()) {
             self.waiting.insert(process);
         }
     }
 
-    /// Answers that have come, or come before the deadline; not waited for once all have come.
+    /// Answers that arrive before the deadline. Returns early once all requests are answered.
     pub(crate) fn answers(&mut self, deadline: Instant) -> Vec<(ProcessId, T)> {
         let mut answers = Vec::new();
         while !self.waiting.is_empty() {

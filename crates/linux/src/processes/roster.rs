@@ -1,4 +1,5 @@
-//! Which of the machine's processes are managed: those that are large enough and that the rules include.
+//! Decides which of the machine's processes are managed: those that are large enough and that the
+//! rules include.
 
 use crate::error::{LinuxError, Result};
 use crate::processes::census::{Census, Sighting, Sweep};
@@ -10,89 +11,86 @@ use crate::sample::sampler::Slice;
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{Contender, CpuUse, Identity, ProcessId, Rules, Selection, Terms, Verdict};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use procfs::process::Process;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// Finds processes and judges them. Who is managed at the moment is the caller's to know.
+/// Finds processes and judges them. The caller keeps the set of managed processes.
 #[derive(Debug)]
 pub struct Roster {
     census: Census,
     rules: Rules,
     selection: Selection,
     next_sweep: Duration,
-    /// CPU time of the sweep that is under way.
+    /// CPU time of the unfinished sweep.
     sweep_cpu: Duration,
-    /// File descriptors that this process may have.
+    /// The limit of this process's open files.
     descriptors: u64,
     /// Large processes that are not managed.
     passed_over: HashMap<u32, PassedOver>,
     costs: SweepCosts,
-    /// Where some rule wants warm starts.
+    /// Present if some rule asks for warm starts.
     execs: Option<Execs>,
-    /// Processes just started that may fall under such a rule.
+    /// Processes just started to which such a rule may apply.
     started: Vec<u32>,
-    /// Processes that have just executed something.
+    /// Processes that have just called exec.
     executed: Vec<u32>,
     users: UserNames,
     cpu_use: CpuUse,
-    /// Processes that the last sweep found large and that have no slot.
+    /// Processes that were large at the last sweep and have no slot.
     without_slot: HashMap<u32, WithoutSlot>,
 }
 
 /// Why a large process that no rule excludes has no slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum WithoutSlot {
-    /// Most of its memory it shares with processes that were forked from the same program.
-    Shares(Shares),
-    /// Other processes are more important, or its user holds its share of the slots.
+    /// It shares most of its memory with processes forked from the same program.
+    Shares(Sighting),
+    /// Other processes are more important, or its user already has its share of the slots.
     Outranked { slots: usize },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shares {
-    anonymous_bytes: u64,
-    own_bytes: u64,
-    family: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct PassedOver {
     until: Duration,
-    /// How long the next failure counts; zero for those whom the rules exclude.
+    /// The pause after the next failure; zero if the rules exclude the process.
     next: Duration,
 }
 
-/// What finding processes has cost so far.
+/// The cost of finding processes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SweepCosts {
-    /// Sweeps done.
+    /// Sweeps completed.
     pub sweeps: u64,
-    /// CPU time they took together.
+    /// CPU time of all of them.
     pub cpu: Duration,
     /// CPU time of the last one.
     pub last: Duration,
-    /// Processes that the last one came by.
+    /// Processes that the last one found.
     pub processes: usize,
 }
 
-/// How long a verdict holds: programs are executed, renamed, and moved to other cgroups.
+/// How long a verdict holds. Processes start other programs, and are renamed and moved to other
+/// cgroups.
 pub const VERDICT_AGE: Duration = Duration::from_secs(60);
-/// A process that could not be managed is tried again after this long, and then after twice as long.
+/// A process that could not be managed is tried again after this pause. Each further pause is twice
+/// the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(480);
-/// Between its fork and its exec a process looks like its parent: as large, and not worth a look.
+/// Between its fork and its exec a process looks as large as its parent, so it is not judged yet.
 const LEAST_AGE: Duration = Duration::from_secs(1);
-/// A process that uses at least this much CPU time, in cores, is managed although it seems to share its
-/// memory: that is an estimate, which is too low for forks that have all grown.
+/// A process that uses at least this much CPU time, in cores, is managed even if it seems to share
+/// its memory. That estimate is too low for forks that have all grown.
 const BUSY_CORES: f64 = 0.01;
-/// Reports of programs that are kept until the next step; what is lost is noticed by the next sweep.
+/// Most reports of exec calls that are kept until the next step. The next sweep notices those that
+/// are lost.
 const MOST_EXECUTED: usize = 4096;
 
 impl Roster {
-    /// Starts with nobody known. Each managed process takes file descriptors, so this process's own limit is raised as
-    /// far as it may.
+    /// Starts without known processes. Each managed process takes file descriptors, so this raises
+    /// this process's limit to its hard limit.
     pub fn new(rules: Rules, selection: Selection) -> Result<Self> {
         Ok(Self {
             census: Census::open()?,
@@ -112,7 +110,7 @@ impl Roster {
         })
     }
 
-    /// Other rules from now on; everybody whom the old ones excluded is judged anew.
+    /// Replaces the rules. Processes that the old rules excluded are judged again.
     pub fn set_rules(&mut self, rules: Rules, selection: Selection) {
         if rules.want_warm_starts() != self.execs.is_some() {
             self.execs = hear_of_starts(&rules);
@@ -124,12 +122,12 @@ impl Roster {
         self.next_sweep = Duration::ZERO;
     }
 
-    /// What to wait for to hear of programs that are started.
+    /// Readable when a program was started.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.execs.as_ref().map(Execs::fd)
     }
 
-    /// Hears who was started; whether a warm start may be wanted for some of them.
+    /// Reads the reports of started programs. Returns whether some of them may get a warm start.
     pub fn hear(&mut self) -> bool {
         let heard = self.execs.as_ref().map(Execs::heard).unwrap_or_default();
         let room = MOST_EXECUTED.saturating_sub(self.executed.len());
@@ -142,12 +140,12 @@ impl Roster {
         !self.started.is_empty()
     }
 
-    /// Who was started since the last call and is to have a warm start, and on which terms.
+    /// Processes started since the last call that get a warm start, with their terms.
     pub fn warm_starts(&mut self) -> Vec<(u32, Identity, Terms)> {
         self.hear();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
-            // One that has ended already wants nothing.
+            // A process that has already ended is skipped.
             let who = identify(pid, &self.users).ok()?;
             let terms = self.verdict(&who)?;
             terms.warm_bytes.map(|_| (pid, who, terms))
@@ -155,7 +153,7 @@ impl Roster {
         started.into_iter().filter_map(judge).collect()
     }
 
-    /// Processes that have executed something since the last call, as far as BPF reports it.
+    /// Processes that have called exec since the last call, as far as BPF reports it.
     pub fn take_executed(&mut self) -> Vec<u32> {
         self.hear();
         std::mem::take(&mut self.executed)
@@ -166,18 +164,20 @@ impl Roster {
         &self.users
     }
 
-    /// What finding processes has cost.
+    /// The cost of finding processes so far.
     pub fn costs(&self) -> SweepCosts {
         self.costs
     }
 
-    /// How many processes are managed at a time, at the most, where each takes so many file descriptors.
+    /// Most processes that can be managed at a time, if each takes `descriptors_each` file
+    /// descriptors.
     pub fn max_processes(&self, descriptors_each: usize) -> usize {
         let room = room(self.descriptors, descriptors_each);
         self.selection.max_processes().min(room)
     }
 
-    /// Looks at all processes, if it is time: those large enough to stay, the large ones first.
+    /// Sweeps over all processes, if a sweep is due. Returns those large enough to stay, the
+    /// largest first.
     pub(crate) fn sweep(
         &mut self,
         now: Duration,
@@ -221,8 +221,8 @@ impl Roster {
         Slice::Done(Some(large))
     }
 
-    /// The processes that compete for slots: those that are managed, and those that are large enough to join
-    /// and neither excluded nor refused just now.
+    /// The processes that compete for slots. That is the managed ones, and those that are large
+    /// enough to join and were not excluded or refused lately.
     pub fn contenders(
         &mut self,
         large: &[Sighting],
@@ -262,12 +262,8 @@ impl Roster {
             return false;
         }
         if seen.own_bytes < joins_at && cores < BUSY_CORES {
-            let shares = Shares {
-                anonymous_bytes: seen.anonymous_bytes,
-                own_bytes: seen.own_bytes,
-                family: seen.family,
-            };
-            self.without_slot.insert(pid, WithoutSlot::Shares(shares));
+            let shares = WithoutSlot::Shares(seen.clone());
+            self.without_slot.insert(pid, shares);
             return false;
         }
         true
@@ -279,10 +275,10 @@ impl Roster {
         self.without_slot.insert(process.pid, outranked);
     }
 
-    /// Whether a process is to be managed, and on which terms; `None` if not, or not yet.
+    /// Whether to manage a process, and on which terms. `None`: no, or not yet.
     ///
     /// # Errors
-    /// It has ended, or can't be read.
+    /// The process has ended, or cannot be read.
     pub fn judge(&mut self, pid: u32, now: Duration) -> Result<Option<(Identity, Terms)>> {
         let who = identify(pid, &self.users)?;
         if age(pid).is_none_or(|age| age < LEAST_AGE) {
@@ -290,7 +286,7 @@ impl Roster {
         }
         Ok(match self.rules.judge(&who) {
             Verdict::Include(terms) => Some((who, terms)),
-            // The next sweep asks again.
+            // The next sweep judges it again.
             Verdict::Undecided { .. } => None,
             Verdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
@@ -301,7 +297,7 @@ impl Roster {
         })
     }
 
-    /// On which terms one who is known is managed; `None`: not at all.
+    /// The terms on which the rules manage a process with this identity; `None`: it is not managed.
     pub fn verdict(&self, who: &Identity) -> Option<Terms> {
         match self.rules.judge(who) {
             Verdict::Include(terms) => Some(terms),
@@ -361,7 +357,8 @@ impl Roster {
         ))
     }
 
-    /// A process could not be managed: it is left alone for a while. Only the first time is reported.
+    /// Records that a process could not be managed, and leaves it alone for a while. Logs only the
+    /// first failure.
     pub fn refuse(&mut self, pid: u32, now: Duration, error: &LinuxError) {
         let before = self.passed_over.get(&pid).map(|entry| entry.next);
         let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
@@ -376,7 +373,8 @@ impl Roster {
     }
 }
 
-/// Where some rule wants warm starts; without BPF there are none.
+/// Watches starts of programs if some rule asks for warm starts. Without BPF there are no warm
+/// starts.
 fn hear_of_starts(rules: &Rules) -> Option<Execs> {
     if !rules.want_warm_starts() {
         return None;
@@ -387,7 +385,7 @@ fn hear_of_starts(rules: &Rules) -> Option<Execs> {
         .ok()
 }
 
-/// Raises the limit of open files as far as it may; what it is then.
+/// Raises the limit of open files to its hard limit. Returns the limit then.
 fn raise_descriptor_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 0;
@@ -398,7 +396,7 @@ fn raise_descriptor_limit() -> u64 {
     }
 }
 
-/// How many processes that many file descriptors are enough for, with some left for everything else.
+/// How many processes fit in `descriptors` file descriptors, with some left for everything else.
 fn room(descriptors: u64, each: usize) -> usize {
     const OTHERS: u64 = 128;
     let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX);
@@ -407,8 +405,7 @@ fn room(descriptors: u64, each: usize) -> usize {
 
 /// Time since a process was started; `None` where it has ended.
 fn age(pid: u32) -> Option<Duration> {
-    let stat = crate::processes::process::entry(pid).ok()?.stat().ok()?;
-    let start_ticks = stat.starttime;
+    let start_ticks = process::read(pid, Process::stat).ok()?.starttime;
     Some(process::age(ProcessId { pid, start_ticks }))
 }
 
@@ -428,10 +425,7 @@ mod tests {
 
     fn seen(pid: u32, mib: u64) -> Sighting {
         Sighting {
-            process: ProcessId {
-                pid,
-                start_ticks: 1,
-            },
+            process: process::some_process(pid),
             anonymous_bytes: mib * MIB,
             own_bytes: mib * MIB,
             family: 1,
@@ -481,6 +475,12 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_has_ended_is_nobody() {
+        let judged = roster().judge(u32::MAX / 2, S(0));
+        assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
+    }
+
+    #[test]
     fn joining_takes_more_memory_than_staying() {
         let large = [seen(7, 100), seen(8, 40)];
         assert_eq!(joining(&mut roster(), &large, S(0)), [7]);
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
         let mut roster = roster();
-        // A process of this number has never been: it is as old as the machine.
+        // No process has this number, so its age is that of the machine.
         let fork = |pid, cpu| Sighting {
             own_bytes: MIB,
             family: 100,
@@ -531,11 +531,5 @@ mod tests {
         assert_eq!(joining(&mut roster, &large, S(60)), [init]);
         roster.set_rules(Rules::default(), Selection::default());
         assert_eq!(joining(&mut roster, &large, S(1)), [init]);
-    }
-
-    #[test]
-    fn a_process_that_has_ended_is_nobody() {
-        let judged = roster().judge(u32::MAX / 2, S(0));
-        assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
     }
 }

@@ -1,13 +1,15 @@
-//! What decides whether a process gets huge pages, beside how it uses its memory: its mappings and what was said
-//! about them, its allocator, the kernel's settings, its cgroup. Only read.
+//! What decides whether a process gets huge pages, apart from how it uses its memory. That is its
+//! mappings and their advice, its allocator, the kernel's settings, and its cgroup. This module
+//! only reads.
 
-use crate::error::{LinuxError, Result};
+use crate::error::Result;
 use crate::processes::identity::identify;
-use crate::processes::mappings::{Ineligible, Mapping, vm};
+use crate::processes::mappings::{Mapping, vm};
+use crate::processes::process;
 use crate::processes::user_names::UserNames;
 use crate::takeover::thp_settings::{THP_DIR, enabled_file, read_setting};
 use hawkeye_policy::Identity;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
+use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,46 +19,46 @@ use std::time::Duration;
 /// Everything around a process that huge pages depend on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Surroundings {
-    /// Who it is.
+    /// Its command, user, cgroup, unit and pod.
     pub identity: Identity,
-    /// Whether it or an ancestor said `PR_SET_THP_DISABLE`.
+    /// Whether it or an ancestor set `PR_SET_THP_DISABLE`.
     pub thp_disabled: bool,
-    /// Its mappings with memory in them, by address.
+    /// Its mappings that hold memory, by address.
     pub places: Vec<Place>,
-    /// What hands out its memory.
+    /// The allocator of its memory.
     pub allocator: Allocator,
-    /// What a Java virtual machine was told; `None` where it is none.
+    /// Options of its Java virtual machine; `None` if it is not one.
     pub java: Option<JavaFlags>,
     /// The kernel's settings.
     pub settings: Settings,
 }
 
-/// One mapping, or several that differ in nothing but their addresses.
+/// One mapping, or several neighbours that differ only in their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Place {
     /// First byte.
     pub start: u64,
     /// First byte after it.
     pub end: u64,
-    /// What is mapped, in words: `heap`, `anonymous`, `stack`, a file.
+    /// Description of the mapping: `heap`, `anonymous`, `stack`, or a file.
     pub what: String,
-    /// Resident, in bytes.
+    /// Resident memory, in bytes.
     pub resident_bytes: u64,
-    /// Of these, under huge pages.
+    /// Part of it in huge pages, in bytes.
     pub huge_bytes: u64,
-    /// What its owner said about huge pages.
+    /// The owner's advice about huge pages.
     pub advice: Advice,
-    /// Why no part of it can become huge, as a clause; `None`: it can.
+    /// Why no part of it can become huge, as a clause; `None` if some part can.
     pub ineligible: Option<String>,
-    /// Whether it is memory shared with others by tmpfs, `memfd` or System V.
+    /// Whether it is shared memory of tmpfs, `memfd` or System V.
     pub shared_memory: bool,
 }
 
-/// What an owner said about huge pages for a mapping.
+/// An owner's advice about huge pages for a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Advice {
-    /// Nothing.
+    /// No advice.
     #[default]
     None,
     /// `MADV_HUGEPAGE`.
@@ -65,30 +67,31 @@ pub enum Advice {
     NoHuge,
 }
 
-/// What hands out a process's memory, as far as its libraries and environment tell. One that is linked statically
-/// can't be told.
+/// The allocator of a process, as far as its libraries and environment show it. A statically linked
+/// one cannot be recognised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Allocator {
     /// The C library's.
     Glibc {
-        /// `glibc.malloc.hugetlb` of `GLIBC_TUNABLES`: 1 asks for huge pages by madvise, 2 takes them from the pool.
+        /// `glibc.malloc.hugetlb` of `GLIBC_TUNABLES`: 1 asks for huge pages by madvise, 2 takes
+        /// them from the pool.
         hugetlb: Option<u32>,
         /// All of `GLIBC_TUNABLES`.
         tunables: Option<String>,
     },
-    /// jemalloc as a library.
+    /// jemalloc, as a library.
     Jemalloc {
         /// `thp` of `MALLOC_CONF`.
         thp: Option<String>,
         /// All of `MALLOC_CONF`.
         conf: Option<String>,
     },
-    /// tcmalloc as a library.
+    /// tcmalloc, as a library.
     Tcmalloc,
-    /// mimalloc as a library.
+    /// mimalloc, as a library.
     Mimalloc,
-    /// Not known.
+    /// Unknown.
     #[default]
     Unknown,
 }
@@ -102,41 +105,40 @@ pub struct JavaFlags {
     pub large_pages: bool,
 }
 
-/// The kernel's settings of transparent huge pages; `None`: it has no such setting.
+/// The kernel's settings of transparent huge pages. `None`: the kernel lacks the setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Who gets huge pages of 2 MiB at faults and from khugepaged: `always`, `madvise`, `never`.
+    /// Which mappings get huge pages of 2 MiB at faults and from khugepaged: `always`, `madvise`,
+    /// `never`.
     pub enabled: Option<String>,
-    /// The file that says so.
+    /// The file with that setting.
     pub enabled_file: String,
-    /// Who waits for a huge page at a fault.
+    /// Which faults wait for a huge page.
     pub defrag: Option<String>,
     /// Whether khugepaged may compact memory.
     pub khugepaged_defrag: Option<String>,
-    /// So many base pages of a region may be empty, and khugepaged makes it huge.
+    /// Most empty base pages in a region that khugepaged makes huge.
     pub khugepaged_max_ptes_none: Option<String>,
     /// How long khugepaged sleeps after each scan, in milliseconds.
     pub khugepaged_scan_sleep_ms: Option<String>,
-    /// So many base pages khugepaged looks at in each scan.
+    /// Base pages that khugepaged looks at in each scan.
     pub khugepaged_pages_to_scan: Option<String>,
-    /// Huge pages in memory that is shared.
+    /// Huge pages in shared memory.
     pub shmem_enabled: Option<String>,
 }
 
 impl Surroundings {
-    /// Reads them.
+    /// Reads the surroundings of a process.
     ///
     /// # Errors
-    /// The process is gone, or somebody else's.
+    /// The process has ended, or belongs to another user.
     pub fn of(pid: u32) -> Result<Self> {
-        let gone = |_| LinuxError::NoSuchProcess(pid);
         let users = UserNames::default();
-        let process = crate::processes::process::entry(pid).map_err(gone)?;
-        let status = process.status().map_err(gone)?;
-        let maps = process.smaps().map_err(gone)?;
+        let status = process::read(pid, Process::status)?;
+        let maps = process::read(pid, Process::smaps)?;
         let libraries: Vec<String> = maps.iter().filter_map(library).collect();
-        // These two are there as long as the process is; zombies have none.
-        let command_line = process.cmdline().unwrap_or_default();
+        // These two files exist as long as the process does; those of zombies are empty.
+        let command_line = process::read(pid, Process::cmdline).unwrap_or_default();
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         Ok(Self {
             identity: named(identify(pid, &users)?, &users),
@@ -149,7 +151,7 @@ impl Surroundings {
     }
 }
 
-/// Waits a little for the name of the process's user.
+/// Waits briefly for the name of the process's user.
 fn named(mut identity: Identity, users: &UserNames) -> Identity {
     let user = users.name_within(identity.uid, Duration::from_secs(1));
     identity.user = user.text;
@@ -173,7 +175,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Name of the file that is mapped, without its folder.
+/// Name of the mapped file, without its folder.
 fn library(map: &MemoryMap) -> Option<String> {
     match &map.pathname {
         MMapPath::Path(path) => Some(path.file_name()?.to_string_lossy().into_owned()),
@@ -183,30 +185,15 @@ fn library(map: &MemoryMap) -> Option<String> {
 
 fn place(map: &MemoryMap) -> Place {
     let has = |flag: VmFlags| map.extension.vm_flags.contains(flag);
-    let flags = [
-        (map.perms.contains(MMPermissions::WRITE), vm::WRITE),
-        (map.perms.contains(MMPermissions::SHARED), vm::SHARED),
-        (has(VmFlags::GD), vm::GROWSDOWN),
-        (has(VmFlags::UM), vm::UFFD_MISSING),
-        (has(VmFlags::UW), vm::UFFD_WP),
-        (has(VmFlags::PF), vm::PFNMAP),
-        (has(VmFlags::IO), vm::IO),
-        (has(VmFlags::HT), vm::HUGETLB),
-        (has(VmFlags::MM), vm::MIXEDMAP),
-    ];
     let path = match &map.pathname {
         MMapPath::Path(path) => Some(path.display().to_string()),
         _ => None,
     };
-    // Of what owners said is told apart: it is theirs to change.
+    // The owner's advice is reported in `advice`, because the owner can change it.
+    let shown = Mapping::shown(map);
     let mapping = Mapping {
-        range: map.address.0..map.address.1,
-        flags: flags
-            .iter()
-            .filter(|(set, _)| *set)
-            .map(|(_, flag)| flag)
-            .sum(),
-        file_backed: map.inode != 0 || path.is_some(),
+        flags: shown.flags & !(vm::NOHUGEPAGE | vm::MERGEABLE),
+        ..shown
     };
     let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
     let huge = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
@@ -231,14 +218,11 @@ fn place(map: &MemoryMap) -> Place {
             (true, false) => Advice::Huge,
             (false, false) => Advice::None,
         },
-        ineligible: match mapping.eligible() {
-            Ok(_) | Err(Ineligible::NoHugePage) => None,
-            Err(why) => Some(why.to_string()),
-        },
+        ineligible: mapping.eligible().err().map(|why| why.to_string()),
     }
 }
 
-/// Places with memory; neighbours that are alike are one.
+/// Mappings with memory. Equal neighbours are merged.
 fn merged(places: impl Iterator<Item = Place>) -> Vec<Place> {
     let mut merged: Vec<Place> = Vec::new();
     for place in places.filter(|place| place.resident_bytes > 0) {
@@ -260,7 +244,7 @@ fn merged(places: impl Iterator<Item = Place>) -> Vec<Place> {
     merged
 }
 
-/// The environment that a process was started with.
+/// The environment with which a process was started.
 fn variables(environ: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(environ);
     text.split('\0')
@@ -271,7 +255,7 @@ fn variables(environ: &[u8]) -> BTreeMap<String, String> {
 
 fn allocator(libraries: &[String], variables: &BTreeMap<String, String>) -> Allocator {
     let has = |name: &str| libraries.iter().any(|library| library.starts_with(name));
-    // Whatever is loaded beside the C library replaces its allocator.
+    // An allocator loaded beside the C library replaces the C library's.
     if has("libjemalloc") {
         let conf = ["MALLOC_CONF", "_RJEM_MALLOC_CONF"];
         let thp = conf.iter().find_map(|name| {
@@ -307,7 +291,7 @@ fn java(libraries: &[String], command_line: &[String]) -> Option<JavaFlags> {
     libraries
         .iter()
         .find(|library| library.as_str() == "libjvm.so")?;
-    // The last of several counts.
+    // If an option is given several times, the last one counts.
     let on = |flag: &str| {
         let said = command_line.iter().rev().find_map(|word| {
             let switch = word.strip_prefix("-XX:")?;

@@ -1,4 +1,4 @@
-//! Names of users. A directory service may take minutes to answer, so that nothing waits for it here.
+//! Names of users. A directory service may take minutes to answer, so callers do not wait for it.
 
 use nix::unistd::{Uid, User};
 use std::collections::{HashMap, VecDeque};
@@ -9,31 +9,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads that may wait for the name service at once. One that never answers keeps them for good.
+/// Threads that may wait for the name service at once. A request without an answer occupies its
+/// thread forever.
 const MOST_LOOKUPS: usize = 4;
-/// Names that may wait for a thread: beyond that, numbers are shown.
+/// Names that may wait for a thread. Beyond that, user ids are shown.
 const MOST_WAITING: usize = 1024;
-/// A name is looked up again when it is older; until the answer is there, the old one holds.
+/// A name older than this is looked up again. The old one is used until the answer arrives.
 const MOST_AGE: Duration = Duration::from_secs(600);
-/// Names that are kept at most; then all are forgotten.
+/// Most names that are kept. When there are more, all are forgotten.
 const MOST_KNOWN: usize = 16384;
 const PASSWD: &str = "/etc/passwd";
 
 /// The name of a user, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserName {
-    /// The name, or the number where the name is not known.
+    /// The name, or the user id if the name is not known.
     pub text: String,
     /// Whether the name service has not answered yet.
     pub pending: bool,
 }
 
-/// Names of users. `/etc/passwd` is read at once; threads ask the name service about all other users. Clones
-/// share what is known.
+/// Names of users. It reads `/etc/passwd` directly, and its threads ask the name service about all
+/// other users. Clones share the known names.
 #[derive(Clone)]
 pub struct UserNames(Arc<Shared>);
 
-/// Asks for a user's name and may take as long as it likes. `None`: there is no such user.
+/// Looks up a user's name, and may take any time. `None`: there is no such user.
 type Lookup = Box<dyn Fn(u32) -> Option<String> + Send + Sync>;
 
 struct Shared {
@@ -47,7 +48,7 @@ struct State {
     local: LocalUsers,
     known: HashMap<u32, Known>,
     waiting: VecDeque<u32>,
-    /// Users that a thread asks about at the moment.
+    /// Users that a thread is looking up at the moment.
     asked: Vec<u32>,
 }
 
@@ -85,7 +86,7 @@ impl UserNames {
         self.name_in(&mut self.lock(), uid)
     }
 
-    /// The same, but waits up to `most` for the name service.
+    /// As [`Self::name`], but waits up to `most` for the name service.
     pub fn name_within(&self, uid: u32, most: Duration) -> UserName {
         let deadline = Instant::now() + most;
         let mut state = self.lock();
@@ -118,7 +119,7 @@ impl UserNames {
         }
     }
 
-    /// Has a thread ask the name service.
+    /// Makes a thread ask the name service.
     fn ask(&self, state: &mut State, uid: u32) {
         let is_asked = state.asked.contains(&uid) || state.waiting.contains(&uid);
         if is_asked || state.waiting.len() >= MOST_WAITING {
@@ -130,13 +131,13 @@ impl UserNames {
         }
         let names = self.clone();
         let thread = thread::Builder::new().name("hawkeye-names".into());
-        // Without a thread, the name is asked for again at the next request.
+        // If the thread cannot be started, the next request tries again.
         if thread.spawn(move || names.answer(uid)).is_ok() {
             state.asked.push(uid);
         }
     }
 
-    /// Asks the name service about one user, then about those that wait.
+    /// Asks the name service about one user, then about those that wait for a thread.
     fn answer(&self, first: u32) {
         let mut next = Some(first);
         while let Some(uid) = next {
@@ -161,11 +162,11 @@ impl UserNames {
     }
 }
 
-/// The users of `/etc/passwd`.
+/// The users in `/etc/passwd`.
 #[derive(Default)]
 struct LocalUsers {
     names: HashMap<u32, String>,
-    /// Which version of the file they are of.
+    /// The version of the file that was read.
     version: Option<Version>,
     looked: Option<Instant>,
 }
@@ -174,7 +175,7 @@ struct LocalUsers {
 type Version = (u64, u64, i64, i64);
 
 impl LocalUsers {
-    /// So long the file is taken to be as it was.
+    /// Time between two checks whether the file has changed.
     const LOOK_EVERY: Duration = Duration::from_secs(1);
 
     fn name(&mut self, uid: u32) -> Option<&str> {
@@ -195,7 +196,7 @@ impl LocalUsers {
     }
 }
 
-/// The users of a file in the format of passwd(5). The first name of a number counts.
+/// Parses the users of a file in the format of passwd(5). The first name for a user id counts.
 fn users(passwd: &[u8]) -> HashMap<u32, String> {
     let mut names = HashMap::new();
     for line in String::from_utf8_lossy(passwd).lines() {
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// No user of `/etc/passwd` has such a number.
+    /// No user in `/etc/passwd` has such an id.
     const UNKNOWN: u32 = 3_999_999_000;
 
     #[test]
@@ -250,7 +251,7 @@ mod tests {
             let _ = never.lock().map(|it| it.recv());
             Some(format!("user-{uid}"))
         }));
-        // More than there are threads.
+        // More users than there are threads.
         for uid in UNKNOWN..UNKNOWN + 10 {
             let name = names.name(uid);
             assert!(name.pending);
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(names.lock().asked.len(), MOST_LOOKUPS);
         assert!(names.name_within(UNKNOWN, Duration::ZERO).pending);
         assert_eq!(names.name(0).text, "root", "others are known meanwhile");
-        // It answers at last.
+        // The name service answers at last.
         drop(answer);
         for uid in UNKNOWN..UNKNOWN + 10 {
             let name = names.name_within(uid, Duration::from_secs(60));

@@ -8,76 +8,83 @@ use nix::errno::Errno;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-pub(crate) const MADV_COLD: i32 = 20;
-pub(crate) const MADV_PAGEOUT: i32 = 21;
-pub(crate) const MADV_COLLAPSE: i32 = 25;
-
-fn advise(
-    process: &ProcessHandle,
-    start: u64,
-    bytes: u64,
-    advice: i32,
-    call: &'static str,
-) -> Result<u64> {
-    let range = libc::iovec {
-        iov_base: start as *mut _,
-        iov_len: usize_of(bytes),
-    };
-    advise_ranges(process, &[range], advice, call)
+/// Advice (`MADV_*`), and the name of a call with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advice {
+    pub(crate) number: i32,
+    pub(crate) call: &'static str,
 }
 
-/// Bytes that were advised; the rest was refused.
-fn advise_ranges(
-    process: &ProcessHandle,
-    ranges: &[libc::iovec],
-    advice: i32,
-    call: &'static str,
-) -> Result<u64> {
-    // SAFETY: `ranges` is ours and lives through the call; the addresses in it are the target's and
-    // only the kernel interprets them, with the target's own page table and locks.
+const fn advice(number: i32, call: &'static str) -> Advice {
+    Advice { number, call }
+}
+
+/// `MADV_COLD` of a base page.
+pub(crate) const SPLIT: Advice = advice(MADV_COLD, "splitting a huge page");
+/// `MADV_COLD` of regions.
+pub(crate) const CLEAR: Advice = advice(MADV_COLD, "clearing access bits");
+/// `MADV_PAGEOUT`.
+pub(crate) const PAGE_OUT: Advice = advice(21, "paging out zero pages");
+/// `MADV_COLLAPSE`.
+pub(crate) const COLLAPSE: Advice = advice(25, "collapsing a region");
+pub(crate) const MADV_COLD: i32 = 20;
+
+fn advise(process: &ProcessHandle, start: u64, bytes: u64, advice: Advice) -> Result<()> {
+    advise_ranges(process, &[range(start, bytes)], advice).map(drop)
+}
+
+fn range(start: u64, bytes: u64) -> libc::iovec {
+    libc::iovec {
+        iov_base: start as *mut _,
+        iov_len: usize_of(bytes),
+    }
+}
+
+/// Advises ranges; returns the number of bytes that were advised. The rest was refused.
+fn advise_ranges(process: &ProcessHandle, ranges: &[libc::iovec], advice: Advice) -> Result<u64> {
+    // SAFETY: `ranges` is ours and lives through the call. The addresses in it are the target's,
+    // and only the kernel interprets them, with the target's own page table and locks.
     let done = unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
             process.fd().as_raw_fd(),
             ranges.as_ptr(),
             ranges.len(),
-            advice,
+            advice.number,
             0u32,
         )
     };
     if done < 0 {
-        Err(LinuxError::last_call(call))
+        Err(LinuxError::call(advice.call)(Errno::last()))
     } else {
         Ok(done.unsigned_abs())
     }
 }
 
-/// Makes a region huge now (`MADV_COLLAPSE`). About 0.4 ms where memory is not fragmented.
+/// Makes a region huge now (`MADV_COLLAPSE`). Takes about 0.4 ms where memory is not fragmented.
 ///
 /// # Errors
-/// `ENOMEM` no huge page could be had, `EBUSY` the cgroup's limit, `EAGAIN` pages pinned or busy,
-/// `EINVAL` not a region that may be huge (any more), `ESRCH` gone (mm/khugepaged.c,
-/// `madvise_collapse_errno`).
+/// From mm/khugepaged.c, `madvise_collapse_errno`:
+///
+/// - `ENOMEM`: no huge page was available.
+/// - `EBUSY`: the cgroup is at its limit.
+/// - `EAGAIN`: pages are pinned or busy.
+/// - `EINVAL`: the region may not, or may no longer, be huge.
+/// - `ESRCH`: the process is gone.
 pub fn collapse(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise(
-        process,
-        region.start(),
-        HUGE_PAGE_BYTES,
-        MADV_COLLAPSE,
-        "collapsing a region",
-    )
-    .map(drop)
+    advise(process, region.start(), HUGE_PAGE_BYTES, COLLAPSE)
 }
 
-/// A call that is refused faster than this did not look for a huge page.
+/// A call that is refused faster than this did not search for a huge page.
 const WITHOUT_LOOKING: Duration = Duration::from_micros(500);
-/// So long a region is asked for: 64 such refusals take 5 ms on a machine of two cores. Each has all cores hand over pages that were just
-/// touched (`lru_add_drain_all`), so that on large machines it is fewer of them.
+/// Time for which the call is repeated for one region. 64 such refusals take 5 ms on a machine of
+/// two cores. Each makes all cores hand over pages that were just touched (`lru_add_drain_all`). So
+/// on large machines fewer of them fit.
 const INSISTING: Duration = Duration::from_millis(10);
 
-/// Whether a call for which no huge page could be had is made again at once.
+/// Whether a call that found no huge page is made again at once.
 ///
-/// Where the kernel puts compaction off, up to 64 calls that would take it are refused without a try,
+/// Where the kernel defers compaction, it refuses up to 64 calls that need it without a try,
 /// whenever they come (mm/compaction.c, `compaction_deferred`).
 #[derive(Debug, Default)]
 pub struct Insisting {
@@ -85,7 +92,7 @@ pub struct Insisting {
 }
 
 impl Insisting {
-    /// Told what came of a call and how long it took.
+    /// Takes the result of a call and its duration; returns whether to call again.
     pub fn again<T>(&mut self, result: &Result<T>, took: Duration) -> bool {
         self.so_far += took;
         let refused = matches!(result, Err(error) if error.errno() == Some(Errno::ENOMEM));
@@ -93,44 +100,35 @@ impl Insisting {
     }
 }
 
-/// Splits the huge page of a region, by calling one of its base pages cold (`MADV_COLD`). Since 6.12
-/// the split maps every zero-filled base page to the shared zero page, atomically
+/// Splits the huge page of a region: advises that one of its base pages is cold (`MADV_COLD`).
+/// Since 6.12 the split maps every zero-filled base page to the shared zero page, atomically
 /// (mm/migrate.c, `try_to_map_unused_to_zeropage`).
 pub fn split(process: &ProcessHandle, region: RegionAddr) -> Result<()> {
-    advise(
-        process,
-        region.start(),
-        BASE_PAGE_BYTES,
-        MADV_COLD,
-        "splitting a huge page",
-    )
-    .map(drop)
+    advise(process, region.start(), BASE_PAGE_BYTES, SPLIT)
 }
 
-/// Clears the access bits of whole regions together with their TLB entries (`MADV_COLD`); returns how
-/// many of them, in order, it came through. At most 1024 regions.
+/// Clears the access bits of whole regions together with their TLB entries (`MADV_COLD`). Returns
+/// how many of them, in order, it cleared. At most 1024 regions.
 ///
-/// Costs about as much as `clear_refs` (15 us a region of base pages here), but for any part of the
-/// address space: so it can be done in slices, and to a sample. It also moves the pages to the end of the
-/// kernel's reclaim lists; those that are touched again come back from there when reclaim looks at them.
+/// It costs about as much as `clear_refs` (15 us a region of base pages here), but covers any part
+/// of the address space. So it can work in slices, and on a sample. It also moves the pages to the
+/// end of the kernel's reclaim lists. Pages that are touched again leave that end when reclaim
+/// scans them.
 ///
 /// # Errors
-/// `EINVAL` the first region is locked in memory, `ENOMEM` part of it is not mapped, `ESRCH` gone.
+/// - `EINVAL`: the first region is locked in memory.
+/// - `ENOMEM`: part of it is not mapped.
+/// - `ESRCH`: the process is gone.
 pub fn clear_accessed(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<usize> {
-    let ranges: Vec<libc::iovec> = regions
-        .iter()
-        .map(|region| libc::iovec {
-            iov_base: region.start() as *mut _,
-            iov_len: usize_of(HUGE_PAGE_BYTES),
-        })
-        .collect();
-    let done = advise_ranges(process, &ranges, MADV_COLD, "clearing access bits")?;
+    let whole = |region: &RegionAddr| range(region.start(), HUGE_PAGE_BYTES);
+    let ranges: Vec<libc::iovec> = regions.iter().map(whole).collect();
+    let done = advise_ranges(process, &ranges, CLEAR)?;
     Ok((done / HUGE_PAGE_BYTES) as usize)
 }
 
-/// Pages out one base page (`MADV_PAGEOUT`): into zram or swap a zero-filled page costs nothing.
+/// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
 pub fn page_out(process: &ProcessHandle, start: u64, bytes: u64) -> Result<()> {
-    advise(process, start, bytes, MADV_PAGEOUT, "paging out zero pages").map(drop)
+    advise(process, start, bytes, PAGE_OUT)
 }
 
 #[cfg(test)]
@@ -138,10 +136,7 @@ mod tests {
     use super::*;
 
     fn refused(errno: Errno) -> Result<()> {
-        Err(LinuxError::Call {
-            call: "collapsing a region",
-            errno,
-        })
+        Err(LinuxError::call(COLLAPSE.call)(errno))
     }
 
     const QUICK: Duration = Duration::from_micros(70);

@@ -1,9 +1,10 @@
 //! Calls that take a target's locks, made by a helper process.
 //!
-//! A target can hold its `mmap_lock` for as long as it likes (a read of its own memory from a file
-//! system that never answers). `process_madvise` then waits in the kernel, and no signal ends that wait. A thread in such a wait keeps its whole process from ending, so the
-//! calls are made by a process of their own: the manager waits for the answer up to a deadline, and
-//! leaves the helper behind if none comes.
+//! A target can hold its `mmap_lock` without limit, for example in a read of its own memory from a
+//! file system that never answers. `process_madvise` then waits in the kernel, and no signal ends
+//! that wait. A thread in such a wait keeps its whole process from ending, so a separate process
+//! makes the calls. The manager waits for the answer up to a deadline, and abandons the helper if
+//! none comes.
 //!
 //! ```text
 //!  TargetCalls (pool.rs) --Request--> TargetCaller --RawRequest (message.rs)--> helper.rs: the system call
@@ -16,13 +17,14 @@ mod helper;
 mod message;
 mod pool;
 
-pub(crate) use advice::{CLEARED_PER_CALL, COLLAPSING};
+pub(crate) use advice::CLEARED_PER_CALL;
+pub(crate) use helper::clock_ns;
 pub use message::{Answer, Request};
-pub use pool::{FinishedCall, TargetCalls, Unanswered};
+pub use pool::{FinishedCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
 use helper::serve;
-use message::{encode, receive_answer};
+use message::receive_answer;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -36,37 +38,34 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A helper process and the socket to it. It makes one call at a time.
+/// A helper process and the socket to it. The helper makes one call at a time.
 #[derive(Debug)]
 pub struct TargetCaller {
     socket: OwnedFd,
     helper: Pid,
     /// Whether a call was sent that has not been answered.
     busy: bool,
-    /// What has come of an answer in several packets.
+    /// Data received so far of an answer in several packets.
     received: Vec<u8>,
 }
 
-/// Helpers that were killed in the middle of a call. They end when the kernel lets go of them.
+/// Helpers that were killed in the middle of a call. They end when the kernel finishes that call.
 static LEFT_BEHIND: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 impl TargetCaller {
     /// Starts a helper.
     ///
     /// # Errors
-    /// There are no more processes or descriptors to be had.
+    /// No process or descriptor is available.
     pub fn start() -> Result<Self> {
         reap_left_behind();
-        let failed = |errno| LinuxError::Call {
-            call: "starting a helper for calls into processes",
-            errno,
-        };
+        let failed = LinuxError::call("starting a helper for calls into processes");
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
         let manager = std::process::id();
-        // SAFETY: the child calls nothing but `serve`, which makes plain system calls on memory of
-        // its own stack: no allocation, no lock, no unwinding.
+        // SAFETY: the child calls only `serve`, which makes plain system calls on memory of its own
+        // stack: no allocation, no lock, no unwinding.
         match unsafe { fork() }.map_err(failed)? {
             ForkResult::Parent { child } => Ok(Self {
                 socket: ours,
@@ -83,31 +82,25 @@ impl TargetCaller {
         self.helper.as_raw().unsigned_abs()
     }
 
-    /// Has the helper make a call. No other can be made before its answer has come.
+    /// Makes the helper start a call. No other call can be made before its answer has come.
     ///
     /// # Errors
     /// The helper has died, or is busy with an earlier call.
     pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
         if self.busy {
-            return Err(self.failed(Errno::EBUSY));
+            return Err(failed(Errno::EBUSY));
         }
-        let (raw, descriptor) = encode(request).map_err(|errno| self.failed(errno))?;
-        let descriptors: Vec<i32> = descriptor.into_iter().collect();
-        let rights = [ControlMessage::ScmRights(&descriptors)];
-        let control = if descriptors.is_empty() {
-            &[][..]
-        } else {
-            &rights[..]
-        };
-        let packet = [IoSlice::new(raw.bytes())];
+        let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);
+        let rights = passed.as_ref().map(|it| ControlMessage::ScmRights(it));
+        let control = rights.as_slice();
+        let packet = [IoSlice::new(request.raw.bytes())];
         let socket = self.socket.as_raw_fd();
-        sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None)
-            .map_err(|errno| self.failed(errno))?;
+        sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None).map_err(failed)?;
         self.busy = true;
         Ok(())
     }
 
-    /// The answer to the call under way, if it comes within `wait`; it can be had later, too.
+    /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
     ///
     /// # Errors
     /// The helper has died.
@@ -118,7 +111,7 @@ impl TargetCaller {
                 return Ok(None);
             }
             let received = receive_answer(self.socket.as_fd());
-            let (mut answer, is_last) = received.map_err(|errno| self.failed(errno))?;
+            let (mut answer, is_last) = received.map_err(failed)?;
             self.received.append(&mut answer.data);
             if is_last {
                 answer.data = std::mem::take(&mut self.received);
@@ -139,22 +132,19 @@ impl TargetCaller {
                 Ok(0) if left.is_zero() => return Ok(false),
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(true),
-                Err(errno) => return Err(self.failed(errno)),
+                Err(errno) => return Err(failed(errno)),
             }
-        }
-    }
-
-    fn failed(&self, errno: Errno) -> LinuxError {
-        LinuxError::Call {
-            call: "asking the helper for calls into processes",
-            errno,
         }
     }
 }
 
+fn failed(errno: Errno) -> LinuxError {
+    LinuxError::call("asking the helper for calls into processes")(errno)
+}
+
 impl Drop for TargetCaller {
     fn drop(&mut self) {
-        // Fails only where it has died already.
+        // This fails only if the helper has died already.
         let _ = kill(self.helper, Signal::SIGKILL);
         if let Ok(mut left) = LEFT_BEHIND.lock() {
             left.push(self.helper);
@@ -163,7 +153,7 @@ impl Drop for TargetCaller {
     }
 }
 
-/// Takes note of the helpers that have ended by now.
+/// Reaps the helpers that have ended by now.
 fn reap_left_behind() {
     if let Ok(mut left) = LEFT_BEHIND.lock() {
         left.retain(|helper| {

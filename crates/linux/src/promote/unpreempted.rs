@@ -1,48 +1,67 @@
-//! Short calls that hold a lock of the program's: others must not take the CPU away in the middle of one.
+//! Short calls that hold a lock of the program's: the thread must not lose its CPU in the middle.
 
-/// Runs a call of a millisecond or two ahead of all ordinary threads (`SCHED_FIFO`), where that is allowed.
+/// Runs a call of a millisecond or two ahead of all ordinary threads (`SCHED_FIFO`), where that is
+/// allowed.
 ///
-/// On a busy machine a thread that loses its CPU while it holds a process's `mmap_lock` holds that process up for as long
-/// as it waits: 6 ms and more were seen. What the thread does before and after has its usual priority.
+/// On a busy machine a thread can lose its CPU while it holds a process's `mmap_lock`. It then
+/// holds that process up for as long as it waits: 6 ms and more were seen. Before and after the
+/// call the thread has its usual priority.
 ///
-/// The priority is the lowest real-time one: all other real-time threads preempt the call, but for those of the same
-/// priority that may run on no other CPU. These wait for it, a millisecond or two.
+/// The priority is the lowest real-time one, so other real-time threads preempt the call. Threads
+/// of the same priority that may run on no other CPU wait for it, a millisecond or two.
 pub fn unpreempted<T>(call: impl FnOnce() -> T) -> T {
-    let _usual = Usual::replaced();
+    let usual = Scheduling::of_this_thread();
+    let _usual = Scheduling::FIFO.set().then(|| Usual(usual));
     call()
 }
 
-/// The usual scheduling of this thread, taken up again when this is dropped.
-struct Usual {
-    policy: i32,
-    priority: libc::sched_param,
-}
-
-impl Usual {
-    /// `None` where nothing was changed.
-    fn replaced() -> Option<Self> {
-        let mut priority = libc::sched_param { sched_priority: 0 };
-        // SAFETY: plain system calls on this thread; `priority` is ours and lives through them.
-        let policy = unsafe {
-            libc::sched_getparam(0, &raw mut priority);
-            libc::sched_getscheduler(0)
-        };
-        (policy >= 0 && set(libc::SCHED_FIFO, libc::sched_param { sched_priority: 1 }))
-            .then_some(Self { policy, priority })
-    }
-}
+/// The usual scheduling of this thread, restored on drop.
+struct Usual(Scheduling);
 
 impl Drop for Usual {
     fn drop(&mut self) {
-        if !set(self.policy, self.priority) {
+        if !self.0.set() {
             tracing::warn!("the manager's own priority could not be put back");
         }
     }
 }
 
-fn set(policy: i32, priority: libc::sched_param) -> bool {
-    // SAFETY: a plain system call on this thread, which only reads `priority`.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
+/// How a thread is scheduled. It makes plain system calls, because a helper process uses it too.
+#[derive(Clone, Copy)]
+pub(crate) struct Scheduling {
+    policy: i32,
+    priority: i32,
+}
+
+impl Scheduling {
+    /// Ahead of all ordinary threads.
+    pub(crate) const FIFO: Self = Self {
+        policy: libc::SCHED_FIFO,
+        priority: 1,
+    };
+
+    pub(crate) fn of_this_thread() -> Self {
+        let mut priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `priority` is ours and lives through the calls.
+        let policy = unsafe {
+            libc::sched_getparam(0, &raw mut priority);
+            libc::sched_getscheduler(0)
+        };
+        Self {
+            policy: policy.max(libc::SCHED_OTHER),
+            priority: priority.sched_priority,
+        }
+    }
+
+    /// Sets it for this thread; returns whether that was allowed. If not, the thread stays as it
+    /// is.
+    pub(crate) fn set(self) -> bool {
+        let priority = libc::sched_param {
+            sched_priority: self.priority,
+        };
+        // SAFETY: `priority` is ours and lives through the call.
+        unsafe { libc::sched_setscheduler(0, self.policy, &raw const priority) == 0 }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! MMU overhead by hardware counters (paper, section 2.4 and Table 4).
 //!
-//! None of this has run on hardware with counters: the arithmetic is tested on a recording and on made-up counts,
-//! the calls on the kernel's software events.
+//! None of this has run on hardware with counters. The arithmetic is tested on a recording and on
+//! made-up counts, the calls on the kernel's software events.
 
 pub mod events;
 pub mod overhead;
@@ -31,8 +31,8 @@ pub struct CounterSet {
 }
 
 impl Counters {
-    /// Finds out which events count page walks here, and whether the kernel counts them, by trying on
-    /// ourselves.
+    /// Finds the events that count page walks here, and tries on this process whether the kernel
+    /// counts them.
     ///
     /// # Errors
     /// The processor is unknown, or it or the kernel has no counters.
@@ -48,21 +48,16 @@ impl Counters {
         Ok(Self { events })
     }
 
-    /// What is counted.
-    pub fn events(&self) -> &EventSet {
-        &self.events
-    }
-
-    /// File descriptors that a process of one thread takes. Each thread takes as many, but all others than the first
-    /// go without where none are left.
+    /// File descriptors per process of one thread. Each thread takes the same number, but all
+    /// threads except the first are left uncounted if none are available.
     pub fn descriptors(&self) -> usize {
         perf_events(&self.events).len()
     }
 
-    /// Counts a process from now on, in user mode: what its own accesses cost.
+    /// Counts a process from now on, in user mode: the cost of its own accesses.
     ///
     /// # Errors
-    /// It is gone, or nothing more can be counted.
+    /// The process is gone, or no more counters are available.
     pub fn bind(&self, pid: u32) -> Result<CounterSet> {
         Ok(CounterSet {
             events: self.events,
@@ -73,17 +68,17 @@ impl Counters {
 }
 
 impl CounterSet {
-    /// The overhead since this was last asked; `None` if the process did not run.
+    /// The overhead since the last call; `None` if the process did not run.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn overhead(&mut self) -> Result<Option<Overhead>> {
         let counts = self.source.read()?;
         Ok(self.meter.update(counts, &self.events))
     }
 }
 
-/// Loads, stores if apart, cycles.
+/// Loads, stores if they are counted separately, cycles.
 fn perf_events(events: &EventSet) -> Vec<PerfEvent> {
     let raw = |config| PerfEvent {
         kind: PERF_TYPE_RAW,

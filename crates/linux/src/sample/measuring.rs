@@ -1,6 +1,8 @@
-//! Measures one process and changes nothing: what translation costs it, and what its regions are like.
+//! Measures one process and changes nothing: the cost of address translation, and the state of its
+//! regions.
 //!
-//! Access bits are cleared to be seen set again, as by a manager; memory, mappings and settings stay as they are.
+//! Access bits are cleared to see which are set again, as by a manager. Memory, mappings and
+//! settings stay as they are.
 
 use crate::error::Result;
 use crate::processes::mappings::{self, Mapping, vm};
@@ -20,7 +22,7 @@ pub struct Measuring {
     windows: u64,
 }
 
-/// What one window showed.
+/// Result of one window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     /// By the pages touched in short times.
@@ -30,16 +32,16 @@ pub struct Window {
 }
 
 impl Measuring {
-    /// Prepares.
+    /// Prepares to measure a process.
     ///
     /// # Errors
-    /// The process is gone, or somebody else's.
+    /// The process is gone, or belongs to another user.
     pub fn begin(bits: Box<AccessBits>, pid: u32) -> Result<Self> {
         let counters = bits.counters.as_ref();
         Ok(Self {
             member: Member::open(pid, Identity::default(), Terms::default())?,
             target: bits.tables.bind(pid)?,
-            // One that can't be counted is estimated.
+            // A process that cannot be counted is estimated.
             counters: counters.and_then(|counters| counters.bind(pid).ok()),
             bits,
             windows: 0,
@@ -80,7 +82,7 @@ impl Measuring {
         Ok(regions)
     }
 
-    /// Counts the zero-filled base pages of a huge page; `None` if it isn't one (any more).
+    /// Counts the zero-filled base pages of a huge page; `None` if it is not, or no longer, huge.
     ///
     /// # Errors
     /// The process is gone.
@@ -90,7 +92,8 @@ impl Measuring {
     }
 }
 
-/// Where whole regions fit, also where the owner said MADV_NOHUGEPAGE: that costs it something, too.
+/// Ranges where whole regions fit. This includes MADV_NOHUGEPAGE memory: its base pages cost the
+/// owner time, too.
 fn could_be_huge(mappings: &[Mapping]) -> Vec<Range<u64>> {
     let allowed: Vec<Mapping> = mappings
         .iter()

@@ -1,7 +1,7 @@
 //! Reads page tables and page contents of other processes through BPF.
 //!
-//! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables (about half a
-//! millisecond), so that neither the target nor the CPU it runs on waits for a whole address space.
+//! One call is one slice: it reads at most [`TABLES_PER_CALL`] page tables, in about half a
+//! millisecond. So neither the target nor its CPU waits for a whole address space.
 
 mod marked_page;
 mod memory_end;
@@ -23,16 +23,17 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Last-level page tables that one call reads at the most.
+/// Most last-level page tables that one call reads.
 pub const TABLES_PER_CALL: u32 = 512;
 
-/// Regions whose marks one call can read.
+/// Most regions for which one call can read access bits.
 pub const MARKED_PER_CALL: usize = 64;
 
-/// Frames of 64 TiB, the most physical memory that page tables of 4 levels leave room for.
+/// Frames of 64 TiB: the most physical memory that page tables of 4 levels can address.
 const MOST_FRAMES: u64 = 64 << 28;
 
-/// How often a process's `mmap_lock` is tried that is taken for a moment: whoever maps memory holds it for microseconds.
+/// Tries to take a process's `mmap_lock` while it is held. A process that maps memory holds it for
+/// microseconds.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_micros(50);
 
@@ -43,9 +44,9 @@ pub struct Marks {
     pub at: Duration,
     /// Base pages marked accessed; all or none for a huge page.
     pub accessed: PageBits,
-    /// Base pages with memory of their own (0-512).
+    /// Base pages with memory of their own (0 to 512).
     pub present: u16,
-    /// Of these, the ones that a write would fault on: other processes may map them too.
+    /// Of the present pages, those on which a write would fault: other processes may map them too.
     pub write_protected: u16,
     /// Whether it is one huge page.
     pub huge: bool,
@@ -56,7 +57,7 @@ pub struct PageTables {
     skel: HawkeyeSkel<'static>,
 }
 
-/// The programs bound to one process. Closing it unbinds them.
+/// The programs bound to one process. Dropping it unbinds them.
 pub struct Target {
     pid: u32,
     links: Links,
@@ -72,7 +73,7 @@ struct Links {
 }
 
 impl Target {
-    /// File descriptors that one takes: its five links.
+    /// File descriptors of one target: its five links.
     pub const DESCRIPTORS: usize = 5;
 
     /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
@@ -81,7 +82,7 @@ impl Target {
     }
 }
 
-// A link more is a descriptor more.
+// Another link is another descriptor.
 const _: () = assert!(size_of::<Links>() == Target::DESCRIPTORS * size_of::<OwnedFd>());
 
 /// What to report of a range.
@@ -89,7 +90,7 @@ const _: () = assert!(size_of::<Links>() == Target::DESCRIPTORS * size_of::<Owne
 pub enum Detail {
     /// Every region with anything in it.
     Regions,
-    /// Huge pages only; tables of base pages are passed over unread.
+    /// Huge pages only; tables of base pages are skipped unread.
     HugeOnly,
 }
 
@@ -98,15 +99,14 @@ pub enum Detail {
 pub(crate) struct RegionWalk {
     ranges: Vec<Range<u64>>,
     detail: Detail,
-    /// The range to go on with, and where in it.
+    /// Index of the range in which the walk continues, and the address in it.
     next: usize,
     from: Option<u64>,
-    /// What was found so far.
     pub(crate) found: Vec<RegionSample>,
 }
 
 impl RegionWalk {
-    /// Of all regions in `ranges` (2 MiB aligned, ascending).
+    /// Walks over all regions in `ranges` (2 MiB-aligned, ascending).
     pub(crate) fn new(ranges: Vec<Range<u64>>, detail: Detail) -> Self {
         Self {
             ranges,
@@ -131,25 +131,23 @@ impl PageTables {
     /// Loads the programs and finds the direct map.
     ///
     /// # Errors
-    /// BPF is missing or forbidden (no privilege, lockdown), or the direct map can't be found.
+    /// BPF is missing or forbidden (no privilege, lockdown), or the direct map cannot be found.
     pub fn load() -> Result<Self> {
-        // What the verifier says about a refused program is megabytes: for `HAWKEYE_LOG=debug` only.
+        // The verifier's output on a rejected program is megabytes: only `HAWKEYE_LOG=debug` shows
+        // it.
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
             tracing::debug!("libbpf: {}", text.trim_end());
         })));
-        // The kernel object lives as long as the program: one a manager, so it is never freed.
+        // A manager loads the kernel object once and keeps it until it exits, so it is never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let open = HawkeyeSkelBuilder::default()
-            .open(storage)
-            .map_err(bpf_error)?;
-        let mut tables = Self {
-            skel: open.load().map_err(bpf_error)?,
-        };
+        let open = HawkeyeSkelBuilder::default().open(storage);
+        let skel = open.and_then(OpenSkel::load).map_err(bpf_error)?;
+        let mut tables = Self { skel };
         tables.calibrate()?;
         Ok(tables)
     }
 
-    /// What calibration found.
+    /// The result of calibration.
     pub fn translation(&self) -> Translation {
         let bss = self.bss();
         Translation {
@@ -159,22 +157,16 @@ impl PageTables {
     }
 
     fn bss(&self) -> &types::bss {
-        self.skel
-            .maps
-            .bss_data
-            .as_deref()
-            .expect("the programs have global variables")
+        let bss = self.skel.maps.bss_data.as_deref();
+        bss.expect("the programs have global variables")
     }
 
     fn bss_mut(&mut self) -> &mut types::bss {
-        self.skel
-            .maps
-            .bss_data
-            .as_deref_mut()
-            .expect("the programs have global variables")
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        bss.expect("the programs have global variables")
     }
 
-    /// Finds where physical memory is mapped, by looking for a known value on a page of our own.
+    /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn calibrate(&mut self) -> Result<()> {
         let page = MarkedPage::new()?;
         let frames = memory_frames().unwrap_or(MOST_FRAMES);
@@ -205,21 +197,23 @@ impl PageTables {
         Ok(Target { pid, links })
     }
 
-    /// All mappings of the process, in address order. Empty for one without an address space.
+    /// All mappings of the process, in address order. Empty for a process without an address space.
     ///
     /// Takes the process's `mmap_lock`, and waits for it.
     ///
     /// # Errors
-    /// The kernel refuses to run the program that lists.
+    /// The kernel refuses to run the program that lists mappings.
     pub fn mappings(&self, target: &Target) -> Result<Vec<Mapping>> {
         list(&target.links.list).map(|records| mappings_of(&records))
     }
 
-    /// The mapping at an address, as it is now; `None` where nothing is mapped. Costs the same for a process of any size
-    /// and never waits for the process for longer than a quarter of a millisecond.
+    /// The mapping at an address, as it is now; `None` where nothing is mapped.
+    ///
+    /// The cost does not depend on the size of the process. It waits at most a quarter of a
+    /// millisecond for the process.
     ///
     /// # Errors
-    /// `EBUSY`: the process's `mmap_lock` is taken at the moment.
+    /// `EBUSY`: the process's `mmap_lock` is held.
     pub fn mapping_at(&mut self, target: &Target, address: u64) -> Result<Option<Mapping>> {
         let mut tries = 1;
         loop {
@@ -241,21 +235,18 @@ impl PageTables {
                 }
             };
             if errno != Errno::EBUSY || tries == LOCK_TRIES {
-                return Err(LinuxError::Call {
-                    call: "looking up a mapping",
-                    errno,
-                });
+                return Err(LinuxError::call("looking up a mapping")(errno));
             }
             tries += 1;
             std::thread::sleep(LOCK_PAUSE);
         }
     }
 
-    /// Reads all regions in `ranges` (2 MiB aligned, ascending) into `found`; `timed` is told how
-    /// long each call took.
+    /// Reads all regions in `ranges` (2 MiB-aligned, ascending) into `found`. Calls `timed` with
+    /// the duration of each call.
     ///
     /// # Errors
-    /// `NoSuchProcess` if the process went away meanwhile; what was found until then stays.
+    /// `NoSuchProcess` if the process exits meanwhile; `found` keeps what was read before.
     pub fn walk(
         &mut self,
         target: &Target,
@@ -270,11 +261,11 @@ impl PageTables {
         result.map(drop)
     }
 
-    /// Goes on with a walk until it is done or `deadline` has come; whether it is done. Each call takes
-    /// about half a millisecond.
+    /// Continues a walk until it is done or `deadline` is reached; returns whether it is done. Each
+    /// call takes about half a millisecond.
     ///
     /// # Errors
-    /// `NoSuchProcess` if the process went away meanwhile.
+    /// `NoSuchProcess` if the process exits meanwhile.
     pub(crate) fn walk_until(
         &mut self,
         target: &Target,
@@ -311,11 +302,8 @@ impl PageTables {
                 if bss.result.alive == 0 {
                     return Err(LinuxError::NoSuchProcess(target.pid));
                 }
-                walk.found.extend(
-                    bss.records[..bss.result.records as usize]
-                        .iter()
-                        .map(sample),
-                );
+                let records = &bss.records[..bss.result.records as usize];
+                walk.found.extend(records.iter().map(sample));
                 if bss.result.done != 0 {
                     walk.next += chunk_length;
                     walk.from = None;
@@ -334,7 +322,7 @@ impl PageTables {
     /// One region as it is now; `None` where nothing is in it.
     ///
     /// # Errors
-    /// `NoSuchProcess` if the process went away meanwhile.
+    /// `NoSuchProcess` if the process exits meanwhile.
     pub fn region(&mut self, target: &Target, region: RegionAddr) -> Result<Option<RegionSample>> {
         let mut found = Vec::new();
         let range = region.start()..region.end();
@@ -342,11 +330,11 @@ impl PageTables {
         Ok(found.pop())
     }
 
-    /// Which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed; `None` for a region
-    /// that is not mapped, or changed while it was read.
+    /// Reads which base pages of up to [`MARKED_PER_CALL`] regions are marked accessed. `None` for
+    /// a region that is not mapped, or that changed during the read.
     ///
     /// # Errors
-    /// `NoSuchProcess` if the process went away meanwhile.
+    /// `NoSuchProcess` if the process exits meanwhile.
     pub fn read_marks(
         &mut self,
         target: &Target,
@@ -375,10 +363,10 @@ impl PageTables {
         Ok(found.collect())
     }
 
-    /// Counts the zero-filled base pages of a huge page, up to `enough`; `None` if it isn't one
-    /// (any more).
+    /// Counts the zero-filled base pages of a huge page, up to `enough`; `None` if it is not, or no
+    /// longer, a huge page.
     ///
-    /// A hint: the owner may write meanwhile. The kernel checks again when it splits.
+    /// The count is a hint: the owner may write meanwhile. The kernel checks again when it splits.
     pub fn scan_zeros(
         &mut self,
         target: &Target,
@@ -415,7 +403,7 @@ fn bpf_error(error: libbpf_rs::Error) -> LinuxError {
     LinuxError::Bpf(format!("{error:#}"))
 }
 
-/// An iterator program bound to one task.
+/// Binds an iterator program to one task.
 fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     info.task.tid = pid;
@@ -432,7 +420,8 @@ fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     own(fd, "binding a BPF program to a process")
 }
 
-/// Runs an iterator once whose program writes nothing: reading returns when all is done.
+/// Runs an iterator once. Its program writes nothing: the read returns when the program has
+/// finished.
 fn run(link: &OwnedFd) -> Result<()> {
     let iterator = iterator(link)?;
     while read(&iterator, &mut [0u8; 16])? > 0 {}
@@ -464,13 +453,10 @@ fn iterator(link: &OwnedFd) -> Result<OwnedFd> {
 fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
     loop {
         match nix::unistd::read(iterator, bytes) {
-            // More objects than one read goes through.
+            // There are more objects than one read covers.
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             read => {
-                return read.map_err(|errno| LinuxError::Call {
-                    call: "running a BPF iterator",
-                    errno,
-                });
+                return read.map_err(LinuxError::call("running a BPF iterator"));
             }
         }
     }
@@ -478,12 +464,9 @@ fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
 
 fn own(fd: i32, call: &'static str) -> Result<OwnedFd> {
     if fd < 0 {
-        return Err(LinuxError::Call {
-            call,
-            errno: Errno::from_raw(-fd),
-        });
+        return Err(LinuxError::call(call)(Errno::from_raw(-fd)));
     }
-    // SAFETY: the call just made this descriptor, nobody else knows it.
+    // SAFETY: the call just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -498,18 +481,12 @@ mod tests {
         }
         let tables = PageTables::load().expect("loads");
         let frames = memory_frames().expect("is known");
-        let end = tables.translation().direct_map + frames * 4096;
-        eprintln!(
-            "the direct map: {:#x} to {end:#x}",
-            tables.translation().direct_map
-        );
-        assert_eq!(
-            tables.bss().calibration_highest_base,
-            tables.translation().direct_map,
-            "no candidate lies above the right one"
-        );
+        let start = tables.translation().direct_map;
+        let end = start + frames * 4096;
+        eprintln!("the direct map: {start:#x} to {end:#x}");
+        // No candidate is above the right one.
+        assert_eq!(tables.bss().calibration_highest_base, start);
         let highest = tables.bss().calibration_highest;
-        assert!(highest > tables.translation().direct_map);
-        assert!(highest < end, "{highest:#x} is not below {end:#x}");
+        assert!((start + 1..end).contains(&highest), "{highest:#x}");
     }
 }

@@ -2,69 +2,48 @@
 
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::Ksm;
+use crate::own_memory::OwnMemory;
 use crate::processes::mappings::Mapping;
+use crate::processes::process;
+use crate::reports::words;
 use hawkeye_policy::whole::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use procfs::process::{MMPermissions, MMapPath, VmFlags};
+use procfs::process::{MemoryMap, Process};
 use std::fs::File;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-const PRESENT: u64 = 1 << 63;
+pub(crate) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const WRITE_PROTECTED: u64 = 1 << 57;
-/// Mapped by this process alone; the zero page never is.
+/// Only this process maps the page; never set for the zero page.
 const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
-const FRAME: u64 = (1 << 55) - 1;
-/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any page of a block but its first.
-const KPF_COMPOUND_TAIL: u64 = 1 << 16;
+pub(crate) const FRAME: u64 = (1 << 55) - 1;
+/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any page of a block except its
+/// first.
+pub(crate) const KPF_COMPOUND_TAIL: u64 = 1 << 16;
 const KPF_THP: u64 = 1 << 22;
 /// The zero page, or (part of) the huge zero page.
-const KPF_ZERO_PAGE: u64 = 1 << 24;
+pub(crate) const KPF_ZERO_PAGE: u64 = 1 << 24;
 
-/// All mappings of a process, from `smaps`. Walks the page tables: costs milliseconds per GiB.
+/// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = crate::processes::process::entry(pid)
-        .and_then(|process| process.smaps())
-        .map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let maps = process::read(pid, Process::smaps)?;
     let ksm = Ksm::default();
-    Ok(maps
-        .iter()
-        .map(|m| {
-            let has = |flag: VmFlags| m.extension.vm_flags.contains(flag);
-            let flags = [
-                (m.perms.contains(MMPermissions::WRITE), 0x2),
-                (m.perms.contains(MMPermissions::SHARED), 0x8),
-                (has(VmFlags::GD), 0x100),
-                (has(VmFlags::UM), 0x200),
-                (has(VmFlags::UW), 0x1000),
-                (has(VmFlags::LO), 0x2000),
-                (has(VmFlags::PF), 0x400),
-                (has(VmFlags::IO), 0x4000),
-                (has(VmFlags::HT), 0x0040_0000),
-                (has(VmFlags::MM), 0x1000_0000),
-                (has(VmFlags::HG), 0x2000_0000),
-                (has(VmFlags::NH), 0x4000_0000),
-                (has(VmFlags::MG), 0x8000_0000),
-            ];
-            let flags = flags.iter().filter(|(set, _)| *set);
-            Mapping {
-                range: m.address.0..m.address.1,
-                flags: ksm.effective(flags.map(|(_, bit)| bit).sum()),
-                file_backed: m.inode != 0 || matches!(m.pathname, MMapPath::Path(_)),
-            }
-        })
-        .collect())
+    let mapping = |map: &MemoryMap| {
+        let mapping = Mapping::shown(map);
+        let flags = ksm.effective(mapping.flags);
+        Mapping { flags, ..mapping }
+    };
+    Ok(maps.iter().map(mapping).collect())
 }
 
-/// Base pages of every populated region, without access bits: `accessed` repeats `present`, and what is
-/// mapped by this process alone counts as written.
+/// Base pages of every populated region, without access bits: `accessed` repeats `present`. Pages
+/// that only this process maps count as written.
 pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> {
     let path = format!("/proc/{pid}/pagemap");
     let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
@@ -75,9 +54,9 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> 
             file.read_exact_at(&mut bytes, start / BASE_PAGE_BYTES * 8)
                 .map_err(LinuxError::file("reading", &path))?;
             let region = RegionAddr::containing(start);
-            let mut sample = count(region, entries(&bytes), zero_frame());
+            let mut sample = count(region, words(&bytes), zero_frame());
             if sample.is_huge() {
-                let kind = kind_of_run(first_frame(&bytes));
+                let kind = kind_of_run(words(&bytes).next().map_or(0, |entry| entry & FRAME));
                 sample.order = PageOrder::of_region(kind != Run::BasePages);
                 if kind == Run::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
@@ -93,36 +72,25 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> 
     Ok(found)
 }
 
-/// The entries of a part of a page map, one for each base page.
-pub(crate) fn entries(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let entries = bytes.chunks_exact(8);
-    entries.map(|e| u64::from_ne_bytes(e.try_into().expect("chunks of 8 bytes")))
-}
-
-/// Whether an entry is a page that another process maps too. Every process maps the zero page: that is none.
+/// Whether an entry is a page that another process maps too. The zero page, which every process
+/// maps, does not count.
 pub(crate) fn is_shared(entry: u64) -> bool {
     let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
     shared && Some(entry & FRAME) != zero_frame()
 }
 
-fn first_frame(entries: &[u8]) -> u64 {
-    entries
-        .first_chunk()
-        .map_or(0, |entry| u64::from_ne_bytes(*entry) & FRAME)
-}
-
-/// What an aligned run of 512 frames is.
+/// Kind of an aligned run of 512 frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Run {
     HugePage,
-    /// Its frame is not always the same, unlike the small one's.
+    /// Unlike that of the small zero page, its frame is not always the same.
     HugeZeroPage,
-    /// Neighbours by chance, as they often are on a machine that was just started.
+    /// Base pages that are neighbours by chance, as is common on a machine that was just started.
     BasePages,
 }
 
-/// By `/proc/kpageflags`. A huge page that is not mapped as one (after `mprotect` of a part, say)
-/// can't be told from one that is.
+/// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
+/// after `mprotect` of a part) cannot be distinguished from one that is.
 fn kind_of_run(first: u64) -> Run {
     let flags = |file: &File, frame: u64| {
         let mut bytes = [0u8; 8];
@@ -135,36 +103,31 @@ fn kind_of_run(first: u64) -> Run {
     });
     match both {
         Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => Run::HugeZeroPage,
-        // Blocks are aligned to their size: one that goes on in its middle fills the region.
+        // Blocks are aligned to their size: a block that continues at the region's middle fills the
+        // region.
         Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => Run::HugePage,
         _ => Run::BasePages,
     }
 }
 
-/// The frame of the shared zero page, learned from a page of our own that was only read; `None`
-/// where the kernel doesn't show frames.
+/// The frame of the shared zero page, found by a read of an unwritten page of our own. `None` where
+/// the kernel hides frames.
 fn zero_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
     *FRAME_OF_ZEROS.get_or_init(learn_zero_frame)
 }
 
 fn learn_zero_frame() -> Option<u64> {
-    let bytes = NonZeroUsize::new(usize_of(BASE_PAGE_BYTES))?;
-    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping, at an address that the kernel chooses.
-    let page = unsafe { mmap_anonymous(None, bytes, protection, MapFlags::MAP_PRIVATE) }.ok()?;
+    let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).ok()?;
     // SAFETY: the page was just mapped, and its memory is all zeros.
-    let value = unsafe { page.cast::<u8>().read_volatile() };
+    let value = unsafe { page.start().cast::<u8>().read_volatile() };
     let mut entry = [0u8; 8];
-    let read = File::open("/proc/self/pagemap").and_then(|file| {
-        file.read_exact_at(&mut entry, page.as_ptr() as u64 / BASE_PAGE_BYTES * 8)
-    });
-    // SAFETY: the mapping made above, to which no reference is left.
-    let unmapped = unsafe { munmap(page, bytes.get()) };
+    let file = File::open("/proc/self/pagemap").ok()?;
+    file.read_exact_at(&mut entry, page.address() / BASE_PAGE_BYTES * 8)
+        .ok()?;
     let entry = u64::from_ne_bytes(entry);
-    let shown = read.is_ok() && unmapped.is_ok() && value == 0;
     let zero = entry & PRESENT != 0 && entry & EXCLUSIVE == 0 && entry & FRAME != 0;
-    (shown && zero).then_some(entry & FRAME)
+    (value == 0 && zero).then_some(entry & FRAME)
 }
 
 fn count(
@@ -191,7 +154,8 @@ fn count(
             swapped += 1;
         }
     }
-    // One aligned run of frames: a huge page, or it looks like one. Frames read as 0 without privilege.
+    // One aligned run of frames: a huge page, or base pages that look like one. Frames read as 0
+    // without privilege.
     let aligned = first_frame.is_some_and(|f| f != 0 && f % u64::from(PAGES_PER_REGION) == 0);
     RegionSample {
         region,
@@ -207,7 +171,8 @@ fn count(
     }
 }
 
-/// What `/proc/PID/pagemap` shows of the page at an address (Documentation/admin-guide/mm/pagemap.rst).
+/// The entry of `/proc/PID/pagemap` for the page at an address
+/// (Documentation/admin-guide/mm/pagemap.rst).
 ///
 /// # Errors
 /// The process is gone.
@@ -225,12 +190,12 @@ pub fn entry(pid: u32, address: u64) -> Result<Entry> {
 pub struct Entry(u64);
 
 impl Entry {
-    /// Written since the soft-dirty bits were last cleared.
+    /// Whether the page was written since the soft-dirty bits were last cleared.
     pub fn is_soft_dirty(self) -> bool {
         self.0 & SOFT_DIRTY != 0
     }
 
-    /// The page's frame; 0 where it is not present, or frames are hidden.
+    /// The page's frame; 0 if the page is not present or frames are hidden.
     pub fn frame(self) -> u64 {
         if self.0 & PRESENT != 0 {
             self.0 & FRAME
@@ -239,7 +204,7 @@ impl Entry {
         }
     }
 
-    /// Protected from writes by userfaultfd.
+    /// Whether userfaultfd write-protects the page.
     pub fn is_write_protected(self) -> bool {
         self.0 & WRITE_PROTECTED != 0
     }
@@ -264,18 +229,13 @@ mod tests {
 
     #[test]
     fn swapped_pages_are_not_present() {
-        let entries = (0..512).map(|i| {
-            if i < 10 {
-                SWAPPED
-            } else {
-                PRESENT | EXCLUSIVE | i
-            }
+        let entries = (0..512).map(|i| match i {
+            0..10 => SWAPPED,
+            _ => PRESENT | EXCLUSIVE | i,
         });
         let sample = count(region(), entries, None);
-        assert_eq!(
-            (sample.present, sample.swapped, sample.is_huge()),
-            (502, 10, false)
-        );
+        assert_eq!((sample.present, sample.swapped), (502, 10));
+        assert!(!sample.is_huge());
     }
 
     #[test]
@@ -295,10 +255,8 @@ mod tests {
     fn the_zero_page_is_nobodys_memory() {
         let entries = (0..512).map(|i| PRESENT | if i < 100 { EXCLUSIVE | (1000 + i) } else { 7 });
         let sample = count(region(), entries, Some(7));
-        assert_eq!(
-            (sample.present, sample.zero_mapped, sample.accessed),
-            (100, 412, 100)
-        );
+        assert_eq!((sample.present, sample.accessed), (100, 100));
+        assert_eq!(sample.zero_mapped, 412);
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! Access coverage: what clears access bits, what reads them, and what stands in where neither can.
+//! Access coverage: what clears access bits, what reads them, and what is used where neither works.
 //!
 //! ```text
 //!  probe chooses --> Seeing --> Box<dyn Sampler>
 //!                      AccessBits   access_bits.rs  exact: MADV_COLD clears, BPF reads; run_rate.rs probes
-//!                      Damon        damon.rs        estimated
 //!                      Population   population.rs   what is present, no accesses
+//!                      Damon        population.rs   the same, accesses estimated by damon.rs
 //! ```
 //!
-//! A new way of seeing is one file with a [`Sampler`], a variant of [`Seeing`], and a case in the
-//! probe that chooses it. Each keeps what it knows of every process itself.
+//! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`Seeing`], and a case
+//! in the probe that chooses it. Each sampler keeps its own state of every process.
 
 mod access_bits;
 pub mod damon;
@@ -27,35 +27,34 @@ use crate::processes::mappings::Mapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
 use access_bits::AccessBitsSampler;
-use damon::DamonSampler;
 use hawkeye_policy::{Needs, ProcessId, ProcessSample, RegionAddr, RegionSample};
 use population::PopulationSampler;
 use std::time::{Duration, Instant};
 
-/// How the kernel lets us see accesses here; the probe chooses.
+/// How the kernel lets us see accesses on this machine; the probe chooses it.
 pub enum Seeing {
-    /// Cleared by `MADV_COLD`, read from page tables by BPF: exact.
+    /// Access bits, cleared by `MADV_COLD` and read from page tables by BPF: exact.
     AccessBits(Box<AccessBits>),
-    /// Estimated by DAMON, population from pagemap.
+    /// Accesses are estimated by DAMON; population comes from pagemap.
     Damon,
     /// Population from pagemap: no accesses at all.
     Population,
 }
 
 impl Seeing {
-    /// A sampler that knows no process yet.
+    /// A sampler that is bound to no process yet.
     pub fn sampler(self) -> Box<dyn Sampler> {
         match self {
             Self::AccessBits(bits) => Box::new(AccessBitsSampler::new(*bits)),
-            Self::Damon => Box::<DamonSampler>::default(),
+            Self::Damon => Box::new(PopulationSampler::with_damon()),
             Self::Population => Box::<PopulationSampler>::default(),
         }
     }
 }
 
-/// Sees accesses of the processes that it was bound to.
+/// Sees the accesses of the processes to which it was bound.
 pub trait Sampler: Send {
-    /// File descriptors that a process takes, its handle included.
+    /// File descriptors per process, including its handle.
     fn descriptors(&self) -> usize {
         ProcessHandle::DESCRIPTORS
     }
@@ -63,7 +62,7 @@ pub trait Sampler: Send {
     /// Prepares for sampling a process.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     fn bind(&mut self, _process: ProcessId) -> Result<()> {
         Ok(())
     }
@@ -71,14 +70,14 @@ pub trait Sampler: Send {
     /// Forgets the processes for which `there` is false.
     fn retain(&mut self, there: &dyn Fn(ProcessId) -> bool);
 
-    /// The mappings of a process, as they are now. Not for the loop where there is no BPF: it takes
+    /// The mappings of a process, as they are now. Without BPF the loop must not call it: it takes
     /// the process's `mmap_lock`.
     ///
     /// # Errors
     /// The process is gone or does not answer.
     fn mappings(&mut self, member: &Member, calls: &mut TargetCalls) -> Result<Vec<Mapping>>;
 
-    /// Starts a window: clears the access bits where there are any to see, or has DAMON look.
+    /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
     ///
     /// # Errors
     /// The process is gone or does not answer.
@@ -91,10 +90,11 @@ pub trait Sampler: Send {
         Ok(Slice::Done(()))
     }
 
-    /// What is unfinished of a window is not gone on with.
+    /// Drops the unfinished work of a window.
     fn abandon_window(&mut self) {}
 
-    /// Goes on probing a process; how long to wait until the next time, `None` when it is through.
+    /// Continues to probe a process. Returns the time until the next call, or `None` when the
+    /// process is done.
     ///
     /// # Errors
     /// The process is gone or does not answer.
@@ -114,16 +114,16 @@ pub trait Sampler: Send {
     /// The process is gone.
     fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>>;
 
-    /// Whether a region may be managed by the mapping that is there at this moment; one that was
-    /// registered with userfaultfd since the last sample may not.
+    /// Whether the current mapping allows a region to be managed. A mapping that was registered
+    /// with userfaultfd since the last sample may not allow it.
     ///
-    /// Without BPF a mapping can't be looked up alone, and the answer is that of the last sample: the
-    /// kernel itself refuses to collapse what userfaultfd would miss, and splits are used only where
-    /// they keep its marks.
+    /// Without BPF a single mapping cannot be looked up, and the answer is that of the last sample.
+    /// That is safe: the kernel refuses to collapse regions in which userfaultfd would miss faults.
+    /// Splits are used only where they keep userfaultfd's marks.
     ///
     /// # Errors
-    /// `NotAnswering`: the process's `mmap_lock` is taken, and was not let go of while a helper waited
-    /// for it.
+    /// `NotAnswering`: the process's `mmap_lock` was held for as long as a helper waited for
+    /// it.
     fn still_eligible(
         &mut self,
         _member: &Member,
@@ -139,13 +139,14 @@ pub trait Sampler: Send {
     /// The process is gone.
     fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64>;
 
-    /// The huge pages in all mappings that are eligible now. A window under way is not disturbed.
+    /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
     ///
     /// # Errors
     /// The process is gone or does not answer.
     fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>>;
 
-    /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if it isn't huge.
+    /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
+    /// huge.
     ///
     /// # Errors
     /// The process is gone or does not answer.

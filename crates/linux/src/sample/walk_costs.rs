@@ -1,61 +1,61 @@
-//! What translation costs on this machine, measured in some seconds at the first start after a boot.
+//! What address translation costs on this machine, measured at the first start after a boot. It
+//! takes some seconds.
 //!
-//! Page tables of gigabytes are roamed over without the gigabytes: 64 MiB of memory are mapped again and
-//! again. What an access takes more than in the same memory under huge pages is its page walk.
+//! Page tables of gigabytes are read without the gigabytes: the same 64 MiB of memory are mapped
+//! repeatedly. The extra time of an access over the same memory under huge pages is its page walk.
 
 use crate::error::{LinuxError, Result};
+use crate::own_memory::OwnMemory;
 use crate::processes::process::own_huge_bytes;
 use crate::sample::generator::{below, next_random, worked};
-use crate::takeover::own_files::{self, Distrust};
+use crate::takeover::own_files::{self, Unusable};
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
 use hawkeye_policy::whole::{i64_of, usize_of};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
 use nix::unistd::ftruncate;
-use std::ffi::c_void;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::time::Instant;
-use thiserror::Error;
 
-/// No file of costs is as long as this, in bytes.
+/// Upper limit for a file of costs, in bytes.
 const LONGEST_FILE: u64 = 64 << 10;
-/// Footprints that are measured.
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
-/// Memory read at random to learn what a read costs that misses the caches; less where there is little.
+/// Memory read at random to learn the cost of a read that misses the caches. Less is used where
+/// less is available.
 const DATA_BYTES: u64 = 512 << 20;
-/// What is mapped again and again: little, where page walks overlap with each other, so that they are no longer than
-/// the data's way ...
+/// Memory that is mapped repeatedly, for overlapping page walks: little, so that a walk takes no
+/// longer than the read of the data.
 const NEAR_BYTES: u64 = 64 << 20;
-/// ... and of available memory the share that is used where walks are waited for and compete with data for the caches.
+/// Divisor of available memory, for page walks that are waited for and that compete with data for
+/// the caches.
 const FAR_SHARE: u64 = 8;
 /// No walk is free.
 const LEAST_NS: f64 = 0.1;
-/// Reads in one measurement.
 const READS: u64 = 100_000;
-/// Reads in one, where each comes with many others.
+/// Reads in one measurement where each read comes with many others.
 const READS_AMID: u64 = 10_000;
-/// Reads in one, where each comes with work.
+/// Reads in one measurement where each read comes with work.
 const READS_WORKING: u64 = 100_000;
-/// Steps of work between reads: each is two instructions in four cycles, about the half a cycle that programs get
-/// through that miss TLBs and caches.
+/// Steps of work between reads. A step is two instructions in four cycles, about the half
+/// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
-/// Measurements of which the fastest counts.
+/// Measurements, of which the fastest counts.
 const TURNS: u64 = 9;
-/// Numbers of pages among which the TLB's reach is looked for.
+/// Numbers of pages among which the TLB's reach is searched.
 const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 
-/// What was measured since the machine started, or is measured now and kept for the next manager:
-/// it takes some seconds, and processors don't change. `state_dir` is emptied by a restart.
+/// Costs that were measured since the machine started. If there are none, measures them and keeps
+/// them for the next manager: it takes some seconds, and processors do not change. A restart of the
+/// machine empties `state_dir`.
 ///
-/// Where they can't be measured now, typical costs stand in, and the next manager measures.
+/// Where they cannot be measured now, typical costs are used, and the next manager measures.
 ///
 /// # Errors
-/// Memory that can't be had, or a test's costs that can't be read.
+/// Memory is not available, or a test's costs cannot be read.
 pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     if let Some(costs) = test_costs::given()?.and_then(|costs| costs.walks.clone()) {
         return Ok(costs);
@@ -76,23 +76,12 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
         }
         measured => measured?,
     };
-    // Where it can't be kept it is measured again: that is all.
+    // Costs that cannot be kept are measured again; nothing else depends on them.
     let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
     if let Err(error) = kept.and_then(|text| own_files::replace(&file, &text)) {
         tracing::debug!("{} can't be written: {error}", file.display());
     }
     Ok(costs)
-}
-
-/// Why the file is not used, as a clause that follows its name.
-#[derive(Debug, Error)]
-enum Unusable {
-    #[error(transparent)]
-    Distrusted(#[from] Distrust),
-    #[error("is damaged or of another version ({0})")]
-    Damaged(#[from] serde_json::Error),
-    #[error("is damaged (a cost is not above 0, or the footprints are not in order)")]
-    Range,
 }
 
 fn read(file: &Path) -> Result<Option<WalkCosts>, Unusable> {
@@ -105,14 +94,16 @@ fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
     if costs.is_sound() {
         Ok(costs)
     } else {
-        Err(Unusable::Range)
+        let why = "a cost is not above 0, or the footprints are not in order";
+        Err(Unusable::Impossible(why.into()))
     }
 }
 
-/// Measures.
+/// Measures the costs.
 ///
 /// # Errors
-/// Memory that can't be had, or no huge pages to compare with ([`LinuxError::NotMeasured`]).
+/// Memory is not available, or there are no huge pages to compare with
+/// ([`LinuxError::NotMeasured`]).
 pub fn measure() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::memory::system_memory::machine()?;
@@ -123,38 +114,30 @@ pub fn measure() -> Result<WalkCosts> {
     let small = Area::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
     let near = Area::mirrors(largest, NEAR_BYTES, Lines::All)?;
-    // The same data once without page walks, once with them: what is in the caches is alike. It is as much memory
-    // however much of its mirrors is roamed over.
+    // The same data is read once without page walks and once with them, so that the caches hold the
+    // same. The amount of memory does not depend on how much of its mirrors is read.
     let overlapping = |footprint_bytes: u64, order: Order| {
-        let (mirrored, few) = (
-            pages(footprint_bytes),
-            pages(NEAR_BYTES.min(footprint_bytes)),
-        );
+        let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
         extra(
             |n| near.turn(mirrored, order, n),
             |n| data.turn(few, order, n),
         )
     };
-    // While a page comes from memory its neighbour's walk goes on: with data in the caches it would seem dear.
+    // While a page comes from memory, its neighbour's walk proceeds. With data in the caches the
+    // walk would seem expensive.
     let streamed = |area: &Area, n| area.turn(data_pages, Order::Steps(1), n);
     let stream = extra(|n| streamed(&small, n), |n| streamed(&data, n));
     drop(small);
     let far = Area::mirrors(largest, data_bytes, Lines::All)?;
     let waited_for = |footprint_bytes: u64| {
-        let (mirrored, few) = (
-            pages(footprint_bytes),
-            pages(data_bytes.min(footprint_bytes)),
-        );
+        let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
         extra(
             |n| far.turn(mirrored, Order::Dependent, n),
             |n| data.turn(few, Order::Dependent, n),
         )
     };
     let alone = |footprint_bytes: u64| {
-        let (mirrored, few) = (
-            pages(footprint_bytes),
-            pages(NEAR_BYTES.min(footprint_bytes)),
-        );
+        let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
         extra(
             |n| near.turn_amid(&data, mirrored, n),
             |n| data.turn_amid(&data, few, n),
@@ -162,17 +145,18 @@ pub fn measure() -> Result<WalkCosts> {
     };
     let by_footprint = FOOTPRINTS_BYTES
         .iter()
-        .map(|&footprint_bytes| FootprintCosts {
-            footprint_bytes,
-            streamed_ns: stream.walk_ns,
-            strided_ns: overlapping(footprint_bytes, Order::Steps(16)).walk_ns,
-            independent_ns: overlapping(footprint_bytes, Order::Independent).walk_ns,
-            dependent_ns: waited_for(footprint_bytes).walk_ns,
-            alone_ns: alone(footprint_bytes).walk_ns,
-        })
-        .map(|costs| FootprintCosts {
-            alone_ns: costs.alone_ns.max(costs.dependent_ns),
-            ..costs
+        .map(|&footprint_bytes| {
+            let strided_ns = overlapping(footprint_bytes, Order::Steps(16)).walk_ns;
+            let independent_ns = overlapping(footprint_bytes, Order::Independent).walk_ns;
+            let dependent_ns = waited_for(footprint_bytes).walk_ns;
+            FootprintCosts {
+                footprint_bytes,
+                streamed_ns: stream.walk_ns,
+                strided_ns,
+                independent_ns,
+                dependent_ns,
+                alone_ns: alone(footprint_bytes).walk_ns.max(dependent_ns),
+            }
         })
         .collect();
     let by_distance = WORK_STEPS
@@ -193,18 +177,18 @@ pub fn measure() -> Result<WalkCosts> {
         data_independent_ns: least(|n| data.turn(data_pages, Order::Independent, n)),
         data_dependent_ns: least(|n| data.turn(data_pages, Order::Dependent, n)),
         tlb_pages: reach,
-        // Shared with base pages in the second level, since Haswell and Zen.
+        // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
     })
 }
 
-/// The least of some turns' time: others on the machine can only add to it.
+/// The least time of several turns: other load on the machine can only add to it.
 fn least(turn: impl Fn(u64) -> f64) -> f64 {
     (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
 }
 
-/// How far apart reads with page walks are, and how much farther than without them: medians of pairs, since others make
-/// the machine faster and slower.
+/// Distance of reads with page walks, and how much greater it is than without them. Both are
+/// medians of pairs, since other load makes the machine faster and slower.
 fn extra(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
     let mut pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let mut median = |part: fn(&(f64, f64)) -> f64| {
@@ -220,63 +204,45 @@ fn extra(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCos
 /// In which order pages are read.
 #[derive(Clone, Copy)]
 enum Order {
-    /// So many pages further each time.
+    /// By this number of pages each time.
     Steps(u64),
-    /// At random, the address known before the last read is back.
+    /// At random; the address is known before the last read returns.
     Independent,
-    /// At random, the address out of the last read.
+    /// At random; the address depends on the last read.
     Dependent,
 }
 
-/// A mapping of our own, unmapped at the end.
+/// A mapping of our own.
 struct Area {
-    start: NonNull<c_void>,
-    bytes: usize,
+    memory: OwnMemory,
     lines: Lines,
 }
 
 /// Which cache lines are read.
 #[derive(Clone, Copy)]
 enum Lines {
-    /// So few that they stay in the first cache.
+    /// Few enough lines to stay in the first-level cache.
     OneOfEachPage,
-    /// Any.
+    /// Any line.
     All,
 }
 
 impl Area {
-    fn reserve(bytes: usize, protection: ProtFlags, lines: Lines) -> Result<Self> {
-        let length = NonZeroUsize::new(bytes).unwrap_or(NonZeroUsize::MIN);
-        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
-        // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
-        let start = unsafe { mmap_anonymous(None, length, protection, flags) };
-        let start = start.map_err(failed)?;
-        Ok(Self {
-            start,
-            bytes,
-            lines,
-        })
-    }
-
-    /// Written memory under huge pages, or nearly all of it: under base pages reads of it would
+    /// Written memory, at least nearly all of it under huge pages. Under base pages its reads would
     /// walk page tables as well, and walks would seem to cost nothing.
     fn huge(bytes: u64) -> Result<Self> {
         let before = own_huge_bytes()?;
         let area = Self::written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
-            let start = area.start.as_ptr() as usize;
+            let (start, bytes) = (usize_of(area.memory.address()), area.memory.bytes());
             let first = start.next_multiple_of(usize_of(HUGE_PAGE_BYTES)) - start;
-            let regions = (first..area.bytes).step_by(usize_of(HUGE_PAGE_BYTES));
-            for offset in regions.filter(|at| at + usize_of(HUGE_PAGE_BYTES) <= area.bytes) {
+            let regions = (first..bytes).step_by(usize_of(HUGE_PAGE_BYTES));
+            for offset in regions.filter(|at| at + usize_of(HUGE_PAGE_BYTES) <= bytes) {
                 // SAFETY: the region lies within the mapping, and a collapse changes no contents.
                 unsafe {
-                    let region = area.start.as_ptr().cast::<u8>().add(offset);
-                    libc::madvise(
-                        region.cast(),
-                        usize_of(HUGE_PAGE_BYTES),
-                        libc::MADV_COLLAPSE,
-                    );
+                    let region = area.memory.start().as_ptr().byte_add(offset);
+                    libc::madvise(region, usize_of(HUGE_PAGE_BYTES), libc::MADV_COLLAPSE);
                 }
             }
         }
@@ -290,50 +256,51 @@ impl Area {
 
     /// Written memory, under huge pages or base pages as advised.
     fn written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
-        let area = Self::reserve(
-            usize_of(bytes),
-            ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-            Lines::All,
-        )?;
-        // SAFETY: the mapping is ours, and the advice changes none of its contents.
-        let _ = unsafe { madvise(area.start, area.bytes, advice) };
-        for offset in (0..area.bytes).step_by(usize_of(BASE_PAGE_BYTES)) {
+        let memory = OwnMemory::map(usize_of(bytes)).map_err(failed)?;
+        let _ = memory.advise(advice);
+        for offset in (0..memory.bytes()).step_by(usize_of(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
-            unsafe { area.start.cast::<u8>().add(offset).write_volatile(0) };
+            unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
-        Ok(area)
+        let lines = Lines::All;
+        Ok(Self { memory, lines })
     }
 
-    /// The same `file_bytes` of memory mapped side by side until `bytes` are full, by base pages.
+    /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
     fn mirrors(bytes: u64, file_bytes: u64, lines: Lines) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
         ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
-        let area = Self::reserve(usize_of(bytes), ProtFlags::PROT_NONE, lines)?;
+        let memory = OwnMemory::protected(usize_of(bytes), ProtFlags::PROT_NONE);
+        let memory = memory.map_err(failed)?;
         let length = NonZeroUsize::new(usize_of(file_bytes)).unwrap_or(NonZeroUsize::MIN);
-        for offset in (0..area.bytes).step_by(usize_of(file_bytes)) {
-            let at = NonZeroUsize::new(area.start.as_ptr() as usize + offset);
+        for offset in (0..memory.bytes()).step_by(usize_of(file_bytes)) {
+            let at = NonZeroUsize::new(usize_of(memory.address()) + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
-            // SAFETY: `at` lies within our reservation, which the new mapping replaces a part of.
+            // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
             unsafe { mmap(at, length, ProtFlags::PROT_READ, flags, file.as_fd(), 0) }
                 .map_err(failed)?;
         }
-        // Whoever shadows our page tables notices each page now and not while the clock runs.
-        for offset in (0..area.bytes).step_by(usize_of(BASE_PAGE_BYTES)) {
+        // A hypervisor that shadows our page tables must notice each page now, and not in the
+        // measurement.
+        for offset in (0..memory.bytes()).step_by(usize_of(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
-            unsafe { area.start.cast::<u8>().add(offset).read_volatile() };
+            unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
-        Ok(area)
+        Ok(Self { memory, lines })
     }
 
-    /// Nanoseconds for one of dependent reads between each of which a page of `other` is read in full, as a program
-    /// does that works on what it has found.
+    /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
+    /// program that works on what it has found.
     fn turn_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
         let begun = Instant::now();
         let mut x = seed;
         for _ in 0..READS_AMID {
             let (next, word) = self.read_one(x, pages, Lines::All);
             x = next.wrapping_add(word);
-            let page = below(x.rotate_left(32), other.bytes as u64 / BASE_PAGE_BYTES);
+            let page = below(
+                x.rotate_left(32),
+                other.memory.bytes() as u64 / BASE_PAGE_BYTES,
+            );
             for line in 0..64 {
                 other.read(page * BASE_PAGE_BYTES + line * 64);
             }
@@ -342,7 +309,7 @@ impl Area {
         begun.elapsed().as_secs_f64() * 1e9 / READS_AMID as f64
     }
 
-    /// Nanoseconds for one of independent random reads with so many steps of work between them.
+    /// Nanoseconds per independent random read with `steps` steps of work between reads.
     fn turn_working(&self, pages: u64, steps: u32, seed: u64) -> f64 {
         let begun = Instant::now();
         let (mut x, mut work) = (seed, seed);
@@ -356,68 +323,59 @@ impl Area {
         begun.elapsed().as_secs_f64() * 1e9 / READS_WORKING as f64
     }
 
-    /// Reads a word of a random one of `pages` pages: the generator's next state, and the word.
+    /// Reads a word of a random one of `pages` pages; returns the generator's next state and the
+    /// word.
     fn read_one(&self, x: u64, pages: u64, lines: Lines) -> (u64, u64) {
         let x = next_random(x);
-        let page = below(x, pages);
+        (x, self.read_of(below(x, pages), x, lines))
+    }
+
+    /// Reads a word of a page, on a line chosen by the page or by a random number.
+    #[inline(always)]
+    fn read_of(&self, page: u64, random: u64, lines: Lines) -> u64 {
         let line = match lines {
             Lines::OneOfEachPage => page & 63,
-            Lines::All => x >> 20 & 63,
+            Lines::All => random >> 20 & 63,
         };
-        (x, self.read(page * BASE_PAGE_BYTES + line * 64))
+        self.read(page * BASE_PAGE_BYTES + line * 64)
     }
 
     fn read(&self, offset: u64) -> u64 {
-        debug_assert!(offset + 8 <= self.bytes as u64);
+        debug_assert!(offset + 8 <= self.memory.bytes() as u64);
+        let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
-        unsafe {
-            self.start
-                .cast::<u8>()
-                .add(usize_of(offset))
-                .cast::<u64>()
-                .read_volatile()
-        }
+        unsafe { word.byte_add(usize_of(offset)).read_volatile() }
     }
 
-    /// Nanoseconds for one read of a word on each of `pages` pages in turn.
+    /// Nanoseconds per read of a word on each of `pages` pages in turn.
     fn turn(&self, pages: u64, order: Order, seed: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.bytes as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
         let (mut x, mut page) = (seed, seed % pages);
         let begun = Instant::now();
         for _ in 0..READS {
             match order {
                 Order::Steps(step) => {
                     let next = page + step;
-                    // Each round starts one page further, or it would read the same few again.
+                    // Each round starts one page further, or it would read the same few pages
+                    // again.
                     page = if next < pages {
                         next
                     } else {
                         (next + 1) % pages % step.max(1)
                     };
                     x = next_random(x);
-                    let line = match self.lines {
-                        Lines::OneOfEachPage => page & 63,
-                        Lines::All => x >> 20 & 63,
-                    };
-                    self.read(page * BASE_PAGE_BYTES + line * 64);
+                    self.read_of(page, x, self.lines);
                 }
                 Order::Independent => x = self.read_one(x, pages, self.lines).0,
                 Order::Dependent => {
                     let (next, word) = self.read_one(x, pages, self.lines);
-                    // It is 0, which the processor can't know.
+                    // The word is 0, which the processor cannot know.
                     x = next.wrapping_add(word);
                 }
             }
         }
         std::hint::black_box(x);
         begun.elapsed().as_secs_f64() * 1e9 / READS as f64
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody keeps a pointer into it.
-        let _ = unsafe { munmap(self.start, self.bytes) };
     }
 }
 
@@ -433,15 +391,20 @@ fn tlb_reach(mirrors: &Area) -> u32 {
     u32::try_from(reach).unwrap_or(u32::MAX)
 }
 
+/// Pages of a footprint, and of the memory behind it.
+fn mirrored_and_few(footprint_bytes: u64, behind_bytes: u64) -> (u64, u64) {
+    (
+        pages(footprint_bytes),
+        pages(behind_bytes.min(footprint_bytes)),
+    )
+}
+
 fn pages(bytes: u64) -> u64 {
     bytes / BASE_PAGE_BYTES
 }
 
 fn failed(errno: nix::errno::Errno) -> LinuxError {
-    LinuxError::Call {
-        call: "mapping memory to measure page walks",
-        errno,
-    }
+    LinuxError::call("mapping memory to measure page walks")(errno)
 }
 
 #[cfg(test)]
@@ -468,20 +431,19 @@ mod tests {
     #[test]
     fn impossible_costs_are_refused() {
         assert!(parse(costs().to_string().as_bytes()).is_ok());
-        let refused = |change: fn(&mut Value)| {
+        for (place, value) in [
+            ("/by_footprint", json!([])),
+            ("/by_footprint/1/footprint_bytes", 1.into()),
+            ("/by_footprint/0/alone_ns", (-1.0).into()),
+            ("/data_dependent_ns", 0.into()),
+            ("/by_distance/0/walk_ns", 1e300.into()),
+            ("/tlb_pages", 0.into()),
+            ("/streamed_apart_ns", Value::Null),
+        ] {
             let mut costs = costs();
-            change(&mut costs);
-            parse(costs.to_string().as_bytes()).is_err()
-        };
-        assert!(refused(|c| c["by_footprint"] = json!([])));
-        assert!(refused(
-            |c| c["by_footprint"][1]["footprint_bytes"] = 1.into()
-        ));
-        assert!(refused(|c| c["by_footprint"][0]["alone_ns"] = (-1.0).into()));
-        assert!(refused(|c| c["data_dependent_ns"] = 0.into()));
-        assert!(refused(|c| c["by_distance"][0]["walk_ns"] = 1e300.into()));
-        assert!(refused(|c| c["tlb_pages"] = 0.into()));
-        assert!(refused(|c| c["streamed_apart_ns"] = Value::Null));
+            *costs.pointer_mut(place).expect("is there") = value;
+            assert!(parse(costs.to_string().as_bytes()).is_err(), "{place}");
+        }
         assert!(parse(b"{").is_err());
         assert!(parse("[".repeat(60_000).as_bytes()).is_err());
     }

@@ -5,34 +5,31 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// A bell (an eventfd). Clones ring the same one.
+/// A bell, which is an eventfd. Clones ring the same bell.
 #[derive(Clone, Debug)]
 pub struct Bell(Arc<EventFd>);
 
 impl Bell {
-    /// A bell that nobody has rung.
+    /// A bell that has not been rung.
     pub fn new() -> Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let event = EventFd::from_flags(flags).map_err(|errno| LinuxError::Call {
-            call: "eventfd",
-            errno,
-        })?;
+        let event = EventFd::from_flags(flags).map_err(LinuxError::call("eventfd"))?;
         Ok(Self(Arc::new(event)))
     }
 
-    /// Wakes whoever waits, or the next who will. However often it is rung meanwhile, that is one
-    /// wake.
+    /// Wakes the thread that waits, or the next one that will. Several rings before the answer are
+    /// one wake.
     pub fn ring(&self) {
-        // Fails only when it was rung 2^64 times: then it is ringing.
+        // It fails only after 2^64 rings: then the bell is ringing.
         let _ = self.0.write(1);
     }
 
-    /// Stops it ringing; whether it did.
+    /// Silences the bell. Returns whether it was ringing.
     pub fn answer(&self) -> bool {
         self.0.read().is_ok()
     }
 
-    /// Something to poll: readable while it rings.
+    /// A descriptor to poll, readable while the bell rings.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,15 +1,17 @@
-//! One manager a machine: locks that die with their holder, and that other users can't take.
+//! Ensures one manager per machine, by locks that end with their holder and that other users cannot
+//! take.
 //!
-//! There are two locks, each a file that only root can open. One is in the state folder, the other
-//! always in `/run/hawkeye`, so that managers with different state folders exclude each other. A
-//! container that has a `/run` of its own but the host's processes has other files: its manager is
-//! found by the locks of processes. What remains: managers in different pid namespaces, of
-//! which each manages only what it sees; they may still change the same settings.
+//! There are two locks, each a file that only root can open. One is in the state folder. The other
+//! is always in `/run/hawkeye`, so that managers with different state folders exclude each other.
+//!
+//! A container with its own `/run` but the host's processes has other lock files. Its manager is
+//! found by the locks that processes hold. Managers in different pid namespaces remain possible.
+//! Each manages only the processes that it sees, but they may change the same settings.
 
 mod holders;
 
 use crate::error::{LinuxError, Result};
-use crate::takeover::own_files::{self, Distrust};
+use crate::takeover::own_files;
 use holders::{Holder, LOCK};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -19,15 +21,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The machine's lock is here, wherever the state folder is.
+/// The folder of the machine's lock, independent of the state folder.
 const MACHINE_DIR: &str = "/run/hawkeye";
-/// How often a lock is tried that is held for a moment, and how long each time is.
+/// Attempts to take a lock that may be held only briefly, and the time between them.
 const TRIES: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
-/// No purpose is longer.
+/// Upper bound of a purpose's length, in bytes.
 const LONGEST_PURPOSE: u64 = 4096;
 
-/// Where the manager keeps its lock and the settings it has to restore: `HAWKEYE_STATE_DIR`, or
+/// The manager's folder for its lock and the settings to put back: `HAWKEYE_STATE_DIR`, or
 /// `/run/hawkeye`.
 pub fn state_dir() -> PathBuf {
     std::env::var_os("HAWKEYE_STATE_DIR").map_or_else(|| MACHINE_DIR.into(), PathBuf::from)
@@ -37,17 +39,17 @@ pub fn state_dir() -> PathBuf {
 #[derive(Debug)]
 pub struct Instance {
     lock: Flock<File>,
-    /// `None`: the same, or held by the process that has started this one.
+    /// `None`: it is the same lock, or the process that started this one holds it.
     machine: Option<Flock<File>>,
 }
 
 impl Instance {
-    /// Becomes the machine's manager. `purpose` tells others what this one does. A process that a
-    /// manager has started may manage with a state folder of its own.
+    /// Becomes the machine's manager. `purpose` describes it to other managers. A process that a
+    /// manager has started may manage too, with its own state folder.
     ///
     /// # Errors
-    /// Another manager is running, or another process holds its lock: the error names it. The state
-    /// folder can't be made, or other users can change it.
+    /// - Another manager is running, or another process holds its lock. The error names it.
+    /// - The state folder cannot be created, or other users can change it.
     pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self> {
         let own = Self::claim_at(state_dir, Path::new(MACHINE_DIR), purpose)?;
         let locks = [Some(&own.lock), own.machine.as_ref()];
@@ -71,7 +73,7 @@ impl Instance {
                 Ok(Ok(machine)) => Some(machine),
                 Ok(Err(held)) if held.by_an_ancestor() => None,
                 Ok(Err(held)) => return Err(held.into_error()),
-                // A read-only /run, or a manager that is not root.
+                // /run is read-only, or this manager is not root.
                 Err(error) => {
                     tracing::warn!(
                         "a manager with another state folder may not be noticed: {error}"
@@ -83,10 +85,11 @@ impl Instance {
         Ok(Self { lock, machine })
     }
 
-    /// The machine's manager, as it told others what it does; `None`: there is none. Only looks.
+    /// The machine's manager, by its own description; `None` if there is none. It takes no lock for
+    /// longer than the check.
     ///
     /// # Errors
-    /// The lock is there and can't be read.
+    /// The lock file exists but cannot be read.
     pub fn holder(state_dir: &Path) -> Result<Option<String>> {
         match holder_in(state_dir)? {
             None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),
@@ -105,23 +108,23 @@ fn holder_in(folder: &Path) -> Result<Option<String>> {
         Err(error) => return Err(LinuxError::file("opening", &path)(error)),
     };
     let holder = recorded(&mut file, &path)?;
-    // Let go of at once, where it can be had.
+    // If the lock is free, this releases it at once.
     let free = Flock::lock(file, FlockArg::LockSharedNonblock).is_ok();
     Ok((!free).then_some(holder))
 }
 
-/// A lock that could not be had.
+/// A lock that another process holds.
 #[derive(Debug)]
 struct Held {
     path: PathBuf,
     holders: Vec<Holder>,
-    /// What the last manager has written there.
+    /// The text that the last manager wrote there.
     recorded: String,
     inode: u64,
 }
 
 impl Held {
-    /// The manager that holds it, if its own words say so.
+    /// The manager that holds it, if the text in the file names it.
     fn manager(&self) -> Option<&Holder> {
         let says_so = |holder: &&Holder| {
             let words = format!("process {} ", holder.pid);
@@ -154,15 +157,9 @@ impl Held {
     }
 }
 
-/// Takes the lock in a folder, which is made if it is missing.
+/// Takes the lock in a folder, and creates the folder if it is missing.
 fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
-    own_files::make_folder(folder, 0o755).map_err(|why| match why {
-        Distrust::Io(error) => LinuxError::file("creating", folder)(error),
-        why => LinuxError::UnsafeFolder {
-            path: folder.to_owned(),
-            why: why.to_string(),
-        },
-    })?;
+    own_files::make_folder(folder, 0o755)?;
     let path = folder.join(LOCK);
     let mut held = None;
     for _ in 0..TRIES {
@@ -175,7 +172,8 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
                 record(&mut lock, purpose).map_err(LinuxError::file("writing", &path))?;
                 return Ok(Ok(lock));
             }
-            // Other users may have it open, and lock it later. Ours until the new one is there.
+            // Other users may have it open and lock it later. Keep this lock until the new file is
+            // in place.
             Ok(lock) => {
                 replace(&path, &found, purpose)?;
                 drop(lock);
@@ -189,7 +187,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
                     replace(&path, &found, purpose)?;
                     continue;
                 }
-                // What only looks holds it for a moment.
+                // A process that only calls `holder` has the lock for a moment.
                 let seen = !holders.is_empty();
                 held = Some(Held {
                     path: path.clone(),
@@ -221,7 +219,7 @@ fn open(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// What the holder has written into its lock.
+/// The text that the holder has written into its lock file.
 fn recorded(file: &mut File, path: &Path) -> Result<String> {
     let mut text = Vec::new();
     file.take(LONGEST_PURPOSE)
@@ -247,9 +245,9 @@ fn is_at(path: &Path, found: &Metadata) -> bool {
         .is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino()))
 }
 
-/// Puts a new file in the place of one that other users can lock. The next try locks that.
+/// Replaces a lock file that other users can lock with a new one. The next attempt locks that.
 ///
-/// Managers that start at the same time take turns, by a lock that other users never could open.
+/// Managers that start at the same time take turns, by a lock that other users could never open.
 fn replace(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
     let turn = path.with_extension("replacing");
     let file = open(&turn).map_err(LinuxError::file("opening", &turn))?;
@@ -297,10 +295,7 @@ mod tests {
         let folder = Folder::new("instance-two");
         let first = claim(&folder, "one").expect("nobody else does");
         let refused = claim(&folder, "two").expect_err("one is enough");
-        assert!(
-            matches!(refused, LinuxError::AlreadyManaged(_)),
-            "{refused}"
-        );
+        assert!(matches!(refused, LinuxError::AlreadyManaged(_)));
         drop(first);
         claim(&folder, "two").expect("it is free");
     }
@@ -316,7 +311,7 @@ mod tests {
         assert_ne!(fs::metadata(&path).expect("is there").ino(), before);
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(&folder.0.join("machine/manager.lock")), 0o600);
-        // What was opened before the upgrade locks nothing that matters.
+        // A descriptor opened before the replacement locks a file that no longer matters.
         Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("nobody minds");
         assert!(claim(&folder, "state").is_err(), "it is held");
     }

@@ -1,9 +1,10 @@
-//! Files that HawkEye keeps for itself: written for root alone, and read back with distrust.
+//! HawkEye's own files. They are written for root alone, and checked when they are read.
 //!
-//! What is read back may be truncated, of another version, or put there by another user. Each reader
-//! bounds its size, checks its owner and its mode, and follows no symbolic link. A file that is not
-//! used is set aside, so that nothing is lost and the start is not blocked.
+//! A file may be truncated, of another version, or put there by another user. Each reader limits
+//! its size, checks its owner and its mode, and follows no symbolic link. An unusable file is set
+//! aside, so that nothing is lost and the start is not blocked.
 
+use crate::error::LinuxError;
 use nix::unistd::geteuid;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,36 +14,53 @@ use thiserror::Error;
 
 /// Mode of every file that only HawkEye reads back.
 const PRIVATE: u32 = 0o600;
-/// Names that are tried for a file that is set aside.
+/// Names to try for a file that is set aside.
 const MOST_ASIDE: u32 = 1000;
 
 /// Why a file is not read, as a clause that follows its name.
 #[derive(Debug, Error)]
 pub enum Distrust {
-    /// The kernel refused.
+    /// The system call failed.
     #[error("can't be read ({0})")]
     Io(#[from] io::Error),
-    /// A folder, a pipe, a device.
+    /// A folder, a pipe or a device.
     #[error("is no regular file")]
     NotAFile,
-    /// A link leads anywhere.
+    /// A symbolic link, which may lead anywhere.
     #[error("is a symbolic link")]
     Link,
-    /// It belongs to another user, who can change it.
+    /// It belongs to another user, which can change it.
     #[error("belongs to user {0}, who could have written anything into it")]
     Owner(u32),
     /// Other users may change it.
     #[error("can be written by other users (mode {0:o})")]
     Writable(u32),
-    /// It is longer than anything HawkEye writes there.
+    /// It is larger than anything that HawkEye writes there, in bytes.
     #[error("is longer than {0} bytes")]
     TooLong(u64),
 }
 
-/// Reads a file of at most `most_bytes` that root or this user has written; `None`: there is none.
+/// Why a file is not used, as a clause that follows its name.
+#[derive(Debug, Error)]
+pub(crate) enum Unusable {
+    #[error(transparent)]
+    Distrusted(#[from] Distrust),
+    #[error("is damaged ({0})")]
+    Damaged(#[from] serde_json::Error),
+    #[error("is of version {found}, and this program knows {known}")]
+    Version { found: String, known: u64 },
+    /// It contains values that HawkEye never writes.
+    #[error("is damaged ({0})")]
+    Impossible(String),
+    #[error("names {}, which HawkEye never changes, or no possible value for it", .0.display())]
+    NotASetting(PathBuf),
+}
+
+/// Reads a file of at most `most_bytes` that root or this user has written. `None` if the file does
+/// not exist.
 ///
 /// # Errors
-/// Why it is not to be trusted, or can't be read.
+/// The file is not trusted, or cannot be read.
 pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, Distrust> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -67,10 +85,10 @@ pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, Distrust> {
     Ok(Some(text))
 }
 
-/// Whether only root and this user can change what this describes.
+/// Checks that only root and this user can change the file or folder that this describes.
 ///
 /// # Errors
-/// Which other user can.
+/// Another user can change it.
 pub fn check_owner(found: &Metadata) -> Result<(), Distrust> {
     if !is_trusted(found.uid()) {
         return Err(Distrust::Owner(found.uid()));
@@ -87,10 +105,10 @@ pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
-/// Creates a file for this user alone, whatever the umask; what was there is gone.
+/// Creates a file for this user alone, regardless of the umask. It removes an existing file.
 ///
 /// # Errors
-/// It can't be made.
+/// The file cannot be created.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     if let Err(error) = fs::remove_file(path) {
         if error.kind() != io::ErrorKind::NotFound {
@@ -106,10 +124,11 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     options.custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Replaces a file: on disk when this returns. A crash leaves the old contents or the new.
+/// Replaces a file, which is on disk when this returns. A crash leaves either the old contents or
+/// the new.
 ///
 /// # Errors
-/// It can't be written; the old contents are still there.
+/// The file cannot be written; the old contents are still there.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let new = beside(path, ".new");
     let mut file = create(&new)?;
@@ -118,10 +137,10 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Renames what can't be used, to `NAME.damaged-1` or the next number that is free.
+/// Renames an unusable file to `NAME.damaged-1`, or to the next free number.
 ///
 /// # Errors
-/// It can't be renamed.
+/// The file cannot be renamed.
 pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let free = (1..MOST_ASIDE)
         .map(|number| beside(path, &format!(".damaged-{number}")))
@@ -131,7 +150,7 @@ pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Sets aside what can't be used, and says so in a sentence. `what`: what the file holds.
+/// Sets aside an unusable file and logs it. `what` describes what the file holds.
 pub fn set_aside_aloud(what: &str, path: &Path, why: &dyn std::fmt::Display) {
     let path_shown = path.display();
     match set_aside(path) {
@@ -145,14 +164,19 @@ pub fn set_aside_aloud(what: &str, path: &Path, why: &dyn std::fmt::Display) {
     }
 }
 
-/// Makes a folder, and those above it, with this mode. One that is there must not be writable by
-/// other users: they could replace what is in it.
+/// Creates a folder and its parents with this mode. An existing folder must not be writable by
+/// other users, which could replace its files.
 ///
 /// # Errors
-/// It can't be made, or other users can change it.
-pub(crate) fn make_folder(path: &Path, mode: u32) -> Result<(), Distrust> {
-    DirBuilder::new().recursive(true).mode(mode).create(path)?;
-    check_owner(&fs::metadata(path)?)
+/// The folder cannot be created, or other users can change it.
+pub(crate) fn make_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    let made = made.and_then(|()| fs::metadata(path));
+    let found = made.map_err(LinuxError::file("creating", path))?;
+    check_owner(&found).map_err(|why| LinuxError::UnsafeFolder {
+        path: path.to_owned(),
+        why: why.to_string(),
+    })
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -177,10 +201,8 @@ mod tests {
     fn only_what_root_or_we_alone_can_write_is_read() {
         let folder = Folder::new("own-files");
         let path = folder.file("a", "text");
-        assert_eq!(
-            read(&path, 4).expect("reads").as_deref(),
-            Some(&b"text"[..])
-        );
+        let found = read(&path, 4).expect("reads");
+        assert_eq!(found.as_deref(), Some(&b"text"[..]));
         assert!(matches!(read(&path, 3), Err(Distrust::TooLong(3))));
         assert!(read(&folder.0.join("none"), 9).expect("looks").is_none());
         fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("is ours");

@@ -1,75 +1,78 @@
 //! Kernel settings of transparent huge pages: read, changed for a while, and put back afterwards.
 //!
 //! The value found and the value set are written to the state folder before each change. The value
-//! found is put back when the guard is dropped; after a crash or SIGKILL by the next start, or by
-//! `hawkeye restore`. A setting that another program has changed meanwhile stays as it is.
+//! found is put back when the guard is dropped. After a crash or SIGKILL, the next start or
+//! `hawkeye restore` puts it back. A setting that another program has changed meanwhile stays as it
+//! is.
 
 mod guard;
 mod saved;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use guard::{Outcome, SettingsGuard, SettingsHandle, restore_leftovers};
+pub use guard::{Became, Outcome, SettingsGuard, SettingsHandle, restore_leftovers};
 pub use saved::Allowed;
 
 use crate::error::{LinuxError, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel keeps them.
+/// The kernel's folder of these settings.
 pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// Whether the kernel splits huge pages full of zeros where memory runs out (since 6.12).
+/// Whether the kernel splits huge pages full of zeros when memory runs out (since 6.12).
 pub const SHRINK_UNDERUSED: &str = "shrink_underused";
 
-/// What becomes of the kernel's own promotion while the daemon runs, for every program.
+/// How khugepaged, the kernel's own promotion, runs while the daemon does. It applies to every
+/// program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Khugepaged {
-    /// It is stopped: two that promote by different orders fight over the same memory.
+    /// It is stopped, because two promoters with different orders compete for the same memory.
     #[default]
     Off,
-    /// It goes on, but does not fill again what recovery has taken back. When the kernel splits
-    /// huge pages stays as it is.
+    /// It runs, but does not fill again what recovery has taken back. The kernel's own splitting
+    /// does not change.
     Restrain,
-    /// It is left as it is.
+    /// It does not change.
     Leave,
 }
 
-/// What a manager makes of the kernel's own promotion and splitting while it runs.
+/// How the kernel's own promotion and splitting are set while a manager runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelRules {
-    /// What becomes of khugepaged.
+    /// How khugepaged runs.
     pub khugepaged: Khugepaged,
-    /// Whether the kernel is to split sparse huge pages itself where memory runs out: those of
-    /// excluded programs, too.
+    /// Whether the kernel itself splits sparse huge pages when memory runs out, including those of
+    /// excluded programs.
     pub kernel_split: bool,
-    /// A huge page with this many zero base pages or more is sparse.
+    /// Least number of zero base pages in a sparse huge page.
     pub zero_pages: u16,
 }
 
 impl KernelRules {
-    /// Changes the settings for as long as the guard lives.
+    /// Changes the settings until the guard is dropped.
     ///
     /// # Errors
-    /// A setting can't be changed (read-only `/sys` in a container, say). What was changed before
-    /// stays so until the guard is dropped.
+    /// A setting cannot be changed, for example because `/sys` is read-only in a container.
+    /// Settings changed before that stay so until the guard is dropped.
     pub fn apply(self, guard: &mut SettingsGuard) -> Result<()> {
-        let split = self.kernel_split;
-        if split {
+        if self.kernel_split {
             restrain_khugepaged(guard, self.zero_pages)?;
         }
         match self.khugepaged {
-            Khugepaged::Restrain if !split => stop_refilling(guard, self.zero_pages),
+            Khugepaged::Restrain if !self.kernel_split => stop_refilling(guard, self.zero_pages),
             Khugepaged::Leave | Khugepaged::Restrain => Ok(()),
             Khugepaged::Off => pace_down_khugepaged(guard),
         }
     }
 }
 
-/// Has khugepaged sleep for as long as the guard lives. There is no switch for it alone: `enabled`
-/// changes what faults get, too. Asleep for a day after each base page that it scans, it collapses
-/// one region when it wakes because the first process with huge pages has appeared, and nothing
-/// else (seen on 6.18). Writing a time wakes it, so the amount comes first.
+/// Makes khugepaged sleep until the guard is dropped. It has no switch of its own: `enabled` also
+/// changes what faults get.
+///
+/// This sets it to sleep for a day after each base page that it scans. It still collapses one
+/// region when it wakes because the first process with huge pages has appeared. It collapses
+/// nothing else (seen on 6.18). Writing a sleep time wakes it, so the number of pages is set first.
 pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<()> {
     const DAY_MS: &str = "86400000";
     let folder = Path::new(THP_DIR).join("khugepaged");
@@ -78,11 +81,12 @@ pub fn pace_down_khugepaged(guard: &mut SettingsGuard) -> Result<()> {
     guard.set(&folder.join("scan_sleep_millisecs"), DAY_MS)
 }
 
-/// For as long as the guard lives, khugepaged collapses nothing with `zero_pages` empty base pages
-/// or more, and the kernel splits huge pages with as many zero base pages where memory runs out.
-/// That holds for every program on the machine. A stricter setting is left alone.
+/// Limits khugepaged and lets the kernel split, until the guard is dropped. khugepaged collapses no
+/// region with `zero_pages` or more empty base pages. When memory runs out, the kernel splits huge
+/// pages with at least as many zero base pages. Both apply to every program on the machine. A
+/// stricter setting does not change.
 ///
-/// The kernel does that in a cgroup at its limit too, before it kills (since 6.12;
+/// The kernel also does that in a cgroup at its limit, before it kills (since 6.12;
 /// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
 pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
@@ -92,9 +96,10 @@ pub fn restrain_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result
     limit_empty_pages(guard, zero_pages)
 }
 
-/// Keeps khugepaged from filling again what recovery has taken back, and the kernel's own splitting
-/// as it is. Both go by `max_ptes_none`: where the kernel splits nothing because that is 511, its
-/// splitting is switched off before. Where it splits already, nothing is changed.
+/// Prevents khugepaged from filling again what recovery has taken back, without a change of the
+/// kernel's own splitting. Both depend on `max_ptes_none`. If that is 511, the kernel splits
+/// nothing, so its splitting is switched off first. If the kernel already splits, nothing is
+/// changed.
 fn stop_refilling(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
@@ -107,7 +112,7 @@ fn stop_refilling(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     limit_empty_pages(guard, zero_pages)
 }
 
-/// With this `max_ptes_none` the kernel splits no huge page for its zeros.
+/// With this `max_ptes_none` the kernel splits no huge page because of its zeros.
 const SPLITS_NOTHING: &str = "511";
 
 fn max_ptes_none() -> PathBuf {
@@ -123,8 +128,9 @@ fn limit_empty_pages(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
     }
 }
 
-/// The file that decides which faults get huge pages: that of their size, which Linux has since 6.8, unless it says
-/// `inherit` as it does by default; else the one for all sizes (Documentation/admin-guide/mm/transhuge.rst).
+/// The file that decides which faults get huge pages. Since Linux 6.8 that is the file for their
+/// size, unless it contains `inherit`, the default. Then the file for all sizes decides
+/// (Documentation/admin-guide/mm/transhuge.rst).
 pub fn enabled_file() -> PathBuf {
     deciding_file(Path::new(THP_DIR))
 }
@@ -137,21 +143,23 @@ fn deciding_file(folder: &Path) -> PathBuf {
     }
 }
 
-/// Huge pages at first faults, of everybody on the machine: on while memory allows, as in the paper (section 3.1).
+/// Huge pages at first faults, for every program on the machine. They are on while memory allows,
+/// as in the paper (section 3.1).
 #[derive(Debug, Default)]
 pub struct HugeFaults {
-    /// The file that switches them, while they are on.
+    /// The file that switches them; `Some` while they are on.
     on: Option<PathBuf>,
-    /// Another program has changed one of the settings: from then on they are that program's.
+    /// Another program has changed one of the settings. From then on they are left to that program.
     changed_by_others: bool,
 }
 
 impl HugeFaults {
-    /// Switches them on, or back to what was set. Nobody waits for compaction because of it: who asked for huge
-    /// pages by `madvise` does as before. Where another program has changed the settings since, nothing is done.
+    /// Switches them on, or back to the value found. No fault waits for compaction because of it,
+    /// except those in mappings with `MADV_HUGEPAGE`, as before. Does nothing if another program
+    /// has changed the settings since.
     ///
     /// # Errors
-    /// The setting can't be changed.
+    /// The setting cannot be changed.
     pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
         if allowed && self.changed_by_others {
             return Ok(());
@@ -169,7 +177,8 @@ impl HugeFaults {
         let defrag = Path::new(THP_DIR).join("defrag");
         match &self.on {
             None if allowed => {
-                // Where nobody waits for compaction, or only the background does it, that stays so.
+                // The settings in which no fault waits for compaction, or only the background
+                // compacts, stay.
                 if !matches!(read_setting(&defrag)?.as_str(), "never" | "defer") {
                     guard.set(&defrag, "defer+madvise")?;
                 }
@@ -188,16 +197,16 @@ impl HugeFaults {
     }
 }
 
-/// Has remote reads of untouched memory install huge pages of its own, until told otherwise or for as long as the guard
-/// lives. Reads of untouched memory by their owners do so too, instead of sharing one huge page of zeros.
+/// If `spare` is set, remote reads of untouched memory install new huge pages, until it is unset or
+/// the guard is dropped. Reads by the owner do so too, instead of sharing one huge page of zeros.
 ///
 /// # Errors
-/// The setting can't be changed.
+/// The setting cannot be changed.
 pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<()> {
     let path = Path::new(THP_DIR).join("use_zero_page");
     if spare {
         match guard.set(&path, "0") {
-            // The log says so.
+            // The guard has logged it.
             Err(LinuxError::ChangedByOthers { .. }) => Ok(()),
             set => set,
         }
@@ -206,7 +215,7 @@ pub fn spare_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<()> {
     }
 }
 
-/// The value in force. Choices are shown as `always [madvise] never`: the one in brackets.
+/// The value in force. Among choices such as `always [madvise] never`, it is the one in brackets.
 pub fn read_setting(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
     let chosen = text

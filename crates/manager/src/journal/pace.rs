@@ -1,4 +1,4 @@
-//! How much was done lately.
+//! Recent rates of promotion and recovery.
 
 use super::Entry;
 use hawkeye_policy::{Event, ProcessId};
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What was done over the last [`Pace::OVER`], per second.
+/// Rates over the last [`Pace::OVER`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Regions promoted a second.
+    /// Regions promoted per second.
     pub promoted_per_s: f64,
-    /// Huge pages split a second.
+    /// Huge pages split per second.
     pub split_per_s: f64,
-    /// Memory that recovery gave back, in bytes a second.
+    /// Memory that recovery gave back, in bytes per second.
     pub recovered_bytes_per_s: f64,
 }
 
 impl Pace {
-    /// Over which time it is counted.
+    /// The time over which events are counted.
     pub const OVER: Duration = Duration::from_secs(10);
 
     fn count(&mut self, event: &Event) {
@@ -39,7 +39,7 @@ impl Pace {
     }
 }
 
-/// Of all together and of each process, from entries that come newest first.
+/// Total rates and rates by process, from entries that come newest first.
 pub(super) fn of<'a>(
     newest_first: impl Iterator<Item = &'a Entry>,
     now: Duration,
@@ -62,43 +62,22 @@ pub(super) fn of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::{PageOrder, PromotionEffect, Reason, RegionAddr};
+    use hawkeye_test_support::events::{self, process, region, split};
 
     #[test]
     fn the_last_ten_seconds_count() {
-        let process = |pid| ProcessId {
-            pid,
-            start_ticks: 1,
-        };
-        let reason = Reason::new("a test");
-        let promoted = |second, pid| Entry {
+        let at = |second, event| Entry {
             at: Duration::from_secs(second),
-            event: Event::Promoted {
-                process: process(pid),
-                region: RegionAddr::containing(0),
-                order: PageOrder::HUGE,
-                reason: reason.clone(),
-                took: Duration::ZERO,
-                effect: PromotionEffect::default(),
-            },
+            event,
         };
-        let recovered = Entry {
-            at: Duration::from_secs(99),
-            event: Event::Recovered {
-                process: process(2),
-                region: RegionAddr::containing(0),
-                reason: reason.clone(),
-                bytes: 1000,
-                took: Duration::ZERO,
-                searched_for: Duration::ZERO,
-            },
-        };
+        let promoted = |second, pid| at(second, events::promoted(process(pid), region(0), 0));
+        let recovered = at(99, split(process(2), region(0), 1000));
         let entries = [promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];
         let (all, each) = of(entries.iter().rev(), Duration::from_secs(100));
         assert_eq!((all.promoted_per_s, all.split_per_s), (0.2, 0.1));
         assert_eq!(all.recovered_bytes_per_s, 100.0);
         assert_eq!(each[&process(1)].promoted_per_s, 0.1);
-        // Soon after the start less time has passed.
+        // Soon after the start, less time has passed.
         let (all, _) = of([promoted(1, 1)].iter(), Duration::from_secs(2));
         assert_eq!(all.promoted_per_s, 0.5);
     }

@@ -1,38 +1,38 @@
-//! Why a call into a process failed.
+//! Errors of calls into a process.
 
 use hawkeye_policy::{Errno, PageOrder, ProcessId};
 use thiserror::Error;
 
-/// Why a call into a process did not do what was asked.
+/// Why a call into a process failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MachineError {
-    /// The process has ended or replaced its address space; nothing more will come from it.
+    /// The process has ended or replaced its address space. It will give no further results.
     #[error("process {0} is gone")]
     Gone(ProcessId),
-    /// A call into it is still under way: it gets no other before that has ended.
+    /// A call into the process is still under way. No other call is made before that one ends.
     #[error("process {0} does not answer")]
     NotAnswering(ProcessId),
-    /// The kernel refused.
+    /// The kernel refused the call.
     #[error("{call} on process {process}: {errno}")]
     Refused {
-        /// What was tried, as a person would name it.
+        /// Name of the call for users.
         call: &'static str,
-        /// On whom.
+        /// The process.
         process: ProcessId,
         /// The kernel's error number.
         errno: Errno,
     },
-    /// It has no pages of this size to give.
+    /// The machine has no pages of this size.
     #[error("pages of {0} can't be had here")]
     PageSize(PageOrder),
-    /// Something around the call failed (a file of `/proc` that can't be read, say).
+    /// An operation around the call failed (for example the read of a file in `/proc`).
     #[error("{0}")]
     Other(String),
 }
 
 impl MachineError {
-    /// Whether no huge page could be had (`madvise_collapse_errno`, mm/khugepaged.c). It says nothing
-    /// about the region that it was for.
+    /// Whether no huge page was available (`madvise_collapse_errno`, mm/khugepaged.c). Such an
+    /// error says nothing about the region itself.
     pub fn is_shortage(&self) -> bool {
         matches!(self, Self::Refused { errno, .. } if *errno == Errno::ENOMEM)
     }

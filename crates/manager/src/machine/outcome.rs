@@ -1,15 +1,15 @@
-//! What the calls of a machine return.
+//! Results of a machine's calls.
 
 use super::error::MachineError;
 use hawkeye_policy::{PageOrders, ProcessId, RegionAddr};
 use std::time::Duration;
 
-/// How far something has come that is done in slices, so that memory is looked at in between.
+/// Progress of work that is done in slices, so that memory use is read in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
-    /// All of it is done.
+    /// All work is done.
     Done(T),
-    /// The same call goes on with it, at this time or later.
+    /// The same call continues the work, at this time or later.
     Unfinished {
         /// When to call again.
         again_at: Duration,
@@ -17,7 +17,7 @@ pub enum Progress<T> {
 }
 
 impl<T> Progress<T> {
-    /// What was done; `None` if it is unfinished.
+    /// The result; `None` if unfinished.
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(done) => Some(done),
@@ -26,97 +26,98 @@ impl<T> Progress<T> {
     }
 }
 
-/// What became of calls that the loop does not wait for any more.
+/// Results of calls for which the loop has stopped waiting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unanswered {
-    /// Promotions that ended since this was last asked.
+    /// Promotions that ended since the last call.
     pub ended: Vec<LatePromotion>,
-    /// Processes that have not answered a call for a second or more. Every call into them fails with
-    /// [`MachineError::NotAnswering`] until they do.
+    /// Processes that have not answered a call for a second or more. Every call into such a process
+    /// fails with [`MachineError::NotAnswering`] until it answers.
     pub waiting: Vec<NotAnswering>,
 }
 
 /// A promotion that ended after the loop had stopped waiting for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatePromotion {
-    /// Of which process.
+    /// The process.
     pub process: ProcessId,
-    /// Which region.
+    /// The region.
     pub region: RegionAddr,
-    /// What came of it.
+    /// The result.
     pub outcome: Result<Promoted, MachineError>,
-    /// How long it took, the wait for the process included.
+    /// Its duration, including the wait for the process.
     pub took: Duration,
 }
 
 /// A process that has not answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAnswering {
-    /// Which.
+    /// The process.
     pub process: ProcessId,
-    /// What was tried, as a person would name it.
+    /// Name of the call for users.
     pub call: &'static str,
-    /// For how long the call has waited.
+    /// How long the call has waited.
     pub waited: Duration,
 }
 
-/// Why the loop was woken.
+/// Why the loop woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The time asked for has come.
+    /// The deadline has come.
     Deadline,
-    /// Management should end: interrupted, or nothing is left to manage.
+    /// Management should end: it was interrupted, or nothing is left to manage.
     Stop,
-    /// Somebody else in this program wants something.
+    /// Another part of this program needs the loop.
     Called,
-    /// A process has just joined: what is to be done for it should be done now.
+    /// A process has just joined and should be handled now.
     Joined,
     /// The configuration should be read again.
     Reload,
 }
 
-/// What a promotion did.
+/// Result of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promoted {
     /// The region is huge now; it took this long.
     Done(Duration),
     /// The process has not answered yet: see [`Unanswered::ended`].
     Pending,
-    /// Its owner has freed some of it since it was sampled: left alone.
+    /// The process has freed some of the region since the sample: left alone.
     Freed,
-    /// It is huge already, or no longer a region of an eligible mapping.
+    /// The region is already huge, or no longer in an eligible mapping.
     NotCandidate,
-    /// More of its base pages than [`MAX_SHARED_PAGES`](hawkeye_policy::MAX_SHARED_PAGES) are mapped
-    /// by other processes too, copy-on-write or merged: left alone, because a promotion copies them.
+    /// Other processes also map more of its base pages than
+    /// [`MAX_SHARED_PAGES`](hawkeye_policy::MAX_SHARED_PAGES), copy-on-write or merged. The region
+    /// is left alone, because a promotion copies them.
     Shared {
-        /// Base pages that are.
+        /// Number of such base pages.
         pages: u16,
     },
 }
 
-/// Result of looking for zero-filled base pages in a huge page.
+/// Result of the search for zero-filled base pages in a huge page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroScan {
-    /// Base pages that hold only zeros (0 to what was enough).
+    /// Base pages that hold only zeros (0 to `enough`).
     pub zero_pages: u16,
-    /// How long it took.
+    /// Duration of the search.
     pub took: Duration,
 }
 
-/// What a recovery did.
+/// Result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovered {
-    /// Memory that the process holds less of, in bytes, counted from its page table.
+    /// Decrease of the process's memory, in bytes, counted from its page table.
     pub bytes: u64,
     /// Base pages of the region that still have memory of their own.
     pub left_present: u16,
-    /// How long the calls took together.
+    /// Total duration of the calls.
     pub took: Duration,
     /// The longest single call.
     pub longest_call: Duration,
 }
 
-/// Where a process stands, cheaply.
+/// Memory of a process, from a cheap reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Resident memory, in bytes.
@@ -125,35 +126,35 @@ pub struct Footprint {
     pub huge_bytes: u64,
 }
 
-/// Who a process is, and what about it is not the policy's business.
+/// Identity of a process, and properties that policies do not use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
-    /// Command name (15 characters at most).
+    /// Command name (at most 15 characters).
     pub name: String,
     /// Name of its user, where there are users.
     pub user: Option<String>,
-    /// Whose memory it is: that user may know where it lies. `None`: nobody's.
+    /// The user that owns the memory and may see its addresses. `None`: no user.
     pub uid: Option<u32>,
     /// Path of its cgroup, where there are cgroups.
     pub cgroup: Option<String>,
-    /// What it runs as, in words: a pod, a container, a unit of systemd.
+    /// Its pod, container or systemd unit, in words.
     pub unit: Option<String>,
-    /// Whether it was told `PR_SET_THP_DISABLE`: nothing of it can become huge.
+    /// Whether `PR_SET_THP_DISABLE` is set for it: none of its memory can become huge.
     pub thp_disabled: bool,
-    /// Memory that it keeps out by `MADV_NOHUGEPAGE`, in bytes, at the last sample.
+    /// Memory that it excludes with `MADV_NOHUGEPAGE`, in bytes, at the last sample.
     pub refused_bytes: u64,
 }
 
-/// Page sizes at first touches that were best for a program before.
+/// Page sizes at first touches that were best in a program's earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LearnedSizes {
-    /// Which; none: base pages.
+    /// The sizes; empty: base pages.
     pub orders: PageOrders,
-    /// In how many of its starts, one after the other.
+    /// Number of consecutive starts in which they were best.
     pub starts: u32,
 }
 
-/// What management has cost so far.
+/// Cost of management so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnCosts {
     /// CPU time of the manager and its helpers.

@@ -1,4 +1,4 @@
-//! What was last seen of each process, and what was done to it since.
+//! The last sample of each process, and changes to the process since.
 
 use crate::machine::Footprint;
 use hawkeye_policy::{
@@ -9,35 +9,35 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The last sample of each process, its size, and what is known of empty memory in it: bounded.
+/// The last sample of each process, its size, and its known empty memory. The size is bounded.
 pub struct LastSeen {
     footprints: HashMap<ProcessId, Footprint>,
     samples: HashMap<ProcessId, SeenSample>,
-    /// Base pages of huge pages that were empty when last seen.
+    /// Base pages of huge pages that were empty at the last search.
     empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
     empty_regions: usize,
-    /// Regions in all samples together are kept up to this many.
+    /// Upper limit of the regions in all samples together.
     most_regions: usize,
 }
 
 /// The last sample of a process.
 pub struct SeenSample {
-    /// When its window ended.
+    /// End of its window.
     pub at: Duration,
-    /// What was seen.
+    /// The sample.
     pub sample: ProcessSample,
     /// Regions that were promoted (true) or split since.
     changed: HashMap<RegionAddr, bool>,
 }
 
 impl SeenSample {
-    /// Whether the region is huge now, as far as that is known.
+    /// Whether the region is huge now, as far as known.
     pub fn is_huge(&self, region: &RegionSample) -> bool {
         let since = self.changed.get(&region.region).copied();
         since.unwrap_or(region.is_huge())
     }
 
-    /// What was found in a region.
+    /// The sample of a region.
     pub fn region(&self, region: RegionAddr) -> Option<&RegionSample> {
         let regions = &self.sample.regions;
         let index = regions.binary_search_by_key(&region, |sample| sample.region);
@@ -52,7 +52,7 @@ impl Default for LastSeen {
 }
 
 impl LastSeen {
-    /// 512 GiB of memory, for 10 MiB of our own.
+    /// 512 GiB of memory, for 10 MiB of the manager's own.
     const MOST_REGIONS: usize = 256 << 10;
 
     fn holding(most_regions: usize) -> Self {
@@ -135,19 +135,19 @@ impl LastSeen {
         self.empty_regions = self.empty.values().map(HashMap::len).sum();
     }
 
-    /// Memory under huge pages of a process that is known to have been empty, in bytes.
+    /// Memory of a process under huge pages that was empty at the last search, in bytes.
     pub fn empty_bytes(&self, process: ProcessId) -> u64 {
         let regions = self.empty.get(&process);
         let pages = regions.into_iter().flat_map(HashMap::values);
         pages.map(|pages| u64::from(*pages) * BASE_PAGE_BYTES).sum()
     }
 
-    /// Resident and huge memory of a process, as last looked at.
+    /// Resident and huge memory of a process, at the last look.
     pub fn footprint(&self, process: ProcessId) -> Option<Footprint> {
         self.footprints.get(&process).copied()
     }
 
-    /// Resident and huge memory of each process, as last looked at, in order of process.
+    /// Resident and huge memory of each process, at the last look, in order of process.
     pub fn footprints(&self) -> Vec<(ProcessId, Footprint)> {
         let seen = self.footprints.iter();
         let mut seen: Vec<_> = seen.map(|(process, seen)| (*process, *seen)).collect();
@@ -160,7 +160,8 @@ impl LastSeen {
         self.samples.get(&process)
     }
 
-    /// The samples of windows that ended after `then` and are still kept, in order of time, within it by process.
+    /// The samples of windows that ended after `then` and are still kept. They come in order of
+    /// time, and within one window by process.
     pub fn samples_after(&self, then: Duration) -> Vec<(Duration, &ProcessSample)> {
         let newer = self.samples.values().filter(|seen| seen.at > then);
         let mut newer: Vec<_> = newer.map(|seen| (seen.at, &seen.sample)).collect();
@@ -168,8 +169,8 @@ impl LastSeen {
         newer
     }
 
-    /// Keeps what was sampled, in place of the samples before it. Where that is too much, the
-    /// oldest samples go, then the largest.
+    /// Keeps an observation, in place of the previous samples. Where that is too much, the oldest
+    /// samples are dropped first, then the largest.
     pub(super) fn keep(&mut self, observation: Observation) {
         let at = observation.at;
         for sample in observation.processes {
@@ -180,7 +181,7 @@ impl LastSeen {
                 changed: HashMap::new(),
             };
             if let Some(empty) = self.empty.get_mut(&process) {
-                // Others split as well: the program itself, and the kernel.
+                // The program itself and the kernel split huge pages too.
                 empty.retain(|region, _| seen.region(*region).is_some_and(RegionSample::is_huge));
             }
             self.samples.insert(process, seen);

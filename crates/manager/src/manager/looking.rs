@@ -1,60 +1,49 @@
-//! The look around once a second: which processes there are, how large they are, what memory is left.
+//! The look at the machine once a second: which processes exist, their sizes, and free memory.
 
 use super::Manager;
+use super::slices::Slices;
 use crate::journal::FootprintPoint;
-use crate::machine::{Machine, Progress, Wake};
+use crate::machine::{Footprint, Machine, Progress, Wake};
 use hawkeye_policy::{Event, ProcessId};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
-/// How often footprints and memory are looked at; memory that could be full by then, more often.
+/// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// And so often at the most because of who has just joined.
+/// The shortest interval of looks caused by processes that have just joined.
 const JOIN_EVERY: Duration = Duration::from_millis(50);
-/// How long looking, opening a window, probing, reading and listing each go on before memory is looked
-/// at again.
+/// How long each kind of work goes on before memory is read again: looking, opening a window,
+/// probing, reading and listing.
 const SLICE: Duration = Duration::from_millis(8);
-/// No slice is shorter, or nothing would get done where memory is looked at all the time.
+/// The shortest slice. Without it no work would get done where memory is read all the time.
 const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 
-/// When to look around, and how far the look has come.
+/// When to look at the machine, and the progress of the look.
 #[derive(Debug, Default)]
 pub(super) struct Looking {
-    /// When the next look begins.
-    next: Duration,
+    /// Start of the next look.
+    pub(super) next: Duration,
     /// When to go on admitting processes, while many join.
     joining: Option<Duration>,
     under_way: Option<Look>,
 }
 
-/// A look at the sizes of all processes, under way.
+/// A look at the sizes of all processes that is under way.
 #[derive(Debug)]
 struct Look {
-    rest: VecDeque<ProcessId>,
+    slices: Slices,
     sum: FootprintPoint,
-    /// When to go on.
-    again_at: Duration,
 }
 
 impl Looking {
-    /// When something is to be looked at next.
+    /// When the next work of this kind is due.
     pub(super) fn due(&self) -> Duration {
-        let under_way = self.under_way.as_ref().map(|look| look.again_at);
+        let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
         let due = [under_way, self.joining].into_iter().flatten();
         due.fold(self.next, Duration::min)
     }
 
-    /// When the next look begins.
-    pub(super) fn next(&self) -> Duration {
-        self.next
-    }
-
-    /// Has the next look begin now.
-    pub(super) fn hasten(&mut self, now: Duration) {
-        self.next = now;
-    }
-
-    /// A process has joined: it is looked at soon. Programs may be started by the thousand.
+    /// A process has joined and is looked at soon. Programs may be started by the thousand.
     fn joined(&mut self, now: Duration) {
         let soonest = self.next.saturating_sub(LOOK_EVERY) + JOIN_EVERY;
         self.next = self.next.min(soonest.max(now));
@@ -62,7 +51,7 @@ impl Looking {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Begins a look if it is due, or goes on with what is under way.
+    /// Begins a look if it is due, or continues the one under way.
     pub(super) fn look_around(&mut self, now: Duration) {
         if now >= self.looking.next {
             self.look(now);
@@ -81,18 +70,18 @@ impl<M: Machine> Manager<M> {
         wake
     }
 
-    /// Goes on admitting processes, if many are to join. The next look sees them all.
+    /// Goes on admitting processes, if many join. The next look sees all of them.
     fn go_on_joining(&mut self, now: Duration) {
         if self.looking.joining.is_none_or(|again_at| again_at > now) {
             return;
         }
         self.list_processes();
         if self.looking.joining.is_none() {
-            self.looking.hasten(now);
+            self.looking.next = now;
         }
     }
 
-    /// Those who are there are looked after while others still join.
+    /// Known processes are handled while others still join.
     fn list_processes(&mut self) {
         self.looking.joining = match self.machine.processes(self.slice_end()) {
             Progress::Done(processes) => {
@@ -103,37 +92,36 @@ impl<M: Machine> Manager<M> {
         };
     }
 
-    /// When a slice that begins now ends: at the next look at memory, if that is due before.
+    /// End of a slice that begins now: at the next read of memory, if that is due earlier.
     pub(super) fn slice_end(&self) -> Duration {
         let now = self.machine.now();
-        let due = self.memory.guard().next_look().unwrap_or(Duration::MAX);
+        let due = self.memory.guard.next_look().unwrap_or(Duration::MAX);
         let due = due.min(self.looking.next).max(now + SHORTEST_SLICE);
         due.min(now + SLICE)
     }
 
-    /// Begins a look: memory comes first, the sizes of processes follow in slices.
+    /// Begins a look: memory first, then the sizes of processes in slices.
     fn look(&mut self, now: Duration) {
         self.looking.next = now + LOOK_EVERY;
         self.list_processes();
         self.forget_the_gone(now);
-        // One that takes longer than the time between two is not begun anew.
+        // A look that takes longer than the interval is not started anew.
         self.looking.under_way.get_or_insert_with(|| Look {
-            rest: self.processes.iter().copied().collect(),
+            slices: Slices::new(self.processes.iter().copied(), now),
             sum: FootprintPoint {
                 at_s: now.as_secs_f64(),
                 ..Default::default()
             },
-            again_at: now,
         });
         self.assess_memory(now);
-        // What was filled until now is in what was just read.
+        // The memory state just read includes what was filled until now.
         for &process in &self.processes {
             self.machine.take_filled(process);
         }
         self.allow_fill();
     }
 
-    /// Nothing is kept of processes that have ended.
+    /// Drops all state of processes that have ended.
     fn forget_the_gone(&mut self, now: Duration) {
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
@@ -143,40 +131,38 @@ impl<M: Machine> Manager<M> {
         self.fault_sizes.retain(|process, _| is_there(*process));
     }
 
-    /// Goes on with the look that is under way.
+    /// Continues the look under way.
     fn go_on_looking(&mut self, now: Duration) {
         let Some(mut look) = self.looking.under_way.take() else {
             return;
         };
         let until = self.slice_end();
-        while let Some(&process) = look.rest.front() {
-            if self.machine.now() >= until {
-                look.again_at = now;
-                self.looking.under_way = Some(look);
-                return;
-            }
-            match self.machine.footprint(process, until) {
-                Ok(Progress::Unfinished { again_at }) => {
-                    look.again_at = again_at;
-                    self.looking.under_way = Some(look);
-                    return;
-                }
-                Ok(Progress::Done(footprint)) => {
-                    look.sum.rss_bytes += footprint.rss_bytes;
-                    look.sum.huge_bytes += footprint.huge_bytes;
-                    let event = Event::Measured {
-                        process,
-                        rss_bytes: footprint.rss_bytes,
-                        huge_bytes: footprint.huge_bytes,
-                    };
-                    self.tell(now, event);
-                }
-                // One that just ended weighs nothing any more.
-                Err(_) => {}
-            }
-            look.rest.pop_front();
+        let measure = |machine: &mut M, process| machine.footprint(process, until);
+        while let Some((process, measured)) =
+            (look.slices).next(&mut self.machine, now, until, measure)
+        {
+            // A process that just ended counts no more.
+            let Ok(Footprint {
+                rss_bytes,
+                huge_bytes,
+            }) = measured
+            else {
+                continue;
+            };
+            look.sum.rss_bytes += rss_bytes;
+            look.sum.huge_bytes += huge_bytes;
+            let event = Event::Measured {
+                process,
+                rss_bytes,
+                huge_bytes,
+            };
+            self.tell(now, event);
         }
-        // The last look before the end finds no process: it is no footprint of theirs.
+        if !look.slices.are_done() {
+            self.looking.under_way = Some(look);
+            return;
+        }
+        // The last look before the end finds no process, which is no footprint of theirs.
         if look.sum.rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
             let again = self

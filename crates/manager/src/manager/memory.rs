@@ -1,4 +1,4 @@
-//! How much memory is left, and what follows from it.
+//! Memory use, and the decisions that depend on it.
 
 use super::Manager;
 use crate::machine::Machine;
@@ -7,11 +7,14 @@ use hawkeye_policy::{Event, Hold, MemoryGuard, MemoryState, ProcessId};
 use std::mem::discriminant;
 use std::time::Duration;
 
-/// Memory, as last read and reckoned on since.
+/// State of memory as last read, plus the changes since.
 pub(super) struct MemoryWatch {
-    guard: MemoryGuard,
-    state: Option<MemoryState>,
-    held: Option<Hold>,
+    /// Decides on promotion and recovery.
+    pub(super) guard: MemoryGuard,
+    /// Total memory and use; `None` where it could not be read.
+    pub(super) state: Option<MemoryState>,
+    /// Why nothing is promoted at present, if so.
+    pub(super) held: Option<Hold>,
 }
 
 impl MemoryWatch {
@@ -23,26 +26,7 @@ impl MemoryWatch {
         }
     }
 
-    /// What decides on promotion and recovery.
-    pub(super) fn guard(&self) -> &MemoryGuard {
-        &self.guard
-    }
-
-    pub(super) fn guard_mut(&mut self) -> &mut MemoryGuard {
-        &mut self.guard
-    }
-
-    /// How much there is, and in use; `None` where it couldn't be read.
-    pub(super) fn state(&self) -> Option<&MemoryState> {
-        self.state.as_ref()
-    }
-
-    /// Why nothing is promoted at the moment, if so.
-    pub(super) fn held(&self) -> Option<&Hold> {
-        self.held.as_ref()
-    }
-
-    /// Takes in what happened: hundreds of regions are promoted or split between two looks.
+    /// Takes in an event: hundreds of regions are promoted or split between two looks.
     pub(super) fn apply(&mut self, event: &Event) {
         match *event {
             Event::Promoted {
@@ -62,7 +46,7 @@ impl MemoryWatch {
         }
     }
 
-    /// Reckons with what was taken from memory, or given back (below 0), until it is next looked at.
+    /// Adds memory that was taken, or given back (below 0). It counts until memory is next read.
     pub(super) fn account(&mut self, process: ProcessId, taken_bytes: i64) {
         let Some(memory) = &mut self.state else {
             return;
@@ -78,11 +62,12 @@ impl MemoryWatch {
         self.held = self.guard.held();
     }
 
-    /// Takes in what was read, if it could be. Whether promotion begins or ends to be held, or is
-    /// held for another reason: the figures in a reason change all the time.
+    /// Takes in a reading, if there is one. Returns whether promotion starts or stops being held,
+    /// or is held for another reason. Mere figures in a reason do not count, because they change
+    /// all the time.
     fn assess(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
         let held = match &read {
-            Some(state) => self.guard.assess(now, state).promotion.err(),
+            Some(state) => self.guard.assess(now, state).err(),
             None => {
                 self.guard.lose_sight();
                 Some(Hold::Unknown)
@@ -96,7 +81,7 @@ impl MemoryWatch {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Says how much memory may be filled ahead from now on: up to the nearest high watermark.
+    /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
     pub(super) fn allow_fill(&mut self) {
         for &process in &self.processes {
             let room = if self.paused {
@@ -108,7 +93,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Reads how much memory is left.
+    /// Reads the state of memory.
     pub(super) fn assess_memory(&mut self, now: Duration) {
         let read = self.machine.memory();
         if let Err(error) = &read {
@@ -121,8 +106,8 @@ impl<M: Machine> Manager<M> {
         self.choose_fault_sizes(now);
     }
 
-    /// Looks in between at what could be full before the next look. A group that has vanished is
-    /// left to that.
+    /// Reads, between looks, the memory that could be full before the next look. A vanished group
+    /// is left to that look.
     pub(super) fn look_closely(&mut self, now: Duration) {
         let due = self.memory.guard.due(now);
         if due.is_empty() {
@@ -133,7 +118,7 @@ impl<M: Machine> Manager<M> {
             match self.machine.memory_use(&scope) {
                 Ok(usage) => self.memory.guard.note_use(now, &scope, usage),
                 Err(_) => {
-                    self.looking.hasten(now);
+                    self.looking.next = now;
                     break;
                 }
             }
@@ -142,7 +127,7 @@ impl<M: Machine> Manager<M> {
         self.memory.guard.note_look_cost(cost);
         self.memory.held = self.memory.guard.held();
         self.choose_fault_sizes(now);
-        // Not everything was looked at: for the rest, what was filled since counts.
+        // For memory that was not read now, what was filled since counts.
         for process in self.processes.clone() {
             let filled_bytes = self.machine.take_filled(process);
             self.memory.account(process, i64_of(filled_bytes));

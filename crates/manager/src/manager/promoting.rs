@@ -1,27 +1,26 @@
-//! Carries promotions out, within every limit.
+//! Carries out promotions within all limits.
 
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, Promoted};
 use hawkeye_policy::limits::added_pages;
 use hawkeye_policy::{
-    AfterCall, Backoff, BackoffSettings, Errno, Event, Promotion, PromotionBudget, PromotionEffect,
-    Spent,
+    AfterCall, Backoff, Errno, Event, Promotion, PromotionBudget, PromotionEffect, Spent,
 };
 use std::time::Duration;
 
-/// Share of the CPU budget that promotion does not use up: memory that runs short just afterwards must
-/// not wait a minute for its recovery.
+/// Share of the CPU budget that promotion leaves unused. If memory runs short just afterwards, its
+/// recovery must not wait a minute.
 const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
 
-/// A region is tried so often while no huge page can be had for it: the best ones come first, and are not to be the ones that are left alone
-/// because memory was short just then.
+/// How often a region is tried while no huge page is available. The best regions come first. They
+/// should not be left alone only because memory was short at that moment.
 const TRIES: u32 = Backoff::PATIENCE + 1;
 
-/// How fast promotion goes.
+/// The pace of promotion.
 pub struct Promoting {
     budget: PromotionBudget,
     backoff: Backoff,
-    /// A promotion that is to be tried again.
+    /// A promotion to try again.
     postponed: Option<Next>,
 }
 
@@ -29,17 +28,17 @@ impl Promoting {
     pub(super) fn new(budget: PromotionBudget) -> Self {
         Self {
             budget,
-            backoff: Backoff::new(BackoffSettings::default()),
+            backoff: Backoff::default(),
             postponed: None,
         }
     }
 
-    /// How many promotions were paid for.
+    /// The budget, which counts the promotions taken.
     pub fn budget(&self) -> &PromotionBudget {
         &self.budget
     }
 
-    /// The pause after calls that took long, or for which no huge page could be had.
+    /// The pause after calls that took long, or for which no huge page was available.
     pub fn backoff(&self) -> &Backoff {
         &self.backoff
     }
@@ -52,20 +51,20 @@ impl Promoting {
     }
 }
 
-/// The promotion that is carried out next.
+/// The promotion to carry out next.
 #[derive(Debug)]
 struct Next {
     promotion: Promotion,
-    /// How often no huge page could be had for it.
+    /// How often no huge page was available for it.
     shortages: u32,
 }
 
 impl<M: Machine> Manager<M> {
-    /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if there is
-    /// a reason to before the next look.
+    /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
+    /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        // Nobody may: leave what waits where it is.
+        // No process may be promoted in: leave the waiting list as it is.
         if self.holds_all() {
             return None;
         }
@@ -84,7 +83,7 @@ impl<M: Machine> Manager<M> {
             }
             match self.promoting.budget.take(now) {
                 Ok(()) => {}
-                Err(Spent::Total { .. }) => break None,
+                Err(Spent::Total) => break None,
                 Err(Spent::Rate { ready_at }) => break Some(ready_at),
             }
             let again = self.promoting.postponed.take();
@@ -95,7 +94,12 @@ impl<M: Machine> Manager<M> {
                     shortages: 0,
                 })
             });
-            self.note_best_left(now, next.as_ref());
+            // Policies that don't estimate what a promotion saves are sampled once a period.
+            let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
+            if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
+                self.sampling
+                    .note_best_left(now, saved_us_per_s, &self.settings);
+            }
             let Some(next) = next else {
                 self.promoting.budget.give_back();
                 break Some(self.sampling.due());
@@ -122,16 +126,7 @@ impl<M: Machine> Manager<M> {
         more.map(|at| if called { at.max(ready) } else { at })
     }
 
-    /// Tells when to look what is left: policies that don't say what a promotion saves look once a period.
-    fn note_best_left(&mut self, now: Duration, next: Option<&Next>) {
-        let best = next.map_or(Some(0.0), |next| next.promotion.saved_us_per_s);
-        if let Some(saved_us_per_s) = best {
-            self.sampling
-                .note_best_left(now, saved_us_per_s, &self.settings);
-        }
-    }
-
-    /// What is to be tried again is chosen anew from what a policy is about to see.
+    /// Drops the promotion to try again, because a policy is about to see a new observation.
     pub(super) fn drop_postponed(&mut self) {
         if let Some(Next { promotion, .. }) = self.promoting.postponed.take() {
             let Promotion {
@@ -144,17 +139,17 @@ impl<M: Machine> Manager<M> {
     fn allowed(&self, promotion: &Promotion, now: Duration) -> bool {
         let taken_bytes = self.limits.taken_bytes(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
-        let guard = self.memory.guard();
+        let guard = &self.memory.guard;
         (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
             && self.limits.allow(promotion, now)
     }
 
     /// Whether nothing may be promoted.
     fn holds_all(&self) -> bool {
-        self.settings.hold_full && self.memory.held().is_some()
+        self.settings.hold_full && self.memory.held.is_some()
     }
 
-    /// Makes one region huge; says whether the batch may go on.
+    /// Makes one region huge; returns whether the batch may go on.
     fn promote(&mut self, next: Next, now: Duration) -> AfterCall {
         let Promotion {
             process,
@@ -169,14 +164,16 @@ impl<M: Machine> Manager<M> {
             .promote(process, region, order, expected_present);
         let took = match outcome {
             Ok(Promoted::Done(took)) => took,
-            // A refusal may have waited for memory as well.
+            // A refused call may have waited for memory too.
             _ => self.machine.now().saturating_sub(before),
         };
         let shortage = matches!(&outcome, Err(error) if error.is_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(Promoted::Pending) {
-            // The kernel may still do it: it stays charged to the budget until that is known.
-            self.unanswered.note_promotion(next.promotion);
+            // The kernel may still do it, so it stays charged to the budget until the result is
+            // known.
+            let key = (process, region);
+            self.unanswered.promotions.insert(key, next.promotion);
         } else if shortage && shortages < TRIES {
             self.promoting.budget.give_back();
             let event = Event::Refused {
@@ -197,7 +194,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Tells what came of a promotion.
+    /// Reports the result of a promotion to all parts.
     pub(super) fn settle(
         &mut self,
         promotion: Promotion,

@@ -1,43 +1,33 @@
-//! Takes memory back from bloated huge pages while there is too little of it.
+//! Recovers memory from bloated huge pages while memory is short.
 
+use super::slices::Slices;
 use super::{BATCH, Manager};
-use crate::machine::{Machine, MachineError, Progress};
+use crate::machine::{Machine, MachineError};
 use hawkeye_policy::{
-    AfterCall, Backoff, BackoffSettings, Event, Observation, ProcessId, ProcessSample, Reason,
-    RecoveryPlanner, RecoverySettings, ScanTarget,
+    AfterCall, Backoff, BloatThreshold, Event, Observation, ProcessSample, Reason, RecoveryPlanner,
+    ScanTarget,
 };
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
-/// The next listing may come so soon after the last.
+/// The shortest time between two listings.
 const RELIST: Duration = Duration::from_millis(10);
 
-/// What is known of huge pages to be searched, and how fast that goes.
+/// Huge pages to search, and the pace of the search.
 pub(super) struct Recovering {
     pub(super) planner: RecoveryPlanner,
     backoff: Backoff,
     /// A listing of huge pages that is under way.
-    listing: Option<Listing>,
-}
-
-/// Processes whose huge pages are still to be listed.
-struct Listing {
-    rest: VecDeque<ProcessId>,
-    again_at: Duration,
+    pub(super) listing: Option<Slices>,
 }
 
 impl Recovering {
-    pub(super) fn new(settings: RecoverySettings) -> Self {
+    pub(super) fn new(threshold: BloatThreshold) -> Self {
         Self {
-            planner: RecoveryPlanner::new(settings),
-            backoff: Backoff::new(BackoffSettings::default()),
+            planner: RecoveryPlanner::new(threshold),
+            backoff: Backoff::default(),
             listing: None,
         }
-    }
-
-    /// Whether huge pages are being listed.
-    pub(super) fn is_listing(&self) -> bool {
-        self.listing.is_some()
     }
 
     /// Takes in one round of samples.
@@ -51,36 +41,37 @@ impl Recovering {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Scans and splits until the batch's time is up or it is enough. Returns when to go on, if there
-    /// is a reason to before the next look.
+    /// Scans and splits until the batch's time is up or enough is recovered. Returns when to go on,
+    /// if that is before the next look.
     pub(super) fn recover_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        if !self.memory.guard().is_recovering() {
+        if !self.memory.guard.is_recovering() {
             return None;
         }
-        // A program that would be killed meanwhile waits for neither the pause nor the budget.
-        if !self.recovering.backoff.ready(begun) && !self.memory.guard().in_danger() {
+        // A program might be killed in the meantime, so danger overrides both the pause and the
+        // budget.
+        if !self.recovering.backoff.ready(begun) && !self.memory.guard.in_danger() {
             return Some(self.recovering.backoff.ready_at());
         }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
             self.cpu.update(now, self.machine.own_costs().cpu);
-            if self.cpu.exhausted(now) && !self.memory.guard().in_danger() {
+            if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
                 break Some(self.cpu.ready_at(now));
             }
-            if !self.memory.guard().is_recovering() {
+            if !self.memory.guard.is_recovering() {
                 break None;
             }
             if now >= begun + BATCH {
                 break Some(now);
             }
-            let guard = self.memory.guard();
+            let guard = &self.memory.guard;
             let short = |process| guard.shortage(process).is_some();
             let Some(target) = self.recovering.planner.next(now, short) else {
-                self.memory.guard_mut().found_nothing_more(now);
-                // Whose huge pages have to be listed first is searched when they are.
-                break self.memory.guard().is_recovering().then_some(now + RELIST);
+                self.memory.guard.found_nothing_more(now);
+                // Processes with huge pages still to be listed are searched after the listing.
+                break self.memory.guard.is_recovering().then_some(now + RELIST);
             };
             called = true;
             if self.take_back(target, now) == AfterCall::StopBatch {
@@ -91,18 +82,16 @@ impl<M: Machine> Manager<M> {
             let now = self.machine.now();
             self.recovering.backoff.end_batch(now);
         }
-        if self.memory.guard().in_danger() {
+        if self.memory.guard.in_danger() {
             return more;
         }
         more.map(|at| at.max(self.recovering.backoff.ready_at()))
     }
 
-    /// Searches one huge page and splits it if that is worth it; says whether the batch may go on.
+    /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
     fn take_back(&mut self, target: ScanTarget, now: Duration) -> AfterCall {
-        let ScanTarget {
-            process, region, ..
-        } = target;
-        let Some(shortage) = self.memory.guard().shortage(process) else {
+        let ScanTarget { process, region } = target;
+        let Some(shortage) = self.memory.guard.shortage(process) else {
             return AfterCall::Continue;
         };
         let enough = self.recovering.planner.threshold().zero_pages();
@@ -129,9 +118,7 @@ impl<M: Machine> Manager<M> {
         searched: Duration,
         now: Duration,
     ) -> AfterCall {
-        let ScanTarget {
-            process, region, ..
-        } = target;
+        let ScanTarget { process, region } = target;
         match self.machine.recover(process, region) {
             Ok(done) => {
                 let event = Event::Recovered {
@@ -157,7 +144,8 @@ impl<M: Machine> Manager<M> {
     fn recovery_trouble(&mut self, now: Duration, error: &MachineError) -> AfterCall {
         self.trouble(now, error);
         match error {
-            // Recovery as such does not work: don't try it on every page of the machine.
+            // Recovery itself does not work, so trying it on every page of the machine is
+            // pointless.
             MachineError::PageSize(_) | MachineError::Other(_) => AfterCall::StopBatch,
             MachineError::Gone(_)
             | MachineError::NotAnswering(_)
@@ -165,31 +153,27 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Recovery needs to know where the huge pages are, also where the policy wants to know nothing
+    /// Lists huge pages for recovery. Recovery needs them even where the policy needs no samples,
     /// or its next window is far away.
     pub(super) fn list_for_recovery(&mut self, now: Duration) {
         if self.settings.measure_only {
             return;
         }
-        let wait = self.cpu.exhausted(now) && !self.memory.guard().in_danger();
+        let wait = self.cpu.exhausted(now) && !self.memory.guard.in_danger();
         if self.sampling.in_window() || wait {
             return;
         }
         if self.recovering.listing.is_none() {
-            let listed = self.memory.guard_mut().begin_listing(now, &self.processes);
+            let listed = self.memory.guard.begin_listing(now, &self.processes);
             if listed.is_empty() {
                 return;
             }
-            let wanted = self.processes.iter().filter(|p| listed.contains(p));
-            self.recovering.listing = Some(Listing {
-                rest: wanted.copied().collect(),
-                again_at: now,
-            });
+            self.recovering.listing = Some(Slices::new(listed, now));
         }
         self.go_on_listing(now);
     }
 
-    /// Lists some more; what was found is known to recovery at once.
+    /// Lists more huge pages; recovery gets the results at once.
     fn go_on_listing(&mut self, now: Duration) {
         let Some(mut listing) = self
             .recovering
@@ -204,17 +188,10 @@ impl<M: Machine> Manager<M> {
             ..Observation::default()
         };
         let mut read = HashSet::new();
-        while let Some(&process) = listing.rest.front() {
-            if self.machine.now() >= until {
-                listing.again_at = now;
-                break;
-            }
-            match self.machine.huge_pages(process, until) {
-                Ok(Progress::Unfinished { again_at }) => {
-                    listing.again_at = again_at;
-                    break;
-                }
-                Ok(Progress::Done(regions)) => {
+        let list = |machine: &mut M, process| machine.huge_pages(process, until);
+        while let Some((process, listed)) = listing.next(&mut self.machine, now, until, list) {
+            match listed {
+                Ok(regions) => {
                     read.insert(process);
                     let sample = ProcessSample::population(process, regions);
                     observation.processes.push(sample);
@@ -226,12 +203,11 @@ impl<M: Machine> Manager<M> {
                     self.trouble(now, &error);
                 }
             }
-            listing.rest.pop_front();
         }
         let others = self.processes.iter().filter(|p| !read.contains(p));
         observation.unread.extend(others);
         self.recovering.planner.observe(&observation);
-        if !listing.rest.is_empty() {
+        if !listing.are_done() {
             self.recovering.listing = Some(listing);
         }
     }

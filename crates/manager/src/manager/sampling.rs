@@ -1,37 +1,38 @@
-//! When to sample, and what to do with a sample.
+//! When to sample, and what happens with a sample.
 
 use super::Manager;
+use super::slices::Slices;
 use super::slowdown::Slowdowns;
 use crate::machine::{Machine, MachineError, Progress};
 use crate::settings::Settings;
 use hawkeye_policy::{Event, Needs, Observation, ProcessId, ProcessSample, StretchedBy};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The sampling clock.
 pub(super) struct Sampling {
     state: State,
-    /// What clearing access bits costs the programs.
+    /// Cost to the programs of clearing access bits.
     slowdown: Slowdowns,
-    /// Not before this, for the sake of the manager's own CPU.
+    /// The earliest next window, because of the manager's own CPU budget.
     not_before: Duration,
     /// Resident memory at the last window, in bytes.
     rss_then: u64,
-    /// At the last look, and when that was.
+    /// Resident memory at the last look, and the time of that look.
     rss_now: u64,
     rss_at: Duration,
-    /// When a window was last closed.
+    /// When the last window was closed.
     last_window: Option<Duration>,
-    /// CPU time that the last window took, of the manager and of the programs.
+    /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
-    /// What promotions since the last window save.
+    /// Savings by promotions since the last window.
     saved: MeanSaving,
     stretched: Option<StretchedBy>,
     /// Windows opened so far.
     windows: usize,
 }
 
-/// Promotions, and what they save.
+/// Number of promotions, and their savings.
 #[derive(Clone, Copy, Default)]
 struct MeanSaving {
     sum_us_per_s: f64,
@@ -42,36 +43,34 @@ enum State {
     Idle {
         next: Duration,
     },
-    /// Access bits are being cleared, of one process after the other.
+    /// Access bits are being cleared, one process after the other.
     Opening(Opening),
     Window {
         until: Duration,
         cpu_before: Duration,
         open: Vec<ProcessId>,
-        /// Which of these are to be probed further, and when.
+        /// The processes still to be probed, and when.
         probing: Vec<(ProcessId, Duration)>,
     },
-    /// Regions are being read, of one process after the other.
+    /// Regions are being read, one process after the other.
     Reading(Reading),
 }
 
 struct Opening {
-    rest: VecDeque<ProcessId>,
+    slices: Slices,
     open: Vec<ProcessId>,
     cpu_before: Duration,
-    again_at: Duration,
 }
 
 struct Reading {
-    rest: VecDeque<ProcessId>,
+    slices: Slices,
     observation: Observation,
     purpose: Purpose,
-    again_at: Duration,
 }
 
-/// What regions are read for.
+/// Why regions are read.
 enum Purpose {
-    /// How much was touched since the last window, before the next one opens.
+    /// To count the touches since the last window, before the next one opens.
     CountTouches,
     /// The window is over.
     CloseWindow { at: Duration, cpu_before: Duration },
@@ -80,21 +79,21 @@ enum Purpose {
 /// Probing one process takes about a second; several are probed in turns.
 const PROBING_LIMIT: Duration = Duration::from_millis(1500);
 
-/// A program that has grown is left alone for so many windows after the last.
+/// A program that has grown is left alone for this many windows after the last.
 const REST: u32 = 5;
-/// What was not seen of a large process, or not well, is looked at so many windows after, at the soonest.
+/// The earliest next look, in windows, at parts of a large process that were not seen, or not well.
 const MORE_AFTER: u32 = 3;
 
-/// What saves less than this share of what others saved on average is much poorer.
+/// A saving is poor if it is below this share of the average saving of the others.
 const POORER: f64 = 0.5;
 
-/// Growth that is worth a sample ahead of time: half as much again, and this much.
+/// Growth that justifies an early sample: by half, and at least by this much.
 const GROWTH_BYTES: u64 = 32 << 20;
-/// What grows by no more than this share of itself a second has stopped growing.
+/// A program has stopped growing when it grows by at most this share of itself per second.
 const GROWS_PER_S: f64 = 1.0 / 64.0;
-/// So soon it is seen whether a program that was there before still grows.
+/// Delay after which growth is checked again, for a program that was there before.
 const SOON: Duration = Duration::from_millis(100);
-/// Population is read this often where nothing has to be cleared for it: khugepaged's own rhythm.
+/// Interval of reading population where nothing has to be cleared: khugepaged's own rhythm.
 const POPULATION_PERIOD: Duration = Duration::from_secs(10);
 
 impl Sampling {
@@ -117,12 +116,12 @@ impl Sampling {
         }
     }
 
-    /// When something is to be done next.
+    /// When the next work of this kind is due.
     pub(super) fn due(&self) -> Duration {
         match &self.state {
             State::Idle { next } => *next,
-            State::Opening(Opening { again_at, .. }) | State::Reading(Reading { again_at, .. }) => {
-                *again_at
+            State::Opening(Opening { slices, .. }) | State::Reading(Reading { slices, .. }) => {
+                slices.again_at
             }
             State::Window { until, probing, .. } => probing
                 .iter()
@@ -131,7 +130,7 @@ impl Sampling {
         }
     }
 
-    /// Whether accesses count: what our own calls do must not disturb them.
+    /// Whether a window is open, which our own calls must not disturb.
     pub(super) fn in_window(&self) -> bool {
         match &self.state {
             State::Idle { .. } => false,
@@ -140,7 +139,7 @@ impl Sampling {
         }
     }
 
-    /// Has the next window open soon: what the last one showed could not be used.
+    /// Opens the next window soon, because the result of the last one could not be used.
     pub(super) fn hasten(&mut self, now: Duration, settings: &Settings) {
         let soonest = now.max(self.not_before) + settings.window * MORE_AFTER;
         if let State::Idle { next } = &mut self.state {
@@ -148,9 +147,10 @@ impl Sampling {
         }
     }
 
-    /// A program that has grown a good deal since its last sample, and has stopped growing, is sampled
-    /// ahead of its time: one that has just started would wait a whole period otherwise. While it
-    /// still grows, what is accessed is just what is being filled. Returns when to look again, where that should be soon.
+    /// Samples early a program that has grown much since its last sample and has stopped growing.
+    /// Otherwise a program that has just started would wait a whole period. While it still grows,
+    /// its accesses only show what is being filled. Returns when to look again, if that should be
+    /// soon.
     pub(super) fn note_growth(
         &mut self,
         now: Duration,
@@ -171,7 +171,7 @@ impl Sampling {
                 *next = (*next).min(now.max(self.not_before));
             }
         }
-        // It was there before we were.
+        // The program was there before the manager.
         (first && grown).then(|| now + SOON)
     }
 
@@ -185,8 +185,11 @@ impl Sampling {
         }
     }
 
-    /// The best promotion that is left saves so much, 0 where there is none. One look does not show all that is hot: where what is
-    /// left is much poorer than what the last one found, the next is not put off, if as much again would pay for it before it is due.
+    /// The best remaining promotion saves this much; 0 where there is none. One look does not show
+    /// all hot memory. So the next look is not delayed if two conditions hold:
+    ///
+    /// - What is left is much poorer than what the last look found.
+    /// - Another saving like that would pay for the next look before it is due.
     pub(super) fn note_best_left(
         &mut self,
         now: Duration,
@@ -207,7 +210,8 @@ impl Sampling {
         }
     }
 
-    /// Drops a window that is open, or about to be; the next one opens at `next`. Whether there was one.
+    /// Drops a window that is open or about to open; the next one opens at `next`. Returns whether
+    /// there was one.
     fn abandon_window(&mut self, next: Duration) -> bool {
         let abandoned = !matches!(self.state, State::Idle { .. });
         if abandoned {
@@ -215,19 +219,13 @@ impl Sampling {
         }
         abandoned
     }
-
-    fn wait(&mut self, until: Duration) {
-        if let State::Idle { next } = &mut self.state {
-            *next = (*next).max(until);
-        }
-    }
 }
 
 impl<M: Machine> Manager<M> {
-    /// Opens, goes on with or closes a window if that is due.
+    /// Opens, continues or closes a window if that is due.
     pub(super) fn sample(&mut self, now: Duration) {
-        if self.memory.guard().in_danger() && !self.settings.measure_only {
-            // The program may not live to the end of the window.
+        if self.memory.guard.in_danger() && !self.settings.measure_only {
+            // The program may end before the window does.
             let next = now + self.settings.window;
             if self.sampling.abandon_window(next) {
                 self.machine.abandon_window();
@@ -235,14 +233,14 @@ impl<M: Machine> Manager<M> {
         }
         match &self.sampling.state {
             State::Idle { next } if now >= *next => self.begin_opening(now),
-            State::Opening(Opening { again_at, .. }) if now >= *again_at => self.go_on_opening(now),
+            State::Opening(it) if now >= it.slices.again_at => self.go_on_opening(now),
             State::Window { .. } => self.go_on_probing(now),
-            State::Reading(Reading { again_at, .. }) if now >= *again_at => self.go_on_reading(now),
+            State::Reading(it) if now >= it.slices.again_at => self.go_on_reading(now),
             _ => {}
         }
     }
 
-    /// Opens a window, unless something is against it.
+    /// Opens a window, unless something prevents it.
     fn begin_opening(&mut self, now: Duration) {
         if self.cpu.exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
@@ -258,28 +256,32 @@ impl<M: Machine> Manager<M> {
         let all = self.processes.clone();
         let observation = self.begin_observation(now, &all);
         self.sampling.state = State::Reading(Reading {
-            rest: all.into(),
+            slices: Slices::new(all, now),
             observation,
             purpose: Purpose::CountTouches,
-            again_at: now,
         });
         self.go_on_reading(now);
     }
 
     fn put_off(&mut self, now: Duration, until: Duration, because: StretchedBy) {
-        if self.sampling.stretched != Some(because) {
-            self.sampling.stretched = Some(because);
-            self.tell(now, Event::Stretched { because });
+        self.note_stretched(now, because);
+        if let State::Idle { next } = &mut self.sampling.state {
+            *next = (*next).max(until);
         }
-        self.sampling.wait(until);
     }
 
-    /// Opens a window as soon as clearing has not cost some program too much.
+    fn note_stretched(&mut self, now: Duration, because: StretchedBy) {
+        if self.sampling.stretched.replace(because) != Some(because) {
+            self.tell(now, Event::Stretched { because });
+        }
+    }
+
+    /// Opens a window once the cost of clearing is within every program's limit.
     fn open_when_ready(&mut self, now: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
         match self.processes.iter().map(ready).min() {
             Some(ready) if ready > now => {
-                // Look again a period later: by then more pages may have been touched.
+                // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
                 let until = until.max(now + self.settings.window);
                 self.put_off(now, until, StretchedBy::ProgramSlowdown);
@@ -289,7 +291,8 @@ impl<M: Machine> Manager<M> {
     }
 
     fn open_window(&mut self, now: Duration) {
-        // Clearing takes longer than reading: the process cleared first is exposed longest, each in turn.
+        // Clearing takes longer than reading, so the process cleared first is exposed longest.
+        // Processes take turns at being first.
         self.sampling.slowdown.keep(&self.processes);
         let mut processes = self.processes.clone();
         processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
@@ -297,10 +300,9 @@ impl<M: Machine> Manager<M> {
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
         self.sampling.state = State::Opening(Opening {
-            rest: processes.into(),
+            slices: Slices::new(processes, now),
             open: Vec::new(),
             cpu_before: self.machine.own_costs().cpu,
-            again_at: now,
         });
         self.go_on_opening(now);
     }
@@ -312,35 +314,29 @@ impl<M: Machine> Manager<M> {
         };
         let until = self.slice_end();
         let needs = self.policy.needs();
-        while let Some(&process) = opening.rest.front() {
-            if self.machine.now() >= until {
-                opening.again_at = now;
-                self.sampling.state = State::Opening(opening);
-                return;
-            }
-            let started = if needs.accesses() {
-                self.machine.start_window(process, needs, until)
-            } else {
-                Ok(Progress::Done(()))
-            };
+        let start = |machine: &mut M, process| match needs.accesses() {
+            true => machine.start_window(process, needs, until),
+            false => Ok(Progress::Done(())),
+        };
+        while let Some((process, started)) =
+            (opening.slices).next(&mut self.machine, now, until, start)
+        {
             match started {
-                Ok(Progress::Unfinished { again_at }) => {
-                    opening.again_at = again_at;
-                    self.sampling.state = State::Opening(opening);
-                    return;
-                }
-                Ok(Progress::Done(())) => {
+                Ok(()) => {
                     self.sampling.slowdown.note_clear(process);
                     opening.open.push(process);
                 }
                 Err(error) => self.trouble(now, &error),
             }
-            opening.rest.pop_front();
         }
-        self.opened(now, opening);
+        if opening.slices.are_done() {
+            self.opened(now, opening);
+        } else {
+            self.sampling.state = State::Opening(opening);
+        }
     }
 
-    /// All that could be cleared is: the window begins.
+    /// All that could be cleared is cleared: the window begins.
     fn opened(&mut self, now: Duration, opening: Opening) {
         let Opening {
             open, cpu_before, ..
@@ -359,14 +355,14 @@ impl<M: Machine> Manager<M> {
         };
         let probed_alone = needs.overhead() && !needs.coverage();
         let lasts = if probed_alone {
-            // It ends when everybody was probed, whatever it is set to.
+            // The window ends when all processes were probed, whatever its set length.
             let most = PROBING_LIMIT * u32::try_from(open.len()).unwrap_or(u32::MAX);
             window.max(most.min(self.settings.period))
         } else {
             window
         };
-        // Clearing takes a while itself: each page is exposed from its clear to its read, and both
-        // sweeps go the same way.
+        // Clearing itself takes a while. Each page is exposed from its clear to its read, and both
+        // sweeps go in the same order.
         let until = self.machine.now() + lasts;
         let probing = if needs.overhead() {
             open.iter().map(|process| (*process, now)).collect()
@@ -384,7 +380,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Probes those whose time has come. Ends the window when it is over, or early where nothing but
+    /// Probes the processes that are due. Ends the window when it is over, or early where only
     /// probing was wanted.
     fn go_on_probing(&mut self, now: Duration) {
         let State::Window { until, probing, .. } = &mut self.sampling.state else {
@@ -394,12 +390,12 @@ impl<M: Machine> Manager<M> {
         let (mut due, mut later): (Vec<_>, Vec<_>) = std::mem::take(probing)
             .into_iter()
             .partition(|(_, at)| *at <= now);
-        // Who has waited longest comes first, or the last of many would never be looked at.
+        // The longest wait comes first, otherwise the last of many processes would never be probed.
         due.sort_by_key(|(_, at)| *at);
         let probed = !due.is_empty();
         let slice_ends = self.slice_end();
         for (process, at) in due {
-            // Others wait for us too: the next step goes on.
+            // Other work waits too; the next step continues here.
             if self.machine.now() >= slice_ends {
                 later.push((process, at));
                 continue;
@@ -419,7 +415,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// The window is over: what was accessed in it is read.
+    /// The window is over: reads what was accessed in it.
     fn close_window(&mut self, now: Duration) {
         let idle = State::Idle { next: now };
         let State::Window {
@@ -430,13 +426,12 @@ impl<M: Machine> Manager<M> {
         };
         let observation = self.begin_observation(now, &open);
         self.sampling.state = State::Reading(Reading {
-            rest: open.into(),
+            slices: Slices::new(open, now),
             observation,
             purpose: Purpose::CloseWindow {
                 at: now,
                 cpu_before,
             },
-            again_at: now,
         });
         self.go_on_reading(now);
     }
@@ -447,7 +442,7 @@ impl<M: Machine> Manager<M> {
         let unread = self.processes.iter().filter(|p| !asked.contains(p));
         Observation {
             at: now,
-            fmfi: self.memory.state().and_then(|memory| memory.fmfi),
+            fmfi: self.memory.state.as_ref().and_then(|memory| memory.fmfi),
             machine: self.machine.shape(),
             unread: unread.copied().collect(),
             ..Observation::default()
@@ -461,24 +456,15 @@ impl<M: Machine> Manager<M> {
         };
         let until = self.slice_end();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
-        while let Some(&process) = reading.rest.front() {
-            if self.machine.now() >= until {
-                reading.again_at = now;
-                self.sampling.state = State::Reading(reading);
-                return;
-            }
-            let read = if there.contains(&process) {
-                self.machine.sample(process, until)
-            } else {
-                Err(MachineError::Gone(process))
-            };
-            match read {
-                Ok(Progress::Unfinished { again_at }) => {
-                    reading.again_at = again_at;
-                    self.sampling.state = State::Reading(reading);
-                    return;
-                }
-                Ok(Progress::Done(sample)) => reading.observation.processes.push(sample),
+        let read = |machine: &mut M, process| match there.contains(&process) {
+            true => machine.sample(process, until),
+            false => Err(MachineError::Gone(process)),
+        };
+        while let Some((process, sample)) =
+            (reading.slices).next(&mut self.machine, now, until, read)
+        {
+            match sample {
+                Ok(sample) => reading.observation.processes.push(sample),
                 Err(error) => {
                     if !matches!(error, MachineError::Gone(_)) {
                         reading.observation.unread.push(process);
@@ -486,7 +472,10 @@ impl<M: Machine> Manager<M> {
                     self.trouble(now, &error);
                 }
             }
-            reading.rest.pop_front();
+        }
+        if !reading.slices.are_done() {
+            self.sampling.state = State::Reading(reading);
+            return;
         }
         let Reading {
             observation,
@@ -507,9 +496,9 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Everything that was open has been read: all who decide are shown it, and the next window is set.
+    /// All open processes have been read. Passes the observation on and sets the next window.
     fn closed(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
-        // Not a period is lost because no call was answered in time.
+        // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
         let (more_to_see, programs_cost) = self.observe(now, observation);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
@@ -525,10 +514,8 @@ impl<M: Machine> Manager<M> {
             .settings
             .pace
             .period_for_manager(cost, self.cpu.percent());
-        if own > base && self.sampling.stretched != Some(StretchedBy::ManagerCpu) {
-            self.sampling.stretched = Some(StretchedBy::ManagerCpu);
-            let because = StretchedBy::ManagerCpu;
-            self.tell(now, Event::Stretched { because });
+        if own > base {
+            self.note_stretched(now, StretchedBy::ManagerCpu);
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
@@ -541,8 +528,8 @@ impl<M: Machine> Manager<M> {
         self.sampling.saved = MeanSaving::default();
     }
 
-    /// Shows what was read to all who decide. Returns whether one of the processes is worth another
-    /// look soon, and what the window cost them.
+    /// Passes the observation to the policy and to all limits. Returns whether one of the processes
+    /// is worth another look soon, and what the window cost them.
     fn observe(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
         for sample in &observation.processes {
             let event = Event::Sampled {
@@ -562,7 +549,7 @@ impl<M: Machine> Manager<M> {
         self.drop_postponed();
         self.policy.observe(&observation);
         self.recovering.observe(&observation);
-        self.memory.guard_mut().note_listed(now);
+        self.memory.guard.note_listed(now);
         self.limits.observe(&observation);
         let worth = ProcessSample::is_worth_another_look;
         let more_to_see = observation.processes.iter().any(worth);

@@ -1,4 +1,4 @@
-//! Which page sizes memory is given at its first touch.
+//! The choice of page sizes for memory at its first touch.
 
 use super::Manager;
 use crate::machine::Machine;
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "learned")]
 struct LearnedReason {
-    /// In how many of its starts, one after the other.
+    /// Number of consecutive starts in which they suited it.
     starts: u32,
 }
 
@@ -26,9 +26,10 @@ impl fmt::Display for LearnedReason {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Has every process's memory be given what the policy wants, or what suited the same program before where the policy does not know
-    /// yet; base pages while promotion is held back or paused: larger ones take memory that nobody asked for. A process of which nobody
-    /// knows anything is left as it is.
+    /// Sets each process's page sizes at first touches. The policy's choice comes first, then what
+    /// suited the same program before. While promotion is held back or paused, base pages are set,
+    /// because larger pages take memory that no program asked for. A process without any known
+    /// choice is left as it is.
     pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
         let offered = self.machine.shape().at_faults;
         if offered.is_empty() || self.settings.measure_only {
@@ -38,9 +39,9 @@ impl<M: Machine> Manager<M> {
             let set = self.fault_sizes.get(&process).copied();
             let chosen = self.policy.fault_sizes(process);
             let chosen = chosen.or_else(|| self.learned_sizes(process));
-            // Of the machine, or of a cgroup of its own.
-            let short = self.memory.held().is_some()
-                || self.memory.guard().may_promote(process, 0).is_err();
+            // Of the machine, or of the process's own cgroup.
+            let short =
+                self.memory.held.is_some() || self.memory.guard.may_promote(process, 0).is_err();
             let (orders, reason) = match chosen {
                 _ if short || self.paused => (PageOrders::NONE, None),
                 Some(chosen) => (chosen.orders.and(offered), Some(chosen.reason)),

@@ -1,17 +1,17 @@
-//! What sampling costs each program, against what it may.
+//! What sampling costs each program, and what it may cost.
 
 use hawkeye_policy::{ProcessId, ProcessSample, SamplingPace, SlowdownBudget};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Each program's budget: one that has used its up sits windows out, and nobody waits for it.
+/// Budgets by program. A program that has used its budget misses windows; the others do not wait.
 pub(super) struct Slowdowns {
     pace: SamplingPace,
     budgets: HashMap<ProcessId, SlowdownBudget>,
 }
 
 impl Slowdowns {
-    /// Nothing has cost anybody anything.
+    /// Budgets from which nothing has been drawn yet.
     pub(super) fn new(pace: SamplingPace) -> Self {
         Self {
             pace,
@@ -19,7 +19,8 @@ impl Slowdowns {
         }
     }
 
-    /// Told what was touched of these since their bits were last cleared, each first touch at a cost of `each`.
+    /// Takes in the touches of these processes since their bits were last cleared, each first touch
+    /// at a cost of `each`.
     pub(super) fn note_touches(
         &mut self,
         now: Duration,
@@ -44,7 +45,7 @@ impl Slowdowns {
             .map_or(now, |budget| budget.ready_at(now))
     }
 
-    /// Forgets all but these.
+    /// Forgets all processes except these.
     pub(super) fn keep(&mut self, processes: &[ProcessId]) {
         self.budgets
             .retain(|process, _| processes.contains(process));
@@ -62,10 +63,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_another_and_who_is_gone_is_forgotten() {
-        let [small, large] = [1, 2].map(|pid| ProcessId {
-            pid,
-            start_ticks: 7,
-        });
+        let [small, large] = [1, 2].map(hawkeye_test_support::events::process);
         let mut slowdowns = Slowdowns::new(SamplingPace::default());
         let now = Duration::from_secs(1);
         let touched = |process, first_touches| ProcessSample {

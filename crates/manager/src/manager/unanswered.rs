@@ -6,40 +6,34 @@ use hawkeye_policy::{Event, ProcessId, Promotion, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What the loop has stopped waiting for.
+/// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
 pub struct Unanswered {
-    /// Promotions whose outcome is not known yet.
-    promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
-    /// Processes that were reported, and for how long they had not answered when last asked.
+    /// Promotions without a result yet.
+    pub(super) promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
+    /// Processes that were reported, and how long they had not answered at the last check.
     reported: HashMap<ProcessId, NotAnswering>,
 }
 
 impl Unanswered {
-    /// The outcome of a promotion is not known yet.
-    pub(super) fn note_promotion(&mut self, promotion: Promotion) {
-        let key = (promotion.process, promotion.region);
-        self.promotions.insert(key, promotion);
-    }
-
-    /// How a process that does not answer was last found.
+    /// State of a process that does not answer, at the last check.
     pub fn get(&self, process: ProcessId) -> Option<&NotAnswering> {
         self.reported.get(&process)
     }
 
-    /// How many there are.
+    /// Number of such processes.
     pub fn len(&self) -> usize {
         self.reported.len()
     }
 
-    /// Whether everybody answers.
+    /// Whether every process answers.
     pub fn is_empty(&self) -> bool {
         self.reported.is_empty()
     }
 }
 
 impl<M: Machine> Manager<M> {
-    /// Takes in what was answered late, and reports processes that do not answer, or do again.
+    /// Takes in late results. Reports processes that do not answer, and those that answer again.
     pub(super) fn settle_late(&mut self, now: Duration) {
         let unanswered = self.machine.unanswered();
         for late in unanswered.ended {

@@ -1,22 +1,16 @@
-//! Limits on how much is done.
+//! Limits on the work done.
 
-use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::{CpuBudget, Errno, Rate};
+use hawkeye_manager::Machine;
+use hawkeye_policy::Errno;
 use hawkeye_test_support::managing::*;
 use std::time::Duration;
 
 #[test]
-fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() -> Outcome {
+fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() {
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
-        let mut machine = machine(16 * GIB);
-        machine.start(program(&[base(0, 64, 1.0)]));
+        let mut machine = running(16 * GIB, &[base(0, 64, 1.0)]);
         machine.fail_next_promotions(5, Errno::EAGAIN);
-        let settings = Settings {
-            max_promotions: Some(13),
-            ..often()
-        };
-        let mut manager = manage(machine, policy, settings)?;
-        run(&mut manager, s(120.0));
+        let manager = managed(machine, policy, at_most(13), s(120.0));
         assert_eq!(promoted(&manager).len(), 13, "{policy}");
         let totals = manager.journal().totals();
         assert_eq!(
@@ -24,27 +18,20 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() -> Outcome 
             (13, Some(&5))
         );
     }
-    Ok(())
 }
 
 #[test]
-fn the_rate_holds_over_any_ten_seconds() -> Outcome {
+fn the_rate_holds_over_any_ten_seconds() {
     const RATE: f64 = 2.0;
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
-        let mut machine = machine(16 * GIB);
-        machine.start(program(&[base(0, 200, 1.0)]));
-        let settings = Settings {
-            rate: Some(Rate::per_second(RATE)?),
-            ..often()
-        };
-        let mut manager = manage(machine, policy, settings)?;
-        run(&mut manager, s(60.0));
+        let machine = running(16 * GIB, &[base(0, 200, 1.0)]);
+        let manager = managed(machine, policy, per_second(RATE), s(60.0));
         let times: Vec<Duration> = promoted(&manager).iter().map(|(at, ..)| *at).collect();
         for from in &times {
             let within = times
                 .iter()
                 .filter(|at| *at >= from && **at < *from + s(10.0));
-            // A second's worth may come at once.
+            // One second's worth may come at once.
             assert!(
                 within.count() as f64 <= 10.0 * RATE + RATE,
                 "{policy} from {from:?}"
@@ -56,24 +43,18 @@ fn the_rate_holds_over_any_ten_seconds() -> Outcome {
             times.len()
         );
     }
-    Ok(())
 }
 
 #[test]
-fn the_cpu_budget_holds_at_all_times() -> Outcome {
+fn the_cpu_budget_holds_at_all_times() {
     const PERCENT: f64 = 0.05;
-    let mut machine = machine(16 * GIB);
-    machine.start(program(&[base(0, 400, 1.0)]));
-    let settings = Settings {
-        cpu: CpuBudget::new(PERCENT)?,
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
+    let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
+    let mut manager = manage(machine, "hawkeye-g", with_cpu(PERCENT));
     let mut by_the_minute = Vec::new();
     for minute in 1..=5u32 {
         run_watching(&mut manager, s(60.0) * minute, |manager| {
             let machine = manager.machine();
-            // A minute's worth may come at once; one window may go beyond what is left, once.
+            // One minute's worth may come at once; one window may exceed the rest once.
             let allowed = PERCENT / 100.0 * (60.0 + machine.now().as_secs_f64()) + 0.006;
             let used = machine.own_costs().cpu.as_secs_f64();
             assert!(
@@ -88,27 +69,18 @@ fn the_cpu_budget_holds_at_all_times() -> Outcome {
         by_the_minute.is_sorted_by(|a, b| a < b),
         "{by_the_minute:?}"
     );
-    Ok(())
 }
 
 #[test]
-fn windows_move_apart_where_first_touches_would_cost_too_much() -> Outcome {
+fn windows_move_apart_where_first_touches_would_cost_too_much() {
     let mut machine = machine(16 * GIB);
     let process = machine.start(program(&[base(0, 512, 1.0)]));
-    let alone = machine
-        .process(process)
-        .map_or(0.0, |p| p.access_rate(machine.costs()));
-    let settings = Settings {
-        max_promotions: Some(0),
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
-    run(&mut manager, s(200.0));
+    let alone = access_rate(&machine, process);
+    let manager = managed(machine, "hawkeye-g", at_most(0), s(200.0));
     let done = manager.machine().accesses_done(process) / 200.0;
     assert!(manager.journal().totals().samples > 3);
     assert!(
         done < alone && done > 0.98 * alone,
         "{done} of {alone} accesses/s"
     );
-    Ok(())
 }

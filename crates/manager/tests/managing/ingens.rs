@@ -1,7 +1,6 @@
-//! What comes of going by utilisation.
+//! Results of promotion by utilisation.
 
-use hawkeye_manager::Settings;
-use hawkeye_policy::{Rate, RegionAddr};
+use hawkeye_policy::RegionAddr;
 use hawkeye_test_support::machine::{Change, Part};
 use hawkeye_test_support::managing::*;
 
@@ -12,16 +11,16 @@ fn sparse(first: u32, regions: u32) -> Part {
     }
 }
 
-/// 100 of 512 are used: promoted whenever memory is unfragmented, and never while it is not, or is
-/// not known to be.
+/// 100 of 512 pages are used: promoted whenever memory is unfragmented, and never while it is
+/// fragmented or that is unknown.
 #[test]
-fn fragmentation_decides_what_is_promoted() -> Outcome {
+fn fragmentation_decides_what_is_promoted() {
     for fragmented in [Some(0.5), Some(0.9), None] {
         let mut machine = machine(16 * GIB);
         let process = machine.start(program(&[sparse(0, 8), base(20, 8, 1.0)]));
         machine.schedule(s(0.0), Change::Fragmentation { fmfi: fragmented });
         machine.schedule(s(40.0), Change::Fragmentation { fmfi: Some(0.49) });
-        let mut manager = manage(machine, "ingens", often())?;
+        let mut manager = manage(machine, "ingens", often());
         run(&mut manager, s(40.0));
         let full: Vec<RegionAddr> = (20..28).map(region).collect();
         assert_eq!(promoted_regions(&manager), full, "{fragmented:?}");
@@ -30,30 +29,24 @@ fn fragmentation_decides_what_is_promoted() -> Outcome {
         assert_eq!(sparse, (0..8).map(region).collect::<Vec<_>>());
         assert_eq!(huge(&manager, process), 32 * MIB);
     }
-    Ok(())
 }
 
 /// Of 30 promotions a program of 60 regions gets 20, one of 30 gets 10, however hot it is.
 #[test]
-fn huge_pages_go_by_memory_held() -> Outcome {
+fn huge_pages_go_by_memory_held() {
     let mut machine = machine(16 * GIB);
     let large = machine.start(program(&[base(0, 60, 0.0)]));
     let small = machine.start(program(&[base(0, 30, 1.0)]));
-    let settings = Settings {
-        max_promotions: Some(30),
-        ..often()
-    };
-    let mut manager = manage(machine, "ingens", settings)?;
-    run(&mut manager, s(60.0));
+    let manager = managed(machine, "ingens", at_most(30), s(60.0));
     let of = |process| huge(&manager, process) / (2 * MIB);
     assert_eq!((of(large), of(small)), (20, 10));
-    Ok(())
 }
 
 /// Equal memory, 20 huge pages each; those of the first program are never accessed. An idle one
-/// weighs as much as four in use, so the second gets all that 20 * 4 allow before the first gets any.
+/// weighs as much as four in use. So the second gets all that 20 * 4 allow before the first gets
+/// any.
 #[test]
-fn a_program_that_leaves_its_huge_pages_idle_waits() -> Outcome {
+fn a_program_that_leaves_its_huge_pages_idle_waits() {
     let mut machine = machine(16 * GIB);
     let mut start = |weight| {
         let held = Part {
@@ -63,20 +56,14 @@ fn a_program_that_leaves_its_huge_pages_idle_waits() -> Outcome {
         machine.start(program(&[held, base(20, 100, 1.0)]))
     };
     let (idle, busy) = (start(0.0), start(1.0));
-    let settings = Settings {
-        max_promotions: Some(50),
-        ..often()
-    };
-    let mut manager = manage(machine, "ingens", settings)?;
-    run(&mut manager, s(60.0));
+    let manager = managed(machine, "ingens", at_most(50), s(60.0));
     let of = |process| huge(&manager, process) / (2 * MIB);
     assert_eq!((of(idle), of(busy)), (20, 70));
-    Ok(())
 }
 
-/// In memory that is fragmented, so that 461 pages of a region must be there.
+/// In fragmented memory, where 461 pages of a region must be present.
 #[test]
-fn what_was_filled_first_comes_first() -> Outcome {
+fn what_was_filled_first_comes_first() {
     let mut machine = machine(16 * GIB);
     machine.schedule(s(0.0), Change::Fragmentation { fmfi: Some(0.9) });
     let process = machine.start(program(&[sparse(0, 8), base(100, 100, 1.0)]));
@@ -88,26 +75,17 @@ fn what_was_filled_first_comes_first() -> Outcome {
             pages: 500,
         },
     );
-    let settings = Settings {
-        rate: Some(Rate::per_second(4.0)?),
-        ..often()
-    };
-    let mut manager = manage(machine, "ingens", settings)?;
-    run(&mut manager, s(90.0));
+    let manager = managed(machine, "ingens", per_second(4.0), s(90.0));
     let order: Vec<RegionAddr> = (100..200).chain(0..8).map(region).collect();
     assert_eq!(promoted_regions(&manager), order);
-    Ok(())
 }
 
-/// Nothing it does leaves the machine without memory: the manager's limits hold for it too.
+/// The manager's limits hold here too, so the machine never runs out of memory.
 #[test]
-fn promotion_at_the_first_chance_stops_at_the_watermark() -> Outcome {
-    let mut machine = machine(256 * MIB);
-    machine.start(program(&[sparse(0, 200)]));
-    let mut manager = manage(machine, "ingens", often())?;
-    run(&mut manager, s(60.0));
+fn promotion_at_the_first_chance_stops_at_the_watermark() {
+    let machine = running(256 * MIB, &[sparse(0, 200)]);
+    let manager = managed(machine, "ingens", often(), s(60.0));
     assert!(!promoted(&manager).is_empty());
     let memory = manager.machine();
     assert!(memory.used_bytes() < 224 * MIB, "{}", memory.used_bytes());
-    Ok(())
 }

@@ -1,22 +1,22 @@
 //! Limits that were once broken.
 
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::{CpuBudget, Hold, Rate};
-use hawkeye_test_support::machine::{Change, ProgramSpec};
+use hawkeye_policy::Hold;
+use hawkeye_test_support::machine::{Change, Part};
 use hawkeye_test_support::managing::*;
 use std::time::Duration;
 
-/// Rule 3. Memory is looked at once a second, and in a second hundreds of regions are promoted.
+/// Rule 3. Memory is read once a second, and in a second hundreds of regions are promoted.
 #[test]
-fn promotion_does_not_take_memory_over_the_high_watermark() -> Outcome {
+fn promotion_does_not_take_memory_over_the_high_watermark() {
     let mut machine = machine(GIB);
-    let sparse = hawkeye_test_support::machine::Part {
+    let sparse = Part {
         used_pages: 60,
         ..base(0, 400, 1.0)
     };
     machine.start(program(&[sparse]));
     machine.schedule(s(0.0), Change::OtherMemory { bytes: 600 * MIB });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
         most = most.max(manager.machine().used_bytes());
@@ -27,107 +27,75 @@ fn promotion_does_not_take_memory_over_the_high_watermark() -> Outcome {
         "{} % in use",
         most * 100 / GIB
     );
-    Ok(())
 }
 
-/// `step` promotes only while nothing is recovered, and a group that stays over its watermark is
-/// recovered from anew at each look: others get a batch when a window happens to end.
+/// `step` promotes only while nothing is recovered. A group that stays over its watermark is
+/// recovered from anew at each look. Other groups get a batch when a window happens to end.
 #[test]
-fn a_full_group_does_not_hold_up_others() -> Outcome {
+fn a_full_group_does_not_hold_up_others() {
     let mut machine = machine(16 * GIB);
     machine.limit_group("/full", 100 * MIB);
-    machine.start(ProgramSpec {
-        group: Some("/full".to_owned()),
-        ..program(&[base(0, 45, 1.0)])
-    });
+    machine.start(in_group("/full", &[base(0, 45, 1.0)]));
     let other = machine.start(program(&[base(0, 32, 1.0)]));
-    let settings = Settings {
-        rate: Some(Rate::per_second(1.0)?),
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
-    run(&mut manager, s(60.0));
+    let manager = managed(machine, "hawkeye-g", per_second(1.0), s(60.0));
     assert_eq!(huge(&manager, other), 64 * MIB);
-    Ok(())
 }
 
-/// A process that is missing from an observation counts as gone, also if it only could not be read.
+/// A process that is missing from an observation counts as gone, even if it only could not be read.
 #[test]
-fn recovered_regions_are_remembered_over_a_failed_sample() -> Outcome {
-    let mut machine = machine(4 * GIB);
-    machine.start(program(&[bloated(0, 64, 1.0)]));
+fn recovered_regions_are_remembered_over_a_failed_sample() {
+    let mut machine = running(4 * GIB, &[bloated(0, 64, 1.0)]);
     machine.schedule(s(12.0), Change::OtherMemory { bytes: 7 * GIB / 2 });
     machine.schedule(s(40.0), Change::OtherMemory { bytes: 0 });
     machine.schedule(s(60.0), Change::FailSamples { count: u32::MAX });
     machine.schedule(s(70.0), Change::FailSamples { count: 0 });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(60.0));
     assert_eq!(recovered(&manager).len(), 64);
     run(&mut manager, s(100.0));
     assert_eq!(promoted(&manager), []);
-    Ok(())
 }
 
-/// A minute's worth may be used at once, and what flows in meanwhile comes on top.
+/// One minute's worth may be used at once, and the inflow meanwhile comes on top.
 #[test]
-fn the_cpu_budget_holds_over_the_first_minute() -> Outcome {
-    let mut machine = machine(16 * GIB);
-    machine.start(program(&[base(0, 400, 1.0)]));
-    let settings = Settings {
-        cpu: CpuBudget::new(0.1)?,
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
-    run(&mut manager, s(60.0));
+fn the_cpu_budget_holds_over_the_first_minute() {
+    let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
+    let manager = managed(machine, "hawkeye-g", with_cpu(0.1), s(60.0));
     let used = manager.machine().own_costs().cpu;
     assert!(used <= Duration::from_millis(60 + 6), "{used:?} of 60 ms");
-    Ok(())
 }
 
 #[test]
-fn a_hold_for_want_of_sight_is_shown() -> Outcome {
-    let mut machine = machine(16 * GIB);
-    machine.start(program(&[base(0, 8, 1.0)]));
+fn a_hold_for_want_of_sight_is_shown() {
+    let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
     machine.schedule(s(3.5), Change::FailMemory { count: u32::MAX });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
-    run(&mut manager, s(10.0));
+    let manager = managed(machine, "hawkeye-g", often(), s(10.0));
     assert_eq!(manager.held(), Some(&Hold::Unknown));
-    Ok(())
 }
 
-/// While promotion is held, each batch takes every proposal from the policy and drops it; the policy
-/// has nothing to propose until the next window.
+/// While promotion is held, each batch takes every proposal from the policy and drops it. The
+/// policy then has nothing to propose until the next window.
 #[test]
-fn promotion_goes_on_soon_after_a_short_hold() -> Outcome {
-    let mut machine = machine(16 * GIB);
-    machine.start(program(&[base(0, 32, 1.0)]));
-    let mut dry = manage(machine.clone(), "hawkeye-g", Settings::default())?;
+fn promotion_goes_on_soon_after_a_short_hold() {
+    let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
+    let mut dry = manage(machine.clone(), "hawkeye-g", Settings::default());
     run(&mut dry, s(60.0));
-    let first = promoted(&dry)
-        .first()
-        .map_or(Duration::ZERO, |(at, ..)| *at);
+    let first = first_promotion(&dry);
     let pressure = |percent| Change::Pressure { percent };
     machine.schedule(first.saturating_sub(s(1.5)), pressure(50.0));
     machine.schedule(first + s(1.5), pressure(0.0));
-    let mut manager = manage(machine, "hawkeye-g", Settings::default())?;
-    run(&mut manager, first + s(6.0));
+    let manager = managed(machine, "hawkeye-g", Settings::default(), first + s(6.0));
     assert_eq!(promoted(&manager).len(), 32);
-    Ok(())
 }
 
-/// Memory is looked at again only after a batch of 50 ms, in which some 95 huge pages are split.
+/// Memory is read again only after a batch of 50 ms, in which some 95 huge pages are split.
 #[test]
-fn recovery_stops_just_under_the_low_watermark() -> Outcome {
+fn recovery_stops_just_under_the_low_watermark() {
     let mut machine = machine(16 * GIB);
     machine.limit_group("/full", 290 * MIB);
-    // 256 of 290 MiB.
-    machine.start(ProgramSpec {
-        group: Some("/full".to_owned()),
-        ..program(&[bloated(0, 128, 1.0)])
-    });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
-    run(&mut manager, s(60.0));
+    // 256 of 290 MiB are in use.
+    machine.start(in_group("/full", &[bloated(0, 128, 1.0)]));
+    let manager = managed(machine, "hawkeye-g", often(), s(60.0));
     let percent = manager.machine().group_used_bytes("/full") * 100 / (290 * MIB);
     assert!((68..70).contains(&percent), "{percent} %");
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! When programs are looked at.
+//! When programs are sampled.
 
 use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_test_support::machine::{ProgramSpec, ScriptedMachine};
@@ -11,8 +11,8 @@ fn looked(manager: &Manager<ScriptedMachine>) -> Vec<Duration> {
     sampled.map(|entry| entry.at).collect()
 }
 
-/// Of one whose accesses to base pages need a walk only so often.
-fn managed(walk_share: f64, end: Duration) -> Result<Manager<ScriptedMachine>, Failed> {
+/// Manages a program in which only this share of accesses to base pages needs a walk.
+fn walking(walk_share: f64, end: Duration) -> Manager<ScriptedMachine> {
     let mut machine = machine(16 * GIB);
     machine.start(ProgramSpec {
         walk_share,
@@ -23,22 +23,20 @@ fn managed(walk_share: f64, end: Duration) -> Result<Manager<ScriptedMachine>, F
         window: s(0.5),
         ..Settings::default()
     };
-    let mut manager = manage(machine, "hawkeye", settings)?;
-    run(&mut manager, end);
-    Ok(manager)
+    managed(machine, "hawkeye", settings, end)
 }
 
 #[test]
-fn a_program_that_was_there_before_is_looked_at_at_once() -> Outcome {
-    let looked = looked(&managed(1.0, s(5.0))?);
+fn a_program_that_was_there_before_is_looked_at_at_once() {
+    let looked = looked(&walking(1.0, s(5.0)));
     assert!(looked[0] <= s(0.7), "{looked:?}");
-    Ok(())
 }
 
-/// What is promoted pays for another look at once; where that finds nothing the next one is a period after it.
+/// What is promoted pays for another look at once. Where that look finds nothing, the next one is a
+/// period later.
 #[test]
-fn where_promotions_pay_for_the_next_look_it_is_not_put_off() -> Outcome {
-    let manager = managed(1.0, s(60.0))?;
+fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
+    let manager = walking(1.0, s(60.0));
     let (looked, promoted) = (looked(&manager), promoted(&manager));
     let soon = looked.windows(2).map(|pair| {
         let found = promoted
@@ -49,13 +47,11 @@ fn where_promotions_pay_for_the_next_look_it_is_not_put_off() -> Outcome {
     });
     let soon: Vec<bool> = soon.collect();
     assert!(soon.contains(&true) && soon.contains(&false), "{looked:?}");
-    Ok(())
 }
 
-/// No page walk is spared, so that nothing is promoted.
+/// No page walk is spared, so nothing is promoted.
 #[test]
-fn where_nothing_is_found_the_period_stands() -> Outcome {
-    let looked = looked(&managed(0.0, s(25.0))?);
+fn where_nothing_is_found_the_period_stands() {
+    let looked = looked(&walking(0.0, s(25.0)));
     assert_eq!(looked.len(), 1, "{looked:?}");
-    Ok(())
 }

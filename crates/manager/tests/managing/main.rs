@@ -1,4 +1,4 @@
-//! The manager's loop on a machine by script.
+//! The manager's loop on a scripted machine.
 
 mod budgets;
 mod ingens;

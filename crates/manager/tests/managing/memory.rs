@@ -2,18 +2,17 @@
 
 use hawkeye_manager::{Machine, Settings};
 use hawkeye_policy::{Errno, RegionAddr, policies};
-use hawkeye_test_support::machine::{Change, ProgramSpec};
+use hawkeye_test_support::machine::{Change, Part};
 use hawkeye_test_support::managing::*;
 use std::collections::HashSet;
 
 #[test]
-fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Outcome {
+fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
     for policy in policies::names() {
         // 712 of 809 MiB are in use: 88 %.
         let total = 809 * MIB;
-        let mut machine = machine(total);
-        machine.start(program(&[bloated(0, 256, 10.0), base(300, 100, 90.0)]));
-        let mut manager = manage(machine, policy, often())?;
+        let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
+        let mut manager = manage(machine, policy, often());
         let mut below_low_at = None;
         run_watching(&mut manager, s(60.0), |manager| {
             let machine = manager.machine();
@@ -22,18 +21,16 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Out
             }
         });
         let recovered = recovered(&manager);
-        // 412 pages of each are free: 91 make 70 % of 88 %; the batch may finish what it began.
+        // 412 pages of each are free. 91 huge pages bring 88 % to 70 %; the batch may finish what
+        // it began.
         assert!(
             (90..100).contains(&recovered.len()),
             "{policy}: {}",
             recovered.len()
         );
         let promoted = promoted(&manager);
-        assert!(
-            promoted
-                .iter()
-                .all(|(at, ..)| below_low_at.is_some_and(|low| *at >= low))
-        );
+        let later = |at| below_low_at.is_some_and(|low| at >= low);
+        assert!(promoted.iter().all(|(at, ..)| later(*at)));
         let split: HashSet<RegionAddr> = recovered.iter().map(|(.., r)| *r).collect();
         assert!(
             promoted.iter().all(|(.., r)| !split.contains(r)),
@@ -43,50 +40,44 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() -> Out
         let bytes = manager.journal().totals().recovered_bytes;
         assert_eq!(bytes, recovered.len() as u64 * 412 * 4096);
     }
-    Ok(())
 }
 
 #[test]
-fn who_only_measures_looks_and_does_nothing_however_short_memory_is() -> Outcome {
-    // 88 % are in use, as above, or a few.
+fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
+    // 88 % are in use, as above, or only a few per cent.
     for total in [809 * MIB, 8 * GIB] {
-        let mut machine = machine(total);
-        machine.start(program(&[bloated(0, 256, 10.0), base(300, 100, 90.0)]));
+        let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
         let settings = Settings {
             measure_only: true,
             ..often()
         };
-        let mut manager = manage(machine, "hawkeye-g", settings)?;
-        run(&mut manager, s(60.0));
+        let manager = managed(machine, "hawkeye-g", settings, s(60.0));
         let totals = manager.journal().totals();
         assert!(totals.samples >= 8, "{totals:?}");
         assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
         assert_eq!(manager.last_seen().footprints()[0].1.huge_bytes, 512 * MIB);
     }
-    Ok(())
 }
 
-/// Regions that are all there take no memory when they are promoted: the papers' kernels don't hold them back.
+/// Regions that are fully present take no memory when promoted. The papers' kernels don't hold them
+/// back.
 #[test]
-fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() -> Outcome {
+fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
     for hold_full in [true, false] {
         // 400 of 440 MiB are in use.
-        let mut machine = machine(440 * MIB);
-        machine.start(program(&[base(0, 100, 90.0), base(300, 100, 90.0)]));
+        let machine = running(440 * MIB, &[base(0, 100, 90.0), base(300, 100, 90.0)]);
         let settings = Settings {
             hold_full,
             ..often()
         };
-        let mut manager = manage(machine, "hawkeye-g", settings)?;
-        run(&mut manager, s(30.0));
+        let manager = managed(machine, "hawkeye-g", settings, s(30.0));
         let count = promoted(&manager).len();
         assert_eq!(count, if hold_full { 0 } else { 200 });
     }
-    Ok(())
 }
 
 #[test]
-fn recovered_regions_are_promoted_again_once_populated_and_used() -> Outcome {
+fn recovered_regions_are_promoted_again_once_populated_and_used() {
     let mut machine = machine(4 * GIB);
     let process = machine.start(program(&[bloated(0, 64, 1.0)]));
     let other = |bytes| Change::OtherMemory { bytes };
@@ -101,7 +92,7 @@ fn recovered_regions_are_promoted_again_once_populated_and_used() -> Outcome {
             pages,
         },
     );
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(40.0));
     assert_eq!(recovered(&manager).len(), 64);
     assert_eq!(rss(&manager, process), 64 * 100 * 4096);
@@ -110,37 +101,33 @@ fn recovered_regions_are_promoted_again_once_populated_and_used() -> Outcome {
     run(&mut manager, s(200.0));
     assert_eq!(promoted(&manager).len(), 64);
     assert_eq!(rss(&manager, process), 128 * MIB);
-    Ok(())
 }
 
 #[test]
-fn well_used_huge_pages_are_not_split() -> Outcome {
+fn well_used_huge_pages_are_not_split() {
     let mut machine = machine(100 * MIB);
-    let full = hawkeye_test_support::machine::Part {
+    let full = Part {
         used_pages: 449,
         ..bloated(0, 45, 1.0)
     };
     let process = machine.start(program(&[full]));
-    let mut manager = manage(machine, "hawkeye-g", often())?;
-    run(&mut manager, s(90.0));
+    let manager = managed(machine, "hawkeye-g", often(), s(90.0));
     assert_eq!(recovered(&manager), []);
     assert_eq!(huge(&manager, process), 90 * MIB);
     assert!(manager.journal().totals().scanned >= 45);
-    Ok(())
 }
 
 #[test]
-fn what_somebody_held_on_to_is_recovered_soon_after() -> Outcome {
-    // All of it is too little to be below the low watermark.
-    let mut machine = machine(240 * MIB);
-    machine.start(program(&[bloated(0, 10, 10.0), base(300, 100, 90.0)]));
+fn what_somebody_held_on_to_is_recovered_soon_after() {
+    // Even all of it is not enough to get below the low watermark.
+    let mut machine = running(240 * MIB, &[bloated(0, 10, 10.0), base(300, 100, 90.0)]);
     let refused = Change::FailRecoveries {
         count: 3,
         errno: Errno::EBUSY,
     };
     machine.schedule(s(0.0), refused);
-    let mut manager = manage(machine, "none", often())?;
-    // What is not worth it rests for a minute.
+    let mut manager = manage(machine, "none", often());
+    // A huge page that is not worth a split rests for a minute.
     run(&mut manager, s(20.0));
     let totals = manager.journal().totals();
     assert_eq!(
@@ -148,17 +135,15 @@ fn what_somebody_held_on_to_is_recovered_soon_after() -> Outcome {
         (10, Some(&3))
     );
     assert_eq!(totals.scanned, 13);
-    Ok(())
 }
 
 #[test]
-fn pressure_holds_promotion() -> Outcome {
-    let mut machine = machine(16 * GIB);
-    machine.start(program(&[base(0, 32, 1.0)]));
+fn pressure_holds_promotion() {
+    let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
     let pressure = |percent| Change::Pressure { percent };
     machine.schedule(s(0.0), pressure(10.5));
     machine.schedule(s(40.0), pressure(9.5));
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(40.0));
     assert_eq!(promoted(&manager), []);
     assert!(manager.held().is_some());
@@ -166,118 +151,85 @@ fn pressure_holds_promotion() -> Outcome {
     run(&mut manager, s(60.0));
     assert_eq!(promoted(&manager).len(), 32);
     assert_eq!(manager.held(), None);
-    Ok(())
 }
 
 #[test]
-fn a_full_group_gives_back_only_its_own_members_memory() -> Outcome {
+fn a_full_group_gives_back_only_its_own_members_memory() {
     let mut machine = machine(16 * GIB);
     machine.limit_group("/full", 290 * MIB);
     machine.limit_group("/roomy", 2 * GIB);
-    let in_group = |group: &str| ProgramSpec {
-        group: Some(group.to_owned()),
-        ..program(&[bloated(0, 64, 1.0)])
-    };
+    let alike = &[bloated(0, 64, 1.0)];
     // 256 of 290 MiB: 88 %.
     let members = [
-        machine.start(in_group("/full")),
-        machine.start(in_group("/full")),
+        machine.start(in_group("/full", alike)),
+        machine.start(in_group("/full", alike)),
     ];
     let others = [
-        machine.start(in_group("/roomy")),
+        machine.start(in_group("/roomy", alike)),
         machine.start(program(&[bloated(0, 64, 1.0)])),
     ];
-    let mut manager = manage(machine, "hawkeye-g", often())?;
-    run(&mut manager, s(60.0));
+    let manager = managed(machine, "hawkeye-g", often(), s(60.0));
     assert!(!recovered(&manager).is_empty());
-    assert!(
-        recovered(&manager)
-            .iter()
-            .all(|(_, p, _)| members.contains(p))
-    );
+    let of_members = |(_, process, _): &(_, _, _)| members.contains(process);
+    assert!(recovered(&manager).iter().all(of_members));
     let used = manager.machine().group_used_bytes("/full");
     assert!(used < 290 * MIB * 70 / 100, "{used}");
     for process in others {
         assert_eq!(huge(&manager, process), 128 * MIB);
     }
-    Ok(())
 }
 
 #[test]
-fn a_machine_that_fills_up_by_itself_is_watched() -> Outcome {
+fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
     let mut machine = machine(GIB);
     let process = machine.start(program(&[bloated(0, 256, 1.0)]));
-    // 50 % of the machine at first, then 90 %.
-    machine.schedule(s(30.0), Change::OtherMemory { bytes: 410 * MIB });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    // 50 % of the machine at first, then 90 %. Looks come at full seconds.
+    machine.schedule(s(30.3), Change::OtherMemory { bytes: 410 * MIB });
+    let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(30.0));
     assert_eq!(rss(&manager, process), 512 * MIB);
     run(&mut manager, s(60.0));
-    assert!(manager.machine().used_bytes() * 100 < GIB * 70);
-    Ok(())
-}
-
-#[test]
-fn memory_that_fills_up_between_two_looks_is_noticed() -> Outcome {
-    let mut machine = machine(GIB);
-    machine.start(program(&[bloated(0, 256, 1.0)]));
-    // Looks come with the full second.
-    machine.schedule(s(30.3), Change::OtherMemory { bytes: 410 * MIB });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
-    run(&mut manager, s(31.0));
     let first = recovered(&manager).first().map(|(at, ..)| *at);
     assert!(
         first.is_some_and(|at| at > s(30.3) && at < s(30.5)),
         "{first:?}"
     );
-    Ok(())
+    assert!(manager.machine().used_bytes() * 100 < GIB * 70);
 }
 
 #[test]
-fn every_full_group_is_recovered_whatever_becomes_of_the_others() -> Outcome {
+fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     let mut machine = machine(16 * GIB);
     machine.limit_group("/used", 130 * MIB);
     machine.limit_group("/bloated", 140 * MIB);
-    let in_group = |group: &str, part| ProgramSpec {
-        group: Some(group.to_owned()),
-        ..program(&[part])
-    };
-    // Nothing can be had from the one, and it stays over its watermark.
-    let full = hawkeye_test_support::machine::Part {
+    // Nothing can be recovered from one of them, and it stays over its watermark.
+    let full = Part {
         used_pages: 512,
         ..bloated(0, 64, 1.0)
     };
-    let used = machine.start(in_group("/used", full));
-    let bloated = machine.start(in_group("/bloated", bloated(0, 64, 1.0)));
-    let mut manager = manage(machine, "hawkeye-g", often())?;
-    run(&mut manager, s(20.0));
+    let used = machine.start(in_group("/used", &[full]));
+    let bloated = machine.start(in_group("/bloated", &[bloated(0, 64, 1.0)]));
+    let manager = managed(machine, "hawkeye-g", often(), s(20.0));
     assert!(recovered(&manager).iter().all(|(_, p, _)| *p == bloated));
     assert_eq!(huge(&manager, used), 128 * MIB);
     let left = manager.machine().group_used_bytes("/bloated");
     assert!(left < 140 * MIB * 70 / 100, "{left}");
-    Ok(())
 }
 
 #[test]
-fn promotion_leaves_cpu_time_for_recovery() -> Outcome {
-    // 60 ms a minute: 130 promotions or so, and there are 600 regions to promote.
+fn promotion_leaves_cpu_time_for_recovery() {
+    // 60 ms a minute: about 130 promotions, and there are 600 regions to promote.
     let mut machine = machine(1776 * MIB);
     let bloat = machine.start(program(&[bloated(0, 128, 1.0)]));
     machine.start(program(&[base(1000, 600, 1.0)]));
-    // From 82 % to 88 %, slowly: nobody is in danger.
+    // From 82 % to 88 %, slowly, so that memory is in no danger.
     for second in 1..=12u32 {
         let bytes = u64::from(second) * 6 * MIB;
         machine.schedule(s(f64::from(8 + second)), Change::OtherMemory { bytes });
     }
-    let settings = hawkeye_manager::Settings {
-        cpu: hawkeye_policy::CpuBudget::new(0.1)?,
-        ..often()
-    };
-    let mut manager = manage(machine, "hawkeye-g", settings)?;
-    run(&mut manager, s(25.0));
+    let manager = managed(machine, "hawkeye-g", with_cpu(0.1), s(25.0));
     assert!(!promoted(&manager).is_empty());
     let recovered = recovered(&manager);
     assert!(recovered.len() >= 20, "{}", recovered.len());
     assert!(recovered.iter().all(|(_, p, _)| *p == bloat));
-    Ok(())
 }

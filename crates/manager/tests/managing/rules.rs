@@ -1,4 +1,4 @@
-//! What the rules of a machine allow.
+//! Effects of a machine's rules.
 
 use hawkeye_policy::Terms;
 use hawkeye_test_support::machine::{Change, ProgramSpec};
@@ -16,13 +16,13 @@ fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
 }
 
 #[test]
-fn processes_of_one_rule_share_a_limit_of_huge_memory() -> Outcome {
+fn processes_of_one_rule_share_a_limit_of_huge_memory() {
     let mut machine = machine(16 * GIB);
     let first = machine.start(limited(32, 0, 40));
     let second = machine.start(limited(32, 0, 40));
     let other = machine.start(limited(32, 1, 64));
     let free = machine.start(program(&[base(0, 32, 1.0)]));
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     let mut most = 0;
     run_watching(&mut manager, s(60.0), |manager| {
         most = most.max(huge(manager, first) + huge(manager, second));
@@ -30,19 +30,17 @@ fn processes_of_one_rule_share_a_limit_of_huge_memory() -> Outcome {
     assert_eq!(most, 40 * MIB);
     assert_eq!(huge(&manager, other), 64 * MIB);
     assert_eq!(huge(&manager, free), 64 * MIB);
-    Ok(())
 }
 
 #[test]
-fn who_ends_leaves_room_for_the_others_of_its_rule() -> Outcome {
+fn who_ends_leaves_room_for_the_others_of_its_rule() {
     let mut machine = machine(16 * GIB);
     let first = machine.start(limited(20, 0, 40));
     let second = machine.start(limited(20, 0, 40));
     machine.schedule(s(30.0), Change::Exit { process: first });
-    let mut manager = manage(machine, "hawkeye-g", often())?;
+    let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(29.0));
     assert_eq!(huge(&manager, first) + huge(&manager, second), 40 * MIB);
     run(&mut manager, s(60.0));
     assert_eq!(huge(&manager, second), 40 * MIB);
-    Ok(())
 }

@@ -26,7 +26,7 @@ fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize>
 }
 
 #[test]
-fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() -> Outcome {
+fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
     for policy in policies::names().filter(|policy| *policy != "none") {
         let mut machine = machine(16 * GIB);
         let it = machine.start(program(&[base(0, 100, 1.0)]));
@@ -34,11 +34,11 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() -> 
         for region in &shared {
             machine.share(it, *region, protected(512));
         }
-        // One page too many; as many as may be; all are write-protected, and none is shared.
+        // One page too many; the most allowed; all write-protected, but none shared.
         machine.share(it, region(20), protected(MAX_SHARED_PAGES + 1));
         machine.share(it, region(21), protected(MAX_SHARED_PAGES));
         machine.share(it, region(22), protected(0));
-        let mut manager = manage(machine, policy, often())?;
+        let mut manager = manage(machine, policy, often());
         run(&mut manager, s(150.0));
         let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region).collect();
         let promoted: HashSet<RegionAddr> = promoted_regions(&manager).into_iter().collect();
@@ -58,16 +58,15 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() -> 
         run(&mut manager, s(400.0));
         let promoted = promoted_regions(&manager);
         assert!(!promoted.contains(&region(20)), "{policy}");
-        // By what it saves, the last one of all may not be worth it.
+        // By its saving, the last region may not be worth a promotion.
         let least = if policy == "hawkeye" { 98 } else { 99 };
         assert!(promoted.len() >= least, "{policy}: {}", promoted.len());
     }
-    Ok(())
 }
 
 #[test]
-fn copies_of_shared_pages_are_memory() -> Outcome {
-    // Two full regions, of which one has a few shared pages: it alone takes memory.
+fn copies_of_shared_pages_are_memory() {
+    // Two full regions, one with a few shared pages: only that one takes memory.
     let few = SharedPages {
         maybe_shared: MAX_SHARED_PAGES,
         shared: MAX_SHARED_PAGES,
@@ -83,14 +82,14 @@ fn copies_of_shared_pages_are_memory() -> Outcome {
         machine
     };
     let above = Settings {
-        watermarks: Watermarks::new(30.0, 20.0)?,
+        watermarks: Watermarks::new(30.0, 20.0).expect("in order"),
         ..settings
     };
-    let mut manager = manage(setup(10 * MIB), "hawkeye-g", above)?;
+    let mut manager = manage(setup(10 * MIB), "hawkeye-g", above);
     run(&mut manager, s(30.0));
     assert_eq!(promoted_regions(&manager), [region(0)]);
-    // Where there is room for it, what it takes is reckoned with until memory is read again.
-    let mut manager = manage(setup(16 * GIB), "hawkeye-g", settings)?;
+    // Where there is room, the memory it takes counts until memory is read again.
+    let mut manager = manage(setup(16 * GIB), "hawkeye-g", settings);
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
         let reckoned = manager
@@ -100,5 +99,4 @@ fn copies_of_shared_pages_are_memory() -> Outcome {
     });
     assert_eq!(promoted_regions(&manager).len(), 2);
     assert_eq!(most, u64::from(MAX_SHARED_PAGES) * BASE_PAGE_BYTES);
-    Ok(())
 }

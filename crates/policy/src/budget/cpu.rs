@@ -8,14 +8,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuBudget {
     percent: f64,
-    /// CPU seconds used in each of the last 60 seconds, at the place of that second modulo 60.
+    /// CPU seconds used in each of the last 60 seconds, indexed by the second modulo 60.
     used: [f64; SECONDS],
-    /// The second that `used` was last brought up to.
+    /// The second up to which `used` is current.
     second: u64,
     used_total: Option<Duration>,
 }
 
-/// The budget holds over this many seconds.
+/// Seconds over which the budget holds.
 const SECONDS: usize = 60;
 
 impl CpuBudget {
@@ -47,11 +47,11 @@ impl CpuBudget {
         self.percent
     }
 
-    /// Told how much CPU time the manager has used in total by `now`. The first call only sets what
-    /// is counted from: starting up is not managing.
+    /// Takes in the manager's total CPU time by `now`. The first call only sets the starting point,
+    /// because start-up is not management.
     pub fn update(&mut self, now: Duration, used_total: Duration) {
         let before = self.used_total.replace(used_total).unwrap_or(used_total);
-        // A clock that went back stands still.
+        // A clock that went back counts as standing still.
         let second = now.as_secs().max(self.second);
         for passed in (self.second + 1..=second).take(SECONDS) {
             self.used[place(passed)] = 0.0;
@@ -63,26 +63,26 @@ impl CpuBudget {
         self.used[place(second)] += used_total.saturating_sub(before).as_secs_f64();
     }
 
-    /// Whether nothing is left.
+    /// Whether the budget is used up.
     pub fn exhausted(&self, now: Duration) -> bool {
         self.exhausted_but(now, 0.0)
     }
 
-    /// What was used over the last minute (of management, while it is younger), in per cent of one
-    /// core.
+    /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
+    /// the time since it started managing.
     pub fn used_percent(&self, now: Duration) -> f64 {
         let second = now.as_secs();
         let seconds = (second + 1).min(SECONDS as u64);
         self.used_by(second) * 100.0 / seconds as f64
     }
 
-    /// When something will be left: `now`, or the start of a later second.
+    /// When budget will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
         self.ready_but_at(now, 0.0)
     }
 
-    /// Whether no more than the share `kept` (0-1) of the budget is left: for work that leaves so much
-    /// to what can't wait.
+    /// Whether at most the share `kept` (0-1) of the budget is left. For work that leaves this
+    /// share to more urgent work.
     pub fn exhausted_but(&self, now: Duration, kept: f64) -> bool {
         self.used_by(now.as_secs()) >= self.limit_s() * (1.0 - kept)
     }
@@ -135,7 +135,7 @@ mod tests {
         let start_up = Duration::from_secs(5);
         cpu.update(at(10), start_up);
         assert!(!cpu.exhausted(at(10)));
-        // A minute's worth is 1.2 s.
+        // The budget of a minute is 1.2 s.
         cpu.update(at(10), start_up + Duration::from_millis(700));
         assert!(!cpu.exhausted(at(10)));
         cpu.update(at(30), start_up + Duration::from_millis(1300));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// Work comes in pieces: one may go over the limit, none is begun after that.
+        /// Work comes in pieces: one piece may exceed the limit, but none starts after that.
         #[test]
         fn no_minute_holds_more_than_the_budget_and_one_piece(
             pieces in proptest::collection::vec((0u64..5_000, 1u64..400), 1..300),

@@ -1,29 +1,21 @@
-//! How many promotions may be done.
+//! Limits on the number of promotions.
 
 use super::rate::{Rate, TokenBucket};
-use serde::Serialize;
 use std::time::Duration;
-use thiserror::Error;
 
-/// Why no further promotion is paid for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize)]
-#[serde(tag = "spent", rename_all = "kebab-case")]
+/// Why no further promotion is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spent {
-    /// All there will ever be.
-    #[error("all {max} promotions of the budget are spent")]
-    Total {
-        /// How many there were.
-        max: u64,
-    },
-    /// The rate; time brings more.
-    #[error("the promotion rate is used up until {:.3} s", ready_at.as_secs_f64())]
+    /// The total number of promotions is used up.
+    Total,
+    /// The rate is used up; more become available with time.
     Rate {
-        /// When the next one can be taken, on the clock of the call.
+        /// When the next promotion is allowed, on the clock of the call.
         ready_at: Duration,
     },
 }
 
-/// How many promotions may be done, in total and per second. Only what succeeds is paid for.
+/// Number of promotions allowed, in total and per second. Only successful ones count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PromotionBudget {
     max: Option<u64>,
@@ -32,8 +24,8 @@ pub struct PromotionBudget {
 }
 
 impl PromotionBudget {
-    /// At most `max` in total and `rate` per second (with a second's worth at once); `None`: as many
-    /// as there are.
+    /// At most `max` in total and `rate` per second (with one second's worth at once); `None`: no
+    /// limit.
     pub fn new(max: Option<u64>, rate: Option<Rate>) -> Self {
         Self {
             max,
@@ -42,10 +34,10 @@ impl PromotionBudget {
         }
     }
 
-    /// Pays for one promotion, or says why not.
+    /// Takes one promotion from the budget, or returns why there is none.
     pub fn take(&mut self, now: Duration) -> Result<(), Spent> {
-        if let Some(max) = self.max.filter(|max| self.spent >= *max) {
-            return Err(Spent::Total { max });
+        if self.max.is_some_and(|max| self.spent >= max) {
+            return Err(Spent::Total);
         }
         if let Some(bucket) = &mut self.bucket {
             if !bucket.take(now, 1) {
@@ -58,9 +50,9 @@ impl PromotionBudget {
         Ok(())
     }
 
-    /// Returns the price of a promotion that was not carried out.
+    /// Returns a promotion that was not carried out to the budget.
     pub fn give_back(&mut self) {
-        // What was not taken can't be returned.
+        // A promotion that was not taken cannot be returned.
         if self.spent > 0 {
             self.spent -= 1;
             if let Some(bucket) = &mut self.bucket {
@@ -69,7 +61,7 @@ impl PromotionBudget {
         }
     }
 
-    /// Promotions paid for and not given back.
+    /// Promotions taken and not given back.
     pub fn spent(&self) -> u64 {
         self.spent
     }
@@ -90,11 +82,11 @@ mod tests {
         assert_eq!(budget.take(at(0)), Ok(()));
         assert_eq!(budget.take(at(0)), Ok(()));
         let refused = budget.take(at(1000));
-        assert_eq!(refused, Err(Spent::Total { max: 2 }));
+        assert_eq!(refused, Err(Spent::Total));
         assert_eq!(budget.spent(), 2);
         assert_eq!(
             PromotionBudget::new(Some(0), None).take(at(0)),
-            Err(Spent::Total { max: 0 })
+            Err(Spent::Total)
         );
     }
 

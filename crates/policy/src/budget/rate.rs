@@ -1,14 +1,14 @@
-//! So much per second, and what has flowed in by now.
+//! Rates per second, and token buckets that fill at them.
 
 use crate::error::{SettingError, positive_up_to};
 use std::time::Duration;
 
-/// Something per second: over 0 and finite.
+/// A rate per second: over 0 and finite.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(f64);
 
 impl Rate {
-    /// This many per second (over 0, finite).
+    /// A rate of `rate` per second (over 0, finite).
     pub fn per_second(rate: f64) -> Result<Self, SettingError> {
         positive_up_to(
             f64::MAX,
@@ -19,7 +19,7 @@ impl Rate {
         .map(Self)
     }
 
-    /// How many per second.
+    /// The rate, per second.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -45,12 +45,12 @@ impl Reservoir {
         }
     }
 
-    /// The most it holds.
+    /// The largest amount it holds.
     pub(crate) fn capacity(&self) -> f64 {
         self.capacity
     }
 
-    /// The amount at `now`; a clock that went back stands still.
+    /// The amount at `now`. A clock that went back counts as standing still.
     pub(crate) fn level(&self, now: Duration) -> f64 {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         (self.level + self.per_second * passed).min(self.capacity)
@@ -61,43 +61,38 @@ impl Reservoir {
         self.at = self.at.max(now);
     }
 
-    /// When there will be `amount`, not before `now`.
+    /// When the level reaches `amount`; at the earliest `now`.
     pub(crate) fn reaches(&self, now: Duration, amount: f64) -> Duration {
         let missing = amount - self.level(now);
         if missing <= 0.0 {
             return now;
         }
         let wait = Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX);
-        // A nanosecond more, so that rounding doesn't leave it just short.
+        // One nanosecond more, so that rounding doesn't leave it just short.
         now.saturating_add(wait)
             .saturating_add(Duration::from_nanos(1))
     }
 }
 
-/// At most `rate * t + burst` in any time `t`. Full at first.
+/// At most `rate * t + burst` in any time `t`. Starts full.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket(Reservoir);
 
 impl TokenBucket {
-    /// A bucket that fills with `rate` up to `burst` tokens (at least 1, finite: less would never
-    /// let anything pass).
+    /// A bucket that fills at `rate` up to `burst` tokens (at least 1, finite). With less than 1
+    /// nothing could ever pass.
     pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
-        if !(burst.is_finite() && burst >= 1.0) {
-            return Err(SettingError::new(
-                "burst",
-                burst,
-                "a finite number of at least 1",
-            ));
-        }
+        let fits = burst.is_finite() && burst >= 1.0;
+        SettingError::unless(fits, "burst", burst, "a finite number of at least 1")?;
         Ok(Self(Reservoir::full(rate.get(), burst)))
     }
 
-    /// A bucket that holds what flows in within a second, and at least one token.
+    /// A bucket that holds one second's inflow, and at least one token.
     pub fn one_second(rate: Rate) -> Self {
         Self(Reservoir::full(rate.get(), rate.get().max(1.0)))
     }
 
-    /// Takes `n` tokens, or none when there are fewer; whether it did.
+    /// Takes `n` tokens, or none when there are fewer. Returns whether it took them.
     pub fn take(&mut self, now: Duration, n: u32) -> bool {
         let enough = self.0.level(now) >= f64::from(n);
         if enough {
@@ -106,7 +101,7 @@ impl TokenBucket {
         enough
     }
 
-    /// Returns `n` tokens that were taken and came to nothing.
+    /// Returns `n` tokens that were taken but not used.
     pub fn give_back(&mut self, n: u32) {
         self.0.draw(self.0.at, -f64::from(n));
     }
@@ -166,8 +161,8 @@ mod tests {
                 if bucket.take(now, n) {
                     takes.push((now, f64::from(n)));
                 }
-                // In whatever time up to now, not only from the start: an idle bucket saves up no
-                // more than the burst.
+                // In any time up to now, not only from the start: an idle bucket saves up at most
+                // the burst.
                 let mut taken = 0.0;
                 for (since, n) in takes.iter().rev() {
                     taken += n;

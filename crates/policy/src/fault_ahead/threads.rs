@@ -1,4 +1,4 @@
-//! How many threads fill.
+//! Number of threads that fill.
 
 use crate::error::SettingError;
 use std::ops::RangeInclusive;
@@ -8,17 +8,18 @@ use std::ops::RangeInclusive;
 pub struct FillThreads(u8);
 
 impl FillThreads {
-    /// What a person calls it.
+    /// Name of this setting in messages.
     pub const NAME: &'static str = "threads that fill";
-    /// More than any machine's memory keeps up with.
+    /// The upper limit is more than the memory of any machine can use.
     const ALLOWED: RangeInclusive<u8> = 1..=64;
-    /// Unless set: a core zeroes some 10 GB/s, and four of them take most of what a processor's memory gives.
+    /// Default limit: one core zeroes some 10 GB/s, and four use most of a processor's memory
+    /// bandwidth.
     const USUALLY_MOST: usize = 4;
 
-    /// So many.
+    /// Fills with `threads` threads.
     ///
     /// # Errors
-    /// None at all, or over 64.
+    /// 0 threads, or over 64.
     pub fn new(threads: u64) -> Result<Self, SettingError> {
         u8::try_from(threads)
             .ok()
@@ -27,13 +28,13 @@ impl FillThreads {
             .ok_or_else(|| SettingError::new(Self::NAME, threads, "1 to 64"))
     }
 
-    /// As many as there are cores beside one for the program: at least 1, at most 4.
+    /// One thread per core, except one core for the program: at least 1, at most 4.
     pub fn beside_a_program(cores: usize) -> Self {
         let spare = cores.saturating_sub(1).clamp(1, Self::USUALLY_MOST);
         Self(u8::try_from(spare).unwrap_or(u8::MAX))
     }
 
-    /// How many.
+    /// The number of threads.
     pub fn get(self) -> usize {
         self.0.into()
     }

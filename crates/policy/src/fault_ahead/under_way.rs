@@ -4,16 +4,16 @@ use crate::observation::ProcessId;
 use crate::page::RegionAddr;
 use std::collections::BTreeMap;
 
-/// Regions that were handed out, and of which nothing has been heard since.
+/// Regions that were handed out and have no result yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnderWay(BTreeMap<(ProcessId, RegionAddr), Fill>);
 
-/// What one is filled for.
+/// What a region is filled for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fill {
-    /// A stream that had not shown yet that it uses what is filled.
+    /// For a stream that had not yet shown that it uses what is filled.
     pub(super) unproven: bool,
-    /// A program that is gone, or another one by now.
+    /// For a program that is gone or was replaced by another one.
     pub(super) forgotten: bool,
 }
 
@@ -26,7 +26,7 @@ impl UnderWay {
         self.0.insert((process, region), fill);
     }
 
-    /// Has heard of it; `None` if it was not under way.
+    /// Takes in a result; `None` if the region was not under way.
     pub(super) fn end(&mut self, process: ProcessId, region: RegionAddr) -> Option<Fill> {
         self.0.remove(&(process, region))
     }
@@ -35,24 +35,24 @@ impl UnderWay {
         self.0.contains_key(&(process, region))
     }
 
-    /// The programs of these processes are gone: what is filled for them is under way still.
+    /// The programs of these processes are gone. Fills for them are still under way.
     pub(super) fn forget(&mut self, is_gone: impl Fn(ProcessId) -> bool) {
         for ((process, _), fill) in &mut self.0 {
             fill.forgotten |= is_gone(*process);
         }
     }
 
-    /// Regions of all processes.
+    /// Number of regions, of all processes.
     pub(super) fn all(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// Regions of one process.
+    /// Number of regions of one process.
     pub(super) fn of(&self, process: ProcessId) -> u64 {
         self.fills(process).count() as u64
     }
 
-    /// Those of them that are filled on suspicion.
+    /// How many of them are filled for unproven streams.
     pub(super) fn unproven(&self, process: ProcessId) -> u32 {
         let unproven = self.fills(process).filter(|fill| fill.unproven).count();
         u32::try_from(unproven).unwrap_or(u32::MAX)

@@ -1,15 +1,15 @@
-//! HawkEye: by what each promotion saves. The default.
+//! HawkEye: promotes by what each promotion saves. The default.
 
 mod costs;
 mod member;
 
 use crate::average::CoverageAverage;
+use crate::members::Members;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
 use crate::plan::{FaultSizes, Promotion};
-use crate::policies::hawkeye_pmu::below_limit;
-use crate::policies::members::Members;
+use crate::policies::by_access_map::below_limit;
 use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
 use crate::reason::Reason;
 use crate::whole::u32_of;
@@ -19,53 +19,21 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What HawkEye can be told.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HawkeyeSettings {
-    /// How a region's page walks are averaged over windows.
-    pub average: CoverageAverage,
-    /// Within which time at most a promotion must have saved the CPU time that it costs, and how far ahead it is reckoned what memory
-    /// should be given at first touches (over 0).
-    pub horizon: Duration,
-}
-
-impl HawkeyeSettings {
-    /// A promotion in a process that has just begun has so long to pay.
-    const YOUNG: Duration = Duration::from_secs(60);
-
-    /// Within which time a promotion must have paid in a process of this age: half as long as that, for of those that have run for so long
-    /// two of three go on for half as long again (the share that lasts `k` times as long is `1/k`: M. Harchol-Balter and A. Downey,
-    /// SIGMETRICS 1996, of CPU time; taken over to time).
-    fn horizon_at(&self, age: Duration) -> Duration {
-        (age / 2).max(Self::YOUNG).min(self.horizon)
-    }
-}
-
-impl Default for HawkeyeSettings {
-    /// Five minutes: those it is for, servers and long computations, go on for longer.
-    fn default() -> Self {
-        Self {
-            average: CoverageAverage::default(),
-            horizon: Duration::from_secs(300),
-        }
-    }
-}
-
-/// What the promotion is expected to save, against what it costs.
+/// The expected saving of the promotion against its cost.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "saving")]
 struct SavingReason {
     /// The overhead of the process.
     overhead: Overhead,
-    /// The size of the pages that are to map the region.
+    /// Size of the pages that will map the region.
     order: PageOrder,
-    /// Page walks of the region that those spare, per second of CPU time.
+    /// Page walks of the region that they spare, per second of CPU time.
     walks_per_s: u32,
-    /// CPU time that the promotion is expected to save, in microseconds a second.
+    /// CPU time that the promotion is expected to save, in microseconds per second.
     saved_us_per_s: f64,
-    /// What a promotion costs, as last seen, in microseconds.
+    /// Recent cost of a promotion, in microseconds.
     cost_us: f64,
-    /// After how long it has paid for itself, in seconds.
+    /// Time until it has paid for itself, in seconds.
     pays_after_s: f64,
 }
 
@@ -86,57 +54,73 @@ impl fmt::Display for SavingReason {
     }
 }
 
-/// Promotes the region whose promotion saves most, as long as it pays for itself.
+/// Promotes the region with the largest saving, as long as the promotion pays for itself.
 ///
-/// - What is saved: the process's overhead, by counters or by run-rate, times the CPU it uses, in
-///   the share that the region has in its page walks. Where these can't be seen by region, coverage
-///   stands in.
-/// - What it costs: what the last promotions took, on average. A region is left alone when it
-///   would not have saved that within half as long as the process has been there: at least a minute, at most the horizon.
-/// - What a promotion saves is taken off the process's overhead at once, until the next
-///   observation tells. Under [`MIN_OVERHEAD_PERCENT`](super::HawkeyePmu::MIN_OVERHEAD_PERCENT), or under what its rule says, the
-///   process is left alone.
-/// - Where a machine has several page sizes, each region is given the one that is worth most, by the TLB entries that it
-///   spares, its memory and its promotion ([`sizes`](crate::sizes)); huge pages side by side become one of the next
-///   larger size by the same rule, and memory that is touched for the first time is given what suits what was seen of it.
-/// - Among processes whose best regions save about the same (within a factor of [`Self::SIMILAR`]) the
-///   one with the highest overhead left is next, so that equal programs gain alike.
-/// - On machines where accesses are only estimated there is no overhead to go by. There a process
-///   counts as [`Self::ASSUMED_PERCENT`]: HawkEye-G, more or less.
+/// - Saving: the process's overhead (by counters or walk-rate sampling), times its CPU use, times
+///   the region's share of its page walks. Where walks cannot be seen by region, coverage replaces
+///   them.
+/// - Cost: the average time of the last promotions. A region is left alone unless it saves that
+///   cost in time. The limit is half of the process's age, but at least a minute and at most
+///   [`Self::HORIZON`].
+/// - What a promotion saves is subtracted from the process's overhead at once, until the next
+///   observation. The process is left alone under
+///   [`MIN_OVERHEAD_PERCENT`](crate::Terms::MIN_OVERHEAD_PERCENT), or under its rule's minimum.
+/// - Where a machine has several page sizes, each region gets the size that is worth most
+///   ([`sizes`](crate::sizes)). TLB entries spared, its memory and its promotion decide. By
+///   the same rule, huge pages side by side become one of the next larger size. Memory touched
+///   for the first time gets the sizes that suit the observed accesses.
+/// - Some processes have best regions with similar savings (within a factor of [`Self::SIMILAR`]).
+///   Of these the one with the highest remaining overhead is next, so that equal programs gain
+///   alike.
+/// - Where accesses are only estimated, the overhead is unknown. A process then counts as
+///   [`Self::ASSUMED_PERCENT`], which is roughly HawkEye-G.
 #[derive(Debug)]
 pub struct Hawkeye {
-    settings: HawkeyeSettings,
+    /// How a region's page walks are averaged over windows.
+    average: CoverageAverage,
     members: Members<Member>,
     costs: Costs,
     turns: u64,
 }
 
 impl Hawkeye {
-    /// Its name on the command line.
-    pub const NAME: &'static str = "hawkeye";
-
-    /// Savings are about the same when they are no further apart than by this factor.
+    /// Savings are similar when they differ by at most this factor.
     pub const SIMILAR: f64 = 2.0;
 
-    /// Overhead that is assumed where it can't be seen, in per cent: a middling one.
+    /// Assumed overhead where it cannot be measured, in per cent: a medium value.
     pub const ASSUMED_PERCENT: f64 = 5.0;
 
-    /// Sizes at first touches hold for so long without anything that tells whether they still suit: what is mapped by them does
-    /// not say how much of it is used.
+    /// Sizes at first touches hold for at most this long without new information on whether they
+    /// still suit. Memory mapped in these sizes does not show how much of it is used.
     pub const SIZES_HOLD: Duration = Duration::from_secs(300);
 
-    /// Knows no process yet.
-    pub fn new(settings: HawkeyeSettings) -> Self {
+    /// The longest time in which a promotion must save the CPU time that it costs. Sizes at first
+    /// touches are estimated this far ahead too. Servers and long computations run for longer.
+    pub const HORIZON: Duration = Duration::from_secs(300);
+
+    /// A promotion in a process that has just started has this long to pay.
+    const YOUNG: Duration = Duration::from_secs(60);
+
+    /// A policy that knows no process yet.
+    pub fn new(average: CoverageAverage) -> Self {
         Self {
-            settings,
+            average,
             members: Members::default(),
             costs: Costs::default(),
             turns: 0,
         }
     }
 
+    /// The time within which a promotion must pay in a process of this age: half of the age. Two of
+    /// three processes that have run for t run for another t/2. The share that lasts `k` times as
+    /// long is `1/k` (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, for CPU time; applied here
+    /// to time).
+    fn horizon_at(age: Duration) -> Duration {
+        (age / 2).max(Self::YOUNG).min(Self::HORIZON)
+    }
+
     fn reason(&self, member: &Member, candidate: &Candidate) -> Option<SavingReason> {
-        let saving = member.saving(candidate);
+        let saving = member.worth(candidate.weight);
         let cost_us = self.costs.of(candidate.order).as_secs_f64() * 1e6;
         Some(SavingReason {
             overhead: member.overhead?,
@@ -151,18 +135,18 @@ impl Hawkeye {
 
 impl Policy for Hawkeye {
     fn name(&self) -> &'static str {
-        Self::NAME
+        "hawkeye"
     }
 
     fn needs(&self) -> Needs {
-        Needs::OVERHEAD.with(Needs::WALKS)
+        Needs::OVERHEAD
     }
 
     fn observe(&mut self, observation: &Observation) {
         let seen = Seen {
             at: observation.at,
             machine: &observation.machine,
-            settings: &self.settings,
+            average: self.average,
             costs: &self.costs,
         };
         self.members
@@ -182,7 +166,7 @@ impl Policy for Hawkeye {
                 let order = left(next.1)
                     .total_cmp(&left(first.1))
                     .then_with(|| first.1.last_turn.cmp(&next.1.last_turn));
-                // The first of equals stays: first come first.
+                // Of equal ones the first stays: first come, first served.
                 if order.is_gt() { next } else { first }
             })?
             .0;
@@ -215,7 +199,7 @@ impl Policy for Hawkeye {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.note(order, took);
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
-            // Nothing was saved.
+            // The promotion failed, so it saved nothing.
             member.left_percent += member.saved_percent(&candidate);
         }
     }
@@ -231,7 +215,7 @@ impl ExplainPolicy for Hawkeye {
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.of(candidate.order).as_secs_f64();
-        let pays = member.saving(candidate) * member.horizon.as_secs_f64() >= cost_s;
+        let pays = member.worth(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
         Some(Waiting {
             reason: Reason::new(self.reason(member, candidate)?),
             ahead: ahead as u64,

@@ -1,10 +1,11 @@
-//! Ingens: by utilisation, a share of huge pages for each process (Kwon et al., OSDI'16).
+//! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
+//! OSDI'16).
 
 use crate::error::{SettingError, positive_up_to};
+use crate::members::Members;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
-use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::plan::Promotion;
-use crate::policies::members::Members;
 use crate::policy::{ExplainPolicy, Needs, Policy};
 use crate::reason::Reason;
 use crate::whole::u16_of;
@@ -13,7 +14,7 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
-/// What Ingens can be told. The defaults are the paper's.
+/// Settings of Ingens. The defaults are the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IngensSettings {
     utilisation_percent: f64,
@@ -26,9 +27,9 @@ impl IngensSettings {
     /// Free memory fragmentation index from which memory counts as fragmented, unless set.
     pub const DEFAULT_FMFI_SWITCH: f64 = 0.5;
 
-    /// While the free memory fragmentation index is at or above `fmfi_switch` (0-1; 0: always), a
-    /// region is promoted when `utilisation_percent` of it (over 0, at most 100) are present; else at
-    /// the first chance.
+    /// While the free memory fragmentation index is at or above `fmfi_switch` (0-1; 0: always),
+    /// memory counts as fragmented. A region is then promoted only when `utilisation_percent` of
+    /// it (over 0, at most 100) is present. In other memory it is promoted at the first chance.
     ///
     /// # Errors
     /// A value out of range.
@@ -39,13 +40,9 @@ impl IngensSettings {
             "utilisation (%)",
             "over 0 and at most 100",
         )?;
-        if !(0.0..=1.0).contains(&fmfi_switch) {
-            return Err(SettingError::new(
-                "fragmentation index",
-                fmfi_switch,
-                "at least 0 and at most 1",
-            ));
-        }
+        let fits = (0.0..=1.0).contains(&fmfi_switch);
+        let allowed = "at least 0 and at most 1";
+        SettingError::unless(fits, "fragmentation index", fmfi_switch, allowed)?;
         Ok(Self {
             utilisation_percent,
             fmfi_switch,
@@ -58,7 +55,7 @@ impl IngensSettings {
             return 1;
         }
         let pages = f64::from(PAGES_PER_REGION) * self.utilisation_percent / 100.0;
-        // A cast from a float saturates; 90 % of 512 are 460.8 pages: 461.
+        // A cast from a float saturates; 90 % of 512 is 460.8 pages: 461.
         u16_of(pages.ceil()).clamp(1, PAGES_PER_REGION)
     }
 }
@@ -77,13 +74,13 @@ impl Default for IngensSettings {
 struct Seen {
     region: RegionAddr,
     present: u16,
-    /// The round in which faults made it one that may be promoted; none for what only a scan finds.
+    /// The round in which faults made the region eligible; `None` for one that only a scan finds.
     queued: Option<u64>,
 }
 
 impl Seen {
-    /// The queue first, in the order in which regions came into it; then as the scan, which has come so far, finds them: low
-    /// to high addresses, and round again.
+    /// Sort key: first the queue, in order of arrival. Then regions in the order in which the scan,
+    /// now at `scanned`, finds them: from low to high addresses, and then from the start again.
     fn turn(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
         let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
         (self.queued.unwrap_or(u64::MAX), behind, self.region)
@@ -95,15 +92,15 @@ impl Seen {
 struct Member {
     weight: f64,
     resident_bytes: u64,
-    /// Huge pages, those proposed since they were counted included.
+    /// Huge pages, including those proposed since the last count.
     huge: u64,
     /// Huge pages that were not accessed in the window.
     idle: u64,
     /// In ascending address order.
     regions: Vec<Seen>,
-    /// May be promoted, the next one last.
+    /// Regions that may be promoted, the next one last.
     waiting: Vec<Seen>,
-    /// The last region that the scan has proposed.
+    /// The last region that the scan proposed.
     scanned: Option<RegionAddr>,
 }
 
@@ -133,8 +130,8 @@ impl Member {
         self.regions = regions;
     }
 
-    /// A region as it is now, beside what it was. Pages of it were faulted in when it is new or has more of them
-    /// than before; those that a promotion has filled in were not faulted.
+    /// Compares a region's sample with what was known of it. Pages were faulted in when the region
+    /// is new or has more of them than before. Pages that a promotion added were not faulted.
     fn seen(&self, now: &RegionSample, round: u64, min_present: u16) -> Seen {
         let before = self.find(now.region).and_then(|at| self.regions.get(at));
         let faulted = before.is_none_or(|before| now.present > before.present);
@@ -154,7 +151,7 @@ impl Member {
             .ok()
     }
 
-    /// The promotion metric, as it is with one huge page more.
+    /// The promotion metric that holds after one more huge page.
     fn importance(&self) -> f64 {
         let idle = self.idle as f64;
         let used = (self.huge + 1) as f64 - idle;
@@ -162,7 +159,7 @@ impl Member {
         self.weight * self.resident_bytes as f64 / (HUGE_PAGE_BYTES as f64 * penalised)
     }
 
-    /// Its turn has come, and nothing came of it: a scan may find it again.
+    /// A proposal failed or was dropped. A scan may find the region again.
     fn refused(&mut self, region: RegionAddr) {
         let at = self.find(region);
         if let Some(seen) = at.and_then(|at| self.regions.get_mut(at)) {
@@ -181,11 +178,11 @@ fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
 struct UtilisationReason {
     /// Base pages present.
     present: u16,
-    /// Free memory fragmentation index (0-1), which decides how many are enough; `None` where it
-    /// isn't known.
+    /// Free memory fragmentation index (0-1), which decides how many pages are enough; `None` where
+    /// unknown.
     fmfi: Option<f64>,
-    /// The process's promotion metric: memory it holds over memory under its huge pages, idle ones
-    /// weighing more (over 0).
+    /// The process's promotion metric: its memory divided by its memory under huge pages, in which
+    /// idle huge pages weigh more (over 0).
     importance: f64,
 }
 
@@ -201,31 +198,33 @@ impl fmt::Display for UtilisationReason {
     }
 }
 
-/// Takes from the process whose promotion metric is highest: first regions that faults have filled up far enough, in the
-/// order in which they did so, then others from low to high addresses, going on where it was.
+/// Takes from the process with the highest promotion metric. Regions that faults have filled far
+/// enough come first, in order of arrival. Then come the others from low to high addresses, from
+/// where the scan stopped.
 ///
-/// The first are the released code's work list: a fault that takes a region over the threshold puts it at the end
-/// (`hugepage_worklist`, filled by `list_add_tail`), and khugepaged works it off before it scans anything. So what was faulted
-/// recently goes before what was faulted long ago and could not be promoted then; and a program that fills its memory from low to
-/// high addresses gets its huge pages in this order too (HawkEye paper, sections 2.3 and 4).
+/// The queue is the released code's work list (`hugepage_worklist`, filled by `list_add_tail`). A
+/// fault that takes a region over the threshold puts it at the end. khugepaged finishes the list
+/// before it scans anything. So regions faulted recently go before regions faulted long ago that
+/// could not be promoted then. A program that fills its memory from low to high addresses gets its
+/// huge pages in this order too (HawkEye paper, sections 2.3 and 4).
 ///
-/// The metric is the paper's `M = S / (H * (f + tau * (1 - f)))`: `S` is the process's claim, `H`
-/// the memory under its huge pages, `f` the share of these that is idle. With `f * H` idle and
-/// `(1 - f) * H` used, the divisor is `idle + tau * used`: an idle huge page weighs `1 / tau` times a
-/// used one. The claim is the memory that the process holds, by its weight, as in the released
-/// code; so processes end up with huge pages in proportion to their memory. `H` counts the huge page
-/// in question: nothing is divided by 0, and equals take turns from the first one on.
+/// The metric is the paper's `M = S / (H * (f + tau * (1 - f)))`. `S` is the process's claim, `H`
+/// the memory under its huge pages, and `f` the share of these that is idle. With `f * H` idle and
+/// `(1 - f) * H` used, the divisor is `idle + tau * used`: an idle huge page weighs `1 / tau` times
+/// a used one. The claim is the process's memory times its weight, as in the released code. So
+/// processes end up with huge pages in proportion to their memory. `H` includes the huge page in
+/// question. Nothing is then divided by 0, and equal processes take turns from the first one on.
 ///
-/// - *Idle* is a huge page without an access in the window. Where there are no access bits none is.
-/// - *When* faults filled a region is known to one observation: it is new, or holds more pages than before. Of the same
-///   observation, low addresses come first.
-/// - What is refused leaves the list. Of the released list's length of 513 regions nothing is kept: what does not fit into it is
-///   found by the scan, in the same order where memory was filled in order.
-/// - A proposal counts as a huge page until the next observation counts them anew, also if nothing
-///   came of it: a process whose regions are all refused would otherwise be asked for ever.
-/// - While fragmentation isn't known, memory counts as fragmented: what is promoted then is right in
-///   both cases, and what the other rule wastes Ingens never takes back.
-/// - Ingens knows no pace of its own; its thread goes on while there is something to promote.
+/// - A huge page is *idle* if it had no access in the window. Without access bits none is idle.
+/// - Only observations show *when* faults filled a region: it is new, or has more pages than
+///   before. Within one observation, low addresses come first.
+/// - A refused region leaves the list. The released list's length of 513 regions is not reproduced.
+///   The scan finds what does not fit into it, in the same order where memory was filled in order.
+/// - A proposal counts as a huge page until the next observation counts again, even if it failed.
+///   Otherwise a process with only refused regions would be chosen for ever.
+/// - While fragmentation isn't known, memory counts as fragmented. What is promoted then is right
+///   in both cases, and Ingens never takes back what the other rule wastes.
+/// - Ingens has no pace of its own; its thread goes on while there is something to promote.
 #[derive(Debug)]
 pub struct Ingens {
     settings: IngensSettings,
@@ -236,15 +235,12 @@ pub struct Ingens {
 }
 
 impl Ingens {
-    /// Its name on the command line.
-    pub const NAME: &'static str = "ingens";
-
-    /// What a used huge page weighs beside an idle one, over 0 and at most 1 (1: no penalty). A
-    /// quarter is our choice: it is what an idle memory tax of 75 % comes to, the default of the
+    /// Weight of a used huge page relative to an idle one, over 0 and at most 1 (1: no penalty). A
+    /// quarter is our choice. It corresponds to an idle memory tax of 75 %, the default of the
     /// scheme for virtual machines that the metric resembles (Waldspurger, OSDI'02).
     pub const TAU: f64 = 0.25;
 
-    /// Knows no process yet.
+    /// A policy that knows no process yet.
     pub fn new(settings: IngensSettings) -> Self {
         Self {
             settings,
@@ -257,10 +253,10 @@ impl Ingens {
 
 impl Policy for Ingens {
     fn name(&self) -> &'static str {
-        Self::NAME
+        "ingens"
     }
 
-    /// Present pages would do for utilisation; idleness needs access bits.
+    /// Present pages are enough for utilisation; idleness needs access bits.
     fn needs(&self) -> Needs {
         Needs::COVERAGE
     }
@@ -282,28 +278,22 @@ impl Policy for Ingens {
             .iter_mut()
             .filter(|(_, m)| !m.waiting.is_empty())
             .map(|(process, m)| (m.importance(), process, m))
-            // The first of equals stays: first come first.
+            // Of equal ones the first stays: first come, first served.
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
         let next = member.waiting.pop()?;
         member.huge += 1;
         if next.queued.is_none() {
             member.scanned = Some(next.region);
         }
-        Some(Promotion {
-            process,
-            region: next.region,
-            order: PageOrder::HUGE,
-            expected_present: next.present,
-            saved_us_per_s: None,
-            reason: Reason::new(UtilisationReason {
-                present: next.present,
-                fmfi: self.fmfi,
-                importance,
-            }),
-        })
+        let reason = Reason::new(UtilisationReason {
+            present: next.present,
+            fmfi: self.fmfi,
+            importance,
+        });
+        Some(Promotion::huge(process, next.region, next.present, reason))
     }
 
-    /// What became huge the next observation tells.
+    /// The next observation shows what became huge.
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
         if took.is_none() {
             if let Some(member) = self.members.get_mut(process) {

@@ -1,11 +1,11 @@
-//! Linux's order and pace: what khugepaged does (`mm/khugepaged.c`).
+//! Order and pace of khugepaged (`mm/khugepaged.c`).
 
 mod pace;
 
 pub use pace::Pace;
 
 use crate::observation::{Observation, ProcessId, RegionSample};
-use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::plan::Promotion;
 use crate::policy::{ExplainPolicy, Needs, Policy};
 use crate::reason::Reason;
@@ -15,13 +15,13 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-/// What the Linux policy can be told. The defaults are the kernel's.
+/// Settings of the Linux policy. The defaults are the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinuxSettings {
-    /// Base pages of a region that may be missing (khugepaged's setting of that name; 511 and more:
-    /// one present page is enough). Default 511.
+    /// Base pages of a region that may be missing, as in khugepaged's setting of that name. At 511
+    /// and above one present page is enough. Default 511.
     pub max_ptes_none: u16,
-    /// How fast.
+    /// How fast regions are promoted.
     pub pace: Pace,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for AddressOrderReason {
     }
 }
 
-/// Where the scan goes on.
+/// Where the scan continues.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     process: ProcessId,
@@ -57,7 +57,7 @@ struct Cursor {
     address: u64,
 }
 
-/// A region that the scan will come to.
+/// A region that the scan will reach.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     process: ProcessId,
@@ -65,30 +65,27 @@ struct Waiting {
     present: u16,
 }
 
-/// First come first served, one process fully before the next, low to high addresses, then from the
-/// first process again.
+/// First come, first served: one process fully before the next, from low to high addresses, then
+/// from the first process again.
 ///
-/// As in the kernel the scan goes on where it was when processes come, go and grow: a region that
-/// appears behind the cursor, or was refused, waits for the next time round. Unlike the kernel's,
-/// it costs nothing to pass over a region that can't be promoted.
+/// As in the kernel, the scan continues where it was when processes come, go and grow. A region
+/// that appears behind the cursor, or was refused, waits for the next round. Unlike in the kernel,
+/// passing over a region that cannot be promoted costs nothing.
 #[derive(Debug)]
 pub struct LinuxOrder {
     /// Base pages that must be present (1-512).
     min_present: u16,
     pacer: Pacer,
-    /// Processes of the last observation, first come first.
+    /// Processes of the last observation, in order of arrival.
     order: Vec<ProcessId>,
     cursor: Option<Cursor>,
-    /// What lies before the scan, once around.
+    /// What lies ahead of the scan, once around.
     queue: VecDeque<Waiting>,
-    /// Proposals not settled yet.
+    /// Proposals without a result yet.
     proposed: HashSet<(ProcessId, RegionAddr)>,
 }
 
 impl LinuxOrder {
-    /// Its name on the command line.
-    pub const NAME: &'static str = "linux";
-
     /// Starts at the first process and the lowest address.
     pub fn new(settings: LinuxSettings) -> Self {
         Self {
@@ -107,8 +104,8 @@ impl LinuxOrder {
         !sample.is_huge() && sample.present >= self.min_present
     }
 
-    /// The cursor among the processes that are there now: in its own process, or at the start of
-    /// the first one after it that is left, or else of the first newcomer.
+    /// The cursor among the processes that exist now. It stays in its own process if that is
+    /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
     fn moved_cursor(&self, processes: &[ProcessId]) -> Option<Cursor> {
         let cursor = self.cursor?;
         let left: HashSet<&ProcessId> = processes.iter().collect();
@@ -132,7 +129,7 @@ impl LinuxOrder {
 
 impl Policy for LinuxOrder {
     fn name(&self) -> &'static str {
-        Self::NAME
+        "linux"
     }
 
     fn needs(&self) -> Needs {
@@ -180,7 +177,7 @@ impl Policy for LinuxOrder {
         queue.rotate_left(behind);
         self.queue = queue.into();
         self.order = order;
-        // What is still unsettled was dropped without a word; it stays spent.
+        // The manager dropped proposals that still have no result. They stay spent.
         self.proposed.clear();
     }
 
@@ -188,22 +185,16 @@ impl Policy for LinuxOrder {
         if self.queue.is_empty() || !self.pacer.take(now) {
             return None;
         }
-        let next = self.queue.pop_front()?;
-        self.cursor = Some(Cursor {
-            process: next.process,
-            address: next.region.end(),
-        });
-        self.proposed.insert((next.process, next.region));
-        Some(Promotion {
-            process: next.process,
-            region: next.region,
-            order: PageOrder::HUGE,
-            expected_present: next.present,
-            saved_us_per_s: None,
-            reason: Reason::new(AddressOrderReason {
-                present: next.present,
-            }),
-        })
+        let Waiting {
+            process,
+            region,
+            present,
+        } = self.queue.pop_front()?;
+        let address = region.end();
+        self.cursor = Some(Cursor { process, address });
+        self.proposed.insert((process, region));
+        let reason = Reason::new(AddressOrderReason { present });
+        Some(Promotion::huge(process, region, present, reason))
     }
 
     fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {

@@ -1,4 +1,4 @@
-//! No promotion at all: the baseline that shows what managing costs, and what those use who only look.
+//! No promotion: the baseline that shows the cost of managing, and the policy for measurement only.
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
@@ -13,15 +13,12 @@ pub struct NoPromotion {
 }
 
 impl NoPromotion {
-    /// Its name on the command line.
-    pub const NAME: &'static str = "none";
-
-    /// Looks at nothing either.
+    /// Needs no samples either.
     pub const BLIND: Self = Self {
         needs: Needs::NOTHING,
     };
 
-    /// Wants to see coverage and overhead: for those who measure and change nothing (`hawkeye record`).
+    /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
     pub const WATCHING: Self = Self {
         needs: Needs::COVERAGE.with(Needs::OVERHEAD),
     };
@@ -29,7 +26,7 @@ impl NoPromotion {
 
 impl Policy for NoPromotion {
     fn name(&self) -> &'static str {
-        Self::NAME
+        "none"
     }
 
     fn needs(&self) -> Needs {

@@ -1,6 +1,6 @@
 //! The huge pages of one process, in the order in which they are scanned.
 
-use crate::observation::{CoverageSource, ProcessId, ProcessSample};
+use crate::observation::{CoverageSource, ProcessSample};
 use crate::page::RegionAddr;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -8,41 +8,37 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 struct HugePage {
     accessed: bool,
-    /// When it was last scanned, while that keeps it from being scanned again.
+    /// When it was last scanned, while that still keeps it from another scan.
     resting_since: Option<Duration>,
 }
 
 /// The huge pages of one process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
-    pub(super) process: ProcessId,
+    /// Its overhead, in per cent of cycles, if known.
+    pub(super) overhead_percent: Option<f64>,
     pages: HashMap<RegionAddr, HugePage>,
     /// Pages to scan: not accessed first, then by address.
     waiting: BTreeSet<(bool, RegionAddr)>,
-    /// Pages that were scanned, the longest ago first. An entry whose page is gone, or was scanned
-    /// again, is passed over when its turn comes.
+    /// Scanned pages, the longest ago first. An entry is skipped when its page is gone or was
+    /// scanned again.
     resting: VecDeque<(Duration, RegionAddr)>,
 }
 
 impl Owner {
-    pub(super) fn new(process: ProcessId) -> Self {
-        Self {
-            process,
-            pages: HashMap::new(),
-            waiting: BTreeSet::new(),
-            resting: VecDeque::new(),
-        }
-    }
-
-    /// What a round of samples says of its huge pages, after what was known `before`: those that rest go on resting.
+    /// The state after a round of samples, given the state `before`. Pages that rest go on resting.
     pub(super) fn sampled(sampled: &ProcessSample, before: Option<Self>) -> Self {
-        let mut owner = Self::new(sampled.process);
-        let before = before.unwrap_or_else(|| Self::new(sampled.process));
+        let before = before.unwrap_or_default();
+        let mut owner = Self {
+            overhead_percent: before.overhead_percent,
+            resting: before.resting,
+            ..Self::default()
+        };
         for sample in sampled.regions.iter().filter(|s| s.is_huge()) {
             let known = before.pages.get(&sample.region);
             let resting_since = known.and_then(|page| page.resting_since);
             let accessed = match (sampled.source, known) {
-                // A mere list of what is there says nothing about accesses.
+                // A sample of the population says nothing about accesses.
                 (CoverageSource::Population, Some(page)) => page.accessed,
                 _ => sample.accessed > 0,
             };
@@ -57,21 +53,15 @@ impl Owner {
                 owner.waiting.insert((accessed, sample.region));
             }
         }
-        owner.resting = before.resting;
         owner
     }
 
-    /// How many it has.
-    pub(super) fn huge_pages(&self) -> usize {
-        self.pages.len()
-    }
-
-    /// The first to scan, and whether it was accessed.
+    /// The first page to scan, and whether it was accessed.
     pub(super) fn first(&self) -> Option<(bool, RegionAddr)> {
         self.waiting.first().copied()
     }
 
-    /// It has a huge page, accessed or not.
+    /// Adds a huge page, accessed or not.
     pub(super) fn add(&mut self, region: RegionAddr, accessed: bool) {
         let page = self.pages.entry(region).or_insert(HugePage {
             accessed,
@@ -84,14 +74,14 @@ impl Owner {
         }
     }
 
-    /// It no longer has this one.
+    /// Removes a huge page.
     pub(super) fn remove(&mut self, region: RegionAddr) {
         if let Some(page) = self.pages.remove(&region) {
             self.waiting.remove(&(page.accessed, region));
         }
     }
 
-    /// Lets pages that were scanned `rescan_after` ago wait again.
+    /// Makes pages that were scanned `rescan_after` ago wait again.
     pub(super) fn wake(&mut self, now: Duration, rescan_after: Duration) {
         while let Some((since, region)) = self.resting.front().copied() {
             if now < since.saturating_add(rescan_after) {
@@ -107,7 +97,7 @@ impl Owner {
         }
     }
 
-    /// This one is scanned and rests.
+    /// Marks this page as scanned and resting.
     pub(super) fn scan(&mut self, accessed: bool, region: RegionAddr, now: Duration) {
         self.waiting.remove(&(accessed, region));
         if let Some(page) = self.pages.get_mut(&region) {

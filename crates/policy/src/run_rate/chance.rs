@@ -1,19 +1,21 @@
-//! What rates are behind counts that came by chance.
+//! The rates behind counts that contain chance.
 //!
-//! A region that is touched 50 times a second shows one touch in a window of 20 ms, or none, or four. Of thousands of such regions those
-//! that chance favoured would be taken for the best. How often the others were touched tells how far a count is to be believed: by the
-//! distribution of rates that makes all counts together most likely (J. Kiefer and J. Wolfowitz, 1956; found by expectation and
-//! maximisation, N. Laird, 1978), each count's rate is what is to be expected (H. Robbins, 1956).
+//! A region that is touched 50 times a second shows one touch in a window of 20 ms, or none, or
+//! four. Of thousands of such regions, those with lucky counts would be taken for the best. The
+//! counts of the others show how reliable one count is. First comes the distribution of rates that
+//! makes all counts together most likely (J. Kiefer and J. Wolfowitz, 1956; found by expectation
+//! maximisation, N. Laird, 1978). Each count's rate is then the expected value under it (H.
+//! Robbins, 1956).
 
 use crate::whole::{i32_of, u32_of};
 use std::collections::BTreeMap;
 
-/// Touches of one region that were counted.
+/// Counted touches of one region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Count {
-    /// How many; parts of one where it was reckoned what a read would have shown.
+    /// Number of touches; fractions occur where the result of a read was interpolated.
     pub(super) touches: f64,
-    /// In which time, in seconds of CPU time.
+    /// The time in which they were counted, in seconds of CPU time.
     pub(super) over_s: f64,
 }
 
@@ -26,14 +28,14 @@ impl Count {
         }
     }
 
-    /// Chance is an eighth at most here, and such a count speaks for itself.
+    /// Chance is at most an eighth here, so the count is used as it is.
     fn is_certain(self) -> bool {
         self.touches >= 64.0
     }
 }
 
-/// Touches a second that are to be expected of each count's region, in the order of `counts`. Regions that were not touched are taken to
-/// be touched at times, as those are that were touched once.
+/// Expected touches per second of each count's region, in the order of `counts`. Regions without a
+/// touch are assumed to be touched at times, like those touched once.
 pub(super) fn expected_rates(counts: &[Count]) -> Vec<f64> {
     let by_chance = |count: &&Count| count.over_s > 0.0 && !count.is_certain();
     let mut alike: BTreeMap<Alike, Counted> = BTreeMap::new();
@@ -51,12 +53,13 @@ pub(super) fn expected_rates(counts: &[Count]) -> Vec<f64> {
     counts.iter().map(rate).collect()
 }
 
-/// Counts that tell the same: of as many touches in about the same time. Less than half a touch is none: one that was none at all and one of a
-/// hundredth, as the time between reads is divided, must not make all the others be touched at times.
+/// Counts that are equivalent: equally many touches in about the same time. Less than half a touch
+/// counts as none. Dividing the time between reads gives counts of a hundredth, for example.
+/// Beside a count of 0 they would make all others look touched at times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alike {
     touches: u32,
-    /// Its logarithm, in steps of a tenth.
+    /// Logarithm of the time, in steps of a tenth.
     over: i32,
 }
 
@@ -69,23 +72,23 @@ impl Alike {
     }
 }
 
-/// All counts that tell the same.
+/// All counts that are equivalent.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     regions: f64,
-    /// Of each.
+    /// Touches of each.
     touches: f64,
-    /// Of all together.
+    /// Time of all together.
     over_s: f64,
-    /// Touches of one in a second.
+    /// Expected touches of one per second.
     expected: f64,
-    /// How likely each of the rates makes such a count, beside the likeliest of them.
+    /// Likelihood of such a count under each rate, relative to the most likely rate.
     likely: Vec<f64>,
 }
 
-/// Neighbours among the rates that are reckoned with differ by this factor.
+/// Ratio between neighbouring candidate rates.
 const STEP: f64 = 1.2;
-/// More bring rates closer to the counts than these are worth.
+/// More iterations would fit the rates to the counts more closely than the data allows.
 const ITERATIONS: usize = 60;
 
 fn expect<'c>(counted: impl Iterator<Item = &'c mut Counted>) {
@@ -113,7 +116,7 @@ fn expect<'c>(counted: impl Iterator<Item = &'c mut Counted>) {
     }
 }
 
-/// None, and from what would hardly ever show to twice the highest.
+/// The candidate rates: 0, and from one that would hardly ever show to twice the highest.
 fn rates(counted: &[&mut Counted]) -> Vec<f64> {
     let longest_s = counted.iter().map(|at| at.over_s / at.regions);
     let lowest = 0.1 / longest_s.fold(f64::MIN_POSITIVE, f64::max);
@@ -128,7 +131,7 @@ fn rates(counted: &[&mut Counted]) -> Vec<f64> {
     std::iter::once(0.0).chain(above).collect()
 }
 
-/// By Poisson's distribution.
+/// Likelihoods by the Poisson distribution.
 fn likelihoods(at: &Counted, rates: &[f64]) -> Vec<f64> {
     let (touches, over_s) = (at.touches, at.over_s / at.regions);
     let logarithm = |rate: f64| match (touches > 0.0, rate > 0.0) {
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Counts over this time of regions with these rates, by a small generator.
+    /// Counts over this time in regions with these rates, by a small random generator.
     fn counts(rates: impl Iterator<Item = f64>, over_s: f64) -> Vec<Count> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut uniform = move || {
@@ -181,7 +184,7 @@ mod tests {
         let counts = counts(rates, 0.024);
         let counted: Vec<f64> = counts.iter().map(|count| count.rate()).collect();
         let expected = expected_rates(&counts);
-        // The luckiest cold region was counted at nearly four times its rate.
+        // The count of the luckiest cold region was nearly four times its rate.
         let luckiest = highest(&counted[hot..]);
         assert!(luckiest > 300.0, "{luckiest}");
         let luckiest = highest(&expected[hot..]);
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn where_all_are_alike_each_has_its_share() {
-        // One in five is touched at all.
+        // Only one in five is touched at all.
         let counts = counts(std::iter::repeat_n(10.0, 2000), 0.02);
         let expected = expected_rates(&counts);
         // Of the counts, the lowest is 0 and the highest is above 100.
@@ -208,7 +211,7 @@ mod tests {
             over_s: 0.015,
         };
         let hot = std::iter::repeat_n(count(12.0), 100);
-        // Where reads divide the time, there are parts of touches.
+        // Where reads divide the time, counts have fractions.
         let idle = std::iter::repeat_n(count(0.0), 3000).chain(std::iter::once(count(0.01)));
         let all: Vec<Count> = hot.chain(idle).collect();
         let expected = expected_rates(&all);
@@ -219,7 +222,7 @@ mod tests {
         );
         let touches: f64 = all.iter().map(|count| count.touches).sum();
         let expected: f64 = expected.iter().sum::<f64>() * 0.015;
-        // Rates are told to half a step.
+        // Rates are accurate to half a step.
         assert!((expected / touches - 1.0).abs() < 0.1, "{expected}");
     }
 
@@ -235,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nobody is passed by one who was touched less in the same time.
+        /// A region with fewer touches in the same time never gets a higher rate.
         #[test]
         fn the_order_stays(counts in prop::collection::vec((0.0..200.0f64, 0.0..0.05f64), 0..60)) {
             let counts: Vec<Count> = counts

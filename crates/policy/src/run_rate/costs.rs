@@ -1,44 +1,44 @@
-//! What page walks cost, and what share of its time a process loses to them.
+//! Cost of page walks, and the share of CPU time that a process loses to them.
 
 use serde::{Deserialize, Serialize};
 
-/// What a touched base page costs in translation on this machine, when the process roams over so
-/// much memory: larger page tables fit the caches less well. All in nanoseconds, over 0.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Translation cost of a touched base page on this machine, for a process that accesses this much
+/// memory. Larger page tables fit the caches less well. All in nanoseconds, over 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FootprintCosts {
-    /// Memory that was roamed over, in bytes.
+    /// Memory accessed in the measurement, in bytes.
     pub footprint_bytes: u64,
     /// Pages in address order.
     pub streamed_ns: f64,
     /// Pages at a fixed distance.
     pub strided_ns: f64,
-    /// Random pages, their addresses known in advance: walks overlap.
+    /// Random pages with addresses known in advance: walks overlap.
     pub independent_ns: f64,
-    /// Random pages, each address out of the last read: nothing overlaps.
+    /// Random pages, each address from the previous read: nothing overlaps.
     pub dependent_ns: f64,
-    /// Random pages, far apart: whatever else the program reads has driven the page tables out of the
-    /// caches. At least as much as `dependent_ns`.
+    /// Random pages, far apart in time: the program's other reads have driven the page tables out
+    /// of the caches. At least `dependent_ns`.
     pub alone_ns: f64,
 }
 
-/// What translation costs on this machine, measured at start-up.
+/// Translation costs of this machine, measured at start-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.
     pub by_footprint: Vec<FootprintCosts>,
-    /// How walks stop overlapping as there is more work between them, over the largest footprint; by distance,
-    /// ascending.
+    /// How the overlap of walks falls as there is more work between them, over the largest
+    /// footprint. By distance, ascending.
     pub by_distance: Vec<DistanceCost>,
-    /// How far apart the reads of a stream were when the cost of its walks was measured, walks included.
+    /// Time between the reads of a stream when the cost of its walks was measured, walks included.
     pub streamed_apart_ns: f64,
-    /// A read that misses the caches, independent of the one before it, translation aside, in
-    /// nanoseconds.
+    /// Cost of a read that misses the caches, independent of the one before it, without
+    /// translation, in nanoseconds.
     pub data_independent_ns: f64,
     /// The same where it depends on the one before it.
     pub data_dependent_ns: f64,
-    /// Base pages that the TLB holds at the most.
+    /// Base pages that the TLB holds at most.
     pub tlb_pages: u32,
-    /// Huge pages that the TLB holds at the most.
+    /// Huge pages that the TLB holds at most.
     pub tlb_huge_pages: u32,
 }
 
@@ -47,7 +47,7 @@ pub struct WalkCosts {
 pub struct DistanceCost {
     /// From one read to the next, walk included.
     pub apart_ns: f64,
-    /// What of it the walk adds.
+    /// The walk's part of that time.
     pub walk_ns: f64,
 }
 
@@ -65,13 +65,13 @@ impl FootprintCosts {
     }
 }
 
-/// Whether this is a time in nanoseconds over 0; more than a millisecond is none.
+/// Whether this is a valid cost: over 0 and at most one millisecond, in nanoseconds.
 fn is_cost(ns: f64) -> bool {
     ns > 0.0 && ns <= 1e6
 }
 
 impl WalkCosts {
-    /// Round figures of about the size that a machine has.
+    /// Round figures of typical size.
     pub fn typical() -> Self {
         let at = |mib: u64, independent_ns, dependent_ns| FootprintCosts {
             footprint_bytes: mib << 20,
@@ -83,16 +83,9 @@ impl WalkCosts {
         };
         Self {
             by_footprint: vec![at(64, 1.0, 10.0), at(4096, 8.0, 90.0)],
-            by_distance: vec![
-                DistanceCost {
-                    apart_ns: 20.0,
-                    walk_ns: 8.0,
-                },
-                DistanceCost {
-                    apart_ns: 250.0,
-                    walk_ns: 90.0,
-                },
-            ],
+            by_distance: [(20.0, 8.0), (250.0, 90.0)]
+                .map(|(apart_ns, walk_ns)| DistanceCost { apart_ns, walk_ns })
+                .to_vec(),
             streamed_apart_ns: 20.0,
             data_independent_ns: 12.0,
             data_dependent_ns: 160.0,
@@ -101,7 +94,7 @@ impl WalkCosts {
         }
     }
 
-    /// Whether every figure is within its range: a file may hold anything.
+    /// Whether every figure is within its range. The figures may come from a file.
     pub fn is_sound(&self) -> bool {
         let footprints = &self.by_footprint;
         let distances = &self.by_distance;
@@ -121,12 +114,12 @@ impl WalkCosts {
             && self.tlb_huge_pages > 0
     }
 
-    /// How much of a walk is waited for when walks come so far apart: from 0, as in a loop of independent reads,
-    /// to 1, as where each depends on the one before.
+    /// How much of a walk the program waits for when walks are `apart_ns` apart. From 0, as in a
+    /// loop of independent reads, to 1, where each read depends on the one before.
     fn waited_for(&self, apart_ns: f64) -> f64 {
         let largest = self.at(u64::MAX);
         let costs = self.by_distance.iter().map(|c| c.walk_ns);
-        // What walks cost that overlap in full.
+        // Cost of walks that overlap in full.
         let least_ns = costs
             .fold(f64::INFINITY, f64::min)
             .max(largest.independent_ns);
@@ -152,19 +145,15 @@ impl WalkCosts {
         }
     }
 
-    /// Costs for a footprint: between two that were measured, by its logarithm.
+    /// Costs for a footprint. Between two measured footprints it interpolates by the logarithm.
     pub fn at(&self, footprint_bytes: u64) -> FootprintCosts {
         let all = &self.by_footprint;
         let above = all.partition_point(|c| c.footprint_bytes < footprint_bytes);
         let (Some(low), Some(high)) = (all.get(above.saturating_sub(1)), all.get(above)) else {
-            // Beyond the largest: no larger than that is known.
+            // Beyond the largest footprint its costs hold, because nothing larger was measured.
             return all.last().copied().unwrap_or(FootprintCosts {
                 footprint_bytes,
-                streamed_ns: 0.0,
-                strided_ns: 0.0,
-                independent_ns: 0.0,
-                dependent_ns: 0.0,
-                alone_ns: 0.0,
+                ..FootprintCosts::default()
             });
         };
         let log = |bytes: u64| (bytes.max(1) as f64).ln();
@@ -197,26 +186,26 @@ pub struct WalkRates {
     pub scattered_per_s: f64,
 }
 
-/// A share of CPU time in per cent: best guess, and what it lies between.
+/// A share of CPU time in per cent: best estimate and bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Share {
-    /// Best guess.
+    /// Best estimate.
     pub percent: f64,
-    /// Every walk overlaps with others.
+    /// Lower bound: every walk overlaps with others.
     pub low_percent: f64,
-    /// Nothing overlaps.
+    /// Upper bound: nothing overlaps.
     pub high_percent: f64,
 }
 
 impl WalkRates {
-    /// What the walks take of the process's time.
+    /// The share of the process's time that the walks take.
     ///
-    /// Scattered pages: from outside one can't see whether a program waits for each walk or has many
-    /// under way. But it shows in how far apart they are. A processor works on what lies within its
-    /// reorder window: walks closer together than that overlap, as in a loop of independent reads, the less
-    /// the more work lies between them. Those farther apart than dependent reads find the page tables
-    /// driven out of the caches as well. More than a program loses that does nothing but read at
-    /// random, none loses.
+    /// Scattered pages: from outside one cannot see whether a program waits for each walk or has
+    /// many under way. But the distance between walks shows it. A processor works on what lies
+    /// within its reorder window. Walks closer together than that overlap, as in a loop of
+    /// independent reads. The overlap falls with more work between them. Walks farther apart than
+    /// dependent reads also find the page tables driven out of the caches. The upper limit is the
+    /// loss of a program that only reads at random.
     pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> Share {
         let of = |walk: f64, data: f64| {
             if walk > 0.0 {
@@ -242,16 +231,16 @@ impl WalkRates {
         }
     }
 
-    /// What one walk of a stream costs, in nanoseconds. It is known in advance, so the more the program does from one
-    /// page to the next the more it is hidden.
+    /// Cost of one walk of a stream, in nanoseconds. The processor knows its address in advance. So
+    /// more work from one page to the next hides more of the walk.
     fn streamed_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
         let apart_per_s = all.streamed_apart_ns * 1e-9 * self.streamed_per_s;
         costs.streamed_ns * apart_per_s.min(1.0)
     }
 
-    /// What one scattered walk costs when they come as fast as these, in nanoseconds.
+    /// Cost of one scattered walk at these rates, in nanoseconds.
     fn scattered_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
-        /// So many times as far apart as in a chase, and the caches hold other things.
+        /// At this many times the distance of dependent reads, the caches hold other things.
         const FAR: f64 = 2.5;
         if self.scattered_per_s <= 0.0 {
             return 0.0;
@@ -305,7 +294,7 @@ mod tests {
         let costs = machine();
         assert_eq!(costs.at(1 << 20), costs.by_footprint[0]);
         assert_eq!(costs.at(64 << 30), costs.by_footprint[1]);
-        // Half way by the logarithm: 512 MiB.
+        // The middle by the logarithm: 512 MiB.
         let half = costs.at(512 << 20);
         assert!((half.dependent_ns - 50.0).abs() < 1e-9, "{half:?}");
     }
@@ -318,14 +307,14 @@ mod tests {
 
     #[test]
     fn a_chase_loses_its_walks_and_a_tight_loop_its_overlapped_ones() {
-        // 250 ns a read, 90 of them a walk; 20 ns a read, 8 of them.
+        // 250 ns a read, of which the walk takes 90; 20 ns a read, of which it takes 8.
         assert!((scattered(4e6).percent - 36.0).abs() < 1e-9);
         assert!((scattered(50e6).percent - 40.0).abs() < 1e-9);
     }
 
     #[test]
     fn the_more_work_between_walks_the_less_they_overlap() {
-        // 135 ns apart: half way from 8 to 90 ns.
+        // 135 ns apart: the middle between 8 and 90 ns.
         let half = scattered(1e9 / 135.0);
         assert!(
             (half.percent - 49.0 / 135.0 * 100.0).abs() < 1e-9,

@@ -1,4 +1,4 @@
-//! From marks to rates, and from rates to overhead.
+//! From touched pages to rates, and from rates to overhead.
 
 use super::chance::{Count, expected_rates};
 use super::costs::{FootprintCosts, WalkCosts, WalkRates};
@@ -13,11 +13,11 @@ use std::time::Duration;
 /// What one read of one region found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionMarks {
-    /// Which.
+    /// The region.
     pub region: RegionAddr,
-    /// Whether it is one huge page; then `touched` is all or nothing.
+    /// Whether it is one huge page. If so, `touched` is all or nothing.
     pub huge: bool,
-    /// Since its bits were cleared.
+    /// Time since its access bits were cleared.
     pub exposed: Duration,
     /// Pages touched in this time.
     pub touched: PageBits,
@@ -32,7 +32,7 @@ struct Pool {
     streamed: u64,
     strided: u64,
     scattered: u64,
-    /// Regions in which streamed or strided pages were seen: such pages come in crowds.
+    /// Regions in which streamed or strided pages were seen. Such pages come in groups.
     ordered_regions: u64,
     huge_exposed_s: f64,
     huge_regions: u64,
@@ -76,6 +76,13 @@ struct Ran {
     wall_s: f64,
 }
 
+impl Ran {
+    fn add(&mut self, round: &Pool) {
+        self.cpu_s += round.cpu_s;
+        self.wall_s += round.wall_s;
+    }
+}
+
 /// Puts the reads of one process's window together.
 #[derive(Clone, Debug)]
 pub struct Estimator {
@@ -83,65 +90,69 @@ pub struct Estimator {
     huge_regions: f64,
     first_touch_s: f64,
     pools: Vec<Pool>,
-    /// The same of all rounds in which the process was at work, those for comparing included.
+    /// The same for all rounds in which the process was at work, including those for comparison
+    /// only.
     at_work: Vec<Pool>,
     round: Vec<Pool>,
-    /// Of the regions of this round.
+    /// Reads of this round's regions.
     round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
-    /// CPU and time of all rounds so far, in seconds.
-    all_cpu_s: f64,
-    all_wall_s: f64,
-    /// The same from the first round on in which it ran.
+    /// All rounds so far.
+    all: Ran,
+    /// All rounds from the first one in which the process ran.
     since_it_ran: Ran,
     reads: HashMap<RegionAddr, Vec<RegionRead>>,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// `None`: the process ran less than is worth it ([`WORTH_CORES`]).
+    /// `None`: the process used less CPU than [`WORTH_CORES`].
     pub overhead: Option<Overhead>,
-    /// What of it comes from huge pages, in per cent of the process's CPU time: more of them would not save that.
+    /// The part of it that comes from huge pages, in per cent of the process's CPU time. More huge
+    /// pages would not save that part.
     pub huge_percent: f64,
-    /// Page walks, were all its memory under base pages as those regions are that were looked at.
+    /// Page walks if all memory were under base pages and behaved like the sampled regions.
     pub rates: WalkRates,
-    /// CPU time used, in cores, without what probing itself cost the program.
+    /// CPU time used, in cores, without the cost of probing to the program.
     pub cpu_cores: f64,
     /// Page walks by region.
     pub walks: Vec<RegionWalks>,
 }
 
-/// Page walks of one region, per second of CPU time; cheap ones count for as much of a full one as they cost.
+/// Page walks of one region, per second of CPU time. A cheap walk counts as a fraction of a full
+/// one, by its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionWalks {
-    /// Whose.
+    /// The region.
     pub region: RegionAddr,
-    /// To be expected, by what all regions showed: what decisions go by.
+    /// Expected value, from what all regions showed. Decisions use this one.
     pub expected_per_s: u32,
-    /// As counted, with what chance adds or takes: over many windows, what the region has.
+    /// As counted, including chance. Averaged over many windows it is the region's own rate.
     pub counted_per_s: u32,
 }
 
-/// Fewer marks than this are no rate.
+/// Fewer marks than this give no rate.
 const MARKS_NEEDED: u64 = 64;
-/// As many are, to a few per cent.
+/// This many give a rate to a few per cent.
 const MARKS_ENOUGH: u64 = 1000;
-/// So many regions with ordered touches are a rate: a single stream is in one at a time.
+/// At least this many regions with ordered touches give a rate: a single stream is in one at a
+/// time.
 const ORDERED_REGIONS_NEEDED: u64 = 32;
 /// A process that used less of a core than this hardly ran.
 const LEAST_CORES: f64 = 0.002;
-/// A process that uses less of a core than this is left alone: whatever it loses to translation, promotions would save next to nothing of a
-/// core, and what first touches cost weighs the more with it.
+/// A process that uses less of a core than this is left alone. Promotions would save next to
+/// nothing of a core, whatever the process loses to translation. The cost of first touches weighs
+/// more in such a process.
 pub const WORTH_CORES: f64 = 0.05;
-/// A process that used less CPU in a round than this share of what it uses on average has paused.
+/// A process has paused when it used less than this share of its average CPU time in a round.
 const RAN_SHARE: f64 = 0.5;
-/// When first touches take more than this share of the process's time, they hold it up so much that
-/// it can't show its true rate.
+/// When first touches take more than this share of the process's time, they slow it too much for
+/// its true rate to show.
 const CAPPED_SHARE: f64 = 0.25;
 
 impl Estimator {
-    /// For a process with so many regions under base and under huge pages, on a machine where the
-    /// first touch after a clear costs `first_touch`.
+    /// For a process with `base_regions` and `huge_regions`, on a machine where the first touch
+    /// after a clear costs `first_touch`.
     pub fn new(base_regions: u64, huge_regions: u64, first_touch: Duration) -> Self {
         Self {
             base_regions: base_regions as f64,
@@ -151,15 +162,14 @@ impl Estimator {
             at_work: vec![Pool::default(); READS_AFTER.len()],
             round: Vec::new(),
             round_reads: HashMap::new(),
-            all_cpu_s: 0.0,
-            all_wall_s: 0.0,
+            all: Ran::default(),
             since_it_ran: Ran::default(),
             reads: HashMap::new(),
         }
     }
 
-    /// Takes in one read of the round under way; returns the touched base pages and huge pages.
-    /// `cpu` is what the process used since the round began, `wall` how long ago that is.
+    /// Takes in one read of the current round; returns the touched base pages and huge pages. `cpu`
+    /// is the CPU time that the process used since the round began, `wall` the time since then.
     pub fn read(&mut self, marks: &[RegionMarks], cpu: Duration, wall: Duration) -> u64 {
         let mut pool = Pool {
             cpu_s: cpu.as_secs_f64(),
@@ -188,7 +198,7 @@ impl Estimator {
         for (region, shape, exposed_s) in seen {
             let cpu_s = exposed_s * cores;
             let reads = self.round_reads.entry(region).or_default();
-            // What first touches cost is taken off, roughly: time goes on nevertheless.
+            // The cost of first touches is subtracted only roughly, so time might go back here.
             let before_s = reads.last().map_or(0.0, |read| read.cpu_s);
             let cpu_s = cpu_s.max(before_s);
             reads.push(RegionRead { shape, cpu_s });
@@ -197,8 +207,9 @@ impl Estimator {
         pool.touched() + pool.huge_touched
     }
 
-    /// The round is over; one that is not `for_rate` was for comparing regions only. Returns whether the process was at work in it: of
-    /// regions that were looked at while it paused nothing is known.
+    /// Ends the round. A round without `for_rate` only compares regions. Returns whether the
+    /// process was at work in it. A round in which the process paused says nothing about its
+    /// regions.
     pub fn end_round(&mut self, for_rate: bool) -> bool {
         let round = std::mem::take(&mut self.round);
         let reads = std::mem::take(&mut self.round_reads);
@@ -207,8 +218,8 @@ impl Estimator {
             [only] => (Pool::default(), only),
             [first, .., last] => (first, last),
         };
-        // A round that had seen enough early counts in the later pools too, as it was: otherwise these
-        // would hold the quiet rounds only.
+        // A round that ended early, having seen enough, counts in the later pools too. Otherwise
+        // these would hold only the quiet rounds.
         let add_to = |pools: &mut [Pool]| {
             for (n, pool) in pools.iter_mut().enumerate() {
                 pool.add(round.get(n).unwrap_or(&last));
@@ -217,15 +228,12 @@ impl Estimator {
         if for_rate {
             add_to(&mut self.pools);
         }
-        self.all_cpu_s += last.cpu_s;
-        self.all_wall_s += last.wall_s;
-        let before = self.since_it_ran;
-        if before.cpu_s > 0.0 || per(last.cpu_s, last.wall_s) >= LEAST_CORES {
-            self.since_it_ran.cpu_s += last.cpu_s;
-            self.since_it_ran.wall_s += last.wall_s;
+        self.all.add(&last);
+        if self.since_it_ran.cpu_s > 0.0 || per(last.cpu_s, last.wall_s) >= LEAST_CORES {
+            self.since_it_ran.add(&last);
         }
-        let average = per(self.all_cpu_s, self.all_wall_s);
-        // Since all were cleared: what it did meanwhile is not about those that came last.
+        let average = per(self.all.cpu_s, self.all.wall_s);
+        // Starts once all were cleared, because earlier work says nothing about those cleared last.
         let cores = per(last.cpu_s - first.cpu_s, last.wall_s - first.wall_s);
         let ran = cores >= LEAST_CORES && cores >= average * RAN_SHARE;
         if ran {
@@ -235,14 +243,15 @@ impl Estimator {
         ran
     }
 
-    /// Leaves regions out of what the process is taken to have: these shares of its regions (0-1), under base and under huge pages. Of
-    /// them the rounds told nothing.
+    /// Leaves out these shares of the process's regions (0-1), under base pages and under huge
+    /// pages. The rounds showed nothing of them.
     pub fn leave_out(&mut self, base_share: f64, huge_share: f64) {
         self.base_regions *= 1.0 - base_share.clamp(0.0, 1.0);
         self.huge_regions *= 1.0 - huge_share.clamp(0.0, 1.0);
     }
 
-    /// Whether the process has run since the first round, and so little that it is left alone ([`WORTH_CORES`]).
+    /// Whether the process has run, but used so little CPU since the first round in which it ran
+    /// that it is left alone ([`WORTH_CORES`]).
     pub fn is_light(&self) -> bool {
         let Ran { cpu_s, wall_s } = self.since_it_ran;
         cpu_s > 0.0 && cpu_s < wall_s * WORTH_CORES
@@ -250,7 +259,7 @@ impl Estimator {
 
     /// The estimate.
     pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
-        // One that was cut short still tells of its regions.
+        // A round that was cut short still gives results for its regions.
         self.end_round(false);
         let last = self.pools.last().copied().unwrap_or_default();
         let cpu_cores = self.cores(&last);
@@ -296,20 +305,20 @@ impl Estimator {
         }
     }
 
-    /// Cores in use in a pool, less what the marks cost the program.
+    /// Cores in use in a pool, without the cost of the marks to the program.
     fn cores(&self, pool: &Pool) -> f64 {
         let touches_s = (pool.touched() + pool.huge_touched) as f64 * self.first_touch_s;
-        // At the cap all of its time would go: it did run, though.
+        // At the cap, first touches would account for all of its time, although it did run.
         let own_s = (pool.cpu_s - touches_s).max(pool.cpu_s * 0.25);
         per(own_s, pool.wall_s)
     }
 
-    /// Walks of a kind per second of CPU time. Pages that are touched again within an exposure show once,
-    /// so the shortest exposure that has enough to show is the one to go by.
+    /// Walks of a kind per second of CPU time. Pages that are touched again within an exposure show
+    /// once. So the shortest exposure with enough marks is used.
     ///
-    /// The clear took the regions' translations out of the TLB. So many pages as a TLB holds would be
-    /// marked again for this reason alone: `beyond_tlb` is the share of the marks that can't be so.
-    /// Marks that came between one read and the next are beyond doubt.
+    /// The clear took the regions' translations out of the TLB. For this reason alone, as many
+    /// pages as a TLB holds would be marked again. `beyond_tlb` is the share of the marks that this
+    /// cannot explain. Marks between one read and the next are certain.
     fn rate(&self, count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool, beyond_tlb: f64) -> f64 {
         let total = self.base_regions;
         let of = |marks: u64, exposed_s: f64, pool: &Pool| {
@@ -323,7 +332,8 @@ impl Estimator {
             let longer_s = pair[1].exposed_s - pair[0].exposed_s;
             (new >= MARKS_NEEDED && longer_s > 0.0).then(|| of(new, longer_s, &pair[1]))
         });
-        // Only where the TLB could explain most of what is marked: it is the noisier figure.
+        // Only where the TLB could explain most of the marks, because this figure is the noisier
+        // one.
         if beyond_tlb < 0.5 {
             all.max(between.unwrap_or(0.0))
         } else {
@@ -331,8 +341,9 @@ impl Estimator {
         }
     }
 
-    /// How long a translation stays in a TLB of `held` entries that keeps what was used last, in seconds of CPU time: as long as the process
-    /// takes to touch so many pages (the characteristic time of H. Che et al., 2002). Infinite where it touches fewer.
+    /// How long a translation stays in an LRU TLB of `held` entries, in seconds of CPU time. It is
+    /// the time in which the process touches `held` pages (the characteristic time of H. Che et
+    /// al., 2002). Infinite where the process touches fewer.
     fn residence_s(&self, held: f64) -> f64 {
         let (mut before, mut before_s) = (0.0, 0.0);
         for pool in &self.at_work {
@@ -382,7 +393,7 @@ impl Estimator {
         let seen: Vec<(RegionAddr, Count, Shape)> = seen.collect();
         let touched = |shape: &Shape| f64::from(shape.touched());
         let per_touch = |shape: &Shape| per(cost(shape), touched(shape));
-        // Those in which nothing was touched are like the others, each for one.
+        // Regions in which nothing was touched resemble each other, so each counts once.
         let others = || seen.iter().filter(|(_, _, shape)| shape.touched() > 0);
         let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
         let of_others = per(all, others().count() as f64);
@@ -407,15 +418,16 @@ impl Estimator {
     }
 }
 
-/// Of one region's reads in order: pages that are touched first when a translation that was used right after the clear would have left the
-/// TLB; and how all touched ones lie. Pages in use all the time are touched before, and are no walks, however soon they are seen.
+/// From one region's reads in order: pages first touched at a late time, and the shape of all
+/// touched pages. By that time a translation used right after the clear would have left the TLB.
+/// Pages in constant use are touched before it and cause no walks, however early they are seen.
 fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(Count, Shape)> {
-    /// New pages that tell a rate to a quarter.
+    /// New pages needed for a rate that is accurate to a quarter.
     const ENOUGH: f64 = 16.0;
-    /// With so many touched there are not many left that could be new.
+    /// With this many touched, few are left that could be new.
     const NEARLY_ALL: u16 = PAGES_PER_REGION / 8 * 7;
     let last = reads.last()?;
-    // There is always something to see after it: what fits into the TLB is seldom new even then.
+    // Leaves some time after it: pages that fit into the TLB are seldom new even then.
     let from_s = residence_s.min(last.cpu_s / 2.0);
     let later = &reads[reads.partition_point(|read| read.cpu_s <= from_s)..];
     let known = touched_by(reads, from_s);
@@ -429,7 +441,8 @@ fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(Count, Shape
     Some((count, to.shape))
 }
 
-/// Pages of a region that were touched by then: between two reads, or the clear and the first, as if they had come evenly.
+/// Pages of a region touched by then. Between two reads, or the clear and the first read, touches
+/// count as if they had come evenly.
 fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
     let (mut before, mut before_s) = (0.0, 0.0);
     for read in reads {
@@ -446,7 +459,7 @@ fn per(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 
-/// The share of `distinct` pages that a TLB of `held` entries can't hold.
+/// The share of `distinct` pages that a TLB of `held` entries cannot hold.
 fn beyond(held: f64, distinct: f64) -> f64 {
     (1.0 - per(held, distinct)).max(0.0) * f64::from(distinct > 0.0)
 }

@@ -1,4 +1,4 @@
-//! Which regions are looked at, how long, and when it is enough.
+//! Which regions are sampled, for how long, and when that is enough.
 
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::whole::usize_of;
@@ -9,24 +9,27 @@ use std::time::Duration;
 /// How a process is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeSettings {
-    /// Rounds for the process's rate, in one window at the most. They are small: where a hypervisor
-    /// intercepts first touches, clearing more would slow the program down, and its rate with it.
+    /// Rounds for the process's rate, at most, in one window. They are small, because a hypervisor
+    /// may intercept first touches. Clearing more would then slow the program down, and its rate
+    /// with it.
     pub rate_rounds: u32,
-    /// Regions in one of these (1-64).
+    /// Regions in one of these rounds (1-64).
     pub rate_regions: usize,
-    /// Rounds after these, in one window at the most, which only compare regions with each other.
+    /// Later rounds, at most, in one window, which only compare regions with each other.
     pub ranking_rounds: u32,
-    /// Regions in one of these (1-64).
+    /// Regions in one of these rounds (1-64).
     pub ranking_regions: usize,
 }
 
-/// A first touch that takes longer than this is intercepted by a hypervisor; the processor's own takes a tenth.
+/// A first touch that takes longer than this is intercepted by a hypervisor. The processor alone
+/// takes a tenth of it.
 pub const INTERCEPTED: Duration = Duration::from_nanos(200);
 
 impl ProbeSettings {
-    /// As suits a machine with first touches of this cost, 2.5 GiB in about a second: 20 rounds of 64, half of them for the rate, which takes
-    /// regions at random, half for those that were not seen for longest. Where touches are intercepted all are for ranking, and 12 of 8 come
-    /// before them.
+    /// Settings for a machine with first touches of this cost: 2.5 GiB in about a second, in 20
+    /// rounds of 64. Half of the rounds are for the rate and take regions at random. The other half
+    /// take the regions not seen for the longest time. Where touches are intercepted all 20 are for
+    /// ranking, after 12 rounds of 8 for the rate.
     pub fn for_first_touch(cost: Duration) -> Self {
         if cost >= INTERCEPTED {
             Self {
@@ -46,8 +49,8 @@ impl ProbeSettings {
     }
 }
 
-/// When the regions of a round are read, counted from their clear. The first read is for programs that
-/// touch everything within a millisecond, the last for those that touch a few pages.
+/// Times of the reads of a round's regions, counted from their clear. The first read is for
+/// programs that touch everything within a millisecond, the last for those that touch a few pages.
 pub const READS_AFTER: [Duration; 7] = [
     Duration::ZERO,
     Duration::from_micros(400),
@@ -58,8 +61,8 @@ pub const READS_AFTER: [Duration; 7] = [
     Duration::from_micros(30_000),
 ];
 
-/// A round has seen enough when this share of its pages is marked: more marks would tell little, for
-/// pages that are touched again don't show, and each costs the program.
+/// A round has seen enough when this share of its pages is marked. More marks would add little,
+/// because pages touched again don't show, and each costs the program time.
 const ENOUGH_SHARE: f64 = 0.1;
 
 /// The rounds of one process in one window: random regions, each at most once.
@@ -69,7 +72,7 @@ pub struct Probe {
     regions: Vec<RegionAddr>,
     settings: ProbeSettings,
     rounds: u32,
-    /// To be looked at once more, from when all others are through.
+    /// Rounds to repeat once all others are done.
     again: VecDeque<RoundPlan>,
     through: bool,
 }
@@ -77,15 +80,15 @@ pub struct Probe {
 /// One round: regions to clear and read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundPlan {
-    /// Ascending.
+    /// In ascending order.
     pub regions: Vec<RegionAddr>,
     /// Whether it counts for the process's rate.
     pub for_rate: bool,
 }
 
 impl Probe {
-    /// Will look at `regions` in an order that `seed` decides; where they are only compared, at those first that were seen longest ago,
-    /// by the number of the window (0: never).
+    /// A probe of `regions` in an order determined by `seed`. Rounds that only compare start with
+    /// the regions seen longest ago, by the number of the window (0: never).
     pub fn new(
         mut regions: Vec<RegionAddr>,
         settings: ProbeSettings,
@@ -93,7 +96,7 @@ impl Probe {
         seen: impl Fn(RegionAddr) -> u64,
     ) -> Self {
         shuffle(&mut regions, seed);
-        // The process's rate takes regions at random.
+        // Rounds for the process's rate take regions at random.
         let for_rate = settings.rate_rounds as usize * settings.rate_regions;
         let compared = regions.len().saturating_sub(for_rate);
         regions[..compared].sort_by_key(|region| Reverse(seen(*region)));
@@ -106,15 +109,15 @@ impl Probe {
         }
     }
 
-    /// The process paused in this round: it is done once more at the end, if there is time, and no more than once: the process may pause for
-    /// good.
+    /// The process paused in this round. The round is repeated at the end, if there is time. It is
+    /// repeated once only, because the process may have paused for good.
     pub fn again(&mut self, round: RoundPlan) {
         if !self.through && self.settings.ranking_rounds > 0 {
             self.again.push_back(round);
         }
     }
 
-    /// The next round; `None` when all regions are through or it is enough for this window.
+    /// The next round; `None` when all regions are done or this window has seen enough.
     pub fn next_round(&mut self) -> Option<RoundPlan> {
         let all = self.settings.rate_rounds + self.settings.ranking_rounds;
         if self.regions.is_empty() || self.rounds >= all {
@@ -134,16 +137,16 @@ impl Probe {
         Some(RoundPlan { regions, for_rate })
     }
 
-    /// Whether a round needs no further read after the `read`th (from 0), which found `touched` pages
-    /// in `regions` regions.
+    /// Whether a round needs no further read after read number `read` (from 0), which found
+    /// `touched` pages in `regions` regions.
     pub fn seen_enough(read: usize, touched: u64, regions: usize) -> bool {
         let pages = regions as f64 * f64::from(PAGES_PER_REGION);
         read + 1 >= READS_AFTER.len() || touched as f64 >= pages * ENOUGH_SHARE
     }
 }
 
-/// Fisher and Yates's shuffle by a small generator: which regions are looked at first must not depend
-/// on their addresses, no more.
+/// Fisher and Yates's shuffle with a small random generator. It only ensures that the order of
+/// regions does not depend on their addresses.
 fn shuffle(regions: &mut [RegionAddr], seed: u64) {
     let mut state = seed | 1;
     for last in (1..regions.len()).rev() {
@@ -192,7 +195,7 @@ mod tests {
                 windows.extend(round.regions.into_iter().map(|region| (region, window)));
             }
         }
-        // 1280 are compared in a window.
+        // 1280 regions are compared in a window.
         assert_eq!(windows.len() as u64, count);
     }
 
@@ -207,7 +210,7 @@ mod tests {
         assert_eq!(second.regions.len(), 100 - first.regions.len());
         assert_eq!(probe.next_round(), Some(first));
         assert_eq!(probe.next_round(), None);
-        // One that pauses for good.
+        // A process that pauses for good.
         let mut probe = Probe::new(all, settings, 7, |_| 0);
         let mut rounds = 0;
         while let Some(round) = probe.next_round() {

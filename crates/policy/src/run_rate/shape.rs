@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 pub struct PageBits(pub [u64; 8]);
 
 impl PageBits {
-    /// How many are set (0-512).
+    /// Number of set pages (0-512).
     #[expect(clippy::cast_possible_truncation, reason = "a word has 64 bits")]
     pub fn count(&self) -> u16 {
         self.0.iter().map(|word| word.count_ones() as u16).sum()
     }
 
-    /// Whether the page is set; pages outside of the region are not.
+    /// Whether the page is set; false for pages outside of the region.
     pub fn contains(&self, page: u16) -> bool {
         let word = self.0.get(usize::from(page / 64));
         word.is_some_and(|word| word >> (page % 64) & 1 == 1)
     }
 
-    /// Sets a page of the region; others are passed over.
+    /// Sets a page of the region; pages outside of it are ignored.
     pub fn insert(&mut self, page: u16) {
         if let Some(word) = self.0.get_mut(usize::from(page / 64)) {
             *word |= 1 << (page % 64);
         }
     }
 
-    /// Runs of neighbouring set pages: (first, how many), ascending.
+    /// Runs of neighbouring set pages: (first page, length), ascending.
     pub fn runs(&self) -> Vec<(u16, u16)> {
         let mut runs: Vec<(u16, u16)> = Vec::new();
         for page in (0..PAGES_PER_REGION).filter(|page| self.contains(*page)) {
@@ -43,24 +43,24 @@ impl PageBits {
 /// Touched base pages of a region by the kind of access that touched them (each 0-512).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// In long runs of neighbours: in order, where walks are cheap and prefetched.
+    /// In long runs of neighbours: accessed in order, with cheap, prefetched walks.
     pub streamed: u16,
     /// At one distance from each other.
     pub strided: u16,
-    /// Everything else: at random, as far as one can see.
+    /// All others: random, as far as can be determined.
     pub scattered: u16,
 }
 
-/// A run of this many pages is a stream, where not most runs are by chance.
+/// A run of at least this many pages is a stream, unless most runs are by chance.
 const STREAM_PAGES: u16 = 4;
-/// So many runs must lie at one distance, and this share of them.
+/// At least this many runs must lie at one distance, and at least this share of them.
 const STRIDE_RUNS: usize = 6;
 const STRIDE_SHARE: f64 = 0.7;
-/// A region whose pages lie in more than this share of the runs that chance would make of them is touched at random.
+/// A region is touched at random if it has more than this share of the runs expected by chance.
 const CHANCE_SHARE: f64 = 0.5;
 
 impl Shape {
-    /// Sorts the touched pages of a region.
+    /// Classifies the touched pages of a region.
     pub fn of(touched: &PageBits) -> Self {
         let runs = touched.runs();
         let short_runs = runs.iter().filter(|run| run.1 < STREAM_PAGES);
@@ -81,13 +81,13 @@ impl Shape {
         }
     }
 
-    /// All of them (0-512).
+    /// Sum of all kinds (0-512).
     pub fn touched(self) -> u16 {
         self.streamed + self.strided + self.scattered
     }
 }
 
-/// Runs that so many pages fall into when they are touched at random.
+/// Expected number of runs of `touched` pages that are touched at random.
 fn runs_by_chance(touched: u16) -> f64 {
     let (touched, all) = (f64::from(touched), f64::from(PAGES_PER_REGION));
     touched * (1.0 - touched / all)
@@ -145,7 +145,7 @@ mod tests {
             state ^= state << 17;
             (state % 512) as u16
         };
-        // However dense: of 1,000 touches, most fall into long runs by chance.
+        // At any density: of 1,000 touches, most fall into long runs by chance.
         for touches in [5, 20, 60, 300, 1000] {
             let touched = bits((0..touches).map(|_| next()));
             let shape = Shape::of(&touched);

@@ -1,10 +1,11 @@
-//! Aligned blocks that pages of a region lie in.
+//! Aligned blocks that contain pages of a region.
 
 use crate::page::{PAGES_PER_REGION, PageOrder};
 
-/// In how many naturally aligned blocks of 2^`order` base pages (at most a region's) these pages of a region are expected to lie, when
-/// they make so many runs. A block is left alone where its first page is and none of the runs begins at any of its others; each
-/// begins after any of the pages that are left alone with the same probability.
+/// Expected number of naturally aligned blocks of 2^`order` base pages (at most a region) that
+/// contain these pages, in this many runs. A block is left out if its first page is left out and no
+/// run begins at any of its other pages. A run begins after any left-out page with the same
+/// probability.
 pub fn blocks(pages: u16, runs: u16, order: PageOrder) -> f64 {
     let size = order.min(PageOrder::HUGE).pages() as f64;
     let region = f64::from(PAGES_PER_REGION);
@@ -32,12 +33,12 @@ mod tests {
         assert!((blocks(512, 1, PageOrder::HUGE) - 1.0).abs() < 1e-9);
         assert!((blocks(300, 7, PageOrder::GIANT) - 1.0).abs() < 1e-9);
         assert!((blocks(40, 1, PageOrder::BASE) - 40.0).abs() < 1e-9);
-        // One run of 49 pages begins anywhere in its first block.
+        // One run of 49 pages, which begins anywhere in its first block.
         assert!((blocks(49, 1, K64) - 4.0).abs() < 0.3);
     }
 
     proptest! {
-        /// Against counting: pages drawn at random, by runs.
+        /// Compared with a count: pages drawn at random, by runs.
         #[test]
         fn as_many_as_are_counted(runs in 1_usize..24, length in 1_usize..20, order in 1_u8..9, seed: u64) {
             let mut state = seed;

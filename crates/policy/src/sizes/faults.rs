@@ -1,4 +1,4 @@
-//! The size that memory is given at its first touch.
+//! The size of pages at the first touch of memory.
 
 use super::blocks::blocks;
 use super::region::{added_bytes, present_runs, saved_share};
@@ -12,12 +12,13 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// What is known of a process's memory that is not under huge pages.
+/// What is known of a process's memory outside huge pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
-    /// Its regions, each with what its page walks are worth, in cores: 0 where a huge page is to spare them.
+    /// Its regions, each with the value of its page walks, in cores: 0 where a huge page will spare
+    /// them.
     pub regions: &'a [(RegionSample, f64)],
-    /// Memory that no region holds.
+    /// Memory outside all regions.
     pub outside: &'a OutsideRegions,
     /// Page faults per second.
     pub faults_per_s: f64,
@@ -27,11 +28,11 @@ pub struct Evidence<'a> {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "fault-size")]
 pub(crate) struct FaultSizeReason {
-    /// Of the pages that are to be mapped.
+    /// Size of the pages to map.
     pub(crate) order: PageOrder,
     /// Share of page faults that it spares, in per cent.
     pub(crate) faults_percent: f64,
-    /// CPU time that it is expected to save in page walks, in microseconds a second.
+    /// CPU time that it is expected to save in page walks, in microseconds per second.
     pub(crate) saved_us_per_s: f64,
     /// Memory that it takes beyond what is used, in bytes.
     pub(crate) added_bytes: u64,
@@ -53,12 +54,12 @@ impl fmt::Display for FaultSizeReason {
     }
 }
 
-/// Sums over the memory that is mapped by base pages.
+/// Sums over the memory under base pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
-    /// Present base pages: the faults that there were.
+    /// Present base pages: the number of faults so far.
     pages: f64,
-    /// Blocks that they lie in: the faults that there would be.
+    /// Blocks that contain them: the number of faults with this size.
     blocks: f64,
     added_bytes: f64,
     saved_cores: f64,
@@ -67,7 +68,7 @@ struct Sums {
 impl Evidence<'_> {
     fn sums(&self, order: PageOrder, machine: &MachineShape) -> Sums {
         let mut sums = Sums::default();
-        // What was given larger pages before tells nothing of which of its pages were touched.
+        // Memory that already has larger pages does not show which of its pages were touched.
         let base = self.regions.iter();
         for (sample, walks_cores) in base.filter(|(r, _)| r.order == PageOrder::BASE) {
             sums.pages += f64::from(sample.present);
@@ -84,7 +85,8 @@ impl Evidence<'_> {
                 .and_then(PageOrder::new)
                 .unwrap_or_default();
             let size = order.min(fits);
-            // Any page is as likely to be there as any other: more blocks than if they lay together.
+            // Each page is equally likely to be present, which gives more blocks than pages that
+            // lie together.
             let touched = 1.0 - (1.0 - share).powf(size.pages() as f64);
             let bytes = *bytes as f64;
             sums.pages += share * bytes / BASE_PAGE_BYTES as f64;
@@ -94,7 +96,8 @@ impl Evidence<'_> {
         sums
     }
 
-    /// What a size is worth, in cores: faults, zeroing and page walks spared, less what memory is worth.
+    /// Value of a size, in cores: faults, zeroing and page walks spared, minus the value of the
+    /// memory.
     fn worth(&self, sums: &Sums, machine: &MachineShape, horizon: Duration) -> f64 {
         if sums.pages < 1.0 {
             return 0.0;
@@ -103,14 +106,15 @@ impl Evidence<'_> {
         let zeroed = sums.added_bytes / BASE_PAGE_BYTES as f64 / sums.pages;
         let each_s =
             spared * machine.base_fault.as_secs_f64() - zeroed * machine.zero_base.as_secs_f64();
-        // So much of it is new within the time.
+        // This share of it is new within the time.
         let renewed = (self.faults_per_s * horizon.as_secs_f64() / sums.pages).min(1.0);
         self.faults_per_s * each_s
             + renewed * (sums.saved_cores - machine.cores_per_byte() * sums.added_bytes)
     }
 
-    /// The size that is worth most, with the smaller ones for where it doesn't fit; none of them where base pages are worth
-    /// more. `None` where nothing tells: no memory is touched for the first time, or no base pages are there to go by.
+    /// The size of the highest value, with the smaller ones for where it doesn't fit. Empty where
+    /// base pages are worth more. `None` without evidence: no memory is touched for the first time,
+    /// or there are no base pages to judge by.
     pub fn choose(&self, machine: &MachineShape, horizon: Duration) -> Option<FaultSizes> {
         let offered = machine.at_faults;
         let base = self.sums(PageOrder::BASE, machine);
@@ -142,7 +146,7 @@ impl Evidence<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::sample;
+    use crate::testing::{in_runs, sample};
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
     const MINUTE: Duration = Duration::from_secs(60);
@@ -185,44 +189,24 @@ mod tests {
     #[test]
     fn small_mappings_that_are_used_get_the_largest_that_fits() {
         let orders = chosen(&blocks_of_128_kib(100), &[], 1000.0);
-        assert_eq!(
-            orders,
-            Some(
-                machine()
-                    .at_faults
-                    .up_to(PageOrder::new(5).unwrap_or_default())
-            )
-        );
+        let k128 = PageOrder::new(5).unwrap_or_default();
+        assert_eq!(orders, Some(machine().at_faults.up_to(k128)));
     }
 
     #[test]
     fn memory_that_is_hardly_used_stays_with_base_pages() {
-        assert_eq!(
-            chosen(&blocks_of_128_kib(3), &[], 1000.0),
-            Some(PageOrders::NONE)
-        );
+        let orders = chosen(&blocks_of_128_kib(3), &[], 1000.0);
+        assert_eq!(orders, Some(PageOrders::NONE));
     }
 
     #[test]
     fn scattered_pages_of_large_mappings_stay_base_pages() {
-        let alone = RegionSample {
-            present: 40,
-            accessed: 40,
-            runs: 40,
-            ..sample(0, 40)
-        };
+        let alone = in_runs(40, 40);
         let outside = OutsideRegions::default();
-        assert_eq!(
-            chosen(&outside, &[alone; 50], 1000.0),
-            Some(PageOrders::NONE)
-        );
+        let orders = chosen(&outside, &[alone; 50], 1000.0);
+        assert_eq!(orders, Some(PageOrders::NONE));
         // The same in runs of 16 pages: 64 KiB or less.
-        let runs = RegionSample {
-            present: 160,
-            accessed: 160,
-            runs: 10,
-            ..alone
-        };
+        let runs = in_runs(160, 10);
         let orders = chosen(&outside, &[runs; 50], 50_000.0).unwrap_or_default();
         assert!(
             !orders.is_empty() && orders.largest() <= Some(K64),
@@ -233,11 +217,8 @@ mod tests {
     #[test]
     fn nothing_is_chosen_where_nothing_tells() {
         let outside = blocks_of_128_kib(100);
-        assert_eq!(
-            chosen(&outside, &[], 0.0),
-            None,
-            "nothing is touched for the first time"
-        );
+        // Nothing is touched for the first time.
+        assert_eq!(chosen(&outside, &[], 0.0), None);
         let given = RegionSample {
             order: K64,
             ..sample(0, 512)
@@ -247,12 +228,7 @@ mod tests {
 
     #[test]
     fn walks_count_where_the_tlb_holds_the_size() {
-        let sparse = RegionSample {
-            present: 96,
-            accessed: 96,
-            runs: 16,
-            ..sample(0, 96)
-        };
+        let sparse = in_runs(96, 16);
         let outside = OutsideRegions::default();
         let evidence = Evidence {
             regions: &[(sparse, 0.01); 20],

@@ -1,4 +1,4 @@
-//! The size that a region is promoted to.
+//! The size to which a region is promoted.
 
 use super::blocks::blocks;
 use crate::machine_shape::MachineShape;
@@ -6,8 +6,9 @@ use crate::observation::RegionSample;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
 use crate::whole::u16_of;
 
-/// Share of a region's page walks that larger pages would spare (0-1). Misses are taken to be as many as TLB entries that the pages
-/// in use need, beyond the one that any page needs; a page of the whole region spares them all.
+/// Share of a region's page walks that larger pages would spare (0-1). Misses are assumed to be
+/// proportional to the TLB entries that the used pages need, beyond the one entry that any page
+/// needs. A page of the whole region spares them all.
 pub fn saved_share(sample: &RegionSample, order: PageOrder, machine: &MachineShape) -> f64 {
     let by = machine.entry_order(order);
     if by >= PageOrder::HUGE {
@@ -22,7 +23,8 @@ pub fn saved_share(sample: &RegionSample, order: PageOrder, machine: &MachineSha
     }
 }
 
-/// Memory that a promotion to this size (at most a huge page's) adds, in bytes: the part of each block that is not present.
+/// Memory that a promotion to this size (at most a huge page) adds, in bytes: the part of each
+/// block that is not present.
 pub fn added_bytes(sample: &RegionSample, order: PageOrder) -> f64 {
     if order >= PageOrder::HUGE {
         return (HUGE_PAGE_BYTES - u64::from(sample.present) * BASE_PAGE_BYTES) as f64;
@@ -31,8 +33,8 @@ pub fn added_bytes(sample: &RegionSample, order: PageOrder) -> f64 {
     (held - f64::from(sample.present) * BASE_PAGE_BYTES as f64).max(0.0)
 }
 
-/// How many runs the present pages make, if they are as long as those of the accessed ones; each page one of its own where nothing
-/// was accessed.
+/// Number of runs of the present pages, if they are as long as those of the accessed ones. Where
+/// nothing was accessed, each page is a run of its own.
 pub(super) fn present_runs(sample: &RegionSample) -> u16 {
     if sample.accessed == 0 {
         return sample.present.min(256);
@@ -41,8 +43,9 @@ pub(super) fn present_runs(sample: &RegionSample) -> u16 {
     u16_of((f64::from(sample.present) / length).ceil())
 }
 
-/// The size under which a region is worth most, larger than it has, of those that can be had up to a huge page: its walks are worth
-/// `walks_cores` cores. With the only one there is nothing to choose. `None` where no size is worth its memory.
+/// The size of the highest value for a region, above its present size and up to a huge page. Its
+/// walks are worth `walks_cores` cores. With only one size there is no choice. `None` where no size
+/// is worth its memory.
 pub fn best_order(
     sample: &RegionSample,
     walks_cores: f64,
@@ -58,7 +61,7 @@ pub fn best_order(
             - machine.cores_per_byte() * added_bytes(sample, order)
     };
     let best = larger.map(|order| (order, worth(order)));
-    // The smaller one of equals.
+    // Of equal ones the smaller.
     let best = best.reduce(|best, next| if next.1 > best.1 { next } else { best });
     best.filter(|(_, worth)| *worth > 0.0)
         .map(|(order, _)| order)
@@ -68,7 +71,7 @@ pub fn best_order(
 mod tests {
     use super::*;
     use crate::page::PageOrders;
-    use crate::testing::sample;
+    use crate::testing::{in_runs, sample};
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
 
@@ -83,25 +86,20 @@ mod tests {
         }
     }
 
-    /// 64 pages of a region in use, in so many runs; nothing else is there.
+    /// 64 pages of a region in use, in `runs` runs.
     fn in_use(runs: u16) -> RegionSample {
-        RegionSample {
-            present: 64,
-            accessed: 64,
-            runs,
-            ..sample(0, 64)
-        }
+        in_runs(64, runs)
     }
 
     #[test]
     fn sparse_use_that_lies_together_gets_the_small_size() {
-        // 2 MiB would take 1.75 MiB more, worth 0.00044 cores here; 64 KiB saves 56 of 63 entries.
+        // 2 MiB would take 1.75 MiB more, worth 0.00044 cores here. 64 KiB saves 56 of 63 entries.
         let dense = in_use(2);
         assert!(saved_share(&dense, K64, &arm()) > 0.9);
         assert_eq!(best_order(&dense, 0.001, &arm()), Some(K64));
-        // Page walks enough to pay for all of it.
+        // Enough page walks to pay for all of it.
         assert_eq!(best_order(&dense, 0.1, &arm()), Some(PageOrder::HUGE));
-        // Nothing pays for pages that lie alone, if there is little to gain.
+        // With little to gain, nothing pays for isolated pages.
         assert_eq!(best_order(&in_use(64), 0.00002, &arm()), None);
     }
 

@@ -1,31 +1,31 @@
-//! Starting recovery early enough: how fast memory fills up against how fast it can be taken back.
+//! Starting recovery early enough: how fast memory fills up, and how fast it can be recovered.
 
 use super::Watermarks;
 use crate::observation::MemoryUse;
 use std::time::Duration;
 
-/// How fast the use of memory grows, smoothed: it follows a rise within a tenth of a second and
+/// How fast the use of memory grows, smoothed. It follows a rise within a tenth of a second and
 /// forgets it over seconds, because being late costs more than being early. What the manager itself
 /// takes and gives back is no growth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Growth {
     bytes_per_s: f64,
-    /// When use was last read, and what it would be by now without anybody's doing but ours.
+    /// When use was last read, and what it would be by now from the manager's own changes alone.
     last: Option<(Duration, f64)>,
-    /// All growth so far, in bytes; what shrinks is not taken off.
+    /// All growth so far, in bytes; decreases are not subtracted.
     total_bytes: f64,
 }
 
 /// Time constant of the average while growth rises, and while it falls.
 const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
-/// Slower than this is taken for no growth, in bytes per second: a page now and then never fills
-/// anything within our time.
+/// Growth slower than this counts as none, in bytes per second. A page now and then never fills
+/// memory within the time that matters here.
 const STILL: f64 = 4096.0;
 
 impl Growth {
-    /// Takes in what is in use at `now`. A clock that stands still or went back only sets what is
-    /// counted from.
+    /// Takes in the use at `now`. When the clock stands still or went back, the call only sets the
+    /// new starting point.
     pub(super) fn note(&mut self, now: Duration, used_bytes: u64) {
         let used = used_bytes as f64;
         let Some((then, before)) = self.last.replace((now, used)) else {
@@ -47,14 +47,14 @@ impl Growth {
         self.total_bytes += (used - before).max(0.0);
     }
 
-    /// The manager took this much, or gave it back (below 0).
+    /// The manager took this much, in bytes, or gave it back (below 0).
     pub(super) fn note_own(&mut self, taken_bytes: i64) {
         if let Some((_, used)) = &mut self.last {
             *used += taken_bytes as f64;
         }
     }
 
-    /// Bytes per second; 0 where use stands still or shrinks.
+    /// Growth in bytes per second; 0 where use stands still or shrinks.
     pub(super) fn bytes_per_s(&self) -> f64 {
         if self.bytes_per_s > STILL {
             self.bytes_per_s
@@ -70,13 +70,14 @@ impl Growth {
 }
 
 /// How fast memory is given back while a huge page is searched and split, smoothed over the work.
-/// Searches that find nothing don't count: how much there is to find is another question.
+/// Searches that find nothing don't count, because this is not a measure of how much there is to
+/// find.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecoverySpeed {
     bytes_per_s: f64,
 }
 
-/// Before anything was recovered: half of a huge page in about 0.6 ms, with room to spare.
+/// Assumed before any recovery: half of a huge page in about 0.6 ms, with some margin.
 const DEFAULT_SPEED: f64 = (1u64 << 30) as f64;
 /// Weight of the newest split.
 const NEWEST: f64 = 0.05;
@@ -104,24 +105,24 @@ impl RecoverySpeed {
     }
 }
 
-/// Time kept in hand beside the time that recovery takes: it has to be noticed, and programs share
-/// the CPU with us.
+/// Margin added to the time that recovery takes: it starts with a delay, and programs share the CPU
+/// with the manager.
 const SAFETY_S: f64 = 0.5;
-/// However fast memory fills, recovery does not start below this share of the way from the low mark to
-/// the high one: it ends at the low one, and would start and end all the time.
+/// However fast memory fills, recovery does not start below this share of the way from the low mark
+/// to the high one. It ends at the low mark, and would otherwise start and end all the time.
 const EARLIEST: f64 = 0.25;
 
 /// The share in use, in per cent, above which recovery starts.
 ///
-/// With `L` there is, `low` the low mark, growth `g` and recovery speed `r`, recovery starts where
-/// memory would be full before it is back at the low mark, with `s` to spare:
+/// Let `L` be the total, `low` the low mark, `g` the growth, `r` the recovery speed and `s` the
+/// margin. Recovery starts where memory would be full before it is back at the low mark:
 ///
 /// ```text
 /// (L - used) / g  <  (used - low) / r + s      that is      used > (r L + g low - s g r) / (r + g)
 /// ```
 ///
-/// never later than at the high mark, and never earlier than a quarter of the way up from the low
-/// one. Without growth that is the high mark; it falls as growth rises.
+/// It starts at the high mark at the latest, and at the earliest a quarter of the way up from the
+/// low one. Without growth the result is the high mark; it falls as growth rises.
 pub(super) fn start_percent(
     marks: Watermarks,
     total_bytes: u64,
@@ -138,7 +139,7 @@ pub(super) fn start_percent(
     (start / total * 100.0).clamp(low + EARLIEST * (high - low), high)
 }
 
-/// When memory will be full at this growth; `None`: not at all.
+/// Time until memory is full at this growth; `None`: never.
 pub(super) fn time_to_full(usage: MemoryUse, growth_bytes_per_s: f64) -> Option<Duration> {
     let room = usage.total_bytes.saturating_sub(usage.used_bytes) as f64;
     (growth_bytes_per_s > 0.0)
@@ -178,7 +179,7 @@ mod tests {
         growth.note_own(GIB as i64);
         growth.note(at(1.0), 2 * GIB);
         assert_eq!(growth.bytes_per_s(), 0.0);
-        // Given back and filled up again: the program grew.
+        // Given back and filled again: the program grew.
         growth.note_own(-(GIB as i64));
         growth.note(at(2.0), 2 * GIB);
         assert!(growth.bytes_per_s() > 0.9 * GIB as f64);
@@ -232,7 +233,7 @@ mod tests {
             prop_assert_eq!(start(0.0, r), marks.high_percent());
         }
 
-        /// Use that stays as it is ends as no growth, whatever was before.
+        /// Constant use ends as no growth, whatever came before.
         #[test]
         fn constant_use_is_no_growth(
             course in prop::collection::vec((0.01..2.0f64, 0u64..1 << 35), 1..20),

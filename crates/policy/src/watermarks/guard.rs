@@ -1,4 +1,4 @@
-//! The state of memory of the machine and of each cgroup, and what follows from it.
+//! The state of memory of the machine and of each cgroup, and its consequences.
 
 use super::adaptive::{Growth, RecoverySpeed, start_percent, time_to_full};
 use super::looking::{LookPace, wanted};
@@ -9,41 +9,20 @@ use crate::whole::u64_of;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Something from which to recover memory.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RecoverFrom {
-    /// What.
-    pub scope: Scope,
-    /// The numbers that decided.
-    pub shortage: Shortage,
-}
-
-/// What an assessment came to.
-#[derive(Clone, Debug, PartialEq)]
-#[must_use]
-pub struct Assessment {
-    /// Whether promotion goes on at all, or why not. A process whose group is short is held apart,
-    /// by [`MemoryGuard::may_promote`].
-    pub promotion: Result<(), Hold>,
-    /// Everything that is short of memory; empty when nothing is to be recovered.
-    pub recover: Vec<RecoverFrom>,
-}
-
 /// Watches the watermarks of the machine and of each cgroup, and memory pressure.
 ///
-/// The machine and the groups each have a state of their own: recovering from the moment they are
-/// over the mark at which it starts (the high watermark, or an earlier one while use grows fast)
-/// until they are under the low one. While they are, nothing is promoted in them. A group that is no
-/// longer shown is forgotten.
+/// The machine and each group have a state of their own. Recovery starts when use is over the high
+/// watermark, or over an earlier mark while use grows fast. It ends when use is under the low one.
+/// Meanwhile nothing is promoted in them. A group that is no longer reported is forgotten.
 #[derive(Clone, Debug)]
 pub struct MemoryGuard {
     table: WatermarkTable,
     pressure_limit_percent: f64,
     /// The machine first; empty while the state of memory is not known.
     watched: Vec<Watched>,
-    /// What was known when sight was lost.
+    /// The last known state, from before memory could not be read.
     unseen: Vec<Watched>,
-    /// The groups of each process, as places in `watched`.
+    /// The groups of each process, as indices into `watched`.
     groups: HashMap<ProcessId, Vec<usize>>,
     speed: RecoverySpeed,
     pace: LookPace,
@@ -51,10 +30,10 @@ pub struct MemoryGuard {
 
 /// Huge pages to recover from are listed anew when the list is older than this ...
 const LIST_AGE: Duration = Duration::from_secs(10);
-/// ... or so much was allocated since, in bytes, or this share of what there is.
+/// ... or when this many bytes, or this share of the total, were allocated since.
 const LIST_GROWTH: f64 = (32u64 << 20) as f64;
 const LIST_GROWTH_SHARE: f64 = 1.0 / 64.0;
-/// Who would be out of memory within this time is in danger.
+/// Memory is in danger when it would be full within this time.
 const DANGER: Duration = Duration::from_secs(3);
 
 /// The machine or a group.
@@ -64,13 +43,13 @@ struct Watched {
     marks: Watermarks,
     usage: MemoryUse,
     pressure_percent: Option<f64>,
-    /// Of a group; the machine's are all.
+    /// Of a group; the machine has all processes.
     members: Vec<ProcessId>,
     growth: Growth,
     start_percent: f64,
     recovering: bool,
     read_at: Duration,
-    /// When its huge pages were last listed, and all growth until then, in bytes.
+    /// When its huge pages were last listed, and total growth until then, in bytes.
     listed: Option<(Duration, f64)>,
 }
 
@@ -123,7 +102,7 @@ impl Watched {
         })
     }
 
-    /// Why nothing of it is promoted, if so.
+    /// Why nothing in it is promoted, if so.
     fn hold(&self, pressure_limit_percent: f64) -> Option<Hold> {
         let scope = || self.scope.clone();
         if let Some(shortage) = self.shortage() {
@@ -160,7 +139,7 @@ impl Watched {
         })
     }
 
-    /// Why `bytes` more would be too much.
+    /// Why `bytes` more would be too much, if so.
     fn crossing(&self, bytes: u64) -> Option<Hold> {
         let with = MemoryUse {
             used_bytes: self.usage.used_bytes.saturating_add(bytes),
@@ -174,7 +153,7 @@ impl Watched {
         })
     }
 
-    /// Whether huge pages may have appeared that are not listed.
+    /// Whether huge pages may have appeared since the last listing.
     fn outdated(&self, now: Duration) -> bool {
         let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
         self.listed.is_none_or(|(at, grown)| {
@@ -186,8 +165,8 @@ impl Watched {
         self.listed = Some((now, self.growth.total_bytes()));
     }
 
-    /// Memory up to the high watermark, in bytes; none under pressure. How fast memory grows is not asked:
-    /// whoever fills ahead grows with its program.
+    /// Memory up to the high watermark, in bytes; 0 under pressure. Growth does not matter here,
+    /// because a process that is prefaulted grows with its program.
     fn room_bytes(&self, pressure_limit_percent: f64) -> u64 {
         let pressed = |percent| percent > pressure_limit_percent;
         if self.recovering || self.pressure_percent.is_some_and(pressed) {
@@ -207,8 +186,9 @@ impl MemoryGuard {
     /// Pressure above which nothing is promoted unless set, in per cent (10).
     pub const DEFAULT_PRESSURE_LIMIT_PERCENT: f64 = 10.0;
 
-    /// Keeps to `watermarks`, and holds promotion while PSI "some avg10" is more than
-    /// `pressure_limit_percent` (over 0, at most 100; 100: never). Holds until the first assessment.
+    /// Uses `watermarks`, and holds promotion while PSI "some avg10" is more than
+    /// `pressure_limit_percent` (over 0, at most 100; 100: never). Holds until the first
+    /// assessment.
     pub fn new(
         watermarks: impl Into<WatermarkTable>,
         pressure_limit_percent: f64,
@@ -230,25 +210,26 @@ impl MemoryGuard {
         })
     }
 
-    /// How much more memory the process may be given that it has not asked for, in bytes: to the nearest high
-    /// watermark, its groups' or the machine's.
+    /// How much memory the process may be given ahead of its demand, in bytes. The limit is the
+    /// nearest high watermark, of its groups or of the machine.
     pub fn room_bytes(&self, process: ProcessId) -> u64 {
-        let groups = self.groups.get(&process).into_iter().flatten();
-        let groups = groups.filter_map(|place| self.watched.get(*place));
-        let all = self.watched.first().into_iter().chain(groups);
-        all.map(|watched| watched.room_bytes(self.pressure_limit_percent))
-            .min()
-            .unwrap_or(0)
+        let rooms = self.scopes_of(process);
+        let rooms = rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent));
+        rooms.min().unwrap_or(0)
     }
 
-    /// Changes the watermarks, from the next assessment on. What is recovering goes on until under the
-    /// new low mark.
+    /// Changes the watermarks from the next assessment on. A recovery under way goes on until use
+    /// is under the new low mark.
     pub fn set_watermarks(&mut self, watermarks: impl Into<WatermarkTable>) {
         self.table = watermarks.into();
     }
 
-    /// Takes in the state of memory at `now`.
-    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Assessment {
+    /// Takes in the state of memory at `now`. Reports whether promotion goes on at all. A process
+    /// in a group that is short of memory is held separately, by [`Self::may_promote`].
+    ///
+    /// # Errors
+    /// Why nothing is promoted.
+    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Result<(), Hold> {
         let mut before = std::mem::take(&mut self.watched);
         before.append(&mut self.unseen);
         let mut known: HashMap<Scope, Watched> =
@@ -277,13 +258,11 @@ impl MemoryGuard {
             let scope = Scope::Group(group.name.clone());
             watch(scope, group.usage, group.pressure_percent, &group.members);
         }
-        Assessment {
-            promotion: self.held().map_or(Ok(()), Err),
-            recover: self.recover_from(),
-        }
+        self.held().map_or(Ok(()), Err)
     }
 
-    /// Takes in a look at the machine or one group in between (see [`due`](Self::due)).
+    /// Takes in the use of the machine or of one group between assessments (see
+    /// [`due`](Self::due)).
     pub fn note_use(&mut self, now: Duration, scope: &Scope, usage: MemoryUse) {
         let speed = self.speed;
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
@@ -291,8 +270,8 @@ impl MemoryGuard {
         }
     }
 
-    /// Reckons with what a promotion took from memory, or a recovery gave back (below 0), until memory
-    /// is next looked at.
+    /// Adds what a promotion took from memory, or a recovery gave back (below 0). It counts until
+    /// memory is next read.
     pub fn account(&mut self, process: ProcessId, taken_bytes: i64) {
         let groups = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
         for place in std::iter::once(0).chain(groups.iter().copied()) {
@@ -302,29 +281,30 @@ impl MemoryGuard {
         }
     }
 
-    /// A huge page was searched and split in `took`, and gave back so much.
+    /// A huge page was searched and split in `took`, and gave back `bytes`.
     pub fn note_recovered(&mut self, bytes: u64, took: Duration) {
         self.speed.note(bytes, took);
     }
 
-    /// The state of memory could not be read: nothing is promoted or recovered until it is assessed
-    /// again. Who was recovering still is then.
+    /// The state of memory could not be read. Nothing is promoted or recovered until the next
+    /// assessment. A recovery that was under way then goes on.
     pub fn lose_sight(&mut self) {
         self.unseen.append(&mut self.watched);
         self.groups.clear();
     }
 
-    /// Everything that is to be recovered from was searched. Where the list of huge pages is up to
-    /// date there is nothing left to recover: what is in use is in use. Recovery starts again when
-    /// memory is over the mark; until then promotion goes on. Whose list is not goes on recovering.
+    /// Everything to recover from was searched. Where the list of huge pages is up to date,
+    /// recovery ends, because the rest is in use. It starts again when memory is over the mark;
+    /// until then promotion goes on. Where the list is outdated, recovery goes on.
     pub fn found_nothing_more(&mut self, now: Duration) {
         for watched in self.watched.iter_mut().filter(|w| !w.outdated(now)) {
             watched.recovering = false;
         }
     }
 
-    /// The processes whose huge pages should be listed now, among `everyone`, because they are to be
-    /// recovered from and new ones may have appeared. They count as listed from then on.
+    /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
+    /// must be recovered from them, and new huge pages may have appeared. They count as listed from
+    /// then on.
     pub fn begin_listing(&mut self, now: Duration, everyone: &[ProcessId]) -> Vec<ProcessId> {
         let mut all = false;
         let mut members = Vec::new();
@@ -339,12 +319,12 @@ impl MemoryGuard {
         everyone.iter().filter(wanted).copied().collect()
     }
 
-    /// The huge pages of everyone were just listed.
+    /// The huge pages of all processes were just listed.
     pub fn note_listed(&mut self, now: Duration) {
         self.watched.iter_mut().for_each(|w| w.list(now));
     }
 
-    /// Why nothing at all is promoted at the moment, if so.
+    /// Why nothing at all is promoted now, if so.
     pub fn held(&self) -> Option<Hold> {
         match self.watched.first() {
             None => Some(Hold::Unknown),
@@ -352,8 +332,8 @@ impl MemoryGuard {
         }
     }
 
-    /// Whether a region of this process may be promoted, by the last assessment, when that takes
-    /// `bytes` of memory more.
+    /// Whether a region of this process may be promoted, by the last assessment, if that takes
+    /// `bytes` more memory.
     pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), Hold> {
         let hold = self
             .held()
@@ -373,13 +353,13 @@ impl MemoryGuard {
         hold.map_or(Ok(()), Err)
     }
 
-    /// Whether memory is to be recovered from anybody, by the last assessment.
+    /// Whether memory is recovered from any process, by the last assessment.
     pub fn is_recovering(&self) -> bool {
         self.watched.iter().any(|w| w.recovering)
     }
 
-    /// For the sake of what to recover from this process (its group's, in nested groups the fullest
-    /// one's, rather than the machine's); `None` when it is to be left alone.
+    /// The shortage for which this process is recovered from; `None` when it is left alone. Its
+    /// group comes before the machine, and of nested groups the fullest one.
     pub fn shortage(&self, process: ProcessId) -> Option<Shortage> {
         let machine = self.watched.first().and_then(Watched::shortage);
         self.groups_of(process)
@@ -388,24 +368,24 @@ impl MemoryGuard {
             .or(machine)
     }
 
-    /// Whether something would be out of memory within seconds at its present growth: then recovery
-    /// comes before all else.
+    /// Whether the machine or a group would be out of memory within seconds at its present growth.
+    /// Recovery then comes before all else.
     pub fn in_danger(&self) -> bool {
         self.watched.iter().any(Watched::in_danger)
     }
 
-    /// What should be looked at by `now`, between assessments.
+    /// The machine and groups to read by `now`, between assessments.
     pub fn due(&self, now: Duration) -> Vec<Scope> {
         let due = self.watched.iter().filter(|w| self.look_at(w) <= now);
         due.map(|w| w.scope.clone()).collect()
     }
 
-    /// When something should be looked at next; `None`: at the next assessment.
+    /// When one should be read next; `None`: at the next assessment.
     pub fn next_look(&self) -> Option<Duration> {
         self.watched.iter().map(|w| self.look_at(w)).min()
     }
 
-    /// What looking at what was due cost, in CPU time.
+    /// CPU time that the reads that were due took.
     pub fn note_look_cost(&mut self, cost: Duration) {
         self.pace.note(cost);
     }
@@ -422,16 +402,6 @@ impl MemoryGuard {
 
     fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &Watched> {
         self.watched.iter().take(1).chain(self.groups_of(process))
-    }
-
-    fn recover_from(&self) -> Vec<RecoverFrom> {
-        let short = self.watched.iter().filter_map(|watched| {
-            Some(RecoverFrom {
-                scope: watched.scope.clone(),
-                shortage: watched.shortage()?,
-            })
-        });
-        short.collect()
     }
 }
 

@@ -1,40 +1,40 @@
-//! How often memory is looked at.
+//! How often memory use is read.
 
 use super::adaptive::time_to_full;
 use crate::observation::MemoryUse;
 use std::time::Duration;
 
-/// Memory is looked at this often at the least, and at the most.
+/// The longest and the shortest interval between reads of memory use.
 pub(super) const SELDOM: Duration = Duration::from_secs(1);
 pub(super) const OFTEN: Duration = Duration::from_millis(40);
-/// What one thread can fill at the most: clearing huge pages, in bytes per second.
+/// The most that one thread can fill: clearing huge pages, in bytes per second.
 const FASTEST_FILL: f64 = 4e9;
-/// Looking takes at most this share of one core.
+/// Reading takes at most this share of one core.
 const SHARE_OF_A_CORE: f64 = 0.005;
-/// Weight of the newest look in the average of what one costs.
+/// Weight of the newest read in the average cost.
 const NEWEST: f64 = 0.2;
 
-/// The time until something should be looked at again: half of the time in which it could be full, at
-/// its growth or, as a program may start to grow at any time, at the speed of page faults.
+/// The time until the next read: half of the time in which memory could be full. The speed is its
+/// growth, or that of page faults, because a program may start to grow at any time.
 pub(super) fn wanted(usage: MemoryUse, growth_bytes_per_s: f64) -> Duration {
     let fastest = growth_bytes_per_s.max(FASTEST_FILL);
     let full = time_to_full(usage, fastest).unwrap_or(Duration::MAX);
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
-/// Keeps the looks in between to a small share of one core.
+/// Limits the extra reads to a small share of one core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LookPace {
     cost_s: f64,
 }
 
 impl LookPace {
-    /// What the last look cost in CPU time.
+    /// Takes in the CPU time that the last read cost.
     pub(super) fn note(&mut self, cost: Duration) {
         self.cost_s += NEWEST * (cost.as_secs_f64() - self.cost_s);
     }
 
-    /// `wanted`, or longer where looking that often would cost too much; at most a second.
+    /// `wanted`, or longer where reading that often would cost too much; at most a second.
     pub(super) fn affordable(self, wanted: Duration) -> Duration {
         let least = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE).unwrap_or(SELDOM);
         wanted.max(least).min(SELDOM)
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(pace.affordable(OFTEN), OFTEN);
         (0..50).for_each(|_| pace.note(Duration::from_micros(50)));
         assert_eq!(pace.affordable(OFTEN), OFTEN);
-        // Fifty groups: 2 ms a look.
+        // Fifty groups: 2 ms a read.
         (0..50).for_each(|_| pace.note(Duration::from_millis(2)));
         let paced = pace.affordable(OFTEN).as_secs_f64();
         assert!((paced - 0.4).abs() < 0.01, "{paced}");

@@ -1,15 +1,15 @@
 //! The scripted machine as the manager sees it.
 
 use super::program::Program;
-use super::{ScriptedMachine, bytes, take};
+use super::{ScriptedMachine, bytes, costs, take};
 use hawkeye_manager::{
     Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
     Promoted, Recovered, Sampling, Wake, ZeroScan,
 };
 use hawkeye_policy::{
     CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryState, MemoryUse,
-    Needs, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, Scope,
+    Needs, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, Scope,
 };
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl ScriptedMachine {
         members.map(|program| program.id).collect()
     }
 
-    /// Whether there is memory for a huge page, or with what its promotion is refused.
+    /// Whether there is memory for a huge page, or the error of its promotion.
     fn huge_page(&self, id: ProcessId) -> Result<(), Errno> {
         let group = self.process(id).and_then(|p| p.spec.group.as_deref());
         if self.room(None) < HUGE_PAGE_BYTES {
@@ -46,7 +46,7 @@ impl ScriptedMachine {
     }
 }
 
-/// Time for so many regions.
+/// Time for `count` regions.
 fn times(cost: Duration, count: usize) -> Duration {
     cost * u32::try_from(count).expect("a small machine")
 }
@@ -138,12 +138,12 @@ impl Machine for ScriptedMachine {
         };
         self.alive(process)?;
         if take(&mut self.failures.promotions) {
-            self.spend(self.costs.read, waiting);
+            self.spend(costs::READ, waiting);
             return Err(refused(self.failures.promotion_errno));
         }
-        let took = self.spend(self.costs.promote, waiting);
-        // What counts is how things stand when the call comes to it, not when it was made.
-        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let took = self.spend(costs::PROMOTE, waiting);
+        // The state at the time of the work counts, not that at the time of the call.
+        let program = self.alive_mut(process)?;
         let Some((found, _)) = program.region_mut(region).filter(|(r, _)| !r.huge) else {
             return Ok(Promoted::NotCandidate);
         };
@@ -155,7 +155,7 @@ impl Machine for ScriptedMachine {
             return Ok(Promoted::Shared { pages });
         }
         self.huge_page(process).map_err(refused)?;
-        if let Some((found, _)) = self.alive_mut(process).and_then(|p| p.region_mut(region)) {
+        if let Some((found, _)) = self.alive_mut(process)?.region_mut(region) {
             found.collapse();
         }
         Ok(Promoted::Done(took))
@@ -167,8 +167,8 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         enough: u16,
     ) -> Result<ZeroScan, MachineError> {
-        let took = self.spend(self.costs.scan, Duration::ZERO);
-        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let took = self.spend(costs::SCAN, Duration::ZERO);
+        let program = self.alive_mut(process)?;
         let huge = program.region_mut(region).filter(|(r, _)| r.huge);
         let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
         Ok(ZeroScan { zero_pages, took })
@@ -187,8 +187,8 @@ impl Machine for ScriptedMachine {
                 errno: self.failures.recovery_errno,
             });
         }
-        let took = self.spend(self.costs.split, Duration::ZERO);
-        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let took = self.spend(costs::SPLIT, Duration::ZERO);
+        let program = self.alive_mut(process)?;
         let (freed, left_present) = program.region_mut(region).map_or((0, 0), |(region, used)| {
             (region.split(used), region.present)
         });
@@ -215,10 +215,10 @@ impl Sampling for ScriptedMachine {
         _: Needs,
         _until: Duration,
     ) -> Result<Progress<()>, MachineError> {
-        let program = self.alive_mut(process).ok_or(MachineError::Gone(process))?;
+        let program = self.alive_mut(process)?;
         program.clear();
         let base = program.samples().iter().filter(|r| !r.is_huge()).count();
-        self.spend(times(self.costs.clear, base), Duration::ZERO);
+        self.spend(times(costs::CLEAR, base), Duration::ZERO);
         Ok(Progress::Done(()))
     }
 
@@ -241,9 +241,8 @@ impl Sampling for ScriptedMachine {
         } else {
             CoverageSource::Population
         };
-        let overhead = program.overhead_percent(&self.costs);
+        let overhead = program.overhead_percent();
         let sample = ProcessSample {
-            process,
             source,
             first_touches: if program.cleared {
                 touches(&regions)
@@ -251,18 +250,14 @@ impl Sampling for ScriptedMachine {
                 0
             },
             overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
-            walks_seen: 1.0,
-            cpu_cores: 1.0,
             age: self.now.saturating_sub(program.spec.arrives),
-            outside: OutsideRegions::default(),
-            faults: None,
             terms: program.spec.terms,
-            regions,
+            ..ProcessSample::population(process, regions)
         };
         let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
         let base = sample.regions.len() - huge;
-        let cpu = times(self.costs.read, base) + times(self.costs.read_huge, huge);
-        // Done in short slices: not one long call.
+        let cpu = times(costs::READ, base) + times(costs::READ_HUGE, huge);
+        // Done in short slices, so not one long call.
         let longest = self.longest_call;
         self.spend(cpu, Duration::ZERO);
         self.longest_call = longest;
@@ -276,12 +271,12 @@ impl Sampling for ScriptedMachine {
     ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
         let mut huge = self.alive(process)?.samples();
         huge.retain(RegionSample::is_huge);
-        self.spend(times(self.costs.read_huge, huge.len()), Duration::ZERO);
+        self.spend(times(costs::READ_HUGE, huge.len()), Duration::ZERO);
         Ok(Progress::Done(huge))
     }
 
     fn first_touch_cost(&self) -> Duration {
-        self.costs.first_touch
+        costs::FIRST_TOUCH
     }
 }
 

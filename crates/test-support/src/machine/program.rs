@@ -1,34 +1,25 @@
 //! A program of the scripted machine.
 
-use super::{Costs, bytes};
+use super::{bytes, costs};
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample, Terms,
 };
 use std::time::Duration;
-
-/// How a part of an address space is mapped at first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Backing {
-    /// By base pages: only pages in use are present.
-    #[default]
-    Base,
-    /// By huge pages: all pages are present, and those not in use are zero.
-    Huge,
-}
 
 /// Neighbouring regions that are used alike.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// The first region.
     pub start: RegionAddr,
-    /// How many there are.
+    /// Number of regions.
     pub regions: u32,
     /// Its share of the program's accesses is its weight over the sum of all.
     pub weight: f64,
     /// Base pages in use in each region (0-512).
     pub used_pages: u16,
-    /// How it is mapped at first.
-    pub backing: Backing,
+    /// Whether it is mapped by huge pages at first. If so, all pages are present, and those not in
+    /// use are zero.
+    pub huge: bool,
 }
 
 impl Default for Part {
@@ -39,18 +30,9 @@ impl Default for Part {
             regions: 1,
             weight: 1.0,
             used_pages: PAGES_PER_REGION,
-            backing: Backing::Base,
+            huge: false,
         }
     }
-}
-
-/// When a program ends by itself: whatever comes first, or never.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ends {
-    /// When it has done so many accesses.
-    pub after_accesses: Option<u64>,
-    /// At this time.
-    pub at: Option<Duration>,
 }
 
 /// A program.
@@ -60,24 +42,27 @@ pub struct ProgramSpec {
     pub parts: Vec<Part>,
     /// Share of its accesses to base pages that need a page walk (0-1).
     pub walk_share: f64,
-    /// When it starts.
+    /// Time of its start.
     pub arrives: Duration,
-    /// When it ends.
-    pub ends: Ends,
+    /// It ends after this many accesses, if not before.
+    pub ends_after: Option<u64>,
+    /// It ends at this time, if not before.
+    pub ends_at: Option<Duration>,
     /// The cgroup it is in.
     pub group: Option<String>,
-    /// On which terms it is managed.
+    /// The terms on which it is managed.
     pub terms: Terms,
 }
 
 impl Default for ProgramSpec {
-    /// There from the start and for ever, in no cgroup; every access to a base page needs a walk.
+    /// Runs from the start for ever, in no cgroup; every access to a base page needs a walk.
     fn default() -> Self {
         Self {
             parts: Vec::new(),
             walk_share: 1.0,
             arrives: Duration::ZERO,
-            ends: Ends::default(),
+            ends_after: None,
+            ends_at: None,
             group: None,
             terms: Terms::default(),
         }
@@ -91,7 +76,7 @@ enum Life {
     Ended,
 }
 
-/// A region: how many of its base pages are what.
+/// Counts of a region's base pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) present: u16,
@@ -117,7 +102,7 @@ pub struct Program {
     life: Life,
     parts: Vec<PartState>,
     pub(super) accesses: f64,
-    /// Time that it owes for first touches, in nanoseconds.
+    /// Time still to be spent on first touches, in nanoseconds.
     stalled_ns: f64,
     /// Whether its access bits were ever cleared.
     pub(super) cleared: bool,
@@ -136,7 +121,7 @@ impl Program {
         }
     }
 
-    /// Whether it is there.
+    /// Whether it is running.
     pub fn is_alive(&self) -> bool {
         self.life == Life::Alive
     }
@@ -159,44 +144,42 @@ impl Program {
         self.regions().filter(|(_, r)| r.huge).count() as u64 * HUGE_PAGE_BYTES
     }
 
-    /// Accesses per second as it is mapped now; 0 where it accesses nothing.
-    pub fn access_rate(&self, costs: &Costs) -> f64 {
-        self.mean_access_ns(costs).map_or(0.0, |ns| 1e9 / ns)
+    /// Accesses per second with its current mapping; 0 where it accesses nothing.
+    pub fn access_rate(&self) -> f64 {
+        self.mean_access_ns().map_or(0.0, |ns| 1e9 / ns)
     }
 
-    /// The share of its time that goes into page walks, in per cent; `None` where it accesses nothing.
-    pub fn overhead_percent(&self, costs: &Costs) -> Option<f64> {
-        let mean = self.mean_access_ns(costs)?;
-        Some((1.0 - costs.huge_access_ns / mean) * 100.0)
+    /// The share of its time that page walks take, in per cent; `None` where it accesses nothing.
+    pub fn overhead_percent(&self) -> Option<f64> {
+        let mean = self.mean_access_ns()?;
+        Some((1.0 - costs::HUGE_ACCESS_NS / mean) * 100.0)
     }
 
     fn total_weight(&self) -> f64 {
         self.parts.iter().map(|part| part.spec.weight).sum()
     }
 
-    fn mean_access_ns(&self, costs: &Costs) -> Option<f64> {
+    fn mean_access_ns(&self) -> Option<f64> {
         let total = self.total_weight();
-        let walk_ns = self.spec.walk_share * (costs.base_access_ns - costs.huge_access_ns);
+        let walk_ns = self.spec.walk_share * (costs::BASE_ACCESS_NS - costs::HUGE_ACCESS_NS);
         let of = |part: &PartState| {
             let base = part.regions.iter().filter(|r| !r.huge).count() as f64;
             let base = base / part.regions.len() as f64;
-            part.spec.weight * (costs.huge_access_ns + base * walk_ns)
+            part.spec.weight * (costs::HUGE_ACCESS_NS + base * walk_ns)
         };
         (total > 0.0).then(|| self.parts.iter().map(of).sum::<f64>() / total)
     }
 
-    /// Arrives or ends, if it is time.
+    /// Starts or ends the program, if it is time.
     pub(super) fn live(&mut self, now: Duration) {
         let done = |work: u64| self.accesses + 0.5 >= work as f64;
-        let Ends { after_accesses, at } = self.spec.ends;
+        let (at, work) = (self.spec.ends_at, self.spec.ends_after);
         if self.life == Life::ToCome && self.spec.arrives <= now {
             self.life = Life::Alive;
             let parts = self.spec.parts.iter();
             self.parts = parts.map(|part| PartState::new(*part)).collect();
         }
-        if self.life == Life::Alive
-            && (at.is_some_and(|at| at <= now) || after_accesses.is_some_and(done))
-        {
+        if self.life == Life::Alive && (at.is_some_and(|at| at <= now) || work.is_some_and(done)) {
             self.end();
         }
     }
@@ -206,28 +189,29 @@ impl Program {
         self.parts = Vec::new();
     }
 
-    /// When it arrives or ends if nothing changes.
-    pub(super) fn next_event(&self, now: Duration, costs: &Costs) -> Option<Duration> {
+    /// Time of its start or end if nothing changes.
+    pub(super) fn next_event(&self, now: Duration) -> Option<Duration> {
         match self.life {
             Life::ToCome => Some(self.spec.arrives),
             Life::Ended => None,
             Life::Alive => {
-                let work = self.spec.ends.after_accesses;
-                let worked = work.zip(self.mean_access_ns(costs)).map(|(work, mean)| {
+                let work = self.spec.ends_after;
+                let worked = work.zip(self.mean_access_ns()).map(|(work, mean)| {
                     let left_ns = (work as f64 - self.accesses).max(0.0) * mean;
                     now + Duration::from_secs_f64((self.stalled_ns + left_ns) / 1e9)
                 });
-                worked.into_iter().chain(self.spec.ends.at).min()
+                worked.into_iter().chain(self.spec.ends_at).min()
             }
         }
     }
 
-    /// Runs for so long: does as many accesses as fit in, and owes for the pages that it touches first.
-    pub(super) fn run(&mut self, elapsed: Duration, costs: &Costs) {
+    /// Runs for `elapsed`: does as many accesses as fit in, and adds the time of first touches to
+    /// what is still to be spent.
+    pub(super) fn run(&mut self, elapsed: Duration) {
         let elapsed_ns = elapsed.as_secs_f64() * 1e9;
         let stalled = self.stalled_ns.min(elapsed_ns);
         self.stalled_ns -= stalled;
-        let Some(mean) = self.mean_access_ns(costs) else {
+        let Some(mean) = self.mean_access_ns() else {
             return;
         };
         let accesses = (elapsed_ns - stalled) / mean;
@@ -240,7 +224,7 @@ impl Program {
             touched += part.touches() - before;
         }
         if self.cleared {
-            self.stalled_ns += touched * costs.first_touch.as_secs_f64() * 1e9;
+            self.stalled_ns += touched * costs::FIRST_TOUCH.as_secs_f64() * 1e9;
         }
     }
 
@@ -252,7 +236,7 @@ impl Program {
         }
     }
 
-    /// What a sample shows of each region with anything in it.
+    /// Samples of all regions that are not empty.
     pub(super) fn samples(&self) -> Vec<RegionSample> {
         let parts = self.parts.iter();
         let all = parts.flat_map(|part| {
@@ -268,7 +252,7 @@ impl Program {
         parts.flat_map(|part| part.regions.iter().map(move |region| (part, region)))
     }
 
-    /// A region, and how many of its base pages are in use.
+    /// A region, and the number of its base pages in use.
     pub(super) fn region_mut(&mut self, address: RegionAddr) -> Option<(&mut Region, u16)> {
         self.parts.iter_mut().find_map(|part| {
             let offset = address.start().checked_sub(part.spec.start.start())?;
@@ -298,7 +282,7 @@ impl Program {
 
 impl PartState {
     fn new(spec: Part) -> Self {
-        let huge = spec.backing == Backing::Huge;
+        let huge = spec.huge;
         let region = Region {
             present: if huge {
                 PAGES_PER_REGION
@@ -316,7 +300,7 @@ impl PartState {
         }
     }
 
-    /// Base pages of a region that the accesses so far have reached, as a rule.
+    /// Expected number of a region's base pages that the accesses so far have reached.
     fn reached(&self) -> f64 {
         let used = f64::from(self.spec.used_pages);
         if used == 0.0 {
@@ -326,7 +310,7 @@ impl PartState {
         }
     }
 
-    /// First touches since bits were cleared: one a base page, one a huge page.
+    /// First touches since bits were cleared: one for each base page, one for a huge page.
     fn touches(&self) -> f64 {
         let huge = self.regions.iter().filter(|r| r.huge).count() as f64;
         let base = self.regions.len() as f64 - huge;
@@ -363,7 +347,7 @@ impl Region {
         self.accessed = true;
     }
 
-    /// Splits the huge page and gives back what is not in use; how many base pages those are.
+    /// Splits the huge page and gives back unused base pages; returns their number.
     pub(super) fn split(&mut self, used: u16) -> u16 {
         if !self.huge {
             return 0;

@@ -1,4 +1,4 @@
-//! From what was measured to a simulated processor.
+//! Turns measured figures into a simulated processor.
 
 use super::Notes;
 use crate::machine_costs::caches::{CacheSize, CoreCosts, Latency};
@@ -8,40 +8,60 @@ use hawkeye_linux::fields::field;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::{
-    CacheLevel, L2Tlb, LatencyShape, MemorySpec, PageSize, Processor, Replacement, Shape, presets,
+    CacheLevel, L2Tlb, LatencyShape, MemorySpec, MmuError, PageSize, Pattern, Processor,
+    Replacement, Run, Shape, presets,
 };
 
-/// Fill buffers of a core at the most.
+/// Upper bound on the fill buffers of a core.
 const MOST_BUFFERS: f64 = 64.0;
-/// Instructions that a core reaches ahead at the most.
+/// Upper bound on the instructions that a core runs ahead.
 const MOST_AHEAD: f64 = 2048.0;
-/// Ways of a shared cache; which part of them we have can't be seen.
+/// Ways of a shared cache; the part of them that this machine may use can't be seen.
 const SHARED_WAYS: u32 = 16;
-/// Of one of three times a power of two.
+/// Ways of a shared cache with a size of three times a power of two.
 const SHARED_WAYS_OF_THREE: u32 = 12;
-/// How often a last level must be filled by others until what was used twice makes room (`mmu/rrip.rs` of the simulator).
+/// How often others must fill a last level until lines that were used twice make room
+/// (`mmu/rrip.rs` of the simulator).
 const FILLS: f64 = 3.0;
 
-/// Of lines that a last level does not have, those that it takes when they are read, in per cent, at the least: what is less could not be
-/// told from none.
+/// Least share of the lines missing in a last level that it takes when they are read, in per cent.
+/// Smaller shares can't be distinguished from none.
 const LEAST_TAKEN_PERCENT: u32 = 3;
 
-/// A processor as it was measured.
+/// A measured processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Here {
-    /// What the simulator takes.
+    /// The processor for the simulator.
     pub processor: Processor,
-    /// The preset that the processor is after, in all that can't be measured.
+    /// The preset that supplies everything that can't be measured.
     pub like: &'static str,
-    /// Instructions under way at most, those that write no register too: the preset's.
+    /// Most instructions under way, including those that write no register; taken from the preset.
     pub reorder_buffer: u32,
-    /// By what pages a hypervisor maps this machine's memory, where that is seen from inside: base pages, if the TLB holds
-    /// no more than 4 KiB of a huge page. A host with huge pages is not told from none.
+    /// The pages by which a hypervisor maps this machine's memory, where that is visible from
+    /// inside. Base pages, if the TLB holds no more than 4 KiB of a huge page. A host with huge
+    /// pages can't be distinguished from no host.
     pub hosted_by: Option<PageSize>,
 }
 
 impl Here {
-    /// The same while others use its last-level cache as was measured at another time.
+    /// A program on such a processor, in a virtual machine if this machine is one. At most `pace`
+    /// of its instructions are done in a cycle.
+    pub fn run(
+        &self,
+        processor: &Processor,
+        pattern: Pattern,
+        bytes: u64,
+        pages: PageSize,
+        pace: f64,
+    ) -> Result<Run, MmuError> {
+        let run = Run::new(processor, pattern, bytes, pages, 1)?.with_pace(pace);
+        Ok(match self.hosted_by {
+            Some(pages) => run.in_guest(processor, pages),
+            None => run,
+        })
+    }
+
+    /// The same processor while others use its last-level cache as another measurement found.
     #[must_use]
     pub fn shared_as(mut self, sharing: &Sharing) -> Self {
         share(&mut self.processor.memory, sharing);
@@ -49,7 +69,6 @@ impl Here {
     }
 }
 
-/// From what was measured.
 pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here {
     let like = nearest(core);
     let mut made = Processor {
@@ -82,7 +101,8 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
     let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
     let hosted_by = in_pieces.then_some(PageSize::Base);
-    // Then the farther latencies, in blocks of more pages than the first level has, are after a hit in the second.
+    // In that case the larger latencies include a hit in the second-level TLB: their blocks have
+    // more pages than the first level has entries.
     set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });
     let singles = &core.overlap.singles;
     let part = |per_mille| quantile(singles, per_mille);
@@ -114,7 +134,7 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     }
 }
 
-/// The preset whose own caches are most like those here, of those of this processor's maker.
+/// Of the presets of this processor's maker, the one with the most similar private caches.
 fn nearest(core: &CoreCosts) -> Processor {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     nearest_of(&cpuinfo, &core.caches)
@@ -140,7 +160,7 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> Processor {
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
-/// What a latency over so much memory is called.
+/// The name of a latency over `bytes` of memory.
 fn name_of(kind: &str, bytes: usize) -> String {
     let bytes = bytes as u64;
     let size = if bytes >= 1 << 20 {
@@ -151,8 +171,8 @@ fn name_of(kind: &str, bytes: usize) -> String {
     format!("read {kind}, over {size}")
 }
 
-/// Caches and memory, where reads of what is shared take `translated_ns` more. Of several turns the least counts: others on the
-/// machine only add to it.
+/// Sets caches and memory; reads of shared levels take `translated_ns` more. The minimum of several
+/// turns counts, because others on the machine only add to it.
 fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     let ghz = made.ghz;
     let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
@@ -193,9 +213,9 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
     share(memory, &core.sharing);
 }
 
-/// The last level as others leave it.
+/// Sets the last level to what others leave of it.
 fn share(memory: &mut MemorySpec, sharing: &Sharing) {
-    // Ours, come back to again and again, took their part of it.
+    // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
     memory.neighbours_gb_per_s = sharing
         .kept_for_ms()
@@ -207,8 +227,9 @@ fn share(memory: &mut MemorySpec, sharing: &Sharing) {
     }
 }
 
-/// Of a shared cache, which others use as well or a hypervisor divides, what one core can fill when it reads fast: the
-/// last footprint that is read nearer to the speed of the first than of the last.
+/// What one core can fill of a shared cache when it reads fast; others use that cache as well, or a
+/// hypervisor divides it. Read speed falls with the footprint. The result is the last footprint
+/// with a speed nearer to the first footprint's than to the last one's.
 fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     let (near, far) = (independent.first()?, independent.last()?);
     let middle = (near.ns.low + far.ns.low) / 2.0;
@@ -216,7 +237,7 @@ fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     held.last().map(|latency| latency.bytes as u64)
 }
 
-/// The TLB's reach, where it is the size of one.
+/// Sets the TLB's reach, if that is the size of a TLB.
 fn set_tlb(made: &mut Processor, walks: &WalkCosts) {
     let preset = made.l2_tlb;
     let shape = Shape::new(walks.tlb_pages, preset.shape.ways);
@@ -240,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_processor_is_like_one_of_its_makers() {
-        // Zen 5's; by these alone it would be taken for an Ice Lake.
+        // Zen 5's caches; by these alone it would be taken for an Ice Lake.
         let cache = |level, kib: u64, ways| CacheSize {
             level,
             bytes: kib << 10,

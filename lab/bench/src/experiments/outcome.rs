@@ -1,4 +1,4 @@
-//! What came of an experiment.
+//! The outcome of an experiment.
 
 use crate::live::report::Managing;
 use crate::live::{EXPERIMENTS, Report};
@@ -7,25 +7,25 @@ use crate::simulated::paper::{Beside, PaperReport, Published};
 use serde::Serialize;
 use std::fmt;
 
-/// One side of an experiment.
+/// The outcome of one side of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The experiment.
     pub name: &'static str,
-    /// What came of it.
+    /// Its figures.
     #[serde(flatten)]
     pub side: Side,
     /// How long it took, in seconds.
     pub took_s: f64,
 }
 
-/// On what it was done.
+/// The figures, by the machine that they are from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// As measured here.
+    /// Measured on this machine.
     Live(Report),
-    /// As simulated, beside what was published.
+    /// Simulated, beside the published figures.
     Simulated(PaperReport),
 }
 
@@ -40,7 +40,8 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// What it is called beside those of all experiments: by the experiment, and by its side where it is the second one.
+    /// Its title among the results of all experiments: the experiment's name, and the side if it is
+    /// the second one.
     pub fn title(&self) -> String {
         match self.side {
             Side::Live(_) => self.name.to_owned(),
@@ -48,7 +49,7 @@ impl Outcome {
         }
     }
 
-    /// What managing took in it.
+    /// CPU time that its managers took.
     pub fn managing(&self) -> Managing {
         match &self.side {
             Side::Live(report) => report.managing,
@@ -56,7 +57,7 @@ impl Outcome {
         }
     }
 
-    /// As the experiment has it drawn, then as bars, a panel for each unit; `None` where it has no figures.
+    /// The experiment's own drawings, then bars with a panel for each unit; `None` without figures.
     pub fn figure(&self) -> Option<Figure> {
         let mut bars = Bars::default();
         let mut panels = Vec::new();
@@ -90,7 +91,6 @@ pub(super) fn simulated_title(name: &str) -> String {
     }
 }
 
-/// Panels so far.
 #[derive(Default)]
 struct Bars(Vec<Panel>);
 
@@ -120,7 +120,7 @@ impl Bars {
         });
     }
 
-    /// What was published, and then what was simulated.
+    /// Adds a published value, and then the simulated one.
     fn add_beside(&mut self, row: &Beside) {
         let name = format!("{} {}", row.program, row.system);
         let paper = match row.paper {

@@ -1,4 +1,4 @@
-//! Results with where they are from, a file each, and the index of them.
+//! Results and their origin, one file each, and an index of them.
 
 use super::Outcome;
 use crate::live::report::Managing;
@@ -8,41 +8,41 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// The folder of the results, beside the index.
+/// The folder of the results, next to the index.
 pub const FIGURES: &str = "results";
 
-/// Where and when experiments were made, and what came of them.
+/// Where and when experiments ran, and their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
     /// The processor's name, cores and memory.
     pub machine: String,
     /// The kernel's release.
     pub kernel: String,
-    /// The commit that was built; `None` where it is not known.
+    /// The commit that was built; `None` if it is not known.
     pub commit: Option<String>,
-    /// The day, as YYYY-MM-DD, by universal time.
+    /// The day as YYYY-MM-DD, in UTC.
     pub date: String,
-    /// Whether it was the short form.
+    /// Whether the experiments ran in the short form.
     pub quick: bool,
-    /// What came of each.
+    /// The outcome of each experiment.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What was written of an experiment.
+/// The result file of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// Its name and side.
+    /// The experiment's name and side.
     pub title: String,
-    /// What it shows, in a line.
+    /// What it shows, in one line.
     pub shows: &'static str,
-    /// Its file.
+    /// The text of its file.
     pub text: String,
-    /// What managing took in it.
+    /// CPU time that its managers took.
     pub managing: Managing,
 }
 
 impl Results {
-    /// An outcome as a section in Markdown.
+    /// Formats an outcome as a section in Markdown.
     pub fn section(&self, outcome: &Outcome) -> String {
         let name = outcome.title();
         let commit = self.commit.as_deref().unwrap_or("unknown");
@@ -62,7 +62,7 @@ impl Results {
         text
     }
 
-    /// Of this machine, now; without any outcome yet.
+    /// Results of this machine, today, without any outcome yet.
     pub fn here(quick: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -82,7 +82,7 @@ impl Results {
     }
 }
 
-/// The last commit before this program was built: the tree may have moved on since.
+/// The last commit before this program was built: the tree may have changed since.
 fn commit_built() -> Option<String> {
     let git = |args: &[&str]| {
         let all = ["-C", env!("CARGO_MANIFEST_DIR")];
@@ -91,7 +91,7 @@ fn commit_built() -> Option<String> {
     let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
     let before = format!("--before=@{}", built.mtime());
     let last = git(&["log", "-1", "--format=%H", &before])?;
-    // Whether it was that commit or a change of it can be told while the tree is still there.
+    // Only while the tree exists can that commit be distinguished from a change of it.
     if git(&["rev-parse", "HEAD"])? == last {
         git(&["describe", "--always", "--dirty"])
     } else {
@@ -99,7 +99,7 @@ fn commit_built() -> Option<String> {
     }
 }
 
-/// What a program prints, if it can.
+/// The output of a program, if it succeeds.
 fn said_by(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
@@ -116,7 +116,7 @@ impl Written {
     }
 }
 
-/// The index: each experiment with a link to its file, and what managing took in all of them.
+/// The index: each experiment with a link to its file, and the CPU time of managers in all of them.
 pub fn index(written: &[Written]) -> String {
     let mut text = "# Results\n\nWritten by `hawkeye-lab bench --out FOLDER`, a file each. An experiment that is done again takes the place of what it had.\n\n| experiment | shows | made |\n|---|---|---|\n".to_owned();
     let mut managing = Managing::default();

@@ -1,24 +1,16 @@
-//! Redis saves its data by a forked child (BGSAVE), in a container that is nearly full: killed or not, with and without a manager.
+//! Redis saves its data from a forked child (BGSAVE) in a nearly full container: is it killed, with
+//! and without a manager?
 
-use super::Scale;
 use super::cgroup::MemoryCgroup;
-use super::host::{Host, need_bytes};
-use super::managed::manage;
+use super::prelude::*;
 use super::redis_server::RedisServer;
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::median;
-use hawkeye_manager::Settings;
-use hawkeye_policy::{CpuBudget, Watermarks};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-/// How full the container is when the save begins.
+/// Share of the container's limit in use when the save begins.
 const FULL_PERCENT: u64 = 85;
-/// The values, and what one costs with its key.
+/// Size of a value, and the memory that it uses with its key.
 const VALUE_BYTES: u64 = 4000;
 const ALLOCATED_BYTES: u64 = 4210;
-/// Values that are written anew while the save goes on.
+/// Number of values that are rewritten during a save.
 const WRITTEN: u64 = 500;
 const POLICY: &str = "hawkeye-g";
 const AT_MOST: Duration = Duration::from_secs(120);
@@ -30,7 +22,6 @@ struct Sizes {
     save: Duration,
 }
 
-/// How one save went.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
     lived: bool,
@@ -38,34 +29,23 @@ struct Trial {
     full_percent: f64,
     peak_bytes: u64,
     promoted: u64,
-    /// Regions that were passed over because the child shares them.
+    /// Regions that the manager skipped because the child shares them.
     shared: u64,
 }
 
-/// A limit of 256 MiB, 20 saves of 4 s on each side.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            limit_mib: 128,
-            runs: 1,
-            save: Duration::from_secs(2),
-        },
-        Scale::Full => Sizes {
-            limit_mib: 256,
-            runs: 20,
-            save: Duration::from_secs(4),
-        },
+/// Runs 20 saves of 4 s on each side, with a limit of 256 MiB.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        limit_mib: scale.pick(128, 256),
+        runs: scale.pick(1, 20),
+        save: scale.pick(Duration::from_secs(2), Duration::from_secs(4)),
     };
     need_bytes(sizes.limit_mib << 20)?;
-    let mut report = Report::new("bgsave");
     let (mut alone, mut managed) = (Vec::new(), Vec::new());
     for _ in 0..sizes.runs {
         alone.push(trial(host, sizes, false)?);
         managed.push(trial(host, sizes, true)?);
     }
-    let of = |trials: &[Trial], figure: fn(&Trial) -> f64| {
-        median(&trials.iter().map(figure).collect::<Vec<_>>())
-    };
     for (name, trials) in [("no manager", &alone), (POLICY, &managed)] {
         let lived = trials.iter().filter(|trial| trial.lived).count();
         report.row(
@@ -75,10 +55,10 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             format!(
                 "of {}; {:.0} % full before, at most {:.1} MiB; promoted {:.0} regions, passed over {:.0} times (medians)",
                 trials.len(),
-                of(trials, |trial| trial.full_percent),
-                of(trials, |trial| trial.peak_bytes as f64) / f64::from(1 << 20),
-                of(trials, |trial| trial.promoted as f64),
-                of(trials, |trial| trial.shared as f64),
+                median_of(trials, |trial| trial.full_percent),
+                median_of(trials, |trial| trial.peak_bytes as f64) / f64::from(1 << 20),
+                median_of(trials, |trial| trial.promoted as f64),
+                median_of(trials, |trial| trial.shared as f64),
             ),
         );
     }
@@ -86,7 +66,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     let most = |trials: &[Trial]| trials.iter().map(peak).fold(0.0, f64::max);
     report.row(
         "peak memory of the container, managed over not",
-        of(&managed, peak) / of(&alone, peak),
+        median_of(&managed, peak) / median_of(&alone, peak),
         "times",
         format!("medians; the highest: {:.3}", most(&managed) / most(&alone)),
     );
@@ -95,10 +75,10 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         sizes.limit_mib
     ));
     report.note("The manager may use memory up to 99 % and all of a core, and looks every second: nothing but shared pages holds it back.");
-    Ok(report)
+    Ok(())
 }
 
-fn settings() -> Result<Settings, BenchError> {
+fn settings() -> Result<Settings> {
     Ok(Settings {
         period: Duration::from_secs(1),
         window: Duration::from_millis(200),
@@ -108,7 +88,7 @@ fn settings() -> Result<Settings, BenchError> {
     })
 }
 
-fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> {
+fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial> {
     let limit_bytes = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-bgsave", limit_bytes)?;
     let folder = std::env::temp_dir();
@@ -132,22 +112,16 @@ fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> 
         full_percent: group.used_bytes()? as f64 * 100.0 / limit_bytes as f64,
         ..Trial::default()
     };
-    let over = AtomicBool::new(false);
     let pid = server.pid();
     let saved = std::thread::scope(|scope| {
-        let saving = scope.spawn(|| {
-            let saved = save(&mut server);
-            over.store(true, Ordering::Relaxed);
-            saved
-        });
+        let saving = scope.spawn(|| save(&mut server));
         if managed {
-            let done = |_: &_| over.load(Ordering::Relaxed);
+            let done = |_: &_| saving.is_finished();
             let managed = manage(host.means()?, pid, POLICY, settings()?, AT_MOST, done)?;
             trial.promoted = managed.journal.totals().promoted;
             trial.shared = managed.journal.totals().shared;
         }
-        let panicked = |_| BenchError::Impossible("the thread that saves panicked".into());
-        saving.join().map_err(panicked)?
+        joined(saving)
     });
     trial.lived = saved? && !server.is_gone();
     trial.peak_bytes = group.peak_bytes()?;
@@ -156,8 +130,8 @@ fn trial(host: &Host, sizes: Sizes, managed: bool) -> Result<Trial, BenchError> 
     Ok(trial)
 }
 
-/// Saves once, and writes a few values meanwhile. Whether it went well.
-fn save(server: &mut RedisServer) -> Result<bool, BenchError> {
+/// Saves once and writes a few values meanwhile; returns whether the save succeeded.
+fn save(server: &mut RedisServer) -> Result<bool> {
     server.begin_save()?;
     let begun = Instant::now();
     while server.is_saving()? && begun.elapsed() < AT_MOST {

@@ -1,6 +1,6 @@
-//! A memory cgroup for a trial.
+//! A memory cgroup for one trial.
 
-use crate::error::BenchError;
+use crate::error::{Result, impossible};
 use hawkeye_linux::memory::cgroup::{CgroupVersion, memory_hierarchy};
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A memory cgroup of version 2 or 1, removed when dropped.
+/// A memory cgroup of version 2 or 1; removed when dropped.
 #[derive(Debug)]
 pub struct MemoryCgroup {
     path: PathBuf,
@@ -16,14 +16,12 @@ pub struct MemoryCgroup {
 }
 
 impl MemoryCgroup {
-    /// Makes a cgroup with this limit, without swap.
+    /// Creates a cgroup with this limit and without swap.
     ///
     /// # Errors
-    /// No cgroup can be made here.
-    pub fn new(name: &str, limit_bytes: u64) -> Result<Self, BenchError> {
-        let failed = |error: io::Error| {
-            BenchError::Impossible(format!("no memory cgroup can be made here: {error}"))
-        };
+    /// No cgroup can be created here.
+    pub fn new(name: &str, limit_bytes: u64) -> Result<Self> {
+        let failed = |error: io::Error| impossible!("no memory cgroup can be made here: {error}");
         let (version, root) =
             memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
@@ -31,7 +29,7 @@ impl MemoryCgroup {
         let group = Self { path, version };
         let (limit, swap, most_swap) = match version {
             CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
-            // Memory and swap together.
+            // This limit is on memory and swap together.
             CgroupVersion::V1 => (
                 "memory.limit_in_bytes",
                 "memory.memsw.limit_in_bytes",
@@ -40,37 +38,37 @@ impl MemoryCgroup {
         };
         let write = |file: &str, bytes: u64| fs::write(group.path.join(file), bytes.to_string());
         write(limit, limit_bytes).map_err(failed)?;
-        // Without swap accounting there is no such file.
+        // This file is missing without swap accounting.
         let _ = write(swap, most_swap);
         Ok(group)
     }
 
-    /// Memory in use in it.
+    /// Memory that the cgroup uses, in bytes.
     ///
     /// # Errors
-    /// The kernel does not say.
-    pub fn used_bytes(&self) -> Result<u64, BenchError> {
+    /// The kernel does not report it.
+    pub fn used_bytes(&self) -> Result<u64> {
         self.read_bytes(match self.version {
             CgroupVersion::V2 => "memory.current",
             CgroupVersion::V1 => "memory.usage_in_bytes",
         })
     }
 
-    /// The most memory that was ever in use in it.
+    /// Most memory that the cgroup has ever used, in bytes.
     ///
     /// # Errors
-    /// The kernel does not say (version 2 before Linux 5.19).
-    pub fn peak_bytes(&self) -> Result<u64, BenchError> {
+    /// The kernel does not report it (version 2 before Linux 5.19).
+    pub fn peak_bytes(&self) -> Result<u64> {
         self.read_bytes(match self.version {
             CgroupVersion::V2 => "memory.peak",
             CgroupVersion::V1 => "memory.max_usage_in_bytes",
         })
     }
 
-    fn read_bytes(&self, file: &str) -> Result<u64, BenchError> {
+    fn read_bytes(&self, file: &str) -> Result<u64> {
         let text = fs::read_to_string(self.path.join(file)).ok();
         let bytes = text.and_then(|text| text.trim().parse().ok());
-        bytes.ok_or_else(|| BenchError::Impossible(format!("the cgroup has no {file}")))
+        bytes.ok_or_else(|| impossible!("the cgroup has no {file}"))
     }
 
     /// A command that runs `program` in the cgroup.
@@ -80,7 +78,7 @@ impl MemoryCgroup {
         self.around(&command)
     }
 
-    /// A command that does the same as this one, in the cgroup.
+    /// A command that runs the given command in the cgroup.
     pub fn around(&self, within: &Command) -> Command {
         let mut command = Command::new("sh");
         let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
@@ -92,7 +90,7 @@ impl MemoryCgroup {
 
 impl Drop for MemoryCgroup {
     fn drop(&mut self) {
-        // A member that was just killed takes a moment to leave.
+        // A process that was just killed takes a moment to leave the cgroup.
         for _ in 0..100 {
             match fs::remove_dir(&self.path) {
                 Ok(()) => return,

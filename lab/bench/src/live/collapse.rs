@@ -1,28 +1,22 @@
 //! How fast regions are promoted.
 
-use super::host::{Host, need_bytes};
-use super::primitives::collapse_all;
-use super::report::Report;
-use super::{Scale, manage};
-use crate::error::BenchError;
-use crate::statistics::median;
-use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_manager::{Event, Settings};
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, Rate};
-use std::time::Duration;
+use super::prelude::*;
+use super::programs::huge::collapse_all;
+use hawkeye_manager::Event;
 
 const GB: f64 = 1e9;
 
-/// Promotes whole processes by the loop and by bare calls, in turn.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let mib: u64 = if scale == Scale::Quick { 256 } else { 2048 };
-    let rounds = if scale == Scale::Quick { 2 } else { 6 };
+/// Promotes whole processes by the manager's loop and by bare calls, in turn.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let mib: u64 = scale.pick(256, 2048);
+    let rounds = scale.pick(2, 6);
     need_bytes(mib << 20)?;
     let mut loops = Vec::new();
     let mut bare = Vec::new();
     let mut calls = Vec::new();
     for round in 0..rounds {
-        // Whoever comes second gets the memory that the first has left: take turns at that too.
+        // The second of the two gets the memory that the first has freed, so the order alternates
+        // too.
         if round % 2 == 0 {
             bare.push(by_bare_calls(host, mib)?);
         }
@@ -34,27 +28,18 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         }
     }
     let ratios: Vec<f64> = loops.iter().zip(&bare).map(|(l, b)| l / b).collect();
-    let mut report = Report::new("collapse");
-    report.row(
-        "promoted by the loop",
-        median(&loops),
-        "GB/s",
-        "goal: at least 2",
-    );
-    report.row(
-        "by bare calls, nothing in between",
-        median(&bare),
-        "GB/s",
-        "",
-    );
+    let by_loop = "promoted by the loop";
+    report.row(by_loop, median(&loops), "GB/s", "goal: at least 2");
+    let by_calls = "by bare calls, nothing in between";
+    report.row(by_calls, median(&bare), "GB/s", "");
     let spread: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
     let beside = format!("goal: at least 0.9; rounds: {}", spread.join(" "));
     report.row("ratio", median(&ratios), "", beside);
     report.row("one call", median(&calls), "us", "mean");
-    Ok(report)
+    Ok(())
 }
 
-fn by_bare_calls(host: &Host, mib: u64) -> Result<f64, BenchError> {
+fn by_bare_calls(host: &Host, mib: u64) -> Result<f64> {
     let mut workload = host.start(&format!("burner --mib {mib} --pages base"))?;
     let ready = workload.wait_ready()?;
     let process = ProcessHandle::open(ready.pid)?;
@@ -62,8 +47,8 @@ fn by_bare_calls(host: &Host, mib: u64) -> Result<f64, BenchError> {
     Ok((mib << 20) as f64 / GB / took.as_secs_f64())
 }
 
-/// GB/s, and microseconds a call.
-fn by_the_loop(host: &Host, mib: u64) -> Result<(f64, f64), BenchError> {
+/// Throughput in GB/s, and microseconds per call.
+fn by_the_loop(host: &Host, mib: u64) -> Result<(f64, f64)> {
     let mut workload = host.start(&format!("burner --mib {mib} --pages base"))?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
@@ -85,7 +70,7 @@ fn by_the_loop(host: &Host, mib: u64) -> Result<(f64, f64), BenchError> {
         })
         .collect();
     let (Some(first), Some(last)) = (calls.first(), calls.last()) else {
-        return Err(BenchError::Impossible("nothing was promoted".into()));
+        bail!("nothing was promoted");
     };
     let span = last.0 + last.1 - first.0;
     let bytes = calls.len() as f64 * HUGE_PAGE_BYTES as f64;

@@ -1,59 +1,23 @@
-//! Fault-ahead beside base pages and THP=always: how fast new memory is touched, and what is filled in vain.
+//! Prefault beside base pages and THP=always: the speed of first touches, and the memory filled in
+//! vain.
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::median;
+use super::prelude::*;
 use hawkeye_linux::prefault::FaultAhead;
-use hawkeye_workload::{Event, Request};
-use std::time::Duration;
 
-/// Who provides huge pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Base,
-    Always,
-    /// Filled ahead by collapse; faults get base pages.
-    Collapse,
-    /// Filled ahead by remote reads, while faults get huge pages too.
-    Ahead,
-}
+/// A way to get huge pages: its name, what faults get, and, if it prefaults, the index of the same
+/// way without prefault.
+const WAYS: [(&str, &str, Option<usize>); 4] = [
+    ("base pages", "madvise", None),
+    ("THP always", "always", None),
+    // Faults get base pages.
+    ("filled ahead, by collapse", "madvise", Some(BASE)),
+    // Filled by remote reads; faults get huge pages too.
+    ("filled ahead, huge faults", "always", Some(ALWAYS)),
+];
+const BASE: usize = 0;
+const ALWAYS: usize = 1;
 
-impl Way {
-    const ALL: [Self; 4] = [Self::Base, Self::Always, Self::Collapse, Self::Ahead];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Base => "base pages",
-            Self::Always => "THP always",
-            Self::Collapse => "filled ahead, by collapse",
-            Self::Ahead => "filled ahead, huge faults",
-        }
-    }
-
-    fn enabled(self) -> &'static str {
-        match self {
-            Self::Base | Self::Collapse => "madvise",
-            Self::Always | Self::Ahead => "always",
-        }
-    }
-
-    fn fills(self) -> bool {
-        self.without().is_some()
-    }
-
-    /// The same without anything filled.
-    fn without(self) -> Option<Self> {
-        match self {
-            Self::Base | Self::Always => None,
-            Self::Collapse => Some(Self::Base),
-            Self::Ahead => Some(Self::Always),
-        }
-    }
-}
-
-/// Programs: what they are called, and the workload's options.
+/// The programs: their names, and the workload's options.
 const PROGRAMS: [(&str, &str); 7] = [
     ("in order", ""),
     (
@@ -70,66 +34,45 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("1 page of each region", "--pages-per-region 1"),
 ];
 
-/// What one run showed.
 struct Seen {
     elapsed_s: f64,
     mean_ns: f64,
     p99_ns: f64,
-    /// The same once the memory is there.
+    /// The same once the memory is present.
     mean_again_ns: f64,
     p99_again_ns: f64,
     filled: u64,
     fill_cpu_s: f64,
 }
 
-/// One run in each way, in the order of [`Way::ALL`].
-struct Turn([Seen; 4]);
-
-impl Turn {
-    fn of(&self, way: Way) -> &Seen {
-        &self.0[way as usize]
-    }
-}
-
-fn turn(host: &mut Host, mib: u64, options: &str) -> Result<Turn, BenchError> {
-    let [base, always, collapse, ahead] = Way::ALL;
-    Ok(Turn([
-        one(host, mib, options, base)?,
-        one(host, mib, options, always)?,
-        one(host, mib, options, collapse)?,
-        one(host, mib, options, ahead)?,
-    ]))
-}
-
-/// Each program by each way, in turn.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (mib, turns) = match scale {
-        Scale::Quick => (512, 1),
-        Scale::Full => (8192, 5),
-    };
+/// Runs each program in each way, in turn.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let (mib, turns) = scale.pick((512, 1), (8192, 5));
     need_bytes(mib << 20)?;
     host.warm_up_for(scale)?;
     host.set_thp("use_zero_page", "0")?;
     host.set_thp("defrag", "defer+madvise")?;
-    let mut report = Report::new("fault-ahead");
     for (program, options) in PROGRAMS {
-        // Each turn has all ways, one after the other, and is compared with itself.
+        // Each turn runs all ways one after the other, so that it is compared with itself.
         let turns = (0..turns)
-            .map(|_| turn(host, mib, options))
-            .collect::<Result<Vec<_>, _>>()?;
-        for way in Way::ALL {
-            let of =
-                |part: &dyn Fn(&Turn) -> f64| median(&turns.iter().map(part).collect::<Vec<_>>());
-            let seen = |part: fn(&Seen) -> f64| of(&|turn| part(turn.of(way)));
+            .map(|_| {
+                WAYS.iter()
+                    .map(|way| one(host, mib, options, *way))
+                    .collect()
+            })
+            .collect::<Result<Vec<Vec<Seen>>, _>>()?;
+        for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
+            let seen = |part: fn(&Seen) -> f64| median_of(&turns, |turn| part(&turn[way]));
             let mut beside = String::new();
-            if let Some(without) = way.without() {
-                let slower = |turn: &Turn| turn.of(way).elapsed_s / turn.of(without).elapsed_s;
-                let faster = |turn: &Turn| turn.of(Way::Always).elapsed_s / turn.of(way).elapsed_s;
+            if let Some(without) = without {
+                let over = |one: usize, other: usize| {
+                    median_of(&turns, |turn| turn[one].elapsed_s / turn[other].elapsed_s)
+                };
                 beside = format!(
                     "{:.2} times as fast as THP always, {:+.1} % time beside {}; {:.0} of {} regions filled in {:.2} s of CPU; ",
-                    of(&faster),
-                    (of(&slower) - 1.0) * 100.0,
-                    without.name(),
+                    over(ALWAYS, way),
+                    (over(way, without) - 1.0) * 100.0,
+                    WAYS[without].0,
                     seen(|seen| seen.filled as f64),
                     mib / 2,
                     seen(|seen| seen.fill_cpu_s),
@@ -145,7 +88,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
                 );
             }
             report.row(
-                format!("{program}: {}", way.name()),
+                format!("{program}: {name}"),
                 seen(|seen| seen.elapsed_s),
                 "s",
                 beside.trim_end_matches("; "),
@@ -155,22 +98,27 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     report.note(format!(
         "{mib} MiB, one byte of each base page; median of {turns}. The filler takes a second core."
     ));
-    Ok(report)
+    Ok(())
 }
 
-fn one(host: &mut Host, mib: u64, options: &str, way: Way) -> Result<Seen, BenchError> {
-    host.set_enabled(way.enabled())?;
+/// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
+pub(super) fn filler(pid: u32, rate: Option<Rate>, warm: u64, room: u64) -> Result<FaultAhead> {
+    let filler = FaultAhead::begin(rate, None)?.ready()?;
+    filler.follow(pid, warm)?;
+    for process in filler.followed() {
+        filler.allow(process, room * HUGE_PAGE_BYTES);
+    }
+    Ok(filler)
+}
+
+fn one(host: &mut Host, mib: u64, options: &str, way: (&str, &str, Option<usize>)) -> Result<Seen> {
+    let (_, enabled, without) = way;
+    host.set_enabled(enabled)?;
     let mut program = host.start(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
-    let fault_ahead = if way.fills() {
-        let fault_ahead = FaultAhead::start(None, None)?;
-        fault_ahead.follow(program.pid(), 0)?;
-        for process in fault_ahead.followed() {
-            fault_ahead.set_room(process, mib);
-        }
-        Some(fault_ahead)
-    } else {
-        None
+    let fault_ahead = match without {
+        Some(_) => Some(filler(program.pid(), None, 0, mib)?),
+        None => None,
     };
     program.command(Request::Go)?;
     let limit = Duration::from_secs(120);
@@ -185,9 +133,7 @@ fn one(host: &mut Host, mib: u64, options: &str, way: Way) -> Result<Seen, Bench
             } => touched.push((elapsed_s, mean_ns, p99_ns)),
             Event::Verified { bad_bytes: 0, .. } => break,
             other => {
-                return Err(BenchError::Impossible(format!(
-                    "the workload says {other:?}"
-                )));
+                bail!("the workload says {other:?}");
             }
         }
     }

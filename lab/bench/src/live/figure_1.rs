@@ -1,16 +1,11 @@
-//! Redis in a container: filled, 80 % deleted, filled again with large values (after the paper's Figure 1). Whose memory is bloated by then
-//! is killed.
+//! Redis in a container: filled, 80 % deleted, filled again with large values (after the paper's
+//! Figure 1). A Redis with bloated memory is killed in the last phase.
 
-use super::Scale;
 use super::cgroup::MemoryCgroup;
-use super::host::{Host, need_bytes};
+use super::prelude::*;
 use super::redis_server::{RedisMemory, RedisServer};
-use super::report::Report;
-use super::systems::{Pace, System};
-use crate::error::BenchError;
-use crate::plot::{Content, Line, Panel};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use crate::plot::{Line, Panel};
+use std::ops::Range;
 
 const SYSTEMS: [System; 5] = [
     System::Base,
@@ -19,76 +14,64 @@ const SYSTEMS: [System; 5] = [
     System::Hawkeye,
     System::HawkeyeHuge,
 ];
-/// How full the container is after the first and after the third phase, by what Redis has allocated, in per cent.
+/// Share of the container's limit that Redis has allocated after the first and after the third
+/// phase, in per cent.
 const FULL_PERCENT: u64 = 90;
 const DELETED_PERCENT: u32 = 80;
-/// With its header a base page for Redis' allocator: what is deleted can be given back.
+/// With its header a value fills a base page of Redis' allocator, so that deleted values can be
+/// given back.
 const SMALL_BYTES: u64 = 4000;
 const LARGE_BYTES: u64 = 2_000_000;
-/// What a value costs Redis' allocator, its key included.
+/// What Redis' allocator uses for a value and its key.
 const SMALL_ALLOCATED_BYTES: u64 = 4210;
 const LARGE_ALLOCATED_BYTES: u64 = 2 << 20;
 const AT_MOST: Duration = Duration::from_secs(900);
 
-/// How it went so far.
 #[derive(Default)]
 struct Story {
-    /// Seconds and memory.
+    /// Time in seconds, and the memory then.
     points: Vec<(f64, RedisMemory)>,
-    /// Reached the end of so many phases.
+    /// Number of phases that were completed.
     phases: usize,
-    /// What went wrong, where something did.
+    /// The error that ended it, if there was one.
     ended: Option<String>,
 }
 
 #[derive(Clone, Copy)]
 struct Sizes {
     limit_mib: u64,
-    /// Between deleting and filling again: khugepaged has so long.
+    /// Time between deletion and refill, in which khugepaged can work.
     pause: Duration,
 }
 
 /// A limit of 8 GiB.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            limit_mib: 512,
-            pause: Duration::from_secs(1),
-        },
-        Scale::Full => Sizes {
-            limit_mib: 8192,
-            pause: Duration::from_secs(30),
-        },
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        limit_mib: scale.pick(512, 8192),
+        pause: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
     };
     need_bytes(sizes.limit_mib << 20)?;
-    let mut report = Report::new("figure-1");
     let mut lines = Vec::new();
     for system in SYSTEMS {
-        let story = tell(host, system, sizes, &mut report)?;
-        describe(system, &story, &mut report);
+        let story = tell(host, system, sizes, report)?;
+        describe(system, &story, report);
         let rss = story.points.iter();
+        let rss = rss.map(|(at_s, memory)| (*at_s, gib(memory.rss_bytes)));
         lines.push(Line {
             name: system.name().to_owned(),
-            points: rss
-                .map(|(at_s, memory)| (*at_s, gib(memory.rss_bytes)))
-                .collect(),
+            points: rss.collect(),
         });
     }
     System::Base.prepare(host)?;
-    report.panels.push(Panel {
-        title: format!("Redis with a limit of {} MiB", sizes.limit_mib),
-        y_label: "resident (GiB)".to_owned(),
-        content: Content::Lines {
-            x_label: "time (s)".to_owned(),
-            lines,
-        },
-    });
+    let title = format!("Redis with a limit of {} MiB", sizes.limit_mib);
+    let panel = Panel::over_time(title, "resident (GiB)", lines);
+    report.panels.push(panel);
     report.note(format!(
         "A container of {} MiB without swap: values of {SMALL_BYTES} bytes until it is {FULL_PERCENT} % full, {DELETED_PERCENT} % of them deleted at random, {} s later values of {LARGE_BYTES} bytes until it is as full again. Useful: what Redis has allocated, of what is resident.",
         sizes.limit_mib,
         sizes.pause.as_secs(),
     ));
-    Ok(report)
+    Ok(())
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -120,80 +103,73 @@ fn describe(system: System, story: &Story, report: &mut Report) {
     );
 }
 
-/// One run: Redis goes through its phases while the system does what it does.
-fn tell(
-    host: &mut Host,
-    system: System,
-    sizes: Sizes,
-    report: &mut Report,
-) -> Result<Story, BenchError> {
+/// Runs Redis once through its phases under one system.
+fn tell(host: &mut Host, system: System, sizes: Sizes, report: &mut Report) -> Result<Story> {
     system.prepare(host)?;
     let limit = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-figure-1", limit)?;
     let server = RedisServer::start("figure-1", |command| group.around(&command))?;
     let pid = server.pid();
-    let story = Mutex::new(Story::default());
     let promoter = system.promoter(host)?;
-    std::thread::scope(|scope| {
-        let phases = scope.spawn(|| phases(server, sizes, &story));
-        let enough = || phases.is_finished();
-        let promoting = promoter.promote(pid, Pace::Own, AT_MOST, enough)?;
-        if system.policy().is_some() {
-            report.managed(promoting.cpu, promoting.wall);
-        }
-        phases
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok::<_, BenchError>(())
-    })?;
-    let story = story.into_inner();
-    Ok(story.unwrap_or_else(|lock| lock.into_inner()))
+    let phases = || Story::of(server, sizes);
+    Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
 }
 
-fn phases(mut server: RedisServer, sizes: Sizes, story: &Mutex<Story>) {
-    let begun = Instant::now();
-    let note = |change: &dyn Fn(&mut Story)| {
-        let mut story = story.lock().unwrap_or_else(|lock| lock.into_inner());
-        change(&mut story);
-    };
-    let look = |server: &RedisServer| -> Result<RedisMemory, BenchError> {
-        let memory = server.memory()?;
-        note(&|story| story.points.push((begun.elapsed().as_secs_f64(), memory)));
-        Ok(memory)
-    };
-    let full = (sizes.limit_mib << 20) / 100 * FULL_PERCENT;
-    let through = |server: &RedisServer| -> Result<(), BenchError> {
-        let keys = full / SMALL_ALLOCATED_BYTES;
-        for part in 0..20 {
-            server.fill(keys * part / 20, keys * (part + 1) / 20, SMALL_BYTES)?;
-            look(server)?;
+impl Story {
+    fn of(mut server: RedisServer, sizes: Sizes) -> Self {
+        let mut story = Self::default();
+        if let Err(error) = story.go_through(&server, sizes) {
+            // Redis' socket may close a moment before the process has ended.
+            std::thread::sleep(Duration::from_millis(500));
+            story.ended = Some(match server.is_gone() {
+                true => "killed".to_owned(),
+                false => error.to_string(),
+            });
         }
-        note(&|story| story.phases = 1);
+        story
+    }
+
+    fn go_through(&mut self, server: &RedisServer, sizes: Sizes) -> Result<()> {
+        let full = (sizes.limit_mib << 20) / 100 * FULL_PERCENT;
+        let keys = full / SMALL_ALLOCATED_BYTES;
+        let begun = Instant::now();
+        self.fill(server, begun, 0..keys, SMALL_BYTES)?;
+        self.phases = 1;
         server.delete(keys, DELETED_PERCENT)?;
         let until = Instant::now() + sizes.pause;
         while Instant::now() < until {
-            look(server)?;
+            self.look(server, begun)?;
             std::thread::sleep(Duration::from_secs(1));
         }
-        note(&|story| story.phases = 2);
-        let left = full.saturating_sub(look(server)?.used_bytes) / LARGE_ALLOCATED_BYTES;
-        for part in 0..20 {
-            let range = keys + left * part / 20..keys + left * (part + 1) / 20;
-            server.fill(range.start, range.end, LARGE_BYTES)?;
-            look(server)?;
-        }
-        note(&|story| story.phases = 3);
+        self.phases = 2;
+        let used = self.look(server, begun)?.used_bytes;
+        let left = full.saturating_sub(used) / LARGE_ALLOCATED_BYTES;
+        self.fill(server, begun, keys..keys + left, LARGE_BYTES)?;
+        self.phases = 3;
         Ok(())
-    };
-    if let Err(error) = through(&server) {
-        // Its socket may close a moment before it has ended.
-        std::thread::sleep(Duration::from_millis(500));
-        let why = if server.is_gone() {
-            "killed".to_owned()
-        } else {
-            error.to_string()
-        };
-        note(&|story| story.ended = Some(why.clone()));
+    }
+
+    /// Stores values under these keys, and samples the memory twenty times meanwhile.
+    fn fill(
+        &mut self,
+        server: &RedisServer,
+        begun: Instant,
+        keys: Range<u64>,
+        bytes: u64,
+    ) -> Result<()> {
+        let count = keys.end - keys.start;
+        for part in 0..20 {
+            let (from, to) = (count * part / 20, count * (part + 1) / 20);
+            server.fill(keys.start + from, keys.start + to, bytes)?;
+            self.look(server, begun)?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, server: &RedisServer, begun: Instant) -> Result<RedisMemory> {
+        let memory = server.memory()?;
+        self.points.push((begun.elapsed().as_secs_f64(), memory));
+        Ok(memory)
     }
 }
 

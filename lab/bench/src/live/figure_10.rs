@@ -1,17 +1,11 @@
-//! What zeroing in advance does to a neighbour's caches and its share of memory bandwidth (the paper's Figure 10).
+//! Effect of zeroing in advance on a neighbour's caches and its share of memory bandwidth (the
+//! paper's Figure 10).
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::median;
-use hawkeye_linux::prefault::FaultAhead;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Rate};
-use hawkeye_workload::Workload;
-use std::time::Duration;
+use super::fault_ahead::filler;
+use super::prelude::*;
 
-/// Neighbours: what they are called, and the workload's options. The first two have their memory in the
-/// caches, or much of it; the third waits for memory, and the last lives by its bandwidth.
+/// The neighbours: their names, and the workload's options. The first two have all or much of their
+/// memory in the caches. The third waits for memory, and the last is limited by its bandwidth.
 const NEIGHBOURS: [(&str, &str); 4] = [
     ("random reads of 8 MiB", "random --mib 8 --pages huge"),
     ("random reads of 32 MiB", "random --mib 32 --pages huge"),
@@ -21,29 +15,23 @@ const NEIGHBOURS: [(&str, &str); 4] = [
         "sequential --mib 2048 --pages huge",
     ),
 ];
-/// Regions per second that are filled; the last is as fast as it goes.
+/// Regions filled per second; the last is unlimited.
 const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
 /// The neighbour's core, and the filler's.
 const CORES: [usize; 2] = [0, 1];
 
-/// Every neighbour beside a filler of every rate, in turn with nobody.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (turn, turns, neighbours, rates) = match scale {
-        Scale::Quick => (
-            Duration::from_millis(250),
-            1,
-            &NEIGHBOURS[1..3],
-            &RATES[2..],
-        ),
-        Scale::Full => (Duration::from_millis(500), 9, &NEIGHBOURS[..], &RATES[..]),
-    };
-    // What is filled as fast as it goes must not run out of memory within a turn.
+/// Runs each neighbour beside a filler of each rate, and in turn without a filler.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let turn = Duration::from_millis(scale.pick(250, 500));
+    let turns = scale.pick(1, 9);
+    let neighbours = scale.pick(&NEIGHBOURS[1..3], &NEIGHBOURS[..]);
+    let rates = scale.pick(&RATES[2..], &RATES[..]);
+    // An unlimited filler must not run out of memory within a turn.
     let mib = 8192;
     need_bytes((mib + 2048) << 20)?;
     host.warm_up_for(scale)?;
     host.set_thp("use_zero_page", "0")?;
     host.set_enabled("always")?;
-    let mut report = Report::new("figure-10");
     for (name, options) in neighbours {
         let mut neighbour = host.start_on(CORES[0], options)?;
         neighbour.wait_ready()?;
@@ -76,27 +64,25 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         "A neighbour on one core, the filler on the other; median of {turns} turns of {} ms, each between two alone.",
         turn.as_millis()
     ));
-    Ok(report)
+    Ok(())
 }
 
-/// The neighbour's speed while memory of somebody who does nothing is filled; and regions filled per second.
+/// The neighbour's speed while the memory of an idle program is filled, and the regions filled per
+/// second.
 fn beside(
     host: &Host,
     neighbour: &mut Workload,
     rate: Option<f64>,
     mib: u64,
     turn: Duration,
-) -> Result<(f64, f64), BenchError> {
+) -> Result<(f64, f64)> {
     let mut owner = host.start_on(CORES[1], &format!("touch --mib {mib}"))?;
     owner.wait_ready()?;
-    // None of them is out of range.
+    // All of `RATES` are in range.
     let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
-    let filler = FaultAhead::start(rate, None)?;
-    filler.follow(owner.pid(), mib)?;
-    for process in filler.followed() {
-        filler.set_room(process, mib);
-    }
-    // Its first look at the owner's mappings, and what it may fill at once after a rest.
+    let filler = filler(owner.pid(), rate, mib, mib)?;
+    // Time for the filler's first read of the owner's mappings, and for what it may fill at once
+    // after a rest.
     std::thread::sleep(Duration::from_millis(50));
     let before = filler.statistics().filled;
     let begun = std::time::Instant::now();

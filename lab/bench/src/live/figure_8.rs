@@ -1,173 +1,102 @@
-//! A sensitive program started before and after a large Redis with little to do (after the paper's
-//! Figure 8): the order should not matter.
+//! A TLB-sensitive program started before and after a large Redis with little to do (after the
+//! paper's Figure 8): the order should not matter.
 
-use super::host::{Host, need_bytes};
-use super::programs::huge::promote_all;
-use super::programs::speed::{Speed, turn};
-use super::programs::{Kind, Program, idle_redis};
-use super::report::Report;
-use super::{Scale, is_known, manage_all};
-use crate::error::BenchError;
-use crate::statistics::median;
-use hawkeye_manager::Settings;
-use hawkeye_policy::{CpuBudget, Rate};
-use std::time::Duration;
+use super::prelude::*;
+use hawkeye_manager::Journal;
 
-const SENSITIVE: Kind = Kind::Reader {
-    name: "random",
-    words: "random",
-};
+const SENSITIVE: Kind = reader("random", "random");
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PERIOD: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Copy)]
-struct Sizes {
-    /// Of the sensitive program.
-    mib: u64,
-    redis_mib: u64,
-    turns: usize,
-    turn: Duration,
-    at_most: Duration,
-}
-
-/// Who was started first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    Sensitive,
-    Redis,
-}
-
-/// What came of one order.
-struct Outcome {
-    /// Speed of the sensitive program, in per cent of the same all huge.
-    relative_percent: f64,
-    /// Promotions of the sensitive program and of Redis.
-    promoted: [u64; 2],
-}
-
-/// 2 GiB read at random beside a Redis of 4 GiB, as many promotions as the reader has regions.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            mib: 256,
-            redis_mib: 256,
-            turns: 1,
-            turn: Duration::from_millis(200),
-            at_most: Duration::from_secs(1),
-        },
-        Scale::Full => Sizes {
-            mib: 2048,
-            redis_mib: 4096,
-            turns: 9,
-            turn: Duration::from_secs(1),
-            at_most: Duration::from_secs(120),
-        },
-    };
-    need_bytes(2 * (sizes.mib << 20) + Kind::Redis.resident_bytes(sizes.redis_mib))?;
-    let mut report = Report::new("figure-8");
+/// A program reads 2 GiB at random beside a Redis of 4 GiB; there are as many promotions as the
+/// reader has regions.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = scale.sizes([256, 1, 200, 1000], [2048, 9, 1000, 120_000]);
+    let redis_mib = scale.pick(256, 4096);
+    need_bytes(2 * (sizes.mib << 20) + Kind::Redis.resident_bytes(redis_mib))?;
     let mut huge = SENSITIVE.start(host, sizes.mib)?;
     promote_all(huge.pid())?;
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
         let name = policy.unwrap_or("base pages");
-        if policy.is_some_and(|policy| !is_known(policy)) {
-            report.note(format!("There is no policy {name} in this build."));
-            continue;
-        }
-        let before = measure(host, policy, First::Sensitive, &mut huge, sizes)?;
-        let after = measure(host, policy, First::Redis, &mut huge, sizes)?;
-        for (order, outcome) in [("before", &before), ("after", &after)] {
-            report.row(
-                format!("{name}: started {order} Redis"),
-                outcome.relative_percent,
+        let mut rows = report.of(name);
+        let mut speeds = [0.0; 2];
+        for (order, speed) in ["before", "after"].into_iter().zip(&mut speeds) {
+            let redis_first = order == "after";
+            let promoted;
+            (*speed, promoted) = measure(host, policy, redis_first, &mut huge, sizes, redis_mib)?;
+            let [own, of_redis] = promoted;
+            rows.row(
+                &format!("started {order} Redis"),
+                *speed,
                 "%",
-                format!(
-                    "of its all-huge speed; promotions: {} its own, {} of Redis",
-                    outcome.promoted[0], outcome.promoted[1]
-                ),
+                format!("of its all-huge speed; promotions: {own} its own, {of_redis} of Redis"),
             );
         }
-        report.row(
-            format!("{name}: difference between the orders"),
-            difference_percent(before.relative_percent, after.relative_percent),
-            "%",
-            "goal for hawkeye: at most 2",
-        );
+        let difference = difference_percent(speeds[0], speeds[1]);
+        let goal = "goal for hawkeye: at most 2";
+        rows.row("difference between the orders", difference, "%", goal);
     }
     report.note(format!(
         "{} MiB read at random; Redis with {} MiB in values of 4 KiB, asked little; {} promotions at most, {} s at most; median of {} turns of {} s, in turn with an all-huge reader, by reads per second of CPU time.",
         sizes.mib,
-        sizes.redis_mib,
+        redis_mib,
         sizes.mib / 2,
         sizes.at_most.as_secs(),
         sizes.turns,
         sizes.turn.as_secs_f64(),
     ));
-    Ok(report)
+    Ok(())
 }
 
-/// How far apart two speeds are, in per cent of the higher one.
+/// The difference of two speeds, in per cent of the higher one.
 fn difference_percent(one: f64, other: f64) -> f64 {
     (one - other).abs() * 100.0 / one.max(other)
 }
 
+/// Speed of the sensitive program in per cent of its all-huge speed, and promotions in it and in
+/// Redis.
 fn measure(
     host: &Host,
     policy: Option<&str>,
-    first: First,
+    redis_first: bool,
     huge: &mut Box<dyn Program>,
     sizes: Sizes,
-) -> Result<Outcome, BenchError> {
+    redis_mib: u64,
+) -> Result<(f64, [u64; 2])> {
     let sensitive = || SENSITIVE.start(host, sizes.mib);
-    let redis = || idle_redis(host, sizes.redis_mib);
-    let (mut sensitive, mut redis) = match first {
-        First::Sensitive => {
-            let started = sensitive()?;
-            (started, redis()?)
-        }
-        First::Redis => {
-            let started = redis()?;
-            (sensitive()?, started)
-        }
+    let redis = || idle_redis(host, redis_mib);
+    let (mut sensitive, mut redis) = if redis_first {
+        let started = redis()?;
+        (sensitive()?, started)
+    } else {
+        (sensitive()?, redis()?)
     };
     redis.go()?;
     let mut promoted = [0, 0];
     if let Some(policy) = policy {
         let budget = sizes.mib / 2;
         let settings = Settings {
-            max_promotions: Some(budget),
             period: PERIOD,
-            cpu: CpuBudget::new(100.0)?,
-            // khugepaged's pace would take minutes for the same regions.
-            rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
-            ..Settings::default()
+            ..spending(policy, budget)?
         };
         let mut arrived = [sensitive.pid(), redis.pid()];
-        if first == First::Redis {
+        if redis_first {
             arrived.reverse();
         }
         let means = host.means()?;
         sensitive.go()?;
-        let done = manage_all(
-            means,
-            &arrived,
-            policy,
-            settings,
-            sizes.at_most,
-            |journal| journal.totals().promoted >= budget,
-        )?;
+        let enough = |journal: &Journal| journal.totals().promoted >= budget;
+        let done = manage_all(means, &arrived, policy, settings, sizes.at_most, enough)?;
         sensitive.stop()?;
         promoted = [sensitive.pid(), redis.pid()].map(|pid| done.promoted_of(pid));
     }
     let mut relative = Vec::new();
     for _ in 0..sizes.turns {
-        let ours: Speed = turn(sensitive.as_mut(), sizes.turn)?;
+        let ours = turn(sensitive.as_mut(), sizes.turn)?;
         let theirs = turn(huge.as_mut(), sizes.turn)?;
         relative.push(ours.per_cpu_s * 100.0 / theirs.per_cpu_s);
     }
-    Ok(Outcome {
-        relative_percent: median(&relative),
-        promoted,
-    })
+    Ok((median(&relative), promoted))
 }
 
 #[cfg(test)]

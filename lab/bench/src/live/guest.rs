@@ -1,11 +1,11 @@
-//! A virtual machine of which the first and only process is a workload of ours.
+//! A virtual machine that runs one of our workloads as its first and only process.
 //!
-//! QEMU without KVM, because not every machine lets a stock kernel start under it: good for what becomes of memory, not for
-//! times.
+//! It is QEMU without KVM, because some machines can't start a stock kernel under KVM. Results
+//! about memory are valid, times are not.
 
 use super::programs::die_with_us;
 use super::programs::packages;
-use crate::error::BenchError;
+use crate::error::{BenchError, Result, impossible};
 use cpio::newc::{Builder, ModeFileType};
 use hawkeye_workload::Workload;
 use std::fs::{self, File};
@@ -14,51 +14,41 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Names a kernel to start, as a boot loader would.
+/// Environment variable with a kernel to start, as a boot loader would.
 const KERNEL_VARIABLE: &str = "HAWKEYE_GUEST_KERNEL";
-/// The kernels that `scripts/vm/fetch-kernel.sh` fetches, the best known first.
+/// The kernels that `scripts/vm/fetch-kernel.sh` fetches, the best tested first.
 const FETCHED: [&str; 3] = ["6.12", "7.2", "6.1"];
-/// Where the guest's loader and libraries are.
+/// Folder of the guest's loader and libraries.
 const LIBRARIES: &str = "lib";
 
-/// What a guest is started from.
+/// The files that a guest is started from.
 pub(super) struct Guest {
     kernel: PathBuf,
     initramfs: PathBuf,
 }
 
 impl Guest {
-    /// Makes one whose only program is `program`, with the libraries that it needs.
-    ///
-    /// # Errors
-    /// QEMU or a kernel is missing, or the guest's files could not be written.
-    pub(super) fn of(program: &Path) -> Result<Self, BenchError> {
+    /// Prepares a guest that runs only `program`, with the libraries that this needs.
+    pub(super) fn of(program: &Path) -> Result<Self> {
         packages::need(QEMU, "qemu-system-x86")?;
         let guest = Self {
             kernel: kernel(program)?,
             initramfs: std::env::temp_dir()
                 .join(format!("hawkeye-guest-{}.cpio", std::process::id())),
         };
-        let failed = |source| BenchError::Program {
-            program: format!("{QEMU} (its files could not be put together)"),
-            source,
-        };
+        let failed = BenchError::program(format!("{QEMU} (its files could not be put together)"));
         write_initramfs(program, &guest.initramfs).map_err(failed)?;
         Ok(guest)
     }
 
-    /// Starts it with `mib` MiB of memory beside what its files take. `words` are the workload, `parameters` go to its
-    /// kernel.
-    pub(super) fn start(
-        &self,
-        mib: u64,
-        parameters: &str,
-        words: &str,
-    ) -> Result<Workload, BenchError> {
-        // In memory twice while it is unpacked.
+    /// Starts the guest with `mib` MiB of memory in addition to the space of its files. `words` are
+    /// the workload; `parameters` go to the guest's kernel.
+    pub(super) fn start(&self, mib: u64, parameters: &str, words: &str) -> Result<Workload> {
+        // The files are in memory twice while they are unpacked.
         let files = fs::metadata(&self.initramfs).map_or(0, |file| (2 * file.len()) >> 20);
         let mut command = Command::new(QEMU);
-        // Without cx16: Debian 12's QEMU emulates it wrongly, and kernels crash (see scripts/vm/run.sh).
+        // Without cx16, because Debian 12's QEMU emulates it wrongly and kernels crash (see
+        // scripts/vm/run.sh).
         command.args("-M q35 -accel tcg,thread=single,tb-size=64 -cpu max,-cx16".split(' '));
         command.args("-nodefaults -no-user-config -display none -no-reboot".split(' '));
         command.args(["-serial", "stdio", "-m", &(mib + files).to_string()]);
@@ -81,12 +71,14 @@ impl Drop for Guest {
     }
 }
 
-/// The kernel to start: the one that is named, or one that was fetched beside this program's build.
-fn kernel(program: &Path) -> Result<PathBuf, BenchError> {
+/// The kernel to start: the one that the environment names, or one that was fetched next to this
+/// program's build.
+fn kernel(program: &Path) -> Result<PathBuf> {
     if let Some(named) = std::env::var_os(KERNEL_VARIABLE).map(PathBuf::from) {
-        return named.is_file().then_some(named).ok_or_else(|| {
-            BenchError::Impossible(format!("{KERNEL_VARIABLE} names no kernel that is there"))
-        });
+        return named
+            .is_file()
+            .then_some(named)
+            .ok_or_else(|| impossible!("{KERNEL_VARIABLE} names no kernel that is there"));
     }
     let builds = program.parent().and_then(Path::parent);
     let fetched = builds
@@ -94,14 +86,13 @@ fn kernel(program: &Path) -> Result<PathBuf, BenchError> {
         .flat_map(|builds| FETCHED.map(|kernel| builds.join("vm").join(kernel).join("vmlinuz")));
     let there = fetched.into_iter().find(|kernel| kernel.is_file());
     there.ok_or_else(|| {
-        BenchError::Impossible(format!(
-            "a virtual machine needs a kernel: `scripts/vm/fetch-kernel.sh 6.12 target/vm/6.12` fetches one, \
-             or name one in {KERNEL_VARIABLE}"
-        ))
+        impossible!("a virtual machine needs a kernel: `scripts/vm/fetch-kernel.sh 6.12 target/vm/6.12` fetches one, \
+             or name one in {KERNEL_VARIABLE}")
     })
 }
 
-/// An archive for the kernel to unpack: the program, the libraries that it needs, and what loads them.
+/// Writes an archive for the kernel to unpack: the program, the libraries that it needs, and their
+/// loader.
 fn write_initramfs(program: &Path, to: &Path) -> io::Result<()> {
     let mut inputs: Vec<(Builder, Box<dyn ReadSeek>)> = vec![(
         entry(LIBRARIES, ModeFileType::Directory),
@@ -115,14 +106,11 @@ fn write_initramfs(program: &Path, to: &Path) -> io::Result<()> {
         Ok(())
     };
     add(program, "program")?;
-    // What its loader would load, in its own words, which ldd shows too.
+    // The loader's own list of libraries, which ldd shows too.
     let mut listing = Command::new(program);
     let listing = listing.env("LD_TRACE_LOADED_OBJECTS", "1").output()?;
-    for library in libraries(&String::from_utf8_lossy(&listing.stdout)) {
-        add(
-            Path::new(&library.path),
-            &format!("{LIBRARIES}/{}", library.name),
-        )?;
+    for (name, path) in libraries(&String::from_utf8_lossy(&listing.stdout)) {
+        add(Path::new(path), &format!("{LIBRARIES}/{name}"))?;
     }
     cpio::write_cpio(inputs.into_iter(), File::create(to)?).map(drop)
 }
@@ -134,26 +122,17 @@ fn entry(name: &str, kind: ModeFileType) -> Builder {
     Builder::new(name).mode(0o755).set_mode_file_type(kind)
 }
 
-/// A library by the name that programs ask for it by; the one that loads the others is called `loader`.
-#[derive(Debug, PartialEq, Eq)]
-struct Library {
-    name: String,
-    path: String,
-}
-
-/// Those in a loader's listing. What the kernel brings itself has no path there.
-fn libraries(listing: &str) -> Vec<Library> {
-    let library = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (name, path) = match words[..] {
-            [name, "=>", path, _] => (name, path),
-            [path, _] if path.starts_with('/') => ("loader", path),
-            _ => return None,
-        };
-        let (name, path) = (name.to_owned(), path.to_owned());
-        Some(Library { name, path })
-    };
-    listing.lines().filter_map(library).collect()
+/// Parses a loader's listing: for each library, the name that programs ask for (`loader` for the
+/// loader itself) and its path. Libraries that the kernel supplies have no path there.
+fn libraries(listing: &str) -> Vec<(&str, &str)> {
+    let lines = listing.lines().map(str::split_whitespace);
+    lines
+        .filter_map(|words| match words.collect::<Vec<_>>()[..] {
+            [name, "=>", path, _] => Some((name, path)),
+            [path, _] if path.starts_with('/') => Some(("loader", path)),
+            _ => None,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -166,15 +145,11 @@ mod tests {
 \tlinux-vdso.so.1 (0x00007ffd0f1fe000)
 \tlibelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x00007f23)
 \t/lib64/ld-linux-x86-64.so.2 (0x00007f24)";
-        let library = |name: &str, path: &str| Library {
-            name: name.into(),
-            path: path.into(),
-        };
         assert_eq!(
             libraries(listing),
             [
-                library("libelf.so.1", "/lib/x86_64-linux-gnu/libelf.so.1"),
-                library("loader", "/lib64/ld-linux-x86-64.so.2"),
+                ("libelf.so.1", "/lib/x86_64-linux-gnu/libelf.so.1"),
+                ("loader", "/lib64/ld-linux-x86-64.so.2"),
             ]
         );
     }

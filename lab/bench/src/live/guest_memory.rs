@@ -1,58 +1,43 @@
-//! A virtual machine that has freed most of its memory, and what its host gets back of it by recovery alone (the effect of
-//! the paper's Figure 11): a kernel with `init_on_free=1` zeroes what is freed, and the host takes zero pages back from
-//! its huge pages. No balloon, nothing in the guest knows of it.
+//! A virtual machine frees most of its memory; its host gets memory back by recovery alone (the
+//! effect of the paper's Figure 11). A kernel with `init_on_free=1` zeroes freed memory, and the
+//! host recovers zero pages from its huge pages. There is no balloon, and nothing in the guest
+//! knows of it.
 
+use super::Rows;
 use super::guest::Guest;
-use super::host::{Host, need_bytes};
+use super::prelude::*;
 use super::programs::huge::huge_regions;
-use super::report::Report;
-use super::{Scale, manage};
-use crate::error::BenchError;
-use hawkeye_linux::processes::process::rss_bytes;
-use hawkeye_manager::Settings;
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, Watermarks};
-use hawkeye_workload::{Event, Request};
-use std::time::{Duration, Instant};
 
 const GUEST_MIB: u64 = 1024;
-/// What the program in the guest takes, ...
+/// Memory that the program in the guest takes.
 const TAKEN_MIB: u64 = 700;
-/// ... and what it frees of that.
+/// The part of it that the program frees.
 const FREED_MIB: u64 = 600;
-/// For one answer from the guest.
+/// Timeout of one answer from the guest.
 const ANSWER: Duration = Duration::from_secs(120);
-/// For recovery, which ends when everything was searched, or nothing is any more.
+/// Timeout of recovery, which ends once everything was searched.
 const AT_MOST: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Memory of the virtual machine, as its host counts it.
-struct Seen {
-    taken_bytes: u64,
-    freed_bytes: u64,
-    recovered_bytes: u64,
-    /// Of what the program in the guest has kept.
-    wrong_bytes: u64,
-}
-
-/// One guest's life: memory taken, freed, recovered by the host, and what was kept verified.
-fn observe(host: &Host, guest: &Guest, parameters: &str) -> Result<Seen, BenchError> {
+/// Runs one guest: it takes and frees memory, the host recovers, and the guest verifies what it
+/// kept.
+fn observe(host: &Host, guest: &Guest, parameters: &str, mut rows: Rows) -> Result<()> {
     let words = format!("burner --mib {TAKEN_MIB} --pages base");
     let mut program = guest.start(GUEST_MIB, parameters, &words)?;
     let pid = program.pid();
     program.wait_ready()?;
-    let taken_bytes = rss_bytes(pid)?;
+    let taken = format!("{TAKEN_MIB} MiB taken in the guest");
+    rows.row("at the host", mib(rss_bytes(pid)?), "MiB", taken);
     let regions = (FREED_MIB << 20) / HUGE_PAGE_BYTES;
     match program.request(Request::Free(regions as usize), ANSWER)? {
         Event::Freed { freed_bytes } if freed_bytes == FREED_MIB << 20 => {}
-        other => {
-            return Err(BenchError::Impossible(format!(
-                "the program in the guest freed something else: {other:?}"
-            )));
-        }
+        other => bail!("the program in the guest freed something else: {other:?}"),
     }
-    let freed_bytes = rss_bytes(pid)?;
+    let freed = mib(rss_bytes(pid)?);
+    let beside = format!("{FREED_MIB} MiB of them freed in the guest");
+    rows.row("at the host", freed, "MiB", beside);
     let huge = huge_regions(pid)?;
-    // As if memory were short: so little is always in use.
+    // More than this is always in use, so memory counts as short.
     let settings = Settings {
         cpu: CpuBudget::new(100.0)?,
         watermarks: Watermarks::new(0.02, 0.01)?,
@@ -66,61 +51,29 @@ fn observe(host: &Host, guest: &Guest, parameters: &str) -> Result<Seen, BenchEr
         }
         scanned >= huge || last.1.elapsed() >= QUIET
     })?;
-    let recovered_bytes = rss_bytes(pid)?;
-    let Event::Verified { bad_bytes, .. } = program.request(Request::Verify, ANSWER)? else {
-        return Err(BenchError::Impossible(
-            "the program in the guest did not verify its memory".into(),
-        ));
-    };
-    Ok(Seen {
-        taken_bytes,
-        freed_bytes,
-        recovered_bytes,
-        wrong_bytes: bad_bytes,
-    })
+    let recovered = mib(rss_bytes(pid)?);
+    rows.row("at the host", recovered, "MiB", "after recovery");
+    let goal = format!("goal: {FREED_MIB} with init_on_free=1, 0 without");
+    rows.row("given back", freed - recovered, "MiB", goal);
+    let wrong = program.wrong_bytes(ANSWER)? as f64;
+    let kept = format!("of {} MiB kept; goal: 0", TAKEN_MIB - FREED_MIB);
+    rows.row("wrong bytes", wrong, "", kept);
+    Ok(())
 }
 
-/// The same guest twice: one that zeroes what is freed, one that does not.
-pub fn run(host: &mut Host, _scale: Scale) -> Result<Report, BenchError> {
+/// Runs the same guest twice: with and without zeroing of freed memory.
+pub fn run(host: &mut Host, _scale: Scale, report: &mut Report) -> Result<()> {
     need_bytes(2 * (GUEST_MIB << 20))?;
     let guest = Guest::of(host.program())?;
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let mut report = Report::new("guest-memory");
     for (name, parameters) in [
         ("init_on_free=1", "init_on_free=1"),
         ("control, init_on_free=0", "init_on_free=0"),
     ] {
-        let seen = observe(host, &guest, parameters)?;
-        let mut row = |what: &str, value, unit, beside: String| {
-            report.row(format!("{name}: {what}"), value, unit, beside);
-        };
-        let taken = format!("{TAKEN_MIB} MiB taken in the guest");
-        row("at the host", mib(seen.taken_bytes), "MiB", taken);
-        let freed = format!("{FREED_MIB} MiB of them freed in the guest");
-        row("at the host", mib(seen.freed_bytes), "MiB", freed);
-        let recovered = "after recovery";
-        row(
-            "at the host",
-            mib(seen.recovered_bytes),
-            "MiB",
-            recovered.into(),
-        );
-        row(
-            "given back",
-            mib(seen.freed_bytes) - mib(seen.recovered_bytes),
-            "MiB",
-            format!("goal: {FREED_MIB} with init_on_free=1, 0 without"),
-        );
-        row(
-            "wrong bytes",
-            seen.wrong_bytes as f64,
-            "",
-            format!("of {} MiB kept; goal: 0", TAKEN_MIB - FREED_MIB),
-        );
+        observe(host, &guest, parameters, report.of(name))?;
     }
     report.note(format!(
         "{GUEST_MIB} MiB for each guest and what its files take, huge pages at the host, QEMU without KVM. What the guest \
          has never used, or has freed while it started, is given back too."
     ));
-    Ok(report)
+    Ok(())
 }

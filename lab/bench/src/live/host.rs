@@ -1,7 +1,7 @@
-//! The machine that experiments run on, taken over for their time.
+//! The machine that experiments run on; the experiment has it for itself.
 
 use super::Scale;
-use crate::error::BenchError;
+use crate::error::{BenchError, Result, bail, impossible};
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::sample::counters::CounterEvents;
@@ -18,23 +18,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The smallest order of free pages that a virtual machine reports to its hypervisor (mm/page_reporting.c).
+/// The smallest order of free pages that a virtual machine reports to its hypervisor
+/// (mm/page_reporting.c).
 const REPORTING: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
-/// One more than the largest that there is.
+/// One more than the largest order that exists.
 const REPORT_NOTHING: &str = "11";
 
-/// The machine, and the program that workloads are started with.
+/// The machine, and the program that starts workloads.
 pub struct Host {
     takeover: Takeover,
     program: PathBuf,
 }
 
 impl Host {
-    /// Takes the machine over. `program` understands `workload NAME ...`.
+    /// Takes the machine over. `program` accepts the arguments `workload NAME ...`.
     ///
     /// # Errors
     /// Another manager is running, or nothing can be managed here.
-    pub fn take_over(program: PathBuf) -> Result<Self, BenchError> {
+    pub fn take_over(program: PathBuf) -> Result<Self> {
         restore_on_signals()?;
         let mut takeover = Takeover::begin("bench")?;
         if !takeover.decision().can_manage {
@@ -46,8 +47,8 @@ impl Host {
             takeover.settings().set(&enabled, "madvise")?;
         }
         restrain_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
-        // What is free would go back to the hypervisor after two seconds, and what is measured then is how it is had
-        // again.
+        // Otherwise free memory would go back to the hypervisor after two seconds, and the
+        // experiment would measure how it is obtained again.
         let reporting = Path::new(REPORTING);
         if reporting.exists() {
             takeover.settings().set(reporting, REPORT_NOTHING)?;
@@ -55,68 +56,67 @@ impl Host {
         Ok(Self { takeover, program })
     }
 
-    /// Uses `bytes` of memory once: a hypervisor may back it only then, and what is measured
-    /// afterwards should not be that.
-    pub fn warm_up(&self, bytes: u64) -> Result<(), BenchError> {
+    /// Touches `bytes` of memory once. A hypervisor may back memory only at that point, which
+    /// should not be measured later.
+    pub fn warm_up(&self, bytes: u64) -> Result<()> {
         let mib = bytes.min(available_bytes() / 10 * 9) >> 20;
         self.start(&format!("burner --mib {mib} --pages huge"))?
             .wait_ready()?;
         Ok(())
     }
 
-    /// The same with all that is free, for experiments that fill memory as fast as they can; not in the short form.
-    pub fn warm_up_for(&self, scale: Scale) -> Result<(), BenchError> {
+    /// The same for all free memory, for experiments that fill memory as fast as they can; skipped
+    /// in the short form.
+    pub fn warm_up_for(&self, scale: Scale) -> Result<()> {
         match scale {
             Scale::Quick => Ok(()),
             Scale::Full => self.warm_up(u64::MAX),
         }
     }
 
-    /// What managing uses, set up anew.
-    pub fn means(&self) -> Result<Means, BenchError> {
+    /// A new set of the kernel interfaces that managing uses.
+    pub fn means(&self) -> Result<Means> {
         let mut means = self.takeover.means()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
 
-    /// Sets a transparent-huge-page setting for the time of the experiments.
-    pub fn set_thp(&mut self, file: &str, value: &str) -> Result<(), BenchError> {
+    /// Sets a transparent-huge-page setting until the experiments end.
+    pub fn set_thp(&mut self, file: &str, value: &str) -> Result<()> {
         let path = Path::new(THP_DIR).join(file);
         Ok(self.takeover.settings().set(&path, value)?)
     }
 
-    /// Sets one by its path.
-    pub fn set_file(&mut self, path: &Path, value: &str) -> Result<(), BenchError> {
+    /// Sets a setting by its path until the experiments end.
+    pub fn set_file(&mut self, path: &Path, value: &str) -> Result<()> {
         Ok(self.takeover.settings().set(path, value)?)
     }
 
-    /// Puts one back that was set.
-    pub fn put_back(&mut self, path: &Path) -> Result<(), BenchError> {
+    /// Restores a setting.
+    pub fn put_back(&mut self, path: &Path) -> Result<()> {
         Ok(self.takeover.settings().put_back(path)?)
     }
 
-    /// What first touches cost, by a child of ours.
-    pub fn touch_costs(&mut self) -> Result<TouchCosts, BenchError> {
+    /// The costs of first touches, measured by a child process.
+    pub fn touch_costs(&mut self) -> Result<TouchCosts> {
         let facts = try_sizes(Some(self.takeover.settings()))?;
         touch_costs(&facts).ok_or_else(|| {
-            BenchError::Impossible(
-                "what first touches cost could not be told: too much goes on".into(),
-            )
+            impossible!("what first touches cost could not be told: too much goes on")
         })
     }
 
-    /// Sets which faults get huge pages (`always`, `madvise`, `never`) for the time of the experiments.
-    pub fn set_enabled(&mut self, value: &str) -> Result<(), BenchError> {
+    /// Sets which faults get huge pages (`always`, `madvise`, `never`) until the experiments end.
+    pub fn set_enabled(&mut self, value: &str) -> Result<()> {
         Ok(self.takeover.settings().set(&enabled_file(), value)?)
     }
 
-    /// The program that workloads are started with.
+    /// The program that starts workloads.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
     /// Starts a workload, given as on the command line.
-    pub fn start(&self, words: &str) -> Result<Workload, BenchError> {
+    pub fn start(&self, words: &str) -> Result<Workload> {
         Ok(Workload::spawn_command(self.command(words))?)
     }
 
@@ -124,10 +124,9 @@ impl Host {
     ///
     /// # Errors
     /// It can't be started there.
-    pub fn start_on(&self, core: usize, words: &str) -> Result<Workload, BenchError> {
+    pub fn start_on(&self, core: usize, words: &str) -> Result<Workload> {
         let cores = CoreSet::of(&[core]);
-        let cores =
-            cores.ok_or_else(|| BenchError::Impossible(format!("there is no core {core}")))?;
+        let cores = cores.ok_or_else(|| impossible!("there is no core {core}"))?;
         let mut command = self.command(words);
         cores.keep(&mut command);
         Ok(Workload::spawn_command(command)?)
@@ -142,8 +141,8 @@ impl Host {
     }
 }
 
-/// Ends the program at SIGINT or SIGTERM, with every setting put back.
-fn restore_on_signals() -> Result<(), BenchError> {
+/// Makes SIGINT and SIGTERM restore every setting before the program ends.
+fn restore_on_signals() -> Result<()> {
     let signals = StopSignals::take_over()?;
     std::thread::spawn(move || {
         loop {
@@ -158,22 +157,22 @@ fn restore_on_signals() -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Memory that could be had without pushing anything out, in bytes.
+/// Memory available without swapping or evicting anything, in bytes.
 pub fn available_bytes() -> u64 {
     hawkeye_linux::memory::system_memory::machine().map_or(0, |memory| {
         memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }
 
-/// Stops an experiment that would run the machine out of memory.
-pub fn need_bytes(bytes: u64) -> Result<(), BenchError> {
+/// Fails if an experiment would run the machine out of memory.
+pub fn need_bytes(bytes: u64) -> Result<()> {
     let available = available_bytes();
     if available < bytes + bytes / 8 {
-        return Err(BenchError::Impossible(format!(
+        bail!(
             "it takes {} MiB of free memory, and {} MiB are free",
             (bytes + bytes / 8) >> 20,
             available >> 20
-        )));
+        );
     }
     Ok(())
 }

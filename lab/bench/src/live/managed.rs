@@ -1,16 +1,17 @@
-//! Manages processes from within an experiment.
+//! Manages processes within an experiment.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, Result};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope};
 use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
 use hawkeye_policy::policies::{self, PolicySettings};
+use hawkeye_policy::{CpuBudget, Rate};
 use std::time::Duration;
 
 /// What management cost and did.
 pub struct Managed {
-    /// All that happened.
+    /// All events.
     pub journal: Journal,
     /// The manager's CPU time.
     pub cpu: Duration,
@@ -21,6 +22,11 @@ pub struct Managed {
 }
 
 impl Managed {
+    /// CPU time in per cent of a core.
+    pub fn cpu_percent(&self) -> f64 {
+        self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64()
+    }
+
     /// Regions of a process that were promoted.
     pub fn promoted_of(&self, pid: u32) -> u64 {
         let promoted = self.journal.entries().filter(
@@ -30,12 +36,21 @@ impl Managed {
     }
 }
 
-/// Whether there is a policy of that name.
-pub fn is_known(policy: &str) -> bool {
-    policies::names().any(|name| name == policy)
+/// The policies to compare, the best expected first.
+pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
+
+/// Settings for a policy to make this many promotions within seconds, with no limit on CPU time.
+pub(super) fn spending(policy: &str, promotions: u64) -> Result<Settings> {
+    Ok(Settings {
+        max_promotions: Some(promotions),
+        cpu: CpuBudget::new(100.0)?,
+        // khugepaged's pace would take minutes for the same regions.
+        rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
+        ..Settings::default()
+    })
 }
 
-/// Manages `pid` by the named policy until `enough` says so, at most for `at_most`.
+/// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.
 pub fn manage(
     means: Means,
     pid: u32,
@@ -43,12 +58,12 @@ pub fn manage(
     settings: Settings,
     at_most: Duration,
     enough: impl FnMut(&Journal) -> bool,
-) -> Result<Managed, BenchError> {
+) -> Result<Managed> {
     manage_all(means, &[pid], policy, settings, at_most, enough)
 }
 
-/// Manages several processes, which arrive in the order given, until `enough` says so, at most for
-/// `at_most`. Nothing is managed while `enough` is at work.
+/// Manages several processes, which arrive in the order given, until `enough` returns true, for at
+/// most `at_most`. Nothing is managed while `enough` runs.
 pub fn manage_all(
     means: Means,
     pids: &[u32],
@@ -56,7 +71,7 @@ pub fn manage_all(
     settings: Settings,
     at_most: Duration,
     mut enough: impl FnMut(&Journal) -> bool,
-) -> Result<Managed, BenchError> {
+) -> Result<Managed> {
     let policy_settings = PolicySettings {
         average: settings.average,
         linux: settings.linux(),

@@ -1,72 +1,41 @@
-//! How long a process with a huge address space is held up while it is sampled.
+//! How long sampling holds up a process with a huge address space.
 
-use super::host::{Host, need_bytes};
-use super::report::Report;
-use super::{Scale, is_known, manage};
-use crate::error::BenchError;
-use crate::statistics::median;
-use hawkeye_linux::LinuxError;
-use hawkeye_manager::Settings;
-use hawkeye_workload::{Event, Request, Workload};
-use std::time::{Duration, Instant};
+use super::prelude::*;
 
-/// The longest calls of the process in some time, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Longest {
-    map_ms: f64,
-    unmap_ms: f64,
-    fault_ms: f64,
-}
+/// The longest calls of the process in some period, in milliseconds: `mmap`, `munmap` and page
+/// faults.
+type Longest = [f64; 3];
 
-impl Longest {
-    fn of_all_ms(self) -> f64 {
-        self.map_ms.max(self.unmap_ms).max(self.fault_ms)
-    }
-
-    /// The longest of each kind.
-    fn with(self, other: Self) -> Self {
-        Self {
-            map_ms: self.map_ms.max(other.map_ms),
-            unmap_ms: self.unmap_ms.max(other.unmap_ms),
-            fault_ms: self.fault_ms.max(other.fault_ms),
-        }
-    }
+fn of_all_ms(longest: &Longest) -> f64 {
+    longest.iter().copied().fold(0.0, f64::max)
 }
 
 struct Sizes {
     populated_gib: u64,
     mib: u64,
     turns: usize,
-    /// Of a turn with and of one without sampling.
+    /// Length of a turn with sampling, and of one without.
     turn: Duration,
 }
 
-/// Page tables of each GiB of mapped base pages.
+/// Size of the page tables of each GiB of mapped base pages.
 const TABLE_BYTES_PER_GIB: u64 = 2 << 20;
-/// Clears access bits of every page, and of anonymous ones only (proc_pid_clear_refs(5)).
+/// Values that clear access bits of all pages, and of anonymous pages only
+/// (proc_pid_clear_refs(5)).
 const CLEARS: [(&str, &str); 2] = [("1", "all pages"), ("2", "anonymous pages")];
-/// The first that there is samples.
-const POLICIES: [&str; 2] = ["hawkeye", "hawkeye-g"];
-/// Shorter than by default, so that a turn holds several windows.
+const POLICY: &str = "hawkeye";
+/// Shorter than the default, so that a turn holds several windows.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// 1 TiB of a small file, mapped, beside 4 GiB of the process's own memory.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            populated_gib: 32,
-            mib: 256,
-            turns: 1,
-            turn: Duration::from_secs(3),
-        },
-        Scale::Full => Sizes {
-            populated_gib: 1024,
-            mib: 4096,
-            turns: 3,
-            turn: Duration::from_secs(30),
-        },
+/// The process maps 1 TiB of a small file, beside 4 GiB of its own memory.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        populated_gib: scale.pick(32, 1024),
+        mib: scale.pick(256, 4096),
+        turns: scale.pick(1, 3),
+        turn: scale.pick(Duration::from_secs(3), Duration::from_secs(30)),
     };
-    // A file of 256 MiB is what is mapped.
+    // The mapped file has 256 MiB.
     let tables = sizes.populated_gib * TABLE_BYTES_PER_GIB;
     need_bytes((sizes.mib << 20) + tables + (256 << 20))?;
     let words = format!(
@@ -75,14 +44,11 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     );
     let mut workload = host.start(&words)?;
     let pid = workload.wait_ready()?.pid;
-    let policy = POLICIES.into_iter().find(|policy| is_known(policy));
-    let policy = policy.ok_or_else(|| BenchError::Impossible("no policy samples".into()))?;
     let settings = Settings {
         max_promotions: Some(0),
         period: PERIOD,
         ..Settings::default()
     };
-    let mut report = Report::new("one-tib");
     let (mut left_alone, mut sampled) = (Vec::new(), Vec::new());
     let (mut windows, mut longest_call, mut cores) = (0, Duration::ZERO, Vec::new());
     for _ in 0..sizes.turns {
@@ -91,15 +57,15 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             Ok(())
         })?);
         sampled.push(longest_while(&mut workload, || {
-            let done = manage(host.means()?, pid, policy, settings, sizes.turn, |_| false)?;
+            let done = manage(host.means()?, pid, POLICY, settings, sizes.turn, |_| false)?;
             windows += done.journal.totals().samples;
             longest_call = longest_call.max(done.longest_call);
-            cores.push(done.cpu.as_secs_f64() * 100.0 / done.wall.as_secs_f64());
+            cores.push(done.cpu_percent());
             Ok(())
         })?);
     }
-    describe("left alone", &left_alone, "", &mut report);
-    describe("sampled", &sampled, "goal: at most 10", &mut report);
+    describe("left alone", &left_alone, "", report);
+    describe("sampled", &sampled, "goal: at most 10", report);
     for (written, what) in CLEARS {
         let mut took = Duration::ZERO;
         let longest = longest_while(&mut workload, || {
@@ -108,19 +74,15 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         })?;
         report.row(
             format!("one clear_refs of {what}"),
-            longest.of_all_ms(),
+            of_all_ms(&longest),
             "ms",
             format!("for comparison; it took {:.1} ms", took.as_secs_f64() * 1e3),
         );
     }
     report.row("manager", median(&cores), "% core", "budget: 2");
-    report.row("windows", windows as f64, "", policy);
-    report.row(
-        "the manager's longest call",
-        longest_call.as_secs_f64() * 1e3,
-        "ms",
-        "",
-    );
+    report.row("windows", windows as f64, "", POLICY);
+    let longest_ms = longest_call.as_secs_f64() * 1e3;
+    report.row("the manager's longest call", longest_ms, "ms", "");
     report.note(format!(
         "1 TiB mapped, {} GiB of it with page tables; {} MiB of its own memory in base pages, read at random. {} turns of {} s each, sampled every {} s, nothing promoted. mmap and munmap of 64 KiB and first writes to a page of its own memory, each every 0.2 ms.",
         sizes.populated_gib,
@@ -129,62 +91,48 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         sizes.turn.as_secs(),
         PERIOD.as_secs(),
     ));
-    Ok(report)
+    Ok(())
 }
 
-/// The longest of all turns, and what each turn's was.
+/// Reports the longest call of all turns, and of each turn.
 fn describe(name: &str, turns: &[Longest], goal: &str, report: &mut Report) {
-    let all = turns
-        .iter()
-        .copied()
-        .fold(Longest::default(), Longest::with);
-    let each: Vec<String> = turns
-        .iter()
-        .map(|turn| format!("{:.2}", turn.of_all_ms()))
-        .collect();
-    for (what, ms) in [
-        ("mmap", all.map_ms),
-        ("munmap", all.unmap_ms),
-        ("page fault", all.fault_ms),
-    ] {
+    for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
+        let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
         report.row(format!("{name}: longest {what}"), ms, "ms", goal);
     }
+    let each: Vec<String> = turns
+        .iter()
+        .map(|turn| format!("{:.2}", of_all_ms(turn)))
+        .collect();
     report.note(format!(
         "{name}: the longest of all in each turn: {} ms.",
         each.join(", ")
     ));
 }
 
-/// The longest calls of the process while `work` goes on in this one.
-fn longest_while(
-    workload: &mut Workload,
-    work: impl FnOnce() -> Result<(), BenchError>,
-) -> Result<Longest, BenchError> {
+/// The longest calls of the process while `work` runs in this process.
+fn longest_while(workload: &mut Workload, work: impl FnOnce() -> Result<()>) -> Result<Longest> {
     longest(workload)?;
     work()?;
     longest(workload)
 }
 
-/// The longest calls since this was last asked.
-fn longest(workload: &mut Workload) -> Result<Longest, BenchError> {
-    match workload.request(Request::Longest, Duration::from_secs(30))? {
+/// The longest calls since the previous request.
+fn longest(workload: &mut Workload) -> Result<Longest> {
+    let half_a_minute = Duration::from_secs(30);
+    let longest = workload.answer(Request::Longest, half_a_minute, |event| match event {
         Event::Longest {
             map_us,
             unmap_us,
             fault_us,
             ..
-        } => Ok(Longest {
-            map_ms: map_us / 1e3,
-            unmap_ms: unmap_us / 1e3,
-            fault_ms: fault_us / 1e3,
-        }),
-        _ => Err(BenchError::Impossible(
-            "the program did not say how long its calls took".into(),
-        )),
-    }
+        } => Some([map_us, unmap_us, fault_us]),
+        _ => None,
+    })?;
+    Ok(longest.map(|us| us / 1e3))
 }
 
-fn clear_refs(pid: u32, what: &str) -> Result<Duration, BenchError> {
+fn clear_refs(pid: u32, what: &str) -> Result<Duration> {
     let path = format!("/proc/{pid}/clear_refs");
     let begun = Instant::now();
     std::fs::write(&path, what).map_err(LinuxError::file("writing", &path))?;
@@ -197,13 +145,8 @@ mod tests {
 
     #[test]
     fn the_longest_of_all_turns_counts() {
-        let turn = |map_ms, unmap_ms, fault_ms| Longest {
-            map_ms,
-            unmap_ms,
-            fault_ms,
-        };
         let mut report = Report::new("one-tib");
-        let turns = [turn(1.0, 5.0, 0.5), turn(2.0, 0.1, 0.25)];
+        let turns = [[1.0, 5.0, 0.5], [2.0, 0.1, 0.25]];
         describe("sampled", &turns, "", &mut report);
         let values: Vec<f64> = report.rows.iter().map(|row| row.value).collect();
         assert_eq!(values, [2.0, 5.0, 0.5]);

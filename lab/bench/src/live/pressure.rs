@@ -1,28 +1,23 @@
-//! Memory made short for the whole machine.
+//! Makes memory short for the whole machine.
 
 use super::host::available_bytes;
-use crate::error::BenchError;
+use crate::live::prelude::*;
 use hawkeye_linux::memory::system_memory;
-use hawkeye_workload::Workload;
-use std::path::Path;
 
-/// Programs that keep memory in use for as long as this lives.
+/// Programs that keep memory in use while this value lives.
 pub struct Pressure {
     _neighbours: Vec<Workload>,
-    /// Share of the machine's memory that was in use when it was full enough, in per cent.
+    /// Share of the machine's memory in use once enough was filled, in per cent.
     pub used_percent: f64,
 }
 
-/// So much less than was asked for is enough.
+/// Tolerated shortfall, in points of the share asked for.
 const NEARLY_PERCENT: f64 = 0.5;
 const MOST_NEIGHBOURS: usize = 5;
 
 impl Pressure {
     /// Fills the machine until `percent` of its memory is in use.
-    ///
-    /// # Errors
-    /// A neighbour can't be started, or memory is not full enough with all of them.
-    pub fn apply(program: &Path, percent: f64) -> Result<Self, BenchError> {
+    pub fn apply(program: &Path, percent: f64) -> Result<Self> {
         let mut neighbours = Vec::new();
         loop {
             let machine = system_memory::machine()?;
@@ -34,12 +29,12 @@ impl Pressure {
                 });
             }
             if neighbours.len() == MOST_NEIGHBOURS {
-                return Err(BenchError::Impossible(format!(
+                bail!(
                     "memory could not be filled to {percent} %: with {MOST_NEIGHBOURS} programs {used_percent:.1} % are in use"
-                )));
+                );
             }
-            // Free pages that processors keep for themselves count as used until somebody takes them: a gigabyte here. So
-            // one neighbour may not be enough.
+            // Free pages in per-processor lists count as used until an allocation takes them: one
+            // gigabyte on this machine. So one neighbour may not be enough.
             let wanted = (machine.total_bytes as f64 * percent / 100.0) as u64;
             let missing = wanted.saturating_sub(machine.used_bytes);
             let mib = (missing.min(available_bytes()) >> 20).max(1).to_string();

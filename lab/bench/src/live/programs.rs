@@ -1,89 +1,79 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
-pub(super) mod compiled;
 mod cores;
 mod cpu_time;
-mod hash_map;
+pub(super) mod hash_maps;
 pub mod huge;
 pub mod packages;
 mod postgres;
 mod python;
 mod reader;
-mod scratch;
+mod running;
+pub(super) mod scratch;
 mod server;
-mod sparsehash;
 pub mod speed;
 #[cfg(test)]
 mod testing;
 
-pub(super) use server::{die_with_us, in_background};
+pub(super) use running::{Running, answer_within, output_of};
+pub(super) use server::{die_with_us, in_background, redis_command};
 
-use super::host::Host;
-use crate::error::BenchError;
-use hawkeye_workload::{Hot, Latencies, Pace, Workload};
+use crate::live::prelude::*;
+use hawkeye_workload::{Hot, Latencies, Pace};
 use python::Script;
-use std::path::Path;
-use std::time::Duration;
 
-/// A program that works when it is told to. Dropping it ends it.
+/// A program that works on request. Dropping it ends it.
 pub trait Program: Send {
-    /// Its process.
     fn pid(&self) -> u32;
-    /// Has it work from now on.
-    fn go(&mut self) -> Result<(), BenchError>;
-    /// Has it pause.
-    fn stop(&mut self) -> Result<(), BenchError>;
-    /// Operations per second of wall-clock time over the next `length`; it must have been set going. Calls `mark` at the begin and at
-    /// the end of what it counts: a program that pauses between its operations has few in a moment or many.
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError>;
+    fn go(&mut self) -> Result<()>;
+    fn stop(&mut self) -> Result<()>;
+    /// Operations per second of wall-clock time over the next `length`; the program must be
+    /// working. It calls `mark` at the start and at the end of the interval that it counts. A
+    /// program that pauses between operations has few or many of them in a short interval.
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64>;
 
-    /// Whether one of its threads does all that is counted: what others do meanwhile is not what an operation costs.
+    /// Whether one of its threads does all the counted work. What the other threads do meanwhile is
+    /// then not part of an operation's cost.
     fn works_in_one_thread(&self) -> bool {
         false
     }
 
-    /// How long answers take to single questions that come at a fixed pace, asked while the program pauses otherwise;
-    /// `None` where it answers no questions.
-    fn latencies(&mut self, _pace: Pace) -> Result<Option<Latencies>, BenchError> {
+    /// Latencies of single questions that come at a fixed pace; otherwise the program pauses.
+    /// `None` if it answers no questions.
+    fn latencies(&mut self, _pace: Pace) -> Result<Option<Latencies>> {
         Ok(None)
     }
 }
 
-/// The programs that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A workload of ours that reads memory, as on the command line but for `--mib`.
+    /// One of our workloads that reads memory, as on the command line without `--mib`.
     Reader {
-        /// Its name in tables.
         name: &'static str,
-        /// The workload and its options.
         words: &'static str,
     },
-    /// Redis, asked for random keys.
     Redis,
-    /// memcached, asked for random keys.
     Memcached,
-    /// A hash map in a Java virtual machine, asked for random keys.
+    /// A hash map in a Java virtual machine, with look-ups of random keys.
     JavaHashMap,
-    /// PostgreSQL, asked by pgbench for random rows.
+    /// PostgreSQL, with look-ups of random rows by pgbench.
     Postgres,
-    /// sparsehash's dense map, asked for random keys.
     Sparsehash,
-    /// Conjugate gradients on a random sparse matrix, by SciPy.
+    /// Conjugate gradients on a random sparse matrix, in SciPy.
     Cg,
     /// Multigrid in three dimensions, in NumPy.
     Mg,
-    /// Breadth-first search and PageRank on a Kronecker graph, by SciPy.
+    /// Breadth-first search and PageRank on a Kronecker graph, in SciPy.
     Graph,
-    /// Joins and aggregations over a table in memory, by DuckDB.
+    /// Joins and aggregations over a table in memory, in DuckDB.
     DuckDb,
 }
 
-const fn reader(name: &'static str, words: &'static str) -> Kind {
+pub(super) const fn reader(name: &'static str, words: &'static str) -> Kind {
     Kind::Reader { name, words }
 }
 
-/// Those that estimates of overhead are tried on.
+/// The programs on which estimates of overhead are tested.
 pub const NINE: [Kind; 9] = [
     reader("random", "random"),
     reader("zipf", "zipf"),
@@ -110,7 +100,6 @@ pub const REAL: [Kind; 9] = [
 ];
 
 impl Kind {
-    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reader { name, .. } => name,
@@ -140,9 +129,10 @@ impl Kind {
         }
     }
 
-    /// Starts it under base pages with about `mib` MiB of data, and waits until it has them. Packages
-    /// that it takes and that are missing are installed. It does not work yet.
-    pub fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
+    /// Starts the program under base pages with about `mib` MiB of data, and waits until the data
+    /// is present. Installs packages that it needs and that are missing. The program does not work
+    /// yet.
+    pub fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>> {
         Ok(match self {
             Self::Reader { words, .. } => Box::new(reader::start(host, words, mib)?),
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
@@ -156,55 +146,36 @@ impl Kind {
         })
     }
 
-    /// Starts it with a part of its keys asked for more than the others.
-    ///
-    /// # Errors
-    /// As [`Self::start`], and it is none of those with keys ([`Self::has_keys`]).
-    pub fn start_hot(
-        self,
-        host: &Host,
-        mib: u64,
-        hot: Hot,
-    ) -> Result<Box<dyn Program>, BenchError> {
+    /// Starts it so that a part of its keys is requested more often than the others.
+    pub fn start_hot(self, host: &Host, mib: u64, hot: Hot) -> Result<Box<dyn Program>> {
         Ok(match self {
-            Self::Redis => Box::new(server::redis(
-                host.command("ask"),
-                mib,
-                hot,
-                server::Load::Full,
-            )?),
+            Self::Redis => {
+                let load = server::Load::Full;
+                Box::new(server::redis(host.command("ask"), mib, hot, load)?)
+            }
             Self::Memcached => Box::new(server::memcached(host.command("ask"), mib, hot)?),
-            Self::JavaHashMap => Box::new(hash_map::start(mib, hot)?),
-            Self::Sparsehash => Box::new(sparsehash::start(mib, hot)?),
+            Self::JavaHashMap => Box::new(hash_maps::java(mib, hot)?),
+            Self::Sparsehash => Box::new(hash_maps::sparsehash(mib, hot)?),
             _ => {
-                let message = format!("{} has no keys of which a part could be hot", self.name());
-                return Err(BenchError::Impossible(message));
+                bail!("{} has no keys of which a part could be hot", self.name());
             }
         })
     }
 
-    /// Whether it is asked for keys, of which a part can be hot.
-    pub fn has_keys(self) -> bool {
-        matches!(
-            self,
-            Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash
-        )
-    }
-
-    /// What it takes of memory for so much data, in bytes.
+    /// Memory that the program uses for `mib` MiB of data, in bytes.
     pub fn resident_bytes(self, mib: u64) -> u64 {
         let bytes = mib << 20;
-        // An interpreter with its libraries.
+        // The interpreter with its libraries.
         let python = 96 << 20;
         match self {
             Self::Reader { .. } => bytes,
             // Their allocators round sizes up.
             Self::Redis | Self::Memcached => bytes * 3 / 2,
-            // Its heap has room beside the table, and it has code.
+            // The heap has room beside the table, and the JVM has code.
             Self::JavaHashMap => bytes + (512 << 20),
-            // Rounded down to a power of two.
+            // Its table is rounded down to a power of two.
             Self::Sparsehash => bytes,
-            // The files are in the page cache, too.
+            // The files are in the page cache too.
             Self::Postgres => bytes * 2 + (64 << 20),
             Self::Cg | Self::Mg | Self::Graph => bytes * 5 / 4 + python,
             Self::DuckDb => bytes * 2 + python,
@@ -212,30 +183,32 @@ impl Kind {
     }
 }
 
-/// Has the kernel align memory that programs share between their processes, so that it can be made huge: before one
-/// of them is started ([`Kind::Postgres`]).
-pub fn allow_shared_huge_pages(host: &mut Host) -> Result<(), BenchError> {
+/// Makes the kernel align memory that programs share between their processes, so that it can be
+/// made huge. Call it before such a program starts ([`Kind::Postgres`]).
+pub fn allow_shared_huge_pages(host: &mut Host) -> Result<()> {
     postgres::allow_huge_buffers(host)
 }
 
-/// Starts a workload of ours, given as on the command line of `program`, told to wait.
-pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>, BenchError> {
+/// Starts one of our workloads, given as on the command line of `program`, which waits for a
+/// request.
+pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>> {
     let words = format!("workload {words} {}", reader::COUNTING);
     let workload = Workload::spawn(program, words.split_whitespace())?;
     Ok(Box::new(reader::Reader::ready(workload)?))
 }
 
-/// A workload of ours that is ready and waits.
+/// Wraps one of our workloads that is ready and waits.
 pub(super) fn ready_reader(workload: Workload, pid: u32) -> Box<dyn Program> {
     Box::new(reader::Reader::of(workload, pid))
 }
 
-/// Starts Redis with `mib` MiB of data and hardly anything to do.
-pub fn idle_redis(host: &Host, mib: u64) -> Result<Box<dyn Program>, BenchError> {
+/// Starts Redis with `mib` MiB of data and almost no load.
+pub fn idle_redis(host: &Host, mib: u64) -> Result<Box<dyn Program>> {
+    let (hot, load) = (Hot::UNIFORM, server::Load::Light);
     Ok(Box::new(server::redis(
         host.command("ask"),
         mib,
-        Hot::UNIFORM,
-        server::Load::Light,
+        hot,
+        load,
     )?))
 }

@@ -1,15 +1,8 @@
-//! What huge pages can gain programs that others wrote: each under base pages and all huge.
+//! How much programs that others wrote gain from huge pages: each under base pages and all huge.
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::programs::huge::{huge_percent, promote_all};
-use super::programs::speed::{Speed, turn};
-use super::programs::{Kind, REAL, allow_shared_huge_pages};
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::{median, sorted};
-use hawkeye_linux::processes::process::rss_bytes;
-use std::time::Duration;
+use super::prelude::*;
+use super::programs::{REAL, allow_shared_huge_pages};
+use crate::statistics::sorted;
 
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -18,7 +11,6 @@ struct Sizes {
     turn: Duration,
 }
 
-/// What was seen of a program.
 struct Seen {
     base: Vec<Speed>,
     huge: Vec<Speed>,
@@ -28,25 +20,17 @@ struct Seen {
 }
 
 /// Nine programs, one after the other.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            mib: 256,
-            turns: 1,
-            turn: Duration::from_millis(300),
-        },
-        Scale::Full => Sizes {
-            mib: 2048,
-            turns: 5,
-            turn: Duration::from_secs(1),
-        },
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        mib: scale.pick(256, 2048),
+        turns: scale.pick(1, 5),
+        turn: scale.pick(Duration::from_millis(300), Duration::from_secs(1)),
     };
     allow_shared_huge_pages(host)?;
-    let mut report = Report::new("programs");
     for kind in REAL {
-        // One that can't be had here says nothing about the others.
+        // One program that can't run here does not affect the others.
         match measure(host, kind, sizes) {
-            Ok(seen) => describe(kind, &seen, &mut report),
+            Ok(seen) => describe(kind, &seen, report),
             Err(error) => report.note(format!("{} could not be measured: {error}", kind.name())),
         }
     }
@@ -60,14 +44,15 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     report.note(
         "PostgreSQL's is shared memory, which no policy here promotes; see programs/postgres.",
     );
-    Ok(report)
+    Ok(())
 }
 
-fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Seen, BenchError> {
+fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Seen> {
     need_bytes(2 * kind.resident_bytes(sizes.mib))?;
     let mut base = kind.start(host, sizes.mib)?;
     let mut huge = kind.start(host, sizes.mib)?;
-    // The first turn of each warms caches and compilers up, and has memory that comes and goes allocated.
+    // The first turn of each warms up caches and compilers, and allocates memory that comes and
+    // goes.
     turn(base.as_mut(), sizes.turn)?;
     turn(huge.as_mut(), sizes.turn)?;
     let huge_huge_percent = promote_all(huge.pid())?;
@@ -86,7 +71,7 @@ fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Seen, BenchError> {
 }
 
 impl Seen {
-    /// How many times as fast each pair of turns was, ascending.
+    /// Ratio of the speeds of each pair of turns, ascending.
     fn ratios(&self) -> Vec<f64> {
         let pairs = self.base.iter().zip(&self.huge);
         let ratios = pairs.map(|(base, huge)| huge.per_cpu_s / base.per_cpu_s);
@@ -96,10 +81,7 @@ impl Seen {
 
 fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
     let ratios = seen.ratios();
-    let per_s = |speeds: &[Speed]| {
-        let all: Vec<f64> = speeds.iter().map(|speed| speed.per_s).collect();
-        with_unit(median(&all))
-    };
+    let per_s = |speeds: &[Speed]| with_unit(median_of(speeds, |speed| speed.per_s));
     report.row(
         kind.name(),
         median(&ratios),
@@ -118,7 +100,7 @@ fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
     );
 }
 
-/// A number of things, short.
+/// Formats a number in short form.
 fn with_unit(number: f64) -> String {
     match number {
         n if n >= 1e7 => format!("{:.0} M", n / 1e6),

@@ -1,5 +1,8 @@
-//! Programs started while memory is fragmented: how soon each system has the memory that they use under huge pages, and them as fast as these
-//! make them, and what each promotion was good for (after the paper's Figure 5).
+//! Programs started while memory is fragmented (after the paper's Figure 5). For each system it
+//! measures:
+//! - how soon the memory in use is under huge pages
+//! - how soon the program is as fast as these make it
+//! - the benefit of each promotion
 
 pub mod curve;
 mod fragmented;
@@ -7,57 +10,53 @@ mod in_use;
 mod subject;
 mod watch;
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::programs::huge::{huge_percent, promote_all};
-use super::report::Report;
-use super::systems::{Pace, Promoting, System};
-use crate::error::BenchError;
-use crate::plot::{Content, Line, Panel};
-use curve::{Curve, SMOOTHED, Shares};
+use super::prelude::*;
+use super::systems::Promoting;
+use crate::plot::{Line, Panel};
+use curve::{Curve, SMOOTHED, end_percent, reached_s};
 use fragmented::Fragmented;
-use hawkeye_linux::processes::process::rss_bytes;
-use hawkeye_policy::HUGE_PAGE_BYTES;
 use in_use::{InUse, WITHIN};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use subject::{Subject, subjects};
 use watch::{Moment, TURN, Watched, YARDSTICK_TURN, Yardsticks};
 
-/// With the same budget; where others wrote the program, the first two. The last, under which nobody promotes, is how wrong all of this can be.
+/// Systems with the same budget; programs that others wrote run under the first two. The last one
+/// promotes nothing, so it shows the error of all these figures.
 const SAME: [System; 4] = [
     System::ThpPaced,
     System::Hawkeye,
     System::HawkeyeG,
     System::Base,
 ];
-/// At their own pace.
+/// Systems at their own pace.
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
-/// A program has recovered when so much of the memory that it uses is huge, or when it has so much of what huge pages can gain, in per cent.
-/// What is more of the gain takes a machine without neighbours to be told from noise, and policy `hawkeye` leaves 2 points of overhead, which
-/// are much of a small gain.
+/// A program has recovered when this share of its used memory is huge, or when it has this share of
+/// the possible gain (per cent). Larger shares of the gain can be distinguished from noise only on
+/// a machine without neighbours. Also, policy `hawkeye` leaves 2 points of overhead, which are much
+/// of a small gain.
 const RECOVERED_PERCENT: f64 = 50.0;
-/// A program is all huge from here on.
+/// From this share on a program counts as all huge.
 const ALL_HUGE_PERCENT: f64 = 95.0;
-/// Told as well.
+/// A second share that is reported.
 const NEARLY_ALL_PERCENT: f64 = 80.0;
 
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Of the comparison with the same budget.
+    /// Promotion rate of the comparison with the same budget.
     regions_per_s: f64,
-    /// Of the other one.
+    /// Duration of the comparison at the systems' own pace.
     length: Duration,
-    /// Programs work for so long before anything is measured: after being filled a server has tidying to do, and a JVM compiles.
+    /// How long programs work before the measurement starts: a newly filled server tidies up, and a
+    /// JVM compiles.
     warm_up: Duration,
-    /// What comes before and after is measured for so long.
+    /// How long the speed before and after is measured.
     around: Duration,
     /// Whether memory is fragmented first, which takes half a minute each time.
     fragmented: bool,
 }
 
 impl Sizes {
-    /// As long as khugepaged needs for all of a program at this pace, and some more.
+    /// The time that khugepaged needs for a whole program at this pace, with a margin.
     fn length(self, pace: Pace, bytes: u64) -> Duration {
         match pace {
             Pace::Same(per_s) => {
@@ -68,34 +67,23 @@ impl Sizes {
     }
 }
 
-/// 5 to 8 GiB each, a tenth or a seventh of it hot; 24 promotions a second, or each system's own pace.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            regions_per_s: 32.0,
-            length: Duration::from_secs(5),
-            warm_up: Duration::from_millis(100),
-            around: Duration::from_secs(1),
-            fragmented: false,
-        },
-        Scale::Full => Sizes {
-            regions_per_s: 24.0,
-            length: Duration::from_secs(40),
-            warm_up: Duration::from_secs(15),
-            around: Duration::from_secs(12),
-            fragmented: true,
-        },
+/// Programs have 5 to 8 GiB each, a tenth or a seventh of it hot. There are 24 promotions per
+/// second, or each system has its own pace.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let seconds = |quick, full| Duration::from_secs_f64(scale.pick(quick, full));
+    let sizes = Sizes {
+        regions_per_s: scale.pick(32.0, 24.0),
+        length: seconds(5.0, 40.0),
+        warm_up: seconds(0.1, 15.0),
+        around: seconds(1.0, 12.0),
+        fragmented: scale == Scale::Full,
     };
-    let mut report = Report::new("recovery");
     for subject in &subjects(scale) {
-        let raced = races(host, subject, scale, sizes, &mut report);
-        match raced {
-            // One that can't be had here says nothing about the others.
+        match races(host, subject, scale, sizes, report) {
+            // One program that can't run here does not affect the others.
             Err(error) if !subject.of_ours() => {
-                report.note(format!(
-                    "{} could not be measured: {error}",
-                    subject.kind.name()
-                ));
+                let name = subject.kind.name();
+                report.note(format!("{name} could not be measured: {error}"));
             }
             other => other?,
         }
@@ -112,17 +100,17 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         TURN.as_secs_f64(),
         YARDSTICK_TURN.as_secs_f64(),
     ));
-    Ok(report)
+    Ok(())
 }
 
-/// One program under all systems that it is tried with.
+/// Runs one program under all systems that it is tested with.
 fn races(
     host: &mut Host,
     subject: &Subject,
     scale: Scale,
     sizes: Sizes,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     need_bytes(subject.need_bytes())?;
     System::Base.prepare(host)?;
     let mut yardsticks = subject.start_yardsticks(host, sizes.warm_up)?;
@@ -148,7 +136,7 @@ fn compare(
     systems: &[System],
     sizes: Sizes,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let (mut by_speed, mut by_memory) = (Vec::new(), Vec::new());
     let at_pace = match pace {
         Pace::Same(per_s) => format!("{per_s} regions/s"),
@@ -157,14 +145,14 @@ fn compare(
     for system in systems {
         let (curve, promoting) = race(host, subject, yardsticks, *system, pace, sizes)?;
         let what = format!("{}, {at_pace}, {}", subject.kind.name(), system.name());
-        let in_use = curve.by_memory_in_use();
+        let in_use = curve.seen.in_use_huge.clone();
         recovered(
             report,
             format!("{what}: half of memory in use huge after"),
             &in_use,
             format!(
                 "{:.0} % in the end; a promotion had all of it huge for {:.0} ms",
-                in_use.end_percent(),
+                end_percent(&in_use),
                 curve.in_use_huge_ms_per_promotion(),
             ),
         );
@@ -175,7 +163,7 @@ fn compare(
             &speed,
             format!(
                 "{:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
-                speed.end_percent(),
+                end_percent(&speed),
                 curve.achievable_percent(),
                 curve.huge_percent[0],
                 curve.huge_percent[1],
@@ -190,7 +178,7 @@ fn compare(
         for (lines, shares) in [(&mut by_memory, in_use), (&mut by_speed, speed)] {
             lines.push(Line {
                 name: system.name().to_owned(),
-                points: shares.points,
+                points: shares,
             });
         }
     }
@@ -198,33 +186,26 @@ fn compare(
         ("memory in use that is huge (%)", by_memory),
         ("share of the gain (%)", by_speed),
     ] {
-        report.panels.push(Panel {
-            title: format!("{}, {at_pace}", subject.kind.name()),
-            y_label: y_label.to_owned(),
-            content: Content::Lines {
-                x_label: "time (s)".to_owned(),
-                lines,
-            },
-        });
+        let title = format!("{}, {at_pace}", subject.kind.name());
+        report.panels.push(Panel::over_time(title, y_label, lines));
     }
     Ok(())
 }
 
-/// When shares were so high that a program has recovered.
-fn recovered(report: &mut Report, what: String, shares: &Shares, more: String) {
-    let reached_s = shares.reached_s(RECOVERED_PERCENT);
-    let nearly_all = shares.reached_s(NEARLY_ALL_PERCENT);
+/// Reports when the shares were high enough to count as recovered.
+fn recovered(report: &mut Report, what: String, shares: &[(f64, f64)], more: String) {
+    let nearly_all = reached_s(shares, NEARLY_ALL_PERCENT);
     let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
     report.row(
         what,
-        reached_s.unwrap_or(f64::INFINITY),
+        reached_s(shares, RECOVERED_PERCENT).unwrap_or(f64::INFINITY),
         "s",
         format!("{NEARLY_ALL_PERCENT} % {nearly_all}; {more}"),
     );
     report.tell_last();
 }
 
-/// One program under one system, from its start in fragmented memory to all of it huge.
+/// Runs one program under one system, from its start in fragmented memory to all of it huge.
 fn race(
     host: &mut Host,
     subject: &Subject,
@@ -232,7 +213,7 @@ fn race(
     system: System,
     pace: Pace,
     sizes: Sizes,
-) -> Result<(Curve, Promoting), BenchError> {
+) -> Result<(Curve, Promoting)> {
     system.prepare(host)?;
     let fragmented = match sizes.fragmented {
         true => Some(Fragmented::new(host)?),
@@ -249,15 +230,14 @@ fn race(
     let length = sizes.length(pace, rss_bytes(pid)?);
     let mut in_use = InUse::of(watched.program)?;
     let promoter = system.promoter(host)?;
-    let (promoting, seen) = watched.watch(Some(&mut in_use), |failed| {
+    let (promoting, seen) = watched.watch(&mut in_use, |failed| {
         let enough = || failed.load(Ordering::Relaxed);
         promoter.promote(pid, pace, length, enough)
     })?;
-    // What the gain is held against, in memory as it was until now.
+    // The gain is compared with this speed, in memory as it was until now.
     let huge_at_end = promote_all(pid)?;
     if huge_at_end < ALL_HUGE_PERCENT {
-        let message = format!("only {huge_at_end:.0} % of its memory could be made huge");
-        return Err(BenchError::Impossible(message));
+        bail!("only {huge_at_end:.0} % of its memory could be made huge");
     }
     let over_huge = |moment: &Moment| moment.speed / moment.huge_speed;
     let huge = watched.settled(sizes.around, over_huge)?;

@@ -1,42 +1,38 @@
-//! A Redis server of our own on a unix socket, asked by Redis' own programs.
+//! A separate Redis server on a unix socket, queried by Redis' own programs.
 
-use super::programs::{in_background, packages};
-use crate::error::BenchError;
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use super::programs::scratch::Scratch;
+use super::programs::{Running, answer_within, in_background, output_of, packages, redis_command};
+use crate::live::prelude::*;
+use hawkeye_linux::fields::field;
+use nix::sys::signal::Signal;
 
-/// Killed when dropped.
 pub struct RedisServer {
-    child: Child,
-    socket: PathBuf,
+    server: Running,
+    folder: Scratch,
 }
 
-/// What Redis says of its memory, and the kernel.
+/// Redis' memory, as reported by Redis and by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedisMemory {
-    /// What it has allocated for its data, in bytes.
+    /// Memory that Redis has allocated for its data, in bytes.
     pub used_bytes: u64,
-    /// Resident, in bytes.
     pub rss_bytes: u64,
 }
 
 impl RedisMemory {
-    /// How much of what is resident is data, in per cent.
+    /// Share of the resident memory that is data, in per cent.
     pub fn useful_percent(&self) -> f64 {
         self.used_bytes as f64 * 100.0 / self.rss_bytes.max(1) as f64
     }
 }
 
-/// Keys stored or deleted by one script: it must not block the server for long.
+/// Most keys that one script stores or deletes: it must not block the server for long.
 const PIECE: u64 = 50_000;
 
 impl RedisServer {
-    /// Starts it and waits until it answers; `within` may run the command in a place of its own. What is missing is installed.
-    ///
-    /// # Errors
-    /// It can't be installed or started.
-    pub fn start(name: &str, within: impl FnOnce(Command) -> Command) -> Result<Self, BenchError> {
+    /// Starts the server and waits until it answers. `within` may wrap the command, for example to
+    /// run it in a cgroup. Missing packages are installed.
+    pub fn start(name: &str, within: impl FnOnce(Command) -> Command) -> Result<Self> {
         for (program, package) in [
             ("redis-server", "redis-server"),
             ("redis-cli", "redis-tools"),
@@ -44,41 +40,26 @@ impl RedisServer {
         ] {
             packages::need(program, package)?;
         }
-        let socket = format!("hawkeye-bench-{}-{name}.socket", std::process::id());
-        let socket = std::env::temp_dir().join(socket);
-        let mut command = Command::new("redis-server");
-        command
-            .args(["--port", "0", "--save", "", "--appendonly", "no"])
-            .args(["--disable-thp", "no", "--unixsocket"])
-            .arg(&socket);
-        let mut command = within(command);
+        let folder = Scratch::new(name)?;
+        let mut command = within(redis_command(&folder));
         in_background(&mut command);
-        let child = command
-            .spawn()
-            .map_err(|source| program_error("redis-server", source))?;
-        let this = Self { child, socket };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while this.cli(&["PING"])?.trim() != "PONG" {
-            if Instant::now() > deadline {
-                let message = "redis-server does not answer after 10 s".to_owned();
-                return Err(BenchError::Impossible(message));
-            }
-            std::thread::sleep(Duration::from_millis(50));
+        let server = Running::start(&mut command, Signal::SIGKILL)?;
+        let this = Self { server, folder };
+        let answers = || Ok((this.cli(&["PING"])?.trim() == "PONG").then_some(()));
+        if answer_within(Duration::from_secs(10), answers)?.is_none() {
+            bail!("redis-server does not answer after 10 s");
         }
         Ok(this)
     }
 
-    /// Its process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.server.id()
     }
 
-    /// Stores values of so many bytes under the keys from `from` to before `to`, named as redis-benchmark does.
-    ///
-    /// # Errors
-    /// The server is gone, or refuses.
-    pub fn fill(&self, from: u64, to: u64, value_bytes: u64) -> Result<(), BenchError> {
-        // What one script stores is held twice until it ends.
+    /// Stores values of `value_bytes` under the keys from `from` up to but excluding `to`, named as
+    /// redis-benchmark does.
+    pub fn fill(&self, from: u64, to: u64, value_bytes: u64) -> Result<()> {
+        // Redis holds the values of one script twice until the script ends.
         let piece = (PIECE * 4096 / value_bytes.max(1)).clamp(1, PIECE);
         let value_bytes = value_bytes.to_string();
         self.script(
@@ -91,12 +72,9 @@ impl RedisServer {
         )
     }
 
-    /// Deletes so many per cent of the keys before `keys`, at random, and has the allocator give back what is free
-    /// now instead of within ten seconds.
-    ///
-    /// # Errors
-    /// The server is gone.
-    pub fn delete(&self, keys: u64, percent: u32) -> Result<(), BenchError> {
+    /// Deletes `percent` of the keys below `keys` at random. The allocator returns free memory at
+    /// once instead of within ten seconds.
+    pub fn delete(&self, keys: u64, percent: u32) -> Result<()> {
         let percent = percent.to_string();
         self.script(
             "math.randomseed(tonumber(ARGV[1]) + 1) \
@@ -111,144 +89,100 @@ impl RedisServer {
         Ok(())
     }
 
-    /// Runs a script over keys, piece by piece; it must return OK.
+    /// Runs a script over keys in batches; each call must return OK.
     fn script(
         &self,
         script: &str,
         keys: std::ops::Range<u64>,
         piece: u64,
         words: &[&str],
-    ) -> Result<(), BenchError> {
+    ) -> Result<()> {
         let mut from = keys.start;
         while from < keys.end {
             let to = (from + piece).min(keys.end);
             let (first, last) = (from.to_string(), to.to_string());
-            let call = [&["EVAL", script, "0", &first, &last], words].concat();
-            let said = self.cli(&call)?;
-            if said.trim() != "OK" {
-                let said = said.trim();
-                return Err(BenchError::Impossible(format!("Redis refused: {said:?}")));
-            }
+            self.told(
+                &[&["EVAL", script, "0", &first, &last], words].concat(),
+                "OK",
+            )?;
             from = to;
         }
         Ok(())
     }
 
-    /// Throughput of GETs of random keys over `requests` of them, in requests per second.
-    ///
-    /// # Errors
-    /// The server is gone.
-    pub fn gets_per_s(&self, keys: u64, requests: u64) -> Result<f64, BenchError> {
+    /// Throughput of `requests` GETs of random keys, in requests per second.
+    pub fn gets_per_s(&self, keys: u64, requests: u64) -> Result<f64> {
         let (keys, requests) = (keys.to_string(), requests.to_string());
         let mut command = Command::new("redis-benchmark");
-        command.arg("-s").arg(&self.socket);
+        command.arg("-s").arg(self.folder.path().join("socket"));
         command.args(["-t", "get", "-n", &requests, "-r", &keys]);
         command.args(["-P", "16", "-c", "50", "--csv"]);
-        let said = output(&mut command)?;
+        let said = said_by(&mut command)?;
         // "test","rps",...  then  "GET","512345.67",...
         said.lines()
             .find_map(|line| {
                 let rest = line.strip_prefix("\"GET\",\"")?;
                 rest.split('"').next()?.parse().ok()
             })
-            .ok_or_else(|| BenchError::Impossible("redis-benchmark printed no figure".into()))
+            .ok_or_else(|| impossible!("redis-benchmark printed no figure"))
     }
 
-    /// Sets one of its parameters.
-    ///
-    /// # Errors
-    /// The server is gone, or does not know it.
-    pub fn configure(&self, name: &str, value: &str) -> Result<(), BenchError> {
-        let said = self.cli(&["CONFIG", "SET", name, value])?;
-        if said.trim() == "OK" {
-            return Ok(());
-        }
-        let said = said.trim();
-        Err(BenchError::Impossible(format!(
-            "Redis refused to set {name}: {said:?}"
-        )))
+    pub fn configure(&self, name: &str, value: &str) -> Result<()> {
+        self.told(&["CONFIG", "SET", name, value], "OK")
     }
 
-    /// Forks a child that writes all data to a file.
-    ///
-    /// # Errors
-    /// The server is gone, or can't fork.
-    pub fn begin_save(&self) -> Result<(), BenchError> {
-        let said = self.cli(&["BGSAVE"])?;
-        if said.contains("started") {
-            return Ok(());
-        }
-        let said = said.trim();
-        Err(BenchError::Impossible(format!(
-            "Redis refused to save: {said:?}"
-        )))
+    /// Starts a forked child that writes all data to a file.
+    pub fn begin_save(&self) -> Result<()> {
+        self.told(&["BGSAVE"], "Background saving started")
     }
 
-    /// Whether such a child is at work.
-    ///
-    /// # Errors
-    /// `redis-cli` can't be run.
-    pub fn is_saving(&self) -> Result<bool, BenchError> {
+    /// Whether such a child is running.
+    pub fn is_saving(&self) -> Result<bool> {
         let said = self.cli(&["INFO", "persistence"])?;
         Ok(said.contains("rdb_bgsave_in_progress:1"))
     }
 
-    /// Whether the last such child wrote all.
-    ///
-    /// # Errors
-    /// `redis-cli` can't be run.
-    pub fn last_save_succeeded(&self) -> Result<bool, BenchError> {
+    /// Whether the last such child wrote all data.
+    pub fn last_save_succeeded(&self) -> Result<bool> {
         let said = self.cli(&["INFO", "persistence"])?;
         Ok(said.contains("rdb_last_bgsave_status:ok"))
     }
 
-    /// Its memory now.
-    ///
-    /// # Errors
-    /// The server is gone.
-    pub fn memory(&self) -> Result<RedisMemory, BenchError> {
+    pub fn memory(&self) -> Result<RedisMemory> {
         let said = self.cli(&["INFO", "memory"])?;
-        let used = said
-            .lines()
-            .find_map(|line| line.strip_prefix("used_memory:"));
-        let used_bytes = used.and_then(|bytes| bytes.trim().parse().ok());
-        let gone = || BenchError::Impossible("Redis told nothing of its memory: it is gone".into());
+        let used_bytes = field(&said, "used_memory").and_then(|bytes| bytes.parse().ok());
+        let gone = || impossible!("Redis told nothing of its memory: it is gone");
         Ok(RedisMemory {
             used_bytes: used_bytes.ok_or_else(gone)?,
             rss_bytes: hawkeye_linux::processes::process::rss_bytes(self.pid())?,
         })
     }
 
-    /// Whether it has ended, as when the kernel killed it.
+    /// Whether the server has ended, for example because the kernel killed it.
     pub fn is_gone(&mut self) -> bool {
-        self.child.try_wait().is_ok_and(|status| status.is_some())
+        self.server.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    fn cli(&self, words: &[&str]) -> Result<String, BenchError> {
+    /// Sends a command; the answer must start with `expected`.
+    fn told(&self, words: &[&str], expected: &str) -> Result<()> {
+        let said = self.cli(words)?;
+        if !said.starts_with(expected) {
+            bail!("Redis refused {}: {:?}", words[0], said.trim());
+        }
+        Ok(())
+    }
+
+    fn cli(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new("redis-cli");
-        output(command.arg("-s").arg(&self.socket).args(words))
+        said_by(
+            command
+                .arg("-s")
+                .arg(self.folder.path().join("socket"))
+                .args(words),
+        )
     }
 }
 
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
-    }
-}
-
-fn output(command: &mut Command) -> Result<String, BenchError> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .map_err(|source| program_error(&program, source))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn program_error(program: &str, source: std::io::Error) -> BenchError {
-    BenchError::Program {
-        program: program.to_owned(),
-        source,
-    }
+fn said_by(command: &mut Command) -> Result<String> {
+    Ok(String::from_utf8_lossy(&output_of(command)?.stdout).into_owned())
 }

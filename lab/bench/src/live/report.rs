@@ -1,25 +1,30 @@
-//! Figures, as a table for people and as JSON.
+//! Figures, as a table for readers and as JSON.
 
 use crate::plot::Panel;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
+/// Bytes in MiB.
+pub(crate) fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What was measured.
     pub what: String,
-    /// The figure; infinite for what did not come to pass.
+    /// The figure; infinite for an event that did not happen.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What it is held against: a goal, or the other side of a comparison.
+    /// What to compare it with: a goal, or the other side of a comparison.
     pub beside: String,
 }
 
 impl Row {
-    /// The figure with as many decimals as it has meaning.
+    /// The figure with its significant decimals.
     fn value_text(&self) -> String {
         if !self.value.is_finite() {
             return "never".to_owned();
@@ -34,34 +39,34 @@ impl Row {
     }
 }
 
-/// What an experiment found.
+/// The findings of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The experiment.
     pub name: String,
     /// Its figures.
     pub rows: Vec<Row>,
-    /// What a reader must know to read them rightly.
+    /// What a reader must know to interpret the figures.
     pub notes: Vec<String>,
-    /// What is drawn beside the figures.
+    /// Plots beside the figures.
     pub panels: Vec<Panel>,
-    /// What managing took in it, where that was done as it is by default.
+    /// CPU time of managers that ran with default settings.
     pub managing: Managing,
 }
 
-/// CPU that managers took, with settings as they are by default.
+/// CPU time of managers that ran with default settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Managing {
     /// All managers' CPU time, in seconds.
     pub cpu_s: f64,
     /// How long they managed, in seconds.
     pub wall_s: f64,
-    /// The most that one took on average, in per cent of a core.
+    /// The highest average of one manager, in per cent of a core.
     pub worst_percent: f64,
 }
 
 impl Managing {
-    /// Adds what one manager took.
+    /// Adds the use of one manager.
     pub fn add(&mut self, cpu: Duration, wall: Duration) {
         let (cpu_s, wall_s) = (cpu.as_secs_f64(), wall.as_secs_f64());
         self.cpu_s += cpu_s;
@@ -71,14 +76,14 @@ impl Managing {
         }
     }
 
-    /// Adds what all of another experiment's took.
+    /// Adds the use of all managers of another experiment.
     pub fn join(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s += other.wall_s;
         self.worst_percent = self.worst_percent.max(other.worst_percent);
     }
 
-    /// All of that as a sentence; `None` where nobody managed.
+    /// The use as a sentence; `None` if nothing was managed.
     pub fn line(&self) -> Option<String> {
         (self.wall_s > 0.0).then(|| {
             format!(
@@ -116,12 +121,20 @@ impl Report {
         });
     }
 
-    /// Adds what a manager with default settings took.
+    /// Adds figures that share a name.
+    pub fn of(&mut self, name: impl Into<String>) -> Rows<'_> {
+        Rows {
+            report: self,
+            name: name.into(),
+        }
+    }
+
+    /// Adds the use of a manager with default settings.
     pub fn managed(&mut self, cpu: Duration, wall: Duration) {
         self.managing.add(cpu, wall);
     }
 
-    /// Says on standard error what was found last: for experiments that take long.
+    /// Prints the latest figure to standard error, for experiments that take long.
     pub fn tell_last(&self) {
         if let Some(row) = self.rows.last() {
             let value = row.value_text();
@@ -135,6 +148,20 @@ impl Report {
     /// Adds a sentence.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
+    }
+}
+
+/// Figures that share a name, which is before each.
+pub struct Rows<'a> {
+    report: &'a mut Report,
+    name: String,
+}
+
+impl Rows<'_> {
+    /// Adds a figure.
+    pub fn row(&mut self, what: &str, value: f64, unit: &'static str, beside: impl Into<String>) {
+        let what = format!("{}: {what}", self.name);
+        self.report.row(what, value, unit, beside);
     }
 }
 

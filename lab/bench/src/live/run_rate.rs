@@ -1,53 +1,23 @@
-//! The estimate of overhead beside the truth: what huge pages gain each of nine programs.
+//! The estimate of overhead beside the truth: the gain of nine programs from huge pages.
 
-use super::Scale;
-use super::estimate::estimate;
-use super::host::{Host, need_bytes};
-use super::programs::huge::{huge_percent, promote_all};
-use super::programs::speed::{Speed, turn};
-use super::programs::{Kind, NINE, Program};
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::median;
+use super::prelude::*;
+use super::programs::NINE;
+use hawkeye_linux::sample::sampler::{self, Seeing};
 use hawkeye_policy::Overhead;
-use std::fmt;
-use std::time::Duration;
 
-/// How much of its time huge pages save a program, coarsely.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// Under 3 %.
-    Little,
-    /// 3 % to 15 %.
-    Some,
-    /// Over 15 %.
-    Much,
-}
+/// Coarse classes of the share of time that huge pages save.
+const CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
 
-impl Class {
-    /// The class of a share of time, in per cent.
-    pub fn of(percent: f64) -> Self {
-        if percent < 3.0 {
-            Self::Little
-        } else if percent <= 15.0 {
-            Self::Some
-        } else {
-            Self::Much
-        }
+/// The class of a share of time in per cent.
+pub fn class_of(percent: f64) -> usize {
+    match percent {
+        little if little < 3.0 => 0,
+        some if some <= 15.0 => 1,
+        _ => 2,
     }
 }
 
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Little => "under 3 %",
-            Self::Some => "3-15 %",
-            Self::Much => "over 15 %",
-        })
-    }
-}
-
-/// A program's true gain and what was estimated, in per cent of its CPU time.
+/// A program's true gain and its estimate, in per cent of its CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Compared {
     /// The share of its time that huge pages save.
@@ -57,57 +27,42 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Whether the estimate tells the right class. "At least" so much is no wrong word about more.
+    /// Whether the estimate is in the right class. An "at least" estimate is right for every higher
+    /// class too.
     pub fn right(&self) -> bool {
-        let (truth, told) = (
-            Class::of(self.gain_percent),
-            Class::of(self.estimate.percent),
-        );
+        let [truth, told] = [self.gain_percent, self.estimate.percent].map(class_of);
         truth == told || self.estimate.at_least && told < truth
     }
 }
 
-/// Pairs of programs, by their places, of which the first gains under 3 % and is estimated above the
-/// second, which gains over 10 %.
+/// Pairs of programs, by index, in the wrong order: the first gains under 3 %, the second over 10
+/// %, and the first has the higher estimate.
 pub fn misranked(compared: &[Compared]) -> Vec<(usize, usize)> {
-    let (little, much) = (
-        |one: &Compared| one.gain_percent < 3.0,
-        |one: &Compared| one.gain_percent > 10.0,
-    );
-    let places = || compared.iter().enumerate();
-    places()
-        .filter(|(_, low)| little(low))
-        .flat_map(|(at, low)| {
-            places()
-                .filter(|(_, high)| much(high))
-                .filter(|(_, high)| low.estimate.percent > high.estimate.percent)
-                .map(move |(above, _)| (at, above))
-        })
-        .collect()
+    let mut pairs = Vec::new();
+    for (at, low) in compared.iter().enumerate() {
+        for (above, high) in compared.iter().enumerate() {
+            let known = low.gain_percent < 3.0 && high.gain_percent > 10.0;
+            if known && low.estimate.percent > high.estimate.percent {
+                pairs.push((at, above));
+            }
+        }
+    }
+    pairs
 }
 
-/// The share of its CPU time that a program saves, in per cent, when it does as much at another speed.
-/// Negative where it is slower.
+/// The share of its CPU time that a program saves, in per cent, when it does the same work at
+/// another speed. Negative if it is slower.
 pub fn gain_percent(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
     (1.0 - base_per_cpu_s / huge_per_cpu_s) * 100.0
 }
 
-#[derive(Clone, Copy)]
-struct Sizes {
-    mib: u64,
-    turns: usize,
-    turn: Duration,
-    estimate_s: f64,
-}
-
-/// What was seen of one program.
 struct Seen {
     base: Speed,
     huge: Speed,
-    /// Memory of each instance under huge pages, in per cent.
+    /// Share of each instance's memory under huge pages, in per cent.
     base_huge_percent: f64,
     huge_huge_percent: f64,
-    estimate: Result<Overhead, BenchError>,
+    estimate: Result<Overhead>,
 }
 
 impl Seen {
@@ -116,27 +71,13 @@ impl Seen {
     }
 }
 
-/// Nine programs of 1 or 3 GiB, each under base pages and all huge, in turn.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            mib: 256,
-            turns: 1,
-            turn: Duration::from_millis(200),
-            estimate_s: 0.5,
-        },
-        Scale::Full => Sizes {
-            mib: 3072,
-            turns: 7,
-            turn: Duration::from_secs(1),
-            estimate_s: 10.0,
-        },
-    };
-    let mut report = Report::new("run-rate");
+/// Runs nine programs of 1 or 3 GiB, each under base pages and all huge, in turn.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = scale.sizes([256, 1, 200, 500], [3072, 7, 1000, 10_000]);
     let mut compared = Vec::new();
     let mut names = Vec::new();
     for kind in NINE {
-        // One that can't be had here says nothing about the others.
+        // One program that can't run here does not affect the others.
         let seen = match measure(host, kind, sizes) {
             Ok(seen) => seen,
             Err(error) => {
@@ -144,7 +85,7 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
                 continue;
             }
         };
-        describe(kind, &seen, &mut report);
+        describe(kind, &seen, report);
         if let Ok(estimate) = seen.estimate {
             names.push(kind.name());
             compared.push(Compared {
@@ -153,23 +94,23 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             });
         }
     }
-    conclude(&compared, &names, &mut report);
+    conclude(&compared, &names, report);
     report.note(format!(
         "{} MiB each (a power of two for the JVM); two instances in turn, one all huge; median of {} turns of {} s, by operations per second of CPU time. Redis: values of 4 KiB; memcached: 1 KiB; 16 connections with 16 requests each.",
         sizes.mib,
         sizes.turns,
         sizes.turn.as_secs_f64(),
     ));
-    Ok(report)
+    Ok(())
 }
 
-fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Seen, BenchError> {
+fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Seen> {
     need_bytes(2 * kind.resident_bytes(sizes.mib))?;
     let mut base = kind.start(host, sizes.mib)?;
     let mut huge = kind.start(host, sizes.mib)?;
     let huge_huge_percent = promote_all(huge.pid())?;
     let (mut base_speeds, mut huge_speeds) = (Vec::new(), Vec::new());
-    // The first turn of each only warms caches and, in a JVM, the compiler up.
+    // The first turn of each program only warms up caches and, in a JVM, the compiler.
     for _ in 0..=sizes.turns {
         base_speeds.push(turn(base.as_mut(), sizes.turn)?);
         huge_speeds.push(turn(huge.as_mut(), sizes.turn)?);
@@ -179,27 +120,43 @@ fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Seen, BenchError> {
         huge: typical(&huge_speeds[1..]),
         base_huge_percent: huge_percent(base.pid())?,
         huge_huge_percent,
-        estimate: estimate_running(host, base.as_mut(), sizes.estimate_s),
+        estimate: estimate_running(host, base.as_mut(), sizes.at_most),
     })
 }
 
-fn estimate_running(
-    host: &Host,
-    program: &mut dyn Program,
-    seconds: f64,
-) -> Result<Overhead, BenchError> {
+fn estimate_running(host: &Host, program: &mut dyn Program, within: Duration) -> Result<Overhead> {
     program.go()?;
-    let estimate = estimate(host, program.pid(), seconds);
+    let estimate = estimate(host, program.pid(), within);
     program.stop()?;
     estimate
 }
 
+/// Estimates the address-translation cost of a running process from outside: the median of all
+/// windows that fit into `within`, at least one.
+fn estimate(host: &Host, pid: u32, within: Duration) -> Result<Overhead> {
+    let Seeing::AccessBits(mut bits) = host.means()?.sampler else {
+        bail!("overhead is told from access bits, which can't be seen here");
+    };
+    let until = Instant::now() + within;
+    let mut windows = Vec::new();
+    let mut seed = 1;
+    while windows.is_empty() || Instant::now() < until {
+        let estimate = sampler::estimate(&mut bits, pid, seed)?;
+        seed += 1;
+        windows.push(
+            estimate
+                .overhead
+                .ok_or_else(|| impossible!("process {pid} hardly ran while it was looked at"))?,
+        );
+    }
+    windows.sort_by(|a, b| a.percent.total_cmp(&b.percent));
+    Ok(windows[windows.len() / 2])
+}
+
 fn typical(speeds: &[Speed]) -> Speed {
-    let median_of =
-        |part: fn(&Speed) -> f64| median(&speeds.iter().map(part).collect::<Vec<f64>>());
     Speed {
-        per_s: median_of(|speed| speed.per_s),
-        per_cpu_s: median_of(|speed| speed.per_cpu_s),
+        per_s: median_of(speeds, |speed| speed.per_s),
+        per_cpu_s: median_of(speeds, |speed| speed.per_cpu_s),
     }
 }
 
@@ -214,7 +171,7 @@ fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
                 gain_percent,
                 estimate,
             };
-            let told = Class::of(estimate.percent);
+            let told = CLASSES[class_of(estimate.percent)];
             let verdict = if one.right() { "right" } else { "WRONG" };
             format!("estimate {estimate}: class {told}, {verdict}")
         }
@@ -226,7 +183,7 @@ fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
         "%",
         format!(
             "{}; {estimate}; {:.2} / {:.2} M/s; {:.1} / {:.1} % of memory huge",
-            Class::of(gain_percent),
+            CLASSES[class_of(gain_percent)],
             seen.base.per_s / 1e6,
             seen.huge.per_s / 1e6,
             seen.base_huge_percent,
@@ -235,11 +192,12 @@ fn describe(kind: Kind, seen: &Seen, report: &mut Report) {
     );
 }
 
-/// Below this share of huge memory an all-huge program, and above the rest of it a base-page one, is not
-/// what its name says, in per cent.
+/// Below this share of huge memory in per cent, a program does not count as all huge. Above the
+/// remaining share, it does not count as a base-page program.
 const MOSTLY_PERCENT: f64 = 95.0;
 
-/// What is wrong with a comparison of two instances with so much of their memory huge, if anything is.
+/// The reason to doubt a comparison of two instances with these shares of huge memory, if there is
+/// one.
 fn doubt(base_huge_percent: f64, huge_huge_percent: f64) -> Option<String> {
     if base_huge_percent > 100.0 - MOSTLY_PERCENT {
         return Some(format!(
@@ -298,15 +256,8 @@ mod tests {
 
     #[test]
     fn classes_meet_at_their_limits() {
-        let classes = [-1.0, 2.99, 3.0, 15.0, 15.1].map(Class::of);
-        let wanted = [
-            Class::Little,
-            Class::Little,
-            Class::Some,
-            Class::Some,
-            Class::Much,
-        ];
-        assert_eq!(classes, wanted);
+        let classes = [-1.0, 2.99, 3.0, 15.0, 15.1].map(class_of);
+        assert_eq!(classes, [0, 0, 1, 1, 2]);
     }
 
     #[test]

@@ -1,24 +1,18 @@
-//! Memory that processes share, under each policy: forked workers' copy-on-write pages, and pages that KSM has merged.
+//! Memory that processes share, under each policy: copy-on-write pages of forked workers, and pages
+//! that KSM has merged.
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::managed::{Managed, manage_all};
-use super::report::Report;
-use crate::error::BenchError;
-use hawkeye_manager::Settings;
-use hawkeye_policy::{CpuBudget, Rate};
-use hawkeye_workload::Workload;
+use super::managed::{Managed, POLICIES};
+use super::prelude::*;
+use super::programs::answer_within;
+use hawkeye_linux::fields::field;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
 const WORKERS: usize = 8;
-/// What each worker has for itself: its promotion shows that the manager is at work.
+/// Private memory of each worker: its promotion shows that the manager is active.
 const PRIVATE_MIB: u64 = 16;
-/// What KSM has merged within this time is what is looked at.
+/// How long KSM may merge before the measurement.
 const MERGED_WITHIN: Duration = Duration::from_secs(60);
-/// Different contents of mergeable pages.
+/// Number of different contents of mergeable pages.
 const CONTENTS: u64 = 1024;
 
 #[derive(Clone, Copy)]
@@ -28,28 +22,20 @@ struct Sizes {
     time: Duration,
 }
 
-/// 512 MiB between nine processes for a minute, and 256 MiB merged for a third of that.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            mib: 64,
-            mergeable_mib: 32,
-            time: Duration::from_secs(4),
-        },
-        Scale::Full => Sizes {
-            mib: 512,
-            mergeable_mib: 256,
-            time: Duration::from_secs(60),
-        },
+/// Nine processes share 512 MiB for a minute; then KSM merges 256 MiB for a third of that.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        mib: scale.pick(64, 512),
+        mergeable_mib: scale.pick(32, 256),
+        time: scale.pick(Duration::from_secs(4), Duration::from_secs(60)),
     };
     need_bytes((sizes.mib * WORKERS as u64 + sizes.mergeable_mib) << 20)?;
-    let mut report = Report::new("shared-memory");
     for policy in POLICIES {
-        forked(host, policy, sizes, &mut report)?;
+        forked(host, policy, sizes, report)?;
         report.tell_last();
     }
     for policy in POLICIES {
-        merged(host, policy, sizes, &mut report)?;
+        merged(host, policy, sizes, report)?;
         report.tell_last();
     }
     report.note(format!(
@@ -57,11 +43,11 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         sizes.mib
     ));
     report.note("The manager looks every 2 s, and its own CPU budget is 100 %.");
-    Ok(report)
+    Ok(())
 }
 
-/// A manager that holds nothing back.
-fn settings() -> Result<Settings, BenchError> {
+/// Settings of a manager without limits.
+fn settings() -> Result<Settings> {
     Ok(Settings {
         period: Duration::from_secs(2),
         window: Duration::from_millis(500),
@@ -72,7 +58,7 @@ fn settings() -> Result<Settings, BenchError> {
 }
 
 /// Forked workers: the sum of their PSS before and while they are managed.
-fn forked(host: &Host, policy: &str, sizes: Sizes, report: &mut Report) -> Result<(), BenchError> {
+fn forked(host: &Host, policy: &str, sizes: Sizes, report: &mut Report) -> Result<()> {
     let words = format!(
         "shared --mib {} --workers {WORKERS} --private-mib {PRIVATE_MIB}",
         sizes.mib
@@ -104,13 +90,8 @@ fn forked(host: &Host, policy: &str, sizes: Sizes, report: &mut Report) -> Resul
     Ok(())
 }
 
-/// Merged memory: pages that KSM saves, before and while its owner is managed.
-fn merged(
-    host: &mut Host,
-    policy: &str,
-    sizes: Sizes,
-    report: &mut Report,
-) -> Result<(), BenchError> {
+/// Merged memory: pages that KSM saves, before and while their owner is managed.
+fn merged(host: &mut Host, policy: &str, sizes: Sizes, report: &mut Report) -> Result<()> {
     let sharing = ksm("pages_sharing");
     if !sharing.exists() {
         report.note("This kernel has no KSM.");
@@ -133,10 +114,10 @@ fn merged(
     let pid = program.wait_ready()?.pid;
     let mut control = host.start("random --mib 32 --pages base --quiet")?;
     let family = [pid, control.wait_ready()?.pid];
-    // One page of each is kept.
+    // KSM keeps one page of each content.
     let nearly_all = ((sizes.mergeable_mib << 8) - CONTENTS) * 95 / 100;
     wait_until("KSM does not merge", || number(&sharing) >= nearly_all)?;
-    // Otherwise it merges at once again what a promotion has copied.
+    // Otherwise KSM would merge again at once what a promotion has copied.
     host.set_file(&ksm("run"), "0")?;
     let before = number(&sharing);
     let mut least = before;
@@ -168,14 +149,14 @@ fn number(path: &Path) -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Manages processes for some time, and looks at them each second.
+/// Manages processes for some time, and samples them each second.
 fn watched(
     host: &Host,
     family: &[u32],
     policy: &str,
     time: Duration,
     mut look: impl FnMut(),
-) -> Result<Managed, BenchError> {
+) -> Result<Managed> {
     let mut looked = Instant::now();
     manage_all(host.means()?, family, policy, settings()?, time, |_| {
         if looked.elapsed() >= Duration::from_secs(1) {
@@ -186,44 +167,33 @@ fn watched(
     })
 }
 
-/// The workload and its children.
-fn family(program: &mut Workload) -> Result<Vec<u32>, BenchError> {
+fn family(program: &mut Workload) -> Result<Vec<u32>> {
     let pid = program.wait_ready()?.pid;
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let listed = listed.unwrap_or_default();
-    let mut family: Vec<u32> = vec![pid];
-    family.extend(
-        listed
-            .split_whitespace()
-            .filter_map(|pid| pid.parse::<u32>().ok()),
-    );
+    let children = listed.unwrap_or_default();
+    let children = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    let family: Vec<u32> = std::iter::once(pid).chain(children).collect();
     if family.len() == WORKERS + 1 {
         Ok(family)
     } else {
-        let message = format!("{} of {WORKERS} workers are there", family.len() - 1);
-        Err(BenchError::Impossible(message))
+        bail!("{} of {WORKERS} workers are there", family.len() - 1)
     }
 }
 
-fn wait_until(or_else: &str, mut is_so: impl FnMut() -> bool) -> Result<(), BenchError> {
-    let begun = Instant::now();
-    while !is_so() {
-        if begun.elapsed() > MERGED_WITHIN {
-            let seconds = MERGED_WITHIN.as_secs();
-            let message = format!("{or_else} within {seconds} s");
-            return Err(BenchError::Impossible(message));
-        }
-        std::thread::sleep(Duration::from_millis(100));
+fn wait_until(or_else: &str, is_so: impl Fn() -> bool) -> Result<()> {
+    if answer_within(MERGED_WITHIN, || Ok(is_so().then_some(())))?.is_none() {
+        bail!("{or_else} within {} s", MERGED_WITHIN.as_secs());
     }
     Ok(())
 }
 
-/// A line of `smaps_rollup`, in KiB; 0 for a process that has ended.
+/// The value of a line of `smaps_rollup`, in KiB; 0 for a process that has ended.
 fn kib(pid: u32, line: &str) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let rest = rollup.lines().find_map(|text| text.strip_prefix(line));
-    let kib = rest.and_then(|text| text.strip_prefix(':')?.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse().ok()).unwrap_or(0)
+    let kib = field(&rollup, line).and_then(|text| text.strip_suffix(" kB")?.parse().ok());
+    kib.unwrap_or(0)
 }
 
 fn sum_kib(family: &[u32], line: &str) -> u64 {

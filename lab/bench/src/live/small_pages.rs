@@ -1,59 +1,30 @@
-//! Pages of 64 KiB beside base pages and huge pages, for a program with allocations of 128 KiB that it uses at random: measured,
-//! and predicted.
+//! Pages of 64 KiB beside base pages and huge pages, for a program that randomly uses allocations
+//! of 128 KiB: measured and predicted.
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::programs::speed::turn;
-use super::programs::{Program, start_reader};
-use super::report::Report;
+use super::prelude::*;
+use super::programs::start_reader;
 use crate::calibrate;
-use crate::error::BenchError;
-use crate::simulated::small_pages::{Filled, Layout, reads};
-use crate::statistics::median;
+use crate::simulated::small_pages::{Layout, reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
 use hawkeye_linux::page_sizes::{all, mapped, setting_file};
+use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::processes::process;
-use hawkeye_linux::takeover::thp_settings::THP_DIR;
-use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrders};
-use hawkeye_sim::mmu::MmuError;
-use hawkeye_workload::{Event, Workload};
-use std::path::Path;
-use std::time::Duration;
+use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_sim::mmu::Truth;
 
-/// Sizes that faults are given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Base,
-    Small,
-    Huge,
-}
+/// Page sizes that faults may use: their name and their orders.
+const WAYS: [(&str, PageOrders); 3] = [
+    ("4 KiB", PageOrders::NONE),
+    ("64 KiB", PageOrders::NONE.with(PageOrder::CONTIGUOUS)),
+    ("2 MiB", PageOrders::HUGE),
+];
 
-impl Way {
-    const ALL: [Self; 3] = [Self::Base, Self::Small, Self::Huge];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Base => "4 KiB",
-            Self::Small => "64 KiB",
-            Self::Huge => "2 MiB",
-        }
-    }
-
-    fn sizes(self) -> PageOrders {
-        match self {
-            Self::Base => PageOrders::NONE,
-            Self::Small => PageOrders::NONE.with(PageOrder::CONTIGUOUS),
-            Self::Huge => PageOrders::HUGE,
-        }
-    }
-}
-
-/// How the program has its memory.
+/// How the program allocates its memory.
 struct Case {
     name: &'static str,
     words: &'static str,
     apart: bool,
-    /// Blocks that are unmapped again once all are filled.
+    /// Share of the blocks that the program unmaps once all are filled.
     free_percent: u64,
 }
 
@@ -72,50 +43,43 @@ const CASES: [Case; 2] = [
     },
 ];
 
-/// What glibc's malloc maps for 128 KiB.
+/// The mapping of glibc's malloc for 128 KiB.
 const BLOCK_PAGES: u64 = 33;
-/// Filled and used of it: three quarters.
+/// Pages of a block that the program fills and uses: three quarters.
 const USED_PAGES: u64 = 25;
-/// Instructions for each read, counted in the optimised build's loop.
+/// Instructions for each read, counted in the loop of the optimised build.
 const INSTRUCTIONS: u32 = 35;
-/// Where a block is, and the block.
+/// One access finds the block's address, the other reads the block.
 const ACCESSES_PER_READ: f64 = 2.0;
-/// Accesses that are simulated.
+/// Number of simulated accesses.
 const ACCESSES: u64 = 4_000_000;
-/// A program of which one page of each block is used, so few that neither caches nor translation hold it up.
+/// A program that uses one page of each block, too few for caches or translation to slow it down.
 const SMALL_MIB: u64 = 4;
 const SMALL_BLOCKS: f64 = 31.0;
 const TURN: Duration = Duration::from_millis(350);
 
-/// What one program showed when it was ready.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     fill_s: f64,
     rss_bytes: f64,
     faults: f64,
-    /// Share of its memory under pages of the size, in per cent.
+    /// Share of its memory under pages of this size, in per cent.
     share_percent: f64,
-    /// Of a read.
+    /// Time of a read.
     ns: f64,
 }
 
-/// Each case by each size, in turn.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (mib, rounds, turns) = match scale {
-        Scale::Quick => (256, 1, 1),
-        Scale::Full => (2048, 9, 4),
-    };
+/// Runs each case with each size, in turn.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let (mib, rounds, turns) = scale.pick((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);
     if !all(thp).contains(PageOrder::CONTIGUOUS) {
-        return Err(BenchError::Impossible(
-            "this kernel has no pages of 64 KiB (Linux 6.8 brings them)".into(),
-        ));
+        bail!("this kernel has no pages of 64 KiB (Linux 6.8 brings them)");
     }
     need_bytes(4 * (mib << 20))?;
     host.warm_up_for(scale)?;
     let here = calibrate::processor()?;
     let costs = host.touch_costs()?;
-    let mut report = Report::new("small-pages");
     for case in &CASES {
         let layout = Layout {
             blocks: (mib << 20) / (BLOCK_PAGES * BASE_PAGE_BYTES),
@@ -124,77 +88,33 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
             apart: case.apart,
         };
         let (live, own_ns) = measure(host, case, mib, rounds, turns)?;
-        let failed = |error: MmuError| BenchError::Impossible(error.to_string());
         let left = Layout {
             blocks: layout.blocks * (100 - case.free_percent) / 100,
             ..layout
         };
-        let truth = reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES).map_err(failed)?;
-        // Blocks apart from each other are gone with all of their memory.
+        let truth = reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
+        // Separate blocks give all of their memory back.
         let kept = left.blocks as f64 / layout.blocks as f64;
-        let base = Predicted::new(&layout, Way::Base, &truth, &costs);
-        for (way, seen) in Way::ALL.into_iter().zip(&live) {
-            let predicted = Predicted::new(&layout, way, &truth, &costs);
-            let mut row =
-                |what: &str, value: f64, unit, (now, then): (f64, f64), model: [f64; 2]| {
-                    // Beside base pages, which are what both sides start from.
-                    let (times, expected) = (now / then, model[0] / model[1]);
-                    let beside = if way == Way::Base {
-                        format!("predicted {}", short(value * model[0] / now))
-                    } else {
-                        format!(
-                            "{times:.2} times that of 4 KiB, predicted {expected:.2}: {:+.1} %",
-                            (expected / times - 1.0) * 100.0
-                        )
-                    };
-                    report.row(
-                        format!("{}: {}: {what}", case.name, way.name()),
-                        value,
-                        unit,
-                        beside,
-                    );
+        let predicted = |sizes| predicted(&layout, sizes, &truth, &costs, kept);
+        let base_pages = (figures(&live[0]), predicted(PageOrders::NONE));
+        for ((name, sizes), seen) in WAYS.into_iter().zip(&live) {
+            let is_base = sizes == PageOrders::NONE;
+            let mut rows = report.of(format!("{}: {name}", case.name));
+            let (now, model) = (figures(seen), predicted(sizes));
+            for (n, (what, factor, unit)) in SHOWN.into_iter().enumerate() {
+                // Relative to base pages, from which both sides start.
+                let (times, expected) = (now[n] / base_pages.0[n], model[n] / base_pages.1[n]);
+                let beside = match is_base {
+                    true => format!("predicted {}", short(model[n] * factor)),
+                    false => format!(
+                        "{times:.2} times that of 4 KiB, predicted {expected:.2}: {:+.1} %",
+                        (expected / times - 1.0) * 100.0
+                    ),
                 };
-            let [first, ..] = &live;
-            let rate = |ns: f64| 1e3 / ns;
-            row(
-                "reads",
-                rate(seen.ns),
-                "M/s",
-                (rate(seen.ns), rate(first.ns)),
-                [rate(predicted.ns), rate(base.ns)],
-            );
-            row(
-                "resident",
-                seen.rss_bytes / f64::from(1 << 20),
-                "MiB",
-                (seen.rss_bytes, first.rss_bytes),
-                [
-                    predicted.filled.resident_bytes() * kept,
-                    base.filled.resident_bytes() * kept,
-                ],
-            );
-            row(
-                "filling",
-                seen.fill_s * 1e3,
-                "ms",
-                (seen.fill_s, first.fill_s),
-                [predicted.fill_s, base.fill_s],
-            );
-            let faults = |filled: &Filled| filled.faults.values().sum::<f64>();
-            row(
-                "faults",
-                seen.faults,
-                "",
-                (seen.faults, first.faults),
-                [faults(&predicted.filled), faults(&base.filled)],
-            );
-            if way != Way::Base {
-                report.row(
-                    format!("{}: {}: memory under such pages", case.name, way.name()),
-                    seen.share_percent,
-                    "%",
-                    "",
-                );
+                rows.row(what, now[n] * factor, unit, beside);
+            }
+            if !is_base {
+                rows.row("memory under such pages", seen.share_percent, "%", "");
             }
         }
     }
@@ -214,35 +134,40 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
     {
         report.note("This processor's TLB holds pages of up to 64 KiB by one entry, which the prediction of their speed leaves out.");
     }
-    Ok(report)
+    Ok(())
 }
 
-struct Predicted {
-    filled: Filled,
-    fill_s: f64,
-    ns: f64,
+/// Figures of a program that are shown, from [`figures`], with their factor and unit.
+const SHOWN: [(&str, f64, &str); 4] = [
+    ("reads", 1.0, "M/s"),
+    ("resident", 1.0 / (1 << 20) as f64, "MiB"),
+    ("filling", 1e3, "ms"),
+    ("faults", 1.0, ""),
+];
+
+fn figures(seen: &Seen) -> [f64; 4] {
+    [1e3 / seen.ns, seen.rss_bytes, seen.fill_s, seen.faults]
 }
 
-impl Predicted {
-    fn new(
-        layout: &Layout,
-        way: Way,
-        truth: &hawkeye_sim::mmu::Truth,
-        costs: &hawkeye_linux::probe::touch_costs::TouchCosts,
-    ) -> Self {
-        let filled = layout.filled(way.sizes());
-        let is_huge = filled.faults.contains_key(&PageOrder::HUGE);
-        let ns = if is_huge {
-            truth.huge.access_ns()
-        } else {
-            truth.base.access_ns()
-        };
-        Self {
-            fill_s: filled.seconds(layout.blocks * layout.used_pages, costs),
-            filled,
-            ns: ns * ACCESSES_PER_READ,
-        }
-    }
+/// The predicted figures when this share of the blocks is kept.
+fn predicted(
+    layout: &Layout,
+    sizes: PageOrders,
+    truth: &Truth,
+    costs: &TouchCosts,
+    kept: f64,
+) -> [f64; 4] {
+    let filled = layout.filled(sizes);
+    let run = match filled.faults.contains_key(&PageOrder::HUGE) {
+        true => &truth.huge,
+        false => &truth.base,
+    };
+    [
+        1e3 / (run.access_ns() * ACCESSES_PER_READ),
+        filled.resident_bytes() * kept,
+        filled.seconds(layout.blocks * layout.used_pages, costs),
+        filled.faults.values().sum(),
+    ]
 }
 
 fn short(value: f64) -> String {
@@ -253,41 +178,41 @@ fn short(value: f64) -> String {
     }
 }
 
-/// By each size, and what a read takes where nothing holds it up.
+/// Measures each size, and the time of a read that nothing slows down.
 fn measure(
     host: &mut Host,
     case: &Case,
     mib: u64,
     rounds: usize,
     turns: usize,
-) -> Result<([Seen; 3], f64), BenchError> {
+) -> Result<([Seen; 3], f64)> {
     let mut seen: [Vec<Seen>; 3] = Default::default();
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
     for round in 0..rounds {
-        for (way, seen) in Way::ALL.into_iter().zip(&mut seen) {
-            give(host, way)?;
+        for ((_, sizes), seen) in WAYS.into_iter().zip(&mut seen) {
+            give(host, sizes)?;
             let words = format!(
                 "blocks --mib {mib} --block-kib {} --used-kib {} {} --pages default --report-ms 100 --wait",
                 BLOCK_PAGES * 4,
                 USED_PAGES * 4,
                 case.words
             );
-            let (program, found) = start(host, &words, way)?;
+            let (program, found) = start(host, &words, sizes)?;
             seen.push(found);
-            // The last ones are measured.
+            // Only the last ones are measured.
             if round + 1 == rounds {
                 programs.push(program);
             }
         }
     }
-    give(host, Way::Base)?;
+    give(host, PageOrders::NONE)?;
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
     let small = start_reader(host.program(), &small)?;
-    // All but those of its blocks are any program's of ours.
+    // Start-up faults of any program of ours: all faults except those of its blocks.
     let started = process::minor_faults(small.pid())? as f64 - SMALL_BLOCKS;
     programs.push(small);
     let mut reads: [Vec<f64>; 4] = Default::default();
-    // The first turn of each only warms caches up.
+    // The first turn of each program only warms up caches.
     for number in 0..=turns {
         for (program, reads) in programs.iter_mut().zip(&mut reads) {
             let speed = turn(program.as_mut(), TURN)?;
@@ -298,12 +223,12 @@ fn measure(
     }
     let [base, small, huge, own] = reads.map(|reads| median(&reads));
     let of = |seen: &[Seen], ns: f64| {
-        let median_of = |part: fn(&Seen) -> f64| median(&seen.iter().map(part).collect::<Vec<_>>());
+        let of = |part: fn(&Seen) -> f64| median_of(seen, part);
         Seen {
-            fill_s: median_of(|seen| seen.fill_s),
-            rss_bytes: median_of(|seen| seen.rss_bytes),
-            faults: median_of(|seen| seen.faults) - started,
-            share_percent: median_of(|seen| seen.share_percent),
+            fill_s: of(|seen| seen.fill_s),
+            rss_bytes: of(|seen| seen.rss_bytes),
+            faults: of(|seen| seen.faults) - started,
+            share_percent: of(|seen| seen.share_percent),
             ns,
         }
     };
@@ -311,40 +236,31 @@ fn measure(
     Ok(([of(a, base), of(b, small), of(c, huge)], own))
 }
 
-/// Has faults be given pages of this size.
-fn give(host: &mut Host, way: Way) -> Result<(), BenchError> {
-    host.set_enabled(if way == Way::Huge {
-        "always"
-    } else {
-        "madvise"
-    })?;
+fn give(host: &mut Host, sizes: PageOrders) -> Result<()> {
+    let or = |on: bool, otherwise| if on { "always" } else { otherwise };
+    host.set_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
     for order in all(thp).iter().filter(|order| *order < PageOrder::HUGE) {
-        let on = way.sizes().contains(order);
-        host.set_file(
-            &setting_file(thp, order),
-            if on { "always" } else { "never" },
-        )?;
+        let on = sizes.contains(order);
+        host.set_file(&setting_file(thp, order), or(on, "never"))?;
     }
     Ok(())
 }
 
-fn start(host: &Host, words: &str, way: Way) -> Result<(Box<dyn Program>, Seen), BenchError> {
-    let mut workload: Workload = host.start(words)?;
+fn start(host: &Host, words: &str, sizes: PageOrders) -> Result<(Box<dyn Program>, Seen)> {
+    let mut workload = host.start(words)?;
     let pid = workload.wait_ready()?.pid;
     let fill_s = match workload.next_event(Duration::from_secs(1))? {
         Event::Touched { elapsed_s, .. } => elapsed_s,
         other => {
-            return Err(BenchError::Impossible(format!(
-                "the workload says {other:?}"
-            )));
+            bail!("the workload says {other:?}");
         }
     };
     let rss_bytes = process::anonymous_bytes(pid)? as f64;
     let pages = mapped(pid)?.pages;
     let bytes: u64 = pages
         .iter()
-        .filter(|(order, _)| way.sizes().contains(**order))
+        .filter(|(order, _)| sizes.contains(**order))
         .map(|(order, pages)| order.bytes() * pages)
         .sum();
     let seen = Seen {

@@ -1,59 +1,51 @@
-//! Ways to have huge pages on the running kernel: what first touches get, what khugepaged does, who manages.
+//! Ways to get huge pages on the running kernel: what first touches get, what khugepaged does, and
+//! which manager runs.
 
 mod khugepaged;
 
-use super::host::Host;
-use super::managed::{Managed, manage};
-use crate::error::BenchError;
+use super::managed::Managed;
+use crate::live::prelude::*;
 use hawkeye_linux::Means;
-use hawkeye_manager::{Journal, Settings};
-use hawkeye_policy::{CpuBudget, Rate};
+use hawkeye_manager::Journal;
 pub use khugepaged::Khugepaged;
-use std::time::{Duration, Instant};
+use std::thread::ScopedJoinHandle;
 
-/// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
-    /// Base pages; nobody promotes.
+    /// Base pages without promotion.
     Base,
-    /// `always`, and khugepaged at the pace that it is shipped with.
+    /// `always`, and khugepaged at its default pace.
     ThpShipped,
-    /// `always`, and khugepaged as fast as it is let.
+    /// `always`, and khugepaged as fast as its settings allow.
     ThpPaced,
-    /// `madvise`, and khugepaged at the pace that it is shipped with: huge pages for who asks for them.
+    /// `madvise`, and khugepaged at its default pace: huge pages for programs that request them.
     Madvise,
-    /// Base pages at faults, promotions by the policy `ingens`.
-    Ingens,
-    /// The same by `hawkeye-g`.
+    /// Base pages at faults, promotions by the policy `hawkeye-g`.
     HawkeyeG,
-    /// The same by `hawkeye`.
     Hawkeye,
     /// Huge pages at faults, too.
     HawkeyeHuge,
 }
 
-/// How fast systems may promote.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// All of them so many regions a second, whatever CPU that takes.
+    /// All promoters at this rate in regions per second, with no limit on CPU time.
     Same(f64),
-    /// Each as it would by itself: khugepaged without pauses where it is paced up, a manager by its defaults.
+    /// Each promoter at its own pace: khugepaged without pauses if it is sped up, a manager with
+    /// default settings.
     Own,
 }
 
-/// What promoting cost and made.
 #[derive(Clone, Debug, Default)]
 pub struct Promoting {
-    /// Regions that became huge.
     pub promoted: u64,
-    /// CPU time of whoever promoted.
+    /// CPU time of the promoter.
     pub cpu: Duration,
-    /// How long it was at it.
+    /// How long it worked.
     pub wall: Duration,
 }
 
 impl Promoting {
-    /// CPU time in per cent of a core.
     pub fn cpu_percent(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64().max(1e-9)
     }
@@ -70,26 +62,12 @@ impl From<&Managed> for Promoting {
 }
 
 impl System {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Base,
-        Self::ThpShipped,
-        Self::ThpPaced,
-        Self::Madvise,
-        Self::Ingens,
-        Self::HawkeyeG,
-        Self::Hawkeye,
-        Self::HawkeyeHuge,
-    ];
-
-    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base pages",
             Self::ThpShipped => "THP always",
             Self::ThpPaced => "THP always, paced up",
             Self::Madvise => "THP madvise",
-            Self::Ingens => "ingens",
             Self::HawkeyeG => "hawkeye-g",
             Self::Hawkeye => "hawkeye",
             Self::HawkeyeHuge => "hawkeye, huge at faults",
@@ -100,17 +78,14 @@ impl System {
     pub fn policy(self) -> Option<&'static str> {
         match self {
             Self::Base | Self::ThpShipped | Self::ThpPaced | Self::Madvise => None,
-            Self::Ingens => Some("ingens"),
             Self::HawkeyeG => Some("hawkeye-g"),
             Self::Hawkeye | Self::HawkeyeHuge => Some("hawkeye"),
         }
     }
 
-    /// Sets the kernel up for programs that start from now on. khugepaged rests until [`Promoter::promote`].
-    ///
-    /// # Errors
-    /// A setting can't be changed.
-    pub fn prepare(self, host: &mut Host) -> Result<(), BenchError> {
+    /// Configures the kernel for programs that start from now on. khugepaged rests until
+    /// [`Promoter::promote`].
+    pub fn prepare(self, host: &mut Host) -> Result<()> {
         let at_faults = match self {
             Self::ThpShipped | Self::ThpPaced | Self::HawkeyeHuge => "always",
             _ => "madvise",
@@ -120,11 +95,8 @@ impl System {
         host.set_enabled(at_faults)
     }
 
-    /// Sets up what it promotes by, which takes a moment.
-    ///
-    /// # Errors
-    /// Nothing can be managed here.
-    pub fn promoter(self, host: &mut Host) -> Result<Promoter<'_>, BenchError> {
+    /// Sets up the promoter, which takes a moment.
+    pub fn promoter(self, host: &mut Host) -> Result<Promoter<'_>> {
         let manager = match self.policy() {
             Some(policy) => Some((policy, host.means()?)),
             None => None,
@@ -137,26 +109,45 @@ impl System {
     }
 }
 
-/// Who promotes, ready to begin.
+/// The manager or khugepaged, ready to promote.
 pub struct Promoter<'a> {
     system: System,
     host: &'a mut Host,
-    /// The policy of a manager, and what it manages by.
+    /// The policy of a manager, and the kernel interfaces that it uses.
     manager: Option<(&'static str, Means)>,
 }
 
 impl Promoter<'_> {
-    /// Has it promote for a process until `enough` says so, at most for `at_most`.
-    ///
-    /// # Errors
-    /// A setting can't be changed, the process is gone.
+    /// Promotes in a process at the promoter's own pace while a thread works, for at most
+    /// `at_most`. The CPU use of a manager goes into the report.
+    pub fn promote_during<T: Send>(
+        self,
+        pid: u32,
+        at_most: Duration,
+        report: &mut Report,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<(T, Promoting)> {
+        let managed = self.system.policy().is_some();
+        let (done, promoting) = std::thread::scope(|scope| {
+            let working = scope.spawn(work);
+            let promoting = self.promote(pid, Pace::Own, at_most, || working.is_finished());
+            (joined(working), promoting)
+        });
+        let promoting = promoting?;
+        if managed {
+            report.managed(promoting.cpu, promoting.wall);
+        }
+        Ok((done, promoting))
+    }
+
+    /// Promotes in a process until `enough` returns true, for at most `at_most`.
     pub fn promote(
         self,
         pid: u32,
         pace: Pace,
         at_most: Duration,
         mut enough: impl FnMut() -> bool,
-    ) -> Result<Promoting, BenchError> {
+    ) -> Result<Promoting> {
         if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
             let managed = manage(means, pid, policy, settings(pace)?, at_most, enough)?;
@@ -183,8 +174,15 @@ impl Promoter<'_> {
     }
 }
 
-/// How a manager works at a pace.
-fn settings(pace: Pace) -> Result<Settings, BenchError> {
+/// The result of a thread, or its panic.
+pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Settings of a manager for a pace.
+fn settings(pace: Pace) -> Result<Settings> {
     Ok(match pace {
         Pace::Own => Settings::default(),
         Pace::Same(per_s) => Settings {
@@ -198,12 +196,15 @@ fn settings(pace: Pace) -> Result<Settings, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::is_known;
+    use crate::live::managed::POLICIES;
+    use hawkeye_policy::policies::names;
 
     #[test]
     fn managers_have_policies_that_there_are() {
-        for system in System::ALL {
-            assert!(system.policy().is_none_or(is_known), "{}", system.name());
+        let managed = [System::HawkeyeG, System::Hawkeye, System::HawkeyeHuge];
+        let of_systems = managed.iter().filter_map(|system| system.policy());
+        for policy in of_systems.chain(POLICIES) {
+            assert!(names().any(|known| known == policy), "{policy}");
         }
     }
 }

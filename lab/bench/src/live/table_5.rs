@@ -1,56 +1,36 @@
-//! How evenly equal programs are served while promotion goes on (after the paper's Table 5).
+//! How fairly equal programs are treated during promotion (after the paper's Table 5).
 
-use super::host::{Host, need_bytes};
-use super::programs::huge::promote_all;
-use super::programs::speed::{go, stop, turn_together};
-use super::programs::{Kind, Program};
-use super::report::Report;
-use super::{Scale, is_known, manage_all};
-use crate::error::BenchError;
-use crate::statistics::median;
-use hawkeye_manager::Settings;
-use hawkeye_policy::{CpuBudget, Rate};
-use std::time::Duration;
+use super::prelude::*;
+use super::programs::speed::{go, relative_speeds, stop};
 
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
-/// Of each program.
+/// Memory of each program.
 const MIB: u64 = 1024;
-const HOT_SPOT: Kind = Kind::Reader {
-    name: "hot-spot",
-    words: "hot-spot --hot-mib 256",
-};
-/// Where it is looked how the programs fare, in promotions: up to all of the hot regions (384), then all
-/// of the others (1536).
+const HOT_SPOT: Kind = reader("hot-spot", "hot-spot --hot-mib 256");
+/// Numbers of promotions at which the programs are measured: up to all of the hot regions (384),
+/// then all of the others (1536).
 const BUDGETS: [u64; 5] = [96, 192, 384, 768, 1536];
-/// Slow enough that it can be looked close to each budget.
+/// Slow enough to measure close to each budget.
 const PROMOTIONS_PER_S: f64 = 200.0;
-/// Short enough that the cold parts are not all touched within it.
+/// Short enough that the programs do not touch all of their cold parts within it.
 const WINDOW: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Copy)]
-struct Sizes {
-    turns: usize,
-    turn: Duration,
-    at_most: Duration,
-}
-
-/// How the programs fare after so many promotions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     promoted: u64,
-    /// Speed of each in shares of its all-huge speed.
+    /// Speed of each as a share of its all-huge speed.
     relative: [f64; PROGRAMS],
 }
 
 impl Point {
-    /// What base pages still cost each, in per cent of its time.
+    /// Remaining cost of base pages for each, in per cent of its time.
     fn overheads_percent(&self) -> [f64; PROGRAMS] {
         self.relative.map(|share| (1.0 - share) * 100.0)
     }
 
-    /// Between the best and the worst served, in points.
+    /// Difference between the fastest and the slowest, in points.
     fn spread_points(&self) -> f64 {
         let overheads = self.overheads_percent();
         let most = overheads.into_iter().fold(f64::MIN, f64::max);
@@ -58,7 +38,7 @@ impl Point {
         most - least
     }
 
-    /// Speed gained since `begin`, on average, in per cent.
+    /// Average speed gained since `begin`, in per cent.
     fn mean_gain_percent(&self, begin: &Self) -> f64 {
         let faster = self.relative.iter().zip(&begin.relative);
         let gains: f64 = faster.map(|(now, then)| (now / then - 1.0) * 100.0).sum();
@@ -66,53 +46,37 @@ impl Point {
     }
 }
 
-/// Three programs of 1 GiB, a quarter of it hot, looked at while they are promoted.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            turns: 1,
-            turn: Duration::from_millis(200),
-            at_most: Duration::from_secs(1),
-        },
-        Scale::Full => Sizes {
-            turns: 5,
-            turn: Duration::from_secs(1),
-            at_most: Duration::from_secs(240),
-        },
-    };
+/// Three programs of 1 GiB, a quarter of it hot, measured while they are promoted.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
     need_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
-    let mut report = Report::new("table-5");
     let mut huge = programs(host)?;
     for program in &huge {
         promote_all(program.pid())?;
     }
     for policy in POLICIES {
-        if !is_known(policy) {
-            report.note(format!("There is no policy {policy} in this build."));
-            continue;
-        }
         let points = measure(host, policy, &mut huge, sizes)?;
-        describe(policy, &points, &mut report);
+        describe(policy, &points, report);
     }
     report.note(format!(
         "{PROGRAMS} programs of {MIB} MiB, 90 % of the reads in the top 256 MiB, all at the same time on the same cores; at most {PROMOTIONS_PER_S} promotions a second. Overhead: speed lost to the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
         sizes.turns,
         sizes.turn.as_secs_f64(),
     ));
-    Ok(report)
+    Ok(())
 }
 
-fn programs(host: &Host) -> Result<Vec<Box<dyn Program>>, BenchError> {
+fn programs(host: &Host) -> Result<Vec<Box<dyn Program>>> {
     (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
 }
 
-/// How the programs fare at the begin and at each budget that was reached.
+/// Speeds of the programs at the start and at each budget that was reached.
 fn measure(
     host: &Host,
     policy: &str,
     huge: &mut [Box<dyn Program>],
     sizes: Sizes,
-) -> Result<Vec<Point>, BenchError> {
+) -> Result<Vec<Point>> {
     let mut managed = programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
     let mut points = vec![look(0, &mut managed, huge, sizes)?];
@@ -129,7 +93,8 @@ fn measure(
     go(&mut managed)?;
     manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
         let promoted = journal.totals().promoted;
-        // Just promoted means not in a window: nothing is sampled while the others run.
+        // A promotion just happened, so no window is open: nothing is sampled while the other
+        // programs run.
         if BUDGETS
             .get(points.len() - 1)
             .is_some_and(|budget| promoted >= *budget)
@@ -151,18 +116,10 @@ fn look(
     managed: &mut [Box<dyn Program>],
     huge: &mut [Box<dyn Program>],
     sizes: Sizes,
-) -> Result<Point, BenchError> {
-    let mut relative = [const { Vec::new() }; PROGRAMS];
-    for _ in 0..sizes.turns {
-        let ours = turn_together(managed, sizes.turn)?;
-        let theirs = turn_together(huge, sizes.turn)?;
-        for (at, shares) in relative.iter_mut().enumerate() {
-            shares.push(ours[at].per_cpu_s / theirs[at].per_cpu_s);
-        }
-    }
+) -> Result<Point> {
     Ok(Point {
         promoted,
-        relative: relative.map(|shares| median(&shares)),
+        relative: relative_speeds(managed, huge, sizes.turns, sizes.turn)?,
     })
 }
 
@@ -207,7 +164,7 @@ fn describe(policy: &str, points: &[Point], report: &mut Report) {
     }
 }
 
-/// The budget that a point was taken at.
+/// The budget at which a point was measured.
 fn nearest_budget(point: &Point) -> u64 {
     let reached = BUDGETS
         .into_iter()

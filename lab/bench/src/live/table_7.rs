@@ -1,88 +1,74 @@
-//! Redis with 60 % of its keys deleted, then memory runs short (after the paper's Table 7): base pages, THP always and managed, side by side.
+//! Redis with 60 % of its keys deleted, and then a memory shortage (after the paper's Table 7):
+//! base pages, THP always and managed, side by side.
 
-use super::Scale;
-use super::host::{Host, need_bytes};
+use super::prelude::*;
 use super::pressure::Pressure;
 use super::redis_server::RedisServer;
-use super::report::Report;
-use super::systems::{Pace, Promoting, System};
-use crate::error::BenchError;
-use crate::statistics::median;
-use std::time::{Duration, Instant};
 
-/// In the order in which they start: whoever starts while faults give huge pages would have them, too.
+/// In the order in which they start: a program that starts while faults give huge pages would get
+/// them too.
 const SYSTEMS: [System; 3] = [System::Base, System::Hawkeye, System::ThpShipped];
 const DELETED_PERCENT: u32 = 60;
-/// Over the mark from which on memory is taken back, by default 85 %.
+/// Above the watermark from which memory is recovered, by default 85 %.
 const SHORT_PERCENT: f64 = 88.0;
-/// With its header a base page for Redis' allocator: what is deleted can be given back.
+/// With its header a value fills a base page of Redis' allocator, so that deleted values can be
+/// given back.
 const VALUE_BYTES: u64 = 4000;
 
 #[derive(Clone, Copy)]
 struct Sizes {
     keys: u64,
-    /// Asked for in one turn.
+    /// Requests in one turn.
     requests: u64,
     turns: usize,
-    /// How long each system has for its promotions after the deletion, under load.
+    /// Time of each system for its promotions after the deletion, under load.
     settle: Duration,
-    /// How long memory is short; not at all in the short form, as filling the machine takes half a minute.
+    /// Duration of the memory shortage; none in the short form, as filling the machine takes half a
+    /// minute.
     short: Option<Duration>,
 }
 
-/// Three servers with 700,000 values each.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let sizes = match scale {
-        Scale::Quick => Sizes {
-            keys: 30_000,
-            requests: 30_000,
-            turns: 1,
-            settle: Duration::from_secs(1),
-            short: None,
-        },
-        Scale::Full => Sizes {
-            keys: 700_000,
-            requests: 600_000,
-            turns: 15,
-            settle: Duration::from_secs(30),
-            short: Some(Duration::from_secs(30)),
-        },
+/// Runs three servers with 700,000 values each.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        keys: scale.pick(30_000, 700_000),
+        requests: scale.pick(30_000, 600_000),
+        turns: scale.pick(1, 15),
+        settle: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
+        short: scale.pick(None, Some(Duration::from_secs(30))),
     };
     need_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
-    let mut report = Report::new("table-7");
     let mut servers = Vec::new();
     for system in SYSTEMS {
         system.prepare(host)?;
         let server = RedisServer::start(system.name(), |command| command)?;
         server.fill(0, sizes.keys, VALUE_BYTES)?;
-        let full = settle(host, system, &server, sizes)?;
+        settle(host, system, &server, sizes, report)?;
         server.delete(sizes.keys, DELETED_PERCENT)?;
-        let deleted = settle(host, system, &server, sizes)?;
-        for promoting in [full, deleted].iter().filter(|_| system.policy().is_some()) {
-            report.managed(promoting.cpu, promoting.wall);
-        }
+        settle(host, system, &server, sizes, report)?;
         servers.push((system, server));
     }
     System::Base.prepare(host)?;
-    compare(&servers, sizes, "60 % deleted", &mut report)?;
+    compare(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
-        run_short(host, &servers, short, &mut report)?;
-        compare(&servers, sizes, "then memory short", &mut report)?;
+        run_short(host, &servers, short, report)?;
+        compare(&servers, sizes, "then memory short", report)?;
     }
     report.note(format!(
         "{} values of {VALUE_BYTES} bytes each; redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all of them there at the same time. Managers' settings are the defaults.",
         sizes.keys, sizes.turns,
     ));
-    Ok(report)
+    Ok(())
 }
 
-/// Fills the machine, for so long a server: where memory is short for everybody, each has as long.
+/// Fills the machine for `short` per server: the shortage affects all servers, so each gets the
+/// same time.
 fn run_short(
     host: &mut Host,
     servers: &[(System, RedisServer)],
     short: Duration,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let pressure = Pressure::apply(host.program(), SHORT_PERCENT)?;
     for (system, server) in servers {
         let promoter = system.promoter(host)?;
@@ -99,28 +85,25 @@ fn run_short(
     Ok(())
 }
 
-/// The system at its own pace while the server is asked.
+/// Runs the system at its own pace while the server is queried.
 fn settle(
     host: &mut Host,
     system: System,
     server: &RedisServer,
     sizes: Sizes,
-) -> Result<Promoting, BenchError> {
+    report: &mut Report,
+) -> Result<()> {
     let promoter = system.promoter(host)?;
     let until = Instant::now() + sizes.settle;
-    std::thread::scope(|scope| {
-        let load = scope.spawn(|| -> Result<(), BenchError> {
-            while Instant::now() < until {
-                server.gets_per_s(sizes.keys, sizes.requests)?;
-            }
-            Ok(())
-        });
-        let promoting =
-            promoter.promote(server.pid(), Pace::Own, sizes.settle, || load.is_finished());
-        load.join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        promoting
-    })
+    let load = || -> Result<()> {
+        while Instant::now() < until {
+            server.gets_per_s(sizes.keys, sizes.requests)?;
+        }
+        Ok(())
+    };
+    promoter
+        .promote_during(server.pid(), sizes.settle, report, load)?
+        .0
 }
 
 fn compare(
@@ -128,7 +111,7 @@ fn compare(
     sizes: Sizes,
     when: &str,
     report: &mut Report,
-) -> Result<(), BenchError> {
+) -> Result<()> {
     let mut rates = vec![Vec::new(); servers.len()];
     for _ in 0..sizes.turns {
         for ((_, server), rates) in servers.iter().zip(&mut rates) {

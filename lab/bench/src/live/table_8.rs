@@ -1,139 +1,99 @@
-//! Programs that touch much new memory at once, beside base pages and THP=always (the paper's Table 8).
+//! Programs that touch much new memory at once, beside base pages and THP=always (the paper's Table
+//! 8).
 //!
-//! Each has one core of its own and one core is spare, as where a program with one busy thread runs on a machine
-//! with more. All are started as a person would: `hawkeye run --fault-ahead on -- PROGRAM`.
+//! Each runs on one core, and one core is spare, as for a program with one busy thread on a larger
+//! machine. All are started as a user would start them: `hawkeye run --fault-ahead on -- PROGRAM`.
 
-mod hash_map;
 mod inserts;
 mod launch;
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::median;
+use super::prelude::*;
+use super::programs::hash_maps::Compiled;
 use launch::{Launch, Ready};
 
-/// Who provides huge pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Base,
-    Always,
-    /// Faults get huge pages, and a spare core fills ahead of them.
-    Ahead,
-}
+/// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
+const WAYS: [(&str, &str, bool); 3] = [
+    ("base pages", "never", false),
+    ("THP always", "always", false),
+    ("filled ahead", "always", true),
+];
+const ALWAYS: usize = 1;
 
-impl Way {
-    const ALL: [Self; 3] = [Self::Base, Self::Always, Self::Ahead];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Base => "base pages",
-            Self::Always => "THP always",
-            Self::Ahead => "filled ahead",
-        }
-    }
-
-    fn enabled(self) -> &'static str {
-        match self {
-            Self::Base => "never",
-            Self::Always | Self::Ahead => "always",
-        }
-    }
-}
-
-/// Each program in each way.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let (gib, turns) = match scale {
-        Scale::Quick => (1, 1),
-        Scale::Full => (8, 3),
-    };
+/// Runs each program in each way.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let (gib, turns) = scale.pick((1, 1), (8, 3));
     need_bytes((gib << 30) / 3 * 5)?;
     host.warm_up_for(scale)?;
-    let hash_map = hash_map::build()?;
-    let mut report = Report::new("table-8");
+    let hash_map = Compiled::with_sparsehash(include_str!("table_8/inserts.cc"))?;
     let programs = [
         ("JVM, its heap touched at start", jvm(gib), Some(gib)),
         ("QEMU, its memory preallocated", qemu(gib), Some(gib)),
-        ("hash map, inserts", hash_map.inserts(gib), None),
+        ("hash map, inserts", inserts_into(&hash_map, gib), None),
     ];
     for (name, (package, program), warm_gib) in programs {
         if let Some((program, package)) = package {
             super::programs::packages::need(program, package)?;
         }
         let mut all = Vec::new();
-        for way in Way::ALL {
-            host.set_enabled(way.enabled())?;
-            let seconds = (0..turns)
-                .map(|_| program.seconds(host, way == Way::Ahead, warm_gib))
-                .collect::<Result<Vec<_>, _>>()?;
-            all.push(median(&seconds));
+        for (_, enabled, ahead) in WAYS {
+            host.set_enabled(enabled)?;
+            let seconds = (0..turns).map(|_| program.seconds(host, ahead, warm_gib));
+            all.push(median(&seconds.collect::<Result<Vec<_>>>()?));
         }
-        for (way, seconds) in Way::ALL.iter().zip(&all) {
-            report.row(
-                format!("{name}: {}", way.name()),
-                *seconds,
-                "s",
-                format!("{:.2} times as fast as THP always", all[1] / seconds),
-            );
+        for ((way, ..), seconds) in WAYS.iter().zip(&all) {
+            let faster = format!("{:.2} times as fast as THP always", all[ALWAYS] / seconds);
+            report.row(format!("{name}: {way}"), *seconds, "s", faster);
         }
     }
-    let mut always = None;
-    for way in Way::ALL {
-        host.set_enabled(way.enabled())?;
-        let runs = (0..turns)
-            .map(|_| inserts::run(host, way == Way::Ahead, gib))
-            .collect::<Result<Vec<_>, _>>()?;
-        let of =
-            |part: fn(&inserts::Inserts) -> f64| median(&runs.iter().map(part).collect::<Vec<_>>());
-        let (per_s, p99_ms) = (of(|r| r.per_s), of(|r| r.p99_ms));
-        if way == Way::Always {
-            always = Some(per_s);
+    let mut all: Vec<f64> = Vec::new();
+    for (way, enabled, ahead) in WAYS {
+        host.set_enabled(enabled)?;
+        let runs = (0..turns).map(|_| inserts::run(host, ahead, gib));
+        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_of(&runs, |run| run[n]));
+        all.push(per_s);
+        let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
+        if let Some(always) = all.get(ALWAYS) {
+            beside += &format!(", {:.2} times THP always", per_s / always);
         }
-        let beside = always.map_or(String::new(), |a| {
-            format!(", {:.2} times THP always", per_s / a)
-        });
-        report.row(
-            format!("Redis, values of 2 MiB inserted: {}", way.name()),
-            per_s,
-            "/s",
-            format!(
-                "p99 {p99_ms:.2} ms, mean {:.2} ms{beside}",
-                of(|r| r.mean_ms)
-            ),
-        );
+        let what = format!("Redis, values of 2 MiB inserted: {way}");
+        report.row(what, per_s, "/s", beside);
     }
     host.set_enabled("madvise")?;
     report.note(format!(
         "{gib} GiB each, median of {turns}. The program (Redis with its client) is kept on one core, the other is spare. \
          The time of `hawkeye run` to start is in the figures, with a warm start for the first two."
     ));
-    Ok(report)
+    Ok(())
 }
 
 type Needed = Option<(&'static str, &'static str)>;
 
 fn jvm(gib: u64) -> (Needed, Launch) {
-    let heap = [format!("-Xms{gib}g"), format!("-Xmx{gib}g")];
-    let words = ["java", "-XX:+UseSerialGC", "-XX:+AlwaysPreTouch"].map(String::from);
-    let launch = Launch {
-        words: words
-            .into_iter()
-            .chain(heap)
-            .chain(["-version".into()])
-            .collect(),
-        ready: Ready::Ended,
-    };
+    let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
+    let launch = Launch::of(&words, Ready::Ended);
     (Some(("java", "default-jdk-headless")), launch)
 }
 
 fn qemu(gib: u64) -> (Needed, Launch) {
-    let memory = format!("memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1");
-    let words = "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio";
-    let words = words.split(' ').chain(["-object", &memory]);
-    let launch = Launch {
-        words: words.map(String::from).collect(),
-        ready: Ready::Line,
-    };
+    let words = format!(
+        "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
+         -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
+    );
+    let launch = Launch::of(&words, Ready::Line);
     (Some(("qemu-system-x86_64", "qemu-system-x86")), launch)
+}
+
+/// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.
+fn inserts_into(hash_map: &Compiled, gib: u64) -> (Needed, Launch) {
+    /// Size of a key and a value.
+    const BUCKET_BYTES: u64 = 16;
+    // The table doubles when it is half full, and is a quarter full then.
+    let inserts = (gib << 30) / BUCKET_BYTES * 17 / 64;
+    let program = hash_map.path().to_string_lossy().into_owned();
+    let launch = Launch {
+        words: vec![program, inserts.to_string()],
+        ready: Ready::Ended,
+    };
+    (None, launch)
 }

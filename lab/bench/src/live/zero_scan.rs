@@ -1,20 +1,14 @@
-//! What looking for zero pages costs.
+//! The cost of searching for zero pages.
 
-use super::Scale;
-use super::host::{Host, need_bytes};
-use super::report::Report;
-use crate::error::BenchError;
-use crate::statistics::median;
+use super::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::page_tables::{Detail, PageTables};
-use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
-use std::time::Instant;
 
-/// Scans huge pages that are fully used, that use 100 pages of 512, and all but empty ones.
-pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    let mib = if scale == Scale::Quick { 256 } else { 1024 };
+/// Scans huge pages that are fully used, huge pages with 100 used pages of 512, and almost empty
+/// ones.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let mib = scale.pick(256, 1024);
     need_bytes(mib << 20)?;
-    let mut report = Report::new("zero-scan");
     let mut tables = PageTables::load()?;
     let enough = BloatThreshold::default().zero_pages();
     for (used, name, goal) in [
@@ -51,5 +45,5 @@ pub fn run(host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         }
     }
     report.note("Recovery scans until a huge page is worth a split (64 zero pages); the kernel checks every byte again when it splits.");
-    Ok(report)
+    Ok(())
 }

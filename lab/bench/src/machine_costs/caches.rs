@@ -1,91 +1,81 @@
 //! The clock, caches and memory of the core that this runs on.
 //!
-//! Latencies and bandwidth are measured under huge pages, and in an order in which translation costs nothing even
-//! where a hypervisor maps them by base pages: one block of memory after the other, each of no more pages than a TLB
-//! holds. Of each 128 bytes one line is read, because processors fetch its neighbour as well.
+//! Latencies and bandwidth are measured under huge pages, in an order in which translation costs
+//! nothing. That holds even if a hypervisor maps the huge pages by base pages: reads go through one
+//! block after the other, and a block has no more pages than a TLB holds. Of each 128 bytes one
+//! line is read, because processors fetch its neighbour as well.
 
-use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
 use super::overlap::{self, Overlap};
+use super::prelude::*;
 use super::sharing::{self, Sharing};
-use super::{Spread, turns};
-use hawkeye_linux::LinuxError;
 use hawkeye_linux::sample::generator::{below, next_random, worked};
-use serde::Serialize;
+use hawkeye_workload::rng::Rng;
 use std::fs;
 use std::ops::Range;
-use std::time::Instant;
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Lines that prefetchers bring together.
+/// Two lines that prefetchers fetch together.
 pub(super) const PAIR: usize = 2 * LINE;
-/// Memory that no cache holds, where it can be had.
+/// Memory larger than every cache, if it can be allocated.
 const DATA_BYTES: usize = 2 << 30;
-/// As many base pages as every first-level TLB holds ...
+/// As many base pages as every first-level TLB holds.
 pub(super) const NEAR_BLOCK: usize = 64 * PAGE;
-/// ... and every second-level one: those since Haswell have 1,024 entries and more.
+/// As many base pages as every second-level TLB holds: since Haswell they have 1,024 entries or
+/// more.
 pub(super) const FAR_BLOCK: usize = REGION;
-/// Pairs of lines in that.
+/// Pairs of lines in such a block.
 const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
 /// Reads in one turn of a chase.
 const READS: usize = 200_000;
 /// Independent reads in one turn, at least.
 const FREE_READS: usize = 500_000;
-/// Pages that no second-level TLB holds, in huge pages that the first level does.
+/// Number of pages: too many for a second-level TLB as base pages, but few enough for a first-level
+/// one as huge pages.
 const SCATTERED_PAGES: usize = 8192;
-/// Steps of a multiplication and a rotation, 3 cycles and 1 (Intel since Nehalem, AMD since Zen: Agner Fog, "Instruction
-/// tables").
+/// Number of steps, each a multiplication and a rotation of 3 cycles and 1 (Intel since Nehalem,
+/// AMD since Zen: Agner Fog, "Instruction tables").
 const CLOCK_STEPS: u32 = 5_000_000;
 const CYCLES_PER_STEP: f64 = 4.0;
 
-/// One level of data cache, as the kernel tells of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// One level of data cache, as reported by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSize {
-    /// Which level, from 1.
     pub level: u32,
-    /// Its size.
     pub bytes: u64,
-    /// Its ways.
     pub ways: u32,
 }
 
-/// How long a read takes over so much memory.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// The duration of a read, by the amount of memory.
+#[derive(Clone, Copy, Debug)]
 pub struct Latency {
-    /// Memory that is read, each pair of lines as often as the others.
+    /// Memory that is read; each pair of lines is read equally often.
     pub bytes: usize,
-    /// A read.
     pub ns: Spread,
 }
 
-/// One core and its memory.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct CoreCosts {
-    /// Cycles per nanosecond.
     pub ghz: Spread,
-    /// Data caches, by level.
     pub caches: Vec<CacheSize>,
-    /// Reads that depend on the one before: half of each cache of the core's own, four times the last of them or more, memory that no
-    /// cache holds unless a hypervisor's is larger.
+    /// Dependent reads over several sizes: half of each of the core's own caches, four times the
+    /// last of them or more, and memory that no cache holds. A hypervisor's cache may be larger
+    /// than that.
     pub latencies: Vec<Latency>,
-    /// Independent reads over ever more memory; the last as above.
+    /// Independent reads over growing memory; the last size is the same as above.
     pub independent: Vec<Latency>,
-    /// Over the last but one of the latencies' footprints.
+    /// Measured over the next to last size of `latencies`.
     pub sharing: Sharing,
-    /// Over the last.
+    /// Measured over the last size of `latencies`.
     pub overlap: Overlap,
-    /// Reading the largest memory in order, in gigabytes (1e9) per second.
+    /// Speed of reading a quarter of the largest memory in order, in gigabytes (1e9) per second.
     pub stream_gb_per_s: Spread,
-    /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages ...
+    /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages.
     pub scattered: Spread,
-    /// ... and of as many lines side by side. Where the TLB has whole huge pages it makes no difference.
+    /// Dependent reads of as many lines side by side. The difference is none if the TLB holds whole
+    /// huge pages.
     pub together: Spread,
 }
 
-/// Measures.
-///
-/// # Errors
-/// Memory or huge pages that can't be had.
 pub fn measure() -> Result<CoreCosts, LinuxError> {
     let caches = cache_sizes();
     let own = caches.iter().filter(|cache| cache.level <= 2);
@@ -109,17 +99,17 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let order = in_blocks(bytes, FAR_BLOCK);
     let ns = chased(&order)?;
     latencies.push(Latency { bytes, ns });
-    // A block that was not read by then.
+    // A block that was not read until now.
     let block = order[order.len() / 2..].iter().take(BLOCK_PAIRS);
     let block: Vec<usize> = block.map(|line| *line as usize * LINE).collect();
     let overlap = overlap::along(&memory, &block, ns.median)?;
     let scattered = chased(&one_of_each_page(SCATTERED_PAGES))?;
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
-    shuffle(&mut side_by_side, 1);
+    Rng::new(1, 0).shuffle(&mut side_by_side);
     let together = chased(&side_by_side)?;
     let sharing = sharing::over(&memory, shared)?;
     let mut independent = Vec::new();
-    // Also half-way to twice as much.
+    // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
         let [ns] = turns(|| Ok([swept(&memory, bytes, || ())]))?;
@@ -140,7 +130,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     })
 }
 
-/// `/sys/devices/system/cpu/cpu0/cache`; empty where it isn't there.
+/// The caches in `/sys/devices/system/cpu/cpu0/cache`; empty if that is missing.
 pub(super) fn cache_sizes() -> Vec<CacheSize> {
     let index = |number: u32| {
         let read = |file: &str| {
@@ -160,17 +150,18 @@ pub(super) fn cache_sizes() -> Vec<CacheSize> {
     (0..8).filter_map(index).collect()
 }
 
-/// The numbers of one line of each pair in so many bytes: one block after the other, in random order within each.
+/// The numbers of one line of each pair within `bytes`: block after block, in random order within
+/// each.
 pub(super) fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
     let lines = PAIR / LINE;
     let mut order: Vec<u32> = (0..bytes / LINE).step_by(lines).map(|n| n as u32).collect();
     for (number, block) in order.chunks_mut(block / PAIR).enumerate() {
-        shuffle(block, number as u64);
+        Rng::new(number as u64, 0).shuffle(block);
     }
     order
 }
 
-/// A line on each of so many base pages, in random order.
+/// A line on each of this many base pages, in random order.
 fn one_of_each_page(pages: usize) -> Vec<u32> {
     let lines_per_page = PAGE / LINE;
     let mut random = 1;
@@ -179,20 +170,11 @@ fn one_of_each_page(pages: usize) -> Vec<u32> {
         (page * lines_per_page) as u32 + below(random, lines_per_page as u64) as u32
     });
     let mut order: Vec<u32> = lines.collect();
-    shuffle(&mut order, 1);
+    Rng::new(1, 0).shuffle(&mut order);
     order
 }
 
-/// A random order (Fisher and Yates).
-fn shuffle(order: &mut [u32], seed: u64) {
-    let mut random = next_random(seed);
-    for last in (1..order.len()).rev() {
-        random = next_random(random);
-        order.swap(last, below(random, last as u64 + 1) as usize);
-    }
-}
-
-/// Has each line of an order hold the offset of the next, and the last that of the first.
+/// Links the lines of an order: each holds the offset of the next, and the last that of the first.
 pub(super) fn link(memory: &Memory, order: &[u32]) {
     let next = order.iter().cycle().skip(1);
     for (line, next) in order.iter().zip(next) {
@@ -200,7 +182,7 @@ pub(super) fn link(memory: &Memory, order: &[u32]) {
     }
 }
 
-/// Where a chase through an order begins.
+/// The offset at which a chase through an order starts.
 pub(super) fn first(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
@@ -213,8 +195,9 @@ pub(super) fn chase(memory: &Memory, at: &mut usize, reads: usize) -> f64 {
     nanoseconds(begun) / reads as f64
 }
 
-/// Laps through so many bytes of a shared cache, each after all of them were read without waiting: where neighbours have
-/// driven them out once, a lap that waits for memory takes so long that they do again, and no turn would ever find any.
+/// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
+/// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
+/// neighbours evict the lines again, and no turn would find any.
 fn chased_again(memory: &Memory, bytes: usize) -> Result<Spread, LinuxError> {
     let order = in_blocks(bytes, FAR_BLOCK);
     link(memory, &order);
@@ -226,8 +209,8 @@ fn chased_again(memory: &Memory, bytes: usize) -> Result<Spread, LinuxError> {
     Ok(ns)
 }
 
-/// Reads a line of each pair of a range of whole blocks, one block after the other and all of it so many times, where no read
-/// waits for another, and works before each: nanoseconds for one.
+/// Reads a line of each pair in a range of whole blocks, block after block, `laps` times. No read
+/// waits for another, and `work` runs before each. Returns nanoseconds per read.
 pub(super) fn sweep(memory: &Memory, of: Range<usize>, laps: usize, work: impl Fn()) -> f64 {
     let begun = Instant::now();
     for lap in 0..laps {
@@ -243,16 +226,17 @@ pub(super) fn sweep(memory: &Memory, of: Range<usize>, laps: usize, work: impl F
     nanoseconds(begun) / (laps * (of.len() / FAR_BLOCK) * BLOCK_PAIRS) as f64
 }
 
-/// Sweeps through so many bytes, as often as makes enough reads.
+/// Sweeps through `bytes`, often enough for `FREE_READS` reads.
 pub(super) fn swept(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
     let laps = (FREE_READS / (bytes / PAIR)).max(1);
     sweep(memory, 0..bytes, laps, work)
 }
 
-/// The next pair of lines of a block, in an order that comes by each once.
+/// The next pair of lines of a block, in an order that visits each pair once.
 #[inline(always)]
 fn next_pair(x: &mut u64) -> usize {
-    // A generator of full period below a power of two; its lowest bits alone are no random order.
+    // A generator with full period below a power of two; its lowest bits alone are not in random
+    // order.
     *x = next_random(*x) % BLOCK_PAIRS as u64;
     (*x ^ (*x >> 7)) as usize
 }
@@ -279,7 +263,7 @@ fn clock() -> f64 {
 mod tests {
     use super::*;
 
-    /// The lines that a chase comes by until it is where it began.
+    /// The lines that a chase visits until it is back at its start.
     fn lap(memory: &Memory, order: &[u32]) -> Vec<u32> {
         link(memory, order);
         let mut at = first(order);

@@ -1,44 +1,24 @@
-//! Collapsing regions and splitting huge pages, by the calls that live management makes.
+//! Collapses regions and splits huge pages, by the calls that live management makes.
 
-use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
-use super::{Found, Spread, not_here};
-use hawkeye_linux::LinuxError;
+use super::prelude::*;
 use hawkeye_linux::processes::process::own_huge_bytes;
-use hawkeye_policy::PAGES_PER_REGION;
-use std::time::Instant;
 
-/// Regions that are collapsed and split: each is a turn of its own.
+/// Number of regions that are collapsed and split; each is a separate turn.
 const REGIONS: usize = 64;
-/// Pages that were just touched may be on their way to the LRU list, where they can't be collapsed.
+/// Pages that were just touched may be on their way to the LRU list; until then they can't be
+/// collapsed.
 const TRIES: usize = 5;
 
-/// A region each.
-#[derive(Debug)]
-pub struct ChangeCosts {
-    /// Making a region of 512 base pages huge.
-    pub collapse: Found,
-    /// Splitting a huge page of which every base page is in use.
-    pub split_used: Found,
-    /// Splitting one of which a single base page is in use: 511 become the shared zero page.
-    pub split_zero: Found,
-}
-
-/// Measures.
-pub fn measure() -> ChangeCosts {
-    ChangeCosts {
-        collapse: collapse(),
-        split_used: split(|memory| {
-            memory.touch(PAGE, 1);
-        }),
-        split_zero: split(|memory| {
-            memory.touch(REGION, 1);
-        }),
-    }
+/// Measures three costs per region: making 512 base pages huge, splitting a huge page that is fully
+/// used, and splitting one with a single used base page. In the last case the other base pages
+/// become the shared zero page.
+pub fn measure() -> [Found; 3] {
+    [collapse(), split(PAGE), split(REGION)]
 }
 
 fn collapse() -> Found {
     let memory = Memory::written(REGIONS * REGION, Pages::Base)?;
-    // Forbidden so far, so that it was touched as base pages.
+    // Huge pages were forbidden until now, so that base pages were touched.
     memory.advise(0, memory.bytes(), libc::MADV_HUGEPAGE)?;
     let mut took = Vec::new();
     for region in 0..REGIONS {
@@ -57,10 +37,11 @@ fn collapse() -> Found {
     Ok(Spread::of(took))
 }
 
-fn split(fill: impl Fn(&Memory)) -> Found {
+/// Splits huge pages that are written to every `step` bytes.
+fn split(step: usize) -> Found {
     let before = own_huge_bytes()?;
     let memory = Memory::map(REGIONS * REGION, Pages::Huge)?;
-    fill(&memory);
+    memory.touch(step, 1);
     let huge = own_huge_bytes()?.saturating_sub(before);
     if huge < (REGIONS / 2 * REGION) as u64 {
         return Err(not_here(
@@ -80,17 +61,4 @@ fn split(fill: impl Fn(&Memory)) -> Found {
         ));
     }
     Ok(Spread::of(took))
-}
-
-/// Base pages of a region that become the zero page in [`ChangeCosts::split_zero`].
-pub const REMAPPED: u16 = PAGES_PER_REGION - 1;
-impl ChangeCosts {
-    /// What one zero page of a split adds.
-    ///
-    /// # Errors
-    /// One of the two could not be measured.
-    pub fn zero_page(&self) -> Result<f64, &LinuxError> {
-        let (used, zero) = (self.split_used.as_ref()?, self.split_zero.as_ref()?);
-        Ok((zero.median - used.median) / f64::from(REMAPPED))
-    }
 }

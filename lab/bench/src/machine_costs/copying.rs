@@ -1,37 +1,19 @@
-//! Zeroing, copying and looking at pages, as fast as this program's own loops are.
+//! Zeroing, copying and scanning pages, as fast as this program's own loops are.
 
-use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
-use super::{Spread, turns};
-use hawkeye_linux::LinuxError;
+use super::prelude::*;
 use std::ptr::NonNull;
-use std::time::Instant;
 
-/// Memory that is gone over in one turn: more than a core's own caches.
+/// Memory that one turn processes: more than a core's own caches.
 const BYTES: usize = 256 << 20;
 
-/// A page each.
-#[derive(Clone, Copy, Debug)]
-pub struct CopyCosts {
-    /// Zeroing a base page through the caches.
-    pub zero_base: Spread,
-    /// Zeroing it past the caches.
-    pub zero_base_non_temporal: Spread,
-    /// Zeroing a huge page through the caches.
-    pub zero_huge: Spread,
-    /// Copying a base page.
-    pub copy_base: Spread,
-    /// Looking at all of a base page that is zero.
-    pub scan_zero: Spread,
-    /// Looking at the first bytes of a base page that is not.
-    pub scan_used: Spread,
-}
-
-/// Measures.
-///
-/// # Errors
-/// Memory that can't be had.
-pub fn measure() -> Result<CopyCosts, LinuxError> {
-    // Base pages: what the kernel zeroes and copies one at a time lies anywhere.
+/// Measures, for a page each:
+/// - zeroing a base page through the caches and past them
+/// - zeroing a huge page
+/// - copying a base page
+/// - scanning the first bytes of a page that is not zero
+/// - scanning a whole page that is zero
+pub fn measure() -> Result<[Spread; 6], LinuxError> {
+    // Base pages, because the kernel zeroes and copies single pages at scattered places.
     let (from, to) = (
         Memory::written(BYTES, Pages::Base)?,
         Memory::written(BYTES, Pages::Base)?,
@@ -50,7 +32,7 @@ pub fn measure() -> Result<CopyCosts, LinuxError> {
     })?;
     let [copy_base] = turns(|| {
         Ok([each(&from, PAGE, &|offset| {
-            // SAFETY: both pages lie within mappings of their own.
+            // SAFETY: each of the pages lies within its own mapping.
             unsafe { from.at(offset).copy_to_nonoverlapping(to.at(offset), PAGE) };
         })])
     })?;
@@ -68,20 +50,21 @@ pub fn measure() -> Result<CopyCosts, LinuxError> {
             std::hint::black_box(zero_words(&to, offset));
         })])
     })?;
-    Ok(CopyCosts {
+    Ok([
         zero_base,
         zero_base_non_temporal,
         zero_huge,
         copy_base,
-        scan_zero,
         scan_used,
-    })
+        scan_zero,
+    ])
 }
 
 /// Words of the page before the first group of eight that are not all zero.
 fn zero_words(memory: &Memory, page: usize) -> usize {
     let words = memory.at(page).cast::<[u64; 8]>();
-    // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nobody writes to it meanwhile.
+    // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nothing
+    // writes to it meanwhile.
     let groups = unsafe { std::slice::from_raw_parts(words.as_ptr(), PAGE / 64) };
     let zero = groups
         .iter()
@@ -94,7 +77,8 @@ fn zero_past_caches(page: NonNull<u8>) {
     use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
     let words = page.cast::<i64>();
     for word in 0..PAGE / 8 {
-        // SAFETY: the words are those of one page of our own, and the instruction is part of every x86-64 processor.
+        // SAFETY: the words are those of one page of our own, and the instruction is part of every
+        // x86-64 processor.
         unsafe { _mm_stream_si64(words.add(word).as_ptr(), 0) };
     }
     // SAFETY: it orders stores, and is part of every x86-64 processor.

@@ -1,45 +1,35 @@
-//! Page faults, freeing, and faults after a fork.
+//! Costs of page faults, of freeing, and of faults after a fork.
 
-use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
-use super::{Found, Spread, turns};
-use hawkeye_linux::LinuxError;
+use super::prelude::*;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use std::time::Instant;
 
 /// Memory in one turn.
 const BYTES: usize = 256 << 20;
-/// And for forks.
+/// Memory in one turn of forks.
 const FORKED_BYTES: usize = 128 << 20;
 
-/// Faults and frees, a page each.
-#[derive(Debug)]
+/// Costs of faults and of freeing, for a page each.
 pub struct FaultCosts {
-    /// First touch of a base page, its zeroing included.
+    /// First touch of a base page, including its zeroing.
     pub base: Spread,
-    /// Unmapping a base page.
     pub free_base: Spread,
-    /// First touch of a huge page, its zeroing included.
+    /// First touch of a huge page, including its zeroing.
     pub huge: Found,
-    /// Unmapping a huge page.
     pub free_huge: Found,
     /// Copying the page table of a region of base pages for a fork.
     pub fork_region: Spread,
-    /// A write to a base page that was shared with a child that has ended.
+    /// A write to a base page that was shared with an ended child.
     pub reuse: Spread,
 }
 
-/// Measures.
-///
-/// # Errors
-/// Memory that can't be had.
 pub fn measure() -> Result<FaultCosts, LinuxError> {
     let [base, free_base] = turns(|| {
         let memory = Memory::map(BYTES, Pages::Base)?;
         let pages = (BYTES / PAGE) as f64;
         Ok([memory.touch(PAGE, 1) / pages, memory.unmap() / pages])
     })?;
-    // Whether huge pages can be had at all.
+    // Whether huge pages are available at all.
     let had = Memory::written(REGION * 8, Pages::Huge).map(drop);
     let huge = had.and_then(|()| {
         turns(|| {
@@ -79,13 +69,14 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
     })
 }
 
-/// Forks a child that ends at once, and waits for it; how long the fork took, in nanoseconds.
+/// Forks a child that ends at once, and waits for it; returns the duration of the fork, in
+/// nanoseconds.
 fn fork_once() -> Result<f64, LinuxError> {
     let failed = |call| move |errno| LinuxError::Call { call, errno };
     let begun = Instant::now();
-    // SAFETY: the child does nothing but end, by a call that is safe after a fork.
+    // SAFETY: the child only ends, by a call that is safe after a fork.
     match unsafe { fork() }.map_err(failed("forking to measure that"))? {
-        // SAFETY: it ends this child at once, without running anything of its parent's.
+        // SAFETY: it ends this child at once, without running any code of its parent.
         ForkResult::Child => unsafe { libc::_exit(0) },
         ForkResult::Parent { child } => {
             let took = nanoseconds(begun);

@@ -1,4 +1,4 @@
-//! Memory of our own to measure on.
+//! Private memory for measurements.
 
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::processes::process::own_huge_bytes;
@@ -13,16 +13,15 @@ use std::time::Instant;
 pub(super) const PAGE: usize = BASE_PAGE_BYTES as usize;
 pub(super) const REGION: usize = HUGE_PAGE_BYTES as usize;
 
-/// What pages the first touches get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
-    /// Base pages, also where everyone gets huge ones.
+    /// Base pages, even if huge pages are enabled for all programs.
     Base,
-    /// Huge pages, where the kernel has any to give.
+    /// Huge pages, if the kernel has any.
     Huge,
 }
 
-/// Private memory, from a multiple of 2 MiB on; unmapped at the end.
+/// Private memory that starts at a multiple of 2 MiB; unmapped at the end.
 pub(super) struct Memory {
     mapping: NonNull<c_void>,
     mapped: usize,
@@ -35,17 +34,17 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> LinuxError {
 }
 
 impl Memory {
-    /// Memory that nobody has touched yet. `bytes` are whole regions.
+    /// Maps memory that was never touched. `bytes` must be whole regions.
     pub(super) fn map(bytes: usize, pages: Pages) -> Result<Self, LinuxError> {
         let mapped = bytes + REGION;
         let length = NonZeroUsize::new(mapped).unwrap_or(NonZeroUsize::MIN);
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
-        // SAFETY: a new mapping wherever the kernel likes touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let mapping = unsafe { mmap_anonymous(None, length, protection, flags) };
         let mapping = mapping.map_err(failed("mapping memory to measure on"))?;
         let head = mapping.cast::<u8>().align_offset(REGION);
-        // SAFETY: the head is shorter than a region, by which the mapping is longer.
+        // SAFETY: the mapping is longer by a region, and the head is shorter than that.
         let start = unsafe { mapping.cast::<u8>().add(head) };
         let memory = Self {
             mapping,
@@ -61,7 +60,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The same, written to on every page; an error where huge pages can't be had.
+    /// Maps memory and writes to each page; an error if huge pages are not available.
     pub(super) fn written(bytes: usize, pages: Pages) -> Result<Self, LinuxError> {
         let before = own_huge_bytes()?;
         let memory = Self::map(bytes, pages)?;
@@ -82,33 +81,31 @@ impl Memory {
         self.bytes / REGION
     }
 
-    /// Its first address.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// A pointer to a byte of it.
     pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.bytes, "{offset} in {} bytes", self.bytes);
-        // SAFETY: it lies within the mapping.
+        // SAFETY: the offset lies within the mapping.
         unsafe { self.start.add(offset) }
     }
 
     /// Reads the word at an offset, a multiple of 8.
     pub(super) fn read(&self, offset: usize) -> u64 {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
-        // SAFETY: it lies within the mapping, which nobody else writes to.
+        // SAFETY: the word lies within the mapping, and nothing else writes to that.
         unsafe { self.start.add(offset).cast::<u64>().read_volatile() }
     }
 
     /// Writes the word at an offset, a multiple of 8.
     pub(super) fn write(&self, offset: usize, word: u64) {
         debug_assert!(offset % 8 == 0 && offset + 8 <= self.bytes);
-        // SAFETY: it lies within the mapping, which nobody else reads or writes.
+        // SAFETY: the word lies within the mapping, and nothing else reads or writes that.
         unsafe { self.start.add(offset).cast::<u64>().write_volatile(word) }
     }
 
-    /// Writes a word every so many bytes; how long that took, in nanoseconds.
+    /// Writes a word every `step` bytes; returns the duration in nanoseconds.
     pub(super) fn touch(&self, step: usize, word: u64) -> f64 {
         let begun = Instant::now();
         for offset in (0..self.bytes).step_by(step) {
@@ -117,7 +114,6 @@ impl Memory {
         nanoseconds(begun)
     }
 
-    /// Advises on a part of it.
     pub(super) fn advise(
         &self,
         offset: usize,
@@ -126,13 +122,14 @@ impl Memory {
     ) -> Result<(), LinuxError> {
         let bytes = bytes.min(self.bytes - offset);
         let start = self.at(offset).as_ptr().cast();
-        // SAFETY: the part lies within the mapping, which holds nothing but what was written to measure.
+        // SAFETY: the part lies within the mapping, which holds only data written for the
+        // measurement.
         let advised = unsafe { libc::madvise(start, bytes, advice) };
         let advised = Errno::result(advised).map(drop);
         advised.map_err(failed("advising on memory of our own"))
     }
 
-    /// Forbids or allows to write to its first page.
+    /// Allows or forbids writes to its first page.
     pub(super) fn protect_first_page(&self, writable: bool) -> Result<(), LinuxError> {
         let write = if writable {
             ProtFlags::PROT_WRITE
@@ -144,7 +141,7 @@ impl Memory {
         done.map_err(failed("protecting memory of our own"))
     }
 
-    /// Unmaps it; how long that took, in nanoseconds.
+    /// Unmaps the memory; returns the duration in nanoseconds.
     pub(super) fn unmap(self) -> f64 {
         let begun = Instant::now();
         drop(self);
@@ -154,7 +151,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody keeps a pointer into it.
+        // SAFETY: the mapping is ours, and nothing keeps a pointer into it.
         let _ = unsafe { munmap(self.mapping, self.mapped) };
     }
 }

@@ -1,44 +1,43 @@
-//! How far a core's reads of memory overlap: how many can be under way, how far it runs ahead of one that it waits for, and
-//! how much longer some take than others, as instructions leave the core in order and wait for the longest.
+//! Measures how far a core's reads of memory overlap.
+//! - how many reads can be under way
+//! - how far the core runs ahead of a read that it waits for
+//! - how much longer some reads take than others: instructions leave the core in order, so they
+//!   wait for the slowest
 
 use super::caches::swept;
-use super::memory::{Memory, nanoseconds};
-use super::{Spread, turns};
+use super::prelude::*;
 use crate::statistics::{quantile, sorted};
-use hawkeye_linux::LinuxError;
-use serde::Serialize;
 use std::arch::asm;
-use std::time::Instant;
 
-/// Reads that are timed one by one.
+/// Number of reads that are timed one by one.
 const SINGLES: usize = 100_000;
-/// Of a thousand of these so many are left out: what took longest was an interrupt, or a hypervisor at work.
+/// Slowest reads that are left out, of each thousand: an interrupt or a hypervisor delayed them.
 const LEFT_OUT: usize = 1;
-/// Chains that are followed at once: more than most cores have buffers for.
+/// Chains that are followed at once: more than the buffers of most cores.
 const CHAINS: usize = 32;
-/// Reads of all chains in a turn.
+/// Reads of all chains in one turn.
 const CHAINED_READS: usize = 200_000;
-/// Memory over which it is measured how far the core reaches ahead: as much as no cache holds.
+/// Memory for measuring how far the core runs ahead: more than any cache holds.
 const REACH_BYTES: usize = 512 << 20;
-/// Instructions between reads: even the more of them leave some reads under way at once, on cores since Skylake.
+/// Instructions between reads. On cores since Skylake, some reads overlap even with the larger
+/// number.
 const FEW_ADDITIONS: usize = 48;
 const MANY_ADDITIONS: usize = 96;
 
-/// How far reads overlap.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Overlap {
-    /// How long single reads take, each of which waits for the one before, in nanoseconds; shortest first. None where the clock
-    /// takes longer than they do.
-    #[serde(skip)]
+    /// Durations of single reads, each of which waits for the one before, in nanoseconds,
+    /// ascending. Empty if the clock takes longer than the reads do.
     pub singles: Vec<f64>,
-    /// Reads under way at once that don't wait for each other's data; the core may have room for more than 32.
+    /// Reads under way at once that do not wait for each other's data. The core may have room for
+    /// more than 32.
     pub at_once: Spread,
-    /// Instructions that a core runs ahead of a read that it waits for, where each writes a register.
+    /// Instructions that a core runs ahead of a read that it waits for, if each writes a register.
     pub reach: Spread,
 }
 
-/// Measures, along a chain through memory that no cache holds: `starts` are lines of it, of which one block's are
-/// at least as many as chains. A read takes `read_ns`.
+/// Measures along a chain through memory that no cache holds. `starts` are lines of one block of
+/// it, at least as many as there are chains. A read takes `read_ns`.
 pub(super) fn along(
     memory: &Memory,
     starts: &[usize],
@@ -56,7 +55,8 @@ pub(super) fn along(
     })
 }
 
-/// Times reads by the clock: on x86 reading that waits for reads before it (`rdtsc_ordered`, arch/x86/include/asm/msr.h).
+/// Times reads by the clock. On x86 reading the clock waits for earlier reads (`rdtsc_ordered`,
+/// arch/x86/include/asm/msr.h).
 fn single_reads(memory: &Memory, mut at: usize) -> Vec<f64> {
     let clock: Vec<f64> = (0..1000).map(|_| nanoseconds(Instant::now())).collect();
     let clock_ns = Spread::of(clock).median;
@@ -75,7 +75,7 @@ fn single_reads(memory: &Memory, mut at: usize) -> Vec<f64> {
     singles
 }
 
-/// Follows several chains at once; nanoseconds for each read.
+/// Follows several chains at once; returns nanoseconds per read.
 fn chase_all(memory: &Memory, at: &mut [usize; CHAINS]) -> f64 {
     let begun = Instant::now();
     for _ in 0..CHAINED_READS / CHAINS {
@@ -86,9 +86,10 @@ fn chase_all(memory: &Memory, at: &mut [usize; CHAINS]) -> f64 {
     nanoseconds(begun) / (CHAINED_READS / CHAINS * CHAINS) as f64
 }
 
-/// While reads of memory overlap as far as the core reaches ahead, each instruction more between them takes an equal
-/// part of what one read takes (after H. Wong, "Measuring reorder buffer capacity", 2013). Registers run out before the
-/// reorder buffer does: most instructions of programs write one.
+/// Reads of memory overlap as far as the core runs ahead. Within that distance, each additional
+/// instruction between reads adds an equal part of a read's duration (after H. Wong, "Measuring
+/// reorder buffer capacity", 2013). Registers run out before the reorder buffer does: most
+/// instructions of programs write one.
 fn reach(memory: &Memory, read_ns: f64) -> f64 {
     let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
     let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
@@ -96,13 +97,14 @@ fn reach(memory: &Memory, read_ns: f64) -> f64 {
     read_ns / each_ns.max(f64::MIN_POSITIVE)
 }
 
-/// So many instructions. Without constants: what is added of these needs no register of its own on Golden Cove.
+/// Runs `COUNT` instructions. They use no constants, because on Golden Cove an addition of a
+/// constant needs no register of its own.
 #[inline(always)]
 fn additions<const COUNT: usize>() {
-    // SAFETY: registers of its own are all that it changes.
+    // SAFETY: it changes only registers of its own.
     unsafe {
         asm!(
-            // What was in them may be what is read.
+            // Breaks dependencies: the old content of a register may be the result of a read.
             "xor {a:e}, {a:e}",
             "xor {b:e}, {b:e}",
             "xor {c:e}, {c:e}",
@@ -153,7 +155,7 @@ mod tests {
     fn single_reads_come_shortest_first_and_without_the_longest() {
         let (memory, starts) = linked();
         let singles = single_reads(&memory, starts[0]);
-        // Where these are in a cache the clock may take longer than they do.
+        // If these lines are in a cache, the clock may take longer than the reads do.
         assert!(singles.is_empty() || singles.len() == SINGLES - SINGLES / 1000 * LEFT_OUT);
         assert!(singles.is_sorted());
     }

@@ -1,36 +1,21 @@
-//! Clearing and reading access bits.
+//! Costs of clearing and reading access bits.
 
-use super::memory::{Memory, Pages, REGION, nanoseconds};
-use super::{Found, not_here, turns};
-use hawkeye_linux::LinuxError;
+use super::prelude::*;
 use hawkeye_linux::sample::access_bits;
 use hawkeye_linux::sample::page_tables::{Detail, PageTables};
-use std::time::Instant;
 
 /// Memory that is cleared and read: much more than the rest of this process.
 const REGIONS: usize = 256;
 
-/// A region each.
-#[derive(Debug)]
-pub struct SamplingCosts {
-    /// Clearing the access bits of a region of base pages.
-    pub clear_region: Found,
-    /// Clearing that of a huge page.
-    pub clear_huge: Found,
-    /// Reading the access bits of a region of base pages.
-    pub read_region: Found,
-    /// Reading that of a huge page.
-    pub read_huge: Found,
-}
-
-/// Measures. Reading takes privileges.
-pub fn measure() -> SamplingCosts {
-    SamplingCosts {
-        clear_region: clear(Pages::Base),
-        clear_huge: clear(Pages::Huge),
-        read_region: read(Pages::Base),
-        read_huge: read(Pages::Huge),
-    }
+/// Measures, for a region each: clearing access bits of base pages and of a huge page, and reading
+/// them. Reading needs privileges.
+pub fn measure() -> [Found; 4] {
+    [
+        clear(Pages::Base),
+        clear(Pages::Huge),
+        read(Pages::Base),
+        read(Pages::Huge),
+    ]
 }
 
 fn clear(pages: Pages) -> Found {

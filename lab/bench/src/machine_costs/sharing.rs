@@ -1,53 +1,48 @@
-//! What a cache that others use as well keeps of the lines that we read.
+//! Measures which of our lines a cache keeps that others use as well.
 //!
-//! Last-level caches do not take every line that is read once, and keep what is read again for longer; how they choose is
-//! not published. Both are measured, by a few lines that are read one after the other some time after all were.
+//! Last-level caches do not take every line that is read once, and keep lines longer that are read
+//! again. Their rules are not published. This measures both: it reads all lines, waits, and then
+//! reads a few of them one after the other.
 
 use super::caches::{
     CacheSize, FAR_BLOCK, NEAR_BLOCK, PAIR, cache_sizes, chase, first, in_blocks, link, sweep,
 };
-use super::memory::{Memory, Pages};
-use super::{Spread, turns};
-use hawkeye_linux::LinuxError;
-use serde::Serialize;
+use super::prelude::*;
 use std::time::{Duration, Instant};
 
-/// Where the kernel tells of no caches.
+/// Assumed size if the kernel reports no caches.
 const UNTOLD_BYTES: usize = 8 << 20;
-/// Read in between, so that nothing is left: more than last-level caches hold.
+/// Memory read in between to evict all lines: more than last-level caches hold.
 const FORGETTING_BYTES: usize = 256 << 20;
-/// After so many sweeps lines are in a cache that takes one of ten that it has not.
+/// After this many sweeps, even a cache that takes one of ten missing lines has them.
 const SWEEPS: usize = 32;
-/// Milliseconds that lines are left alone.
+/// Milliseconds of waiting before the lines are read.
 const AFTER_MS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
-/// Nanoseconds for reads that wait for each other, by what was read before.
-#[derive(Clone, Debug, Serialize)]
+/// Nanoseconds for dependent reads, by how often the lines were read before.
+#[derive(Clone, Debug)]
 pub struct Sharing {
     /// Memory of the lines.
     pub bytes: usize,
-    /// None of them.
+    /// No line was read.
     pub gone: Spread,
-    /// Each once.
+    /// Each line was read once.
     pub once: Spread,
-    /// Each many times, just before.
+    /// Each line was read many times, just before.
     pub kept: Spread,
-    /// Each many times, so many milliseconds before; longer each time.
+    /// Each line was read many times, this many milliseconds before; ascending.
     pub later: Vec<(f64, Spread)>,
 }
 
-/// Measures, in some seconds.
-///
-/// # Errors
-/// Memory or huge pages that can't be had.
+/// Measures for some seconds.
 pub fn measure() -> Result<Sharing, LinuxError> {
     let bytes = bytes(&cache_sizes());
     let memory = Memory::written(bytes + FORGETTING_BYTES, Pages::Huge)?;
     over(&memory, bytes)
 }
 
-/// Memory that only the shared one of these caches holds: a quarter of it, but four to eight times the core's own, so that it
-/// takes about as much room there as page tables of gigabytes.
+/// A size that only the shared one of these caches holds: a quarter of it, but four to eight times
+/// the core's own. It then takes about as much room there as the page tables of gigabytes.
 pub(super) fn bytes(caches: &[CacheSize]) -> usize {
     let size = |wanted: fn(u32) -> bool| {
         let cache = caches.iter().rfind(|cache| wanted(cache.level));
@@ -60,10 +55,10 @@ pub(super) fn bytes(caches: &[CacheSize]) -> usize {
     quarter.clamp(4 * own, 8 * own)
 }
 
-/// The same with memory that there is already.
+/// Measures with existing memory.
 pub(super) fn over(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError> {
     let order = in_blocks(bytes, NEAR_BLOCK);
-    // Of the first of blocks that sweeps go through, so that the core's own caches have it no more.
+    // Lines of the first block of a sweep, so that the core's own caches no longer have them.
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);
     link(memory, asked);
     let after = |sweeps: usize, wait_ms: f64| {
@@ -90,15 +85,16 @@ pub(super) fn over(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError>
 }
 
 impl Sharing {
-    /// Which part of the lines that it does not have the cache takes when they are read: 0 to 1. `None` where no difference is seen
-    /// between those it has and those it has not.
+    /// The share of missing lines that the cache takes when they are read: 0 to 1. `None` if the
+    /// two kinds of lines show no difference.
     pub fn taken(&self) -> Option<f64> {
         let (gone, kept) = (self.gone.median, self.kept.median);
         let taken = (gone - self.once.median) / (gone - kept);
         (gone > kept).then(|| taken.clamp(0.0, 1.0))
     }
 
-    /// When half of the lines that were read many times are gone, in milliseconds. `None` where that was not seen.
+    /// The time after which half of the lines that were read many times are gone, in milliseconds.
+    /// `None` if that did not happen.
     pub fn kept_for_ms(&self) -> Option<f64> {
         let middle = (self.gone.median + self.kept.median) / 2.0;
         let mut before = (0.0, self.kept.median);
@@ -114,7 +110,7 @@ impl Sharing {
     }
 }
 
-/// Uses the core, and no memory.
+/// Keeps the core busy without using memory.
 fn idle(time: Duration) {
     let begun = Instant::now();
     while begun.elapsed() < time {

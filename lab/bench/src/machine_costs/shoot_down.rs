@@ -1,18 +1,13 @@
-//! Taking a translation out of another core's TLB.
+//! The cost of removing a translation from another core's TLB.
 
-use super::memory::{Memory, Pages, REGION, nanoseconds};
-use super::{Found, not_here, turns};
-use hawkeye_linux::LinuxError;
+use super::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// Changes of protection in one turn.
 const CHANGES: u32 = 2_000;
 
-/// What a change of protection takes longer while another thread of the process runs on another core.
-///
-/// # Errors
-/// There is one core, or the other thread can't be had.
+/// Additional cost of a change of protection while another thread of the process runs on another
+/// core.
 pub fn measure() -> Found {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return Err(not_here("there is only one core"));
@@ -26,11 +21,11 @@ pub fn measure() -> Found {
     Ok(took)
 }
 
-/// Nanoseconds for one change, and the write after it.
+/// Nanoseconds for one change and the write after it.
 fn changes(memory: &Memory) -> Result<f64, LinuxError> {
     let begun = Instant::now();
     for _ in 0..CHANGES {
-        // Only taking a right away makes other cores forget.
+        // Other cores drop a translation only if a right is taken away.
         memory.protect_first_page(false)?;
         memory.protect_first_page(true)?;
         memory.write(0, 1);
@@ -38,7 +33,7 @@ fn changes(memory: &Memory) -> Result<f64, LinuxError> {
     Ok(nanoseconds(begun) / f64::from(CHANGES))
 }
 
-/// Does it while another thread of this process is busy.
+/// Runs `work` while another thread of this process is busy.
 fn beside_another<T>(work: impl FnOnce() -> T) -> T {
     let (running, over) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {

@@ -1,9 +1,8 @@
-//! An axis that is labelled where it is told to be.
+//! An axis with labels at given values.
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use std::ops::Range;
 
-/// A linear axis.
 pub(super) struct Axis {
     from: f64,
     to: f64,
@@ -11,7 +10,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From one value to a larger one.
+    /// An axis from one value to a larger one.
     pub(super) fn new(from: f64, to: f64, labelled: Vec<f64>) -> Self {
         Self { from, to, labelled }
     }

@@ -8,21 +8,21 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 const ROW_HEIGHT: i32 = 20;
 const BAR_HEIGHT: i32 = 12;
-/// Above the bars, for the title and the unit.
+/// Space above the bars for the title and the unit.
 const ABOVE: i32 = 46;
 const BELOW: i32 = 12;
-/// The wider half of a 12 pixel font's letters is no wider.
+/// Width reserved for a letter: the wider half of the letters in a 12 pixel font is at most this
+/// wide.
 const LETTER_WIDTH: i32 = 7;
-/// For a value, beside its bar.
+/// Space for a value beside its bar.
 const VALUE_WIDTH: i32 = 60;
 const MARGIN: i32 = 8;
 
-/// How high so many bars are, in pixels.
+/// The height of this many bars, in pixels.
 pub(super) fn height(bars: usize) -> u32 {
     (ABOVE + BELOW) as u32 + ROW_HEIGHT as u32 * bars as u32
 }
 
-/// Draws them into their panel's place.
 pub(super) fn draw(panel: &Panel, bars: &[(String, f64)], area: &Drawing) -> Result<(), PlotError> {
     let width = area.dim_in_pixel().0 as i32;
     let text = |text: &str, at, size, horizontal| {
@@ -33,7 +33,7 @@ pub(super) fn draw(panel: &Panel, bars: &[(String, f64)], area: &Drawing) -> Res
     text(&panel.title, (width / 2, 16), 15, HPos::Center)?;
     let letters = bars.iter().map(|(name, _)| name.chars().count()).max();
     let names_end = MARGIN + letters.unwrap_or(0) as i32 * LETTER_WIDTH;
-    // Names may not take it all.
+    // Names may not take the whole width.
     let names_end = names_end.min(width * 2 / 3);
     let least = bars.iter().map(|(_, value)| *value).fold(0.0, f64::min);
     let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);

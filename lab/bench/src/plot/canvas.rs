@@ -1,10 +1,10 @@
-//! What all kinds of figures are drawn on.
+//! Constants and drawing helpers of all kinds of figures.
 
 use super::PlotError;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// Beside lines, on the right.
+/// Width of the legend on the right of lines.
 pub(super) const LEGEND_WIDTH: i32 = 170;
 pub(super) const FONT: &str = "sans-serif";
 

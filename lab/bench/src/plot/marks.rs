@@ -1,8 +1,7 @@
-//! How lines are told apart without colour.
+//! Distinguishes lines without colour.
 
 use plotters::style::RGBColor;
 
-/// The marks of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Disc,
@@ -12,12 +11,11 @@ pub(super) enum Mark {
     Cross,
 }
 
-/// One line's look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Look {
     pub(super) colour: RGBColor,
     pub(super) mark: Mark,
-    /// Lengths of dashes and of what is between them, in pixels; 0 between: not dashed.
+    /// Lengths of dashes and gaps, in pixels; a gap of 0 gives a solid line.
     pub(super) dash: (i32, i32),
 }
 
@@ -31,7 +29,7 @@ const MARKS: [Mark; 5] = [
 const DASHES: [(i32, i32); 3] = [(1, 0), (8, 4), (2, 3)];
 const GREYS: [u8; 2] = [0, 110];
 
-/// The look of a figure's line of this number; 30 differ.
+/// The look of a figure's line with this index; 30 looks are distinct.
 pub(super) fn look(number: usize) -> Look {
     let grey = GREYS[number / DASHES.len() % GREYS.len()];
     Look {

@@ -1,9 +1,8 @@
-//! Drawing.
+//! Draws figures.
 
 use super::axis::Axis;
 use super::bars;
 use super::canvas::{Drawing, FONT, LEGEND_WIDTH, failed};
-use super::heat;
 use super::marks::{Look, Mark, look};
 use super::ticks::{shown, ticks};
 use super::{Content, Figure, Line, Panel, PlotError};
@@ -13,10 +12,10 @@ use plotters::prelude::*;
 const WIDTH: u32 = 900;
 const PANEL_HEIGHT: u32 = 300;
 const TITLE_HEIGHT: u32 = 34;
-/// Marks on one line at the most.
+/// Most marks on one line.
 const MARKS: usize = 12;
 const MARK_SIZE: i32 = 4;
-/// Room above the highest value, for what is written there.
+/// Space above the highest value, for text.
 const HEADROOM: f64 = 1.12;
 pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     for panel in &figure.panels {
@@ -28,7 +27,7 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
         let height = TITLE_HEIGHT + heights.iter().sum::<u32>();
         let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
-        // Places in pixels are those of the whole picture.
+        // Pixel positions are relative to the whole picture.
         let canvas = root.clone();
         let mut rest = root.titled(&figure.title, (FONT, 20)).map_err(failed)?;
         for (panel, height) in figure.panels.iter().zip(heights) {
@@ -37,7 +36,6 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
             let area = &area;
             match &panel.content {
                 Content::Bars(all) => bars::draw(panel, all, area)?,
-                Content::Heat(heat) => heat::draw(panel, heat, area)?,
                 Content::Lines { x_label, lines } => {
                     draw_lines(
                         panel,
@@ -73,13 +71,6 @@ fn height(panel: &Panel) -> u32 {
 fn check(panel: &Panel) -> Result<(), PlotError> {
     let finite = match &panel.content {
         Content::Bars(all) => all.iter().all(|(_, value)| value.is_finite()),
-        Content::Heat(heat) => {
-            let shares = heat.cells.iter().flatten().flatten();
-            heat.edges
-                .iter()
-                .chain(shares)
-                .all(|value| value.is_finite())
-        }
         Content::Lines { lines, .. } | Content::Steps { lines, .. } => {
             let mut points = lines.iter().flat_map(|line| &line.points);
             points.all(|(x, y)| x.is_finite() && y.is_finite())
@@ -89,13 +80,12 @@ fn check(panel: &Panel) -> Result<(), PlotError> {
     finite.then_some(()).ok_or_else(refused)
 }
 
-/// Up to where an axis from 0 goes.
+/// The end of an axis that starts at 0.
 fn top(values: impl Iterator<Item = f64>) -> f64 {
     let most = values.fold(0.0, f64::max);
     if most > 0.0 { most * HEADROOM } else { 1.0 }
 }
 
-/// A horizontal axis.
 struct Across {
     from: f64,
     to: f64,
@@ -197,7 +187,6 @@ fn draw_lines(
     Ok(())
 }
 
-/// A mark at a place in pixels.
 fn draw_mark(canvas: &Drawing, (x, y): (i32, i32), look: Look) -> Result<(), PlotError> {
     let (edge, full) = (look.colour.stroke_width(2), look.colour.filled());
     let r = MARK_SIZE;

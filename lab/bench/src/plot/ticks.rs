@@ -1,6 +1,6 @@
-//! Where an axis is labelled.
+//! Chooses the labelled values of an axis.
 
-/// Round numbers from `from` to `to`, about `wanted` of them.
+/// About `wanted` round numbers from `from` to `to`.
 pub(super) fn ticks(from: f64, to: f64, wanted: u32) -> Vec<f64> {
     let span = to - from;
     if !(span > 0.0 && span.is_finite()) {
@@ -17,7 +17,7 @@ pub(super) fn ticks(from: f64, to: f64, wanted: u32) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-/// A number as short as three digits allow.
+/// A number in the shortest form with three digits.
 pub(super) fn shown(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

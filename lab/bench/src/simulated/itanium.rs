@@ -1,4 +1,5 @@
-//! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine: every value beside the measured one.
+//! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine:
+//! every simulated value beside the measured one.
 
 mod kernels;
 mod measure;
@@ -15,6 +16,7 @@ pub use systems::System;
 pub use tables::TABLES;
 
 use super::paper::Published;
+use crate::plot::distinct;
 use hawkeye_itanium::workloads::Workload;
 use hawkeye_itanium::{Figures, ItaniumError, Setup, simulate as run};
 use hawkeye_sim::parallel::map_on_threads;
@@ -25,7 +27,7 @@ const SEED: u64 = 1;
 /// A value of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which of the table's workloads, in words.
+    /// Which of the table's workloads it is, in words.
     pub of: String,
     /// The workload.
     pub workload: Workload,
@@ -33,11 +35,11 @@ pub struct Row {
     pub kernel: Kernel,
     /// What is compared.
     pub measure: Measure,
-    /// What was measured; nothing where the thesis has none, or its figure is lost.
+    /// The measured value; nothing if the thesis has none, or its figure is lost.
     pub thesis: Option<Published>,
 }
 
-/// One of the thesis' tables or figures, or what follows from them.
+/// One of the thesis' tables or figures, or a consequence of them.
 #[derive(Clone, Copy)]
 pub struct Table {
     /// Its name on the command line.
@@ -48,24 +50,23 @@ pub struct Table {
     pub layout: Layout,
     /// Its values.
     pub rows: fn() -> Vec<Row>,
-    /// Parameters that were chosen for some of its values, why others differ, and anything else that must be known to read it.
+    /// Parameters that were chosen for some of its values, reasons why others differ, and anything
+    /// else that a reader must know.
     pub notes: &'static [&'static str],
 }
 
-/// Runs that were made.
+/// Finished runs.
 pub struct Runs(Vec<(Workload, Setup, Figures)>);
 
 impl Runs {
-    /// Makes each run that rows need once, on so many threads.
+    /// Makes each run that the rows need once, on `threads` threads.
     fn make(rows: &[Row], threads: usize) -> Result<Self, ItaniumError> {
-        let mut wanted: Vec<(Workload, Setup)> = Vec::new();
-        for row in rows {
-            for setup in row.measure.setups(row.kernel) {
-                if !wanted.contains(&(row.workload, setup)) {
-                    wanted.push((row.workload, setup));
-                }
-            }
-        }
+        let of_row = |row: &Row| {
+            let setups = row.measure.setups(row.kernel).into_iter();
+            let workload = row.workload;
+            setups.map(move |setup| (workload, setup))
+        };
+        let wanted = distinct(rows.iter().flat_map(of_row));
         let made = map_on_threads(&wanted, threads, |_, (workload, setup)| {
             Ok((*workload, *setup, run(setup, workload, SEED)?))
         });
@@ -80,10 +81,10 @@ impl Runs {
     }
 }
 
-/// Simulates a table on so many threads.
+/// Simulates a table on `threads` threads.
 ///
 /// # Errors
-/// A run that could not be made.
+/// A run failed.
 pub fn simulate(table: &Table, threads: usize) -> Result<ItaniumReport, ItaniumError> {
     let rows = (table.rows)();
     let runs = Runs::make(&rows, threads)?;
@@ -137,7 +138,7 @@ mod tests {
         rows.map(|row| row.model).collect()
     }
 
-    /// And of a table of [`Layout::Kernels`], a line has what its kernel's rows have.
+    /// In a table of [`Layout::Kernels`], a line has all values of its kernel's rows.
     #[test]
     fn only_daemons_bring_large_pages_back() {
         let table = Table {

@@ -1,4 +1,5 @@
-//! The papers' tables and figures on the simulated machine: every value beside the published one.
+//! The papers' tables and figures on the simulated machine: every simulated value beside the
+//! published one.
 
 mod measure;
 mod report;
@@ -8,6 +9,7 @@ pub use measure::Measure;
 pub use report::{Beside, PaperReport};
 pub use tables::TABLES;
 
+use crate::plot::distinct;
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all};
 use hawkeye_sim::workloads::{Size, Workload};
 use hawkeye_sim::{systems, workloads};
@@ -17,11 +19,12 @@ use std::fmt;
 /// One value of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// The workload; of `A, B` the second begins a minute after the first.
+    /// The workload; in `A, B` the second starts a minute after the first.
     pub workload: &'static str,
-    /// The program of it: the mean of all of this name, or, with `-1`, `-2` and so on after the name, one of them.
+    /// The program in it: the mean of all programs with this name, or one of them with `-1`, `-2`
+    /// and so on after the name.
     pub program: &'static str,
-    /// The system; with another one in virtual machines, `HOST/GUESTS`.
+    /// The system; `HOST/GUESTS` if virtual machines run another one than their host.
     pub system: &'static str,
     /// What is compared.
     pub measure: Measure,
@@ -33,11 +36,11 @@ pub struct Figure {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Published {
-    /// This.
+    /// This value.
     Value(f64),
-    /// This or more; or never.
+    /// This value or more, or never.
     AtLeast(f64),
-    /// From this to that, over several programs.
+    /// A range, over several programs.
     Range(f64, f64),
 }
 
@@ -52,15 +55,17 @@ pub struct Table {
     pub setup: fn() -> Setup,
     /// How many of each of the workload's programs run.
     pub instances: u32,
-    /// Memory of the virtual machine in which they run, if they do.
+    /// Memory of the virtual machine in which the programs run, if there is one.
     pub guest: Option<Size>,
     /// Its values.
     pub figures: fn() -> Vec<Figure>,
-    /// Parameters that were chosen for some of its values, and anything else that must be known to read it.
+    /// Parameters that were chosen for some of its values, and anything else that a reader must
+    /// know.
     pub notes: &'static [&'static str],
 }
 
-/// Those that take half a minute of CPU time or more; the short form of all experiments leaves them out.
+/// Tables that take half a minute of CPU time or more; the short form of all experiments leaves
+/// them out.
 const LONG: [&str; 12] = [
     "figure-1",
     "figure-5",
@@ -77,27 +82,35 @@ const LONG: [&str; 12] = [
 ];
 
 impl Table {
+    /// One of each program, without virtual machines, on the paper's machine, idle until now.
+    const PLAIN: Self = Self {
+        name: "",
+        shows: "",
+        setup: Setup::default,
+        instances: 1,
+        guest: None,
+        figures: Vec::new,
+        notes: &[],
+    };
+
     /// Whether it takes half a minute of CPU time or more.
     pub fn is_long(&self) -> bool {
         LONG.contains(&self.name)
     }
 }
 
-/// Simulates a table on so many threads.
+/// Simulates a table on `threads` threads.
 ///
 /// # Errors
-/// A run that could not be made, as a sentence.
+/// A run failed; the reason, as a sentence.
 pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
     let figures = (table.figures)();
-    let mut wanted: Vec<(&str, &str)> = Vec::new();
-    for figure in &figures {
-        for system in figure.measure.compared().into_iter().chain([figure.system]) {
-            let run = (figure.workload, system);
-            if !wanted.contains(&run) {
-                wanted.push(run);
-            }
-        }
-    }
+    let of_figure = |figure: &Figure| {
+        let (workload, compared) = (figure.workload, figure.measure.compared());
+        let systems = compared.into_iter().chain([figure.system]);
+        systems.map(move |system| (workload, system))
+    };
+    let wanted = distinct(figures.iter().flat_map(of_figure));
     let mut made = Vec::new();
     for (workload, system) in &wanted {
         let mut setup = (table.setup)();
@@ -133,10 +146,10 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
     })
 }
 
-/// From one program of a mix to the next, in seconds.
+/// Seconds from the start of one program of a mix to that of the next.
 const LATER_S: f64 = 60.0;
 
-/// The workload of that name, or those.
+/// The workload of that name, or the mix of several names.
 fn mix(names: &str) -> Result<Workload, String> {
     let mut mixed: Option<Workload> = None;
     for name in names.split(", ") {
@@ -165,8 +178,8 @@ impl Figure {
 }
 
 impl Published {
-    /// How far a simulated value is off, in per cent: of a range from its nearer end. Nothing where there is no value, or
-    /// a bound is kept.
+    /// The error of a simulated value, in per cent; for a range relative to its nearer end. `None`
+    /// without a value, or if a bound holds.
     pub(crate) fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
         let value = simulated?;
         let nearest = match self {
@@ -175,7 +188,7 @@ impl Published {
             Self::AtLeast(paper) => paper,
             Self::Range(from, to) => value.clamp(from, to),
         };
-        // There is none of nothing.
+        // A published zero has no relative error.
         Some((value / nearest - 1.0) * 100.0).filter(|percent| percent.is_finite())
     }
 }
@@ -190,7 +203,7 @@ impl fmt::Display for Published {
     }
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 fn number(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

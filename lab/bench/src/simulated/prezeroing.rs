@@ -1,33 +1,23 @@
-//! Free memory that is zeroed in advance: the simulator's free lists beside those of a kernel built with this repository's patches,
-//! by the same sequence of allocations, frees and idle time.
+//! Free memory that is zeroed in advance: the simulator's free lists beside those of a kernel built
+//! with this repository's patches. Both run the same sequence of allocations, frees and idle time.
 //!
-//! `kernel/test/programs/trace.c` does the sequence on the kernel and prints what it counted after each step. Here each step is done on
-//! [`PhysicalMemory`] of as much free memory: idle time is worth its rate, and nothing is fitted.
+//! `kernel/test/programs/trace.c` runs the sequence on the kernel and prints its counters after
+//! each step. Here each step runs on [`PhysicalMemory`] with as much free memory: idle time zeroes
+//! pages at its rate, and nothing is fitted.
 
 mod recording;
 
-use crate::error::BenchError;
+use crate::error::{BenchError, Result};
 use crate::live::report::Report;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use hawkeye_sim::memory::{Content, PhysicalMemory, Replay, Replayed};
 use recording::{Kind, Recording, Step};
 
-/// What a kernel was recorded to do, and where that is from.
-#[derive(Clone, Copy, Debug)]
-pub struct Recorded {
-    /// The kernel's series.
-    pub kernel: &'static str,
-    /// What the program printed.
-    pub text: &'static str,
-}
+/// The release series of each recorded kernel, and what the program printed there.
+pub const RECORDED: [(&str, &str); 1] =
+    [("7.2", include_str!("../../testdata/prezeroing-7.2.txt"))];
 
-/// All that come with the program.
-pub const RECORDED: [Recorded; 1] = [Recorded {
-    kernel: "7.2",
-    text: include_str!("../../testdata/prezeroing-7.2.txt"),
-}];
-
-/// Why they differ, where they do: by what the kernel's patches say, and seen in the recordings.
+/// Reasons for differences, from the kernel's patches and seen in the recordings.
 const DIFFERENCES: [&str; 4] = [
     "The kernel zeroes no free block under 2 MiB; the model does, after all others.",
     "Where it had nothing left to zero, the kernel begins 2 s after memory was freed (page reporting's delay); the model at once.",
@@ -36,10 +26,9 @@ const DIFFERENCES: [&str; 4] = [
     "A block that merges with one that is not zeroed loses its mark in the kernel, and is zeroed again; the model knows each frame.",
 ];
 
-/// One step on both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Beside {
-    /// Base pages that the step was about.
+    /// Base pages that the step allocates or frees.
     pages: u64,
     kernel: u64,
     model: u64,
@@ -50,23 +39,25 @@ impl Beside {
         of as f64 * 100.0 / self.pages.max(1) as f64
     }
 
-    fn add(&mut self, other: Self) {
-        self.pages += other.pages;
-        self.kernel += other.kernel;
-        self.model += other.model;
+    fn with(self, other: Self) -> Self {
+        Self {
+            pages: self.pages + other.pages,
+            kernel: self.kernel + other.kernel,
+            model: self.model + other.model,
+        }
     }
 }
 
-/// Replays what a kernel did, and compares. `text`: what `trace` printed.
+/// Replays a kernel's recording and compares. `text` is the output of `trace`.
 ///
 /// # Errors
-/// A text that is no such recording.
-pub fn compare(text: &str) -> Result<Report, BenchError> {
+/// The text is not such a recording.
+pub fn compare(text: &str) -> Result<Report> {
     let recording = Recording::parse(text).map_err(BenchError::Impossible)?;
     let start = &recording.start;
     let mut model = model_of(start.counted.free);
     let mut report = Report::new("prezeroing");
-    let (mut huge, mut base) = (Sum::default(), Sum::default());
+    let (mut huge, mut base) = (Vec::new(), Vec::new());
     let mut before = start;
     for step in &recording.steps {
         let wanted = step.pages();
@@ -93,12 +84,10 @@ pub fn compare(text: &str) -> Result<Report, BenchError> {
                 let got = allocate(&mut model, step, Content::Zeroed);
                 let beside = beside(wanted, counted.served, got);
                 row(&mut report, format!("{what}: served zeroed"), beside);
-                let sum = if step.kind == Kind::Huge {
-                    &mut huge
-                } else {
-                    &mut base
-                };
-                sum.add(beside);
+                match step.kind {
+                    Kind::Huge => huge.push(beside),
+                    _ => base.push(beside),
+                }
             }
             Kind::File | Kind::Copy => {
                 let got = allocate(&mut model, step, Content::Dirty);
@@ -108,8 +97,12 @@ pub fn compare(text: &str) -> Result<Report, BenchError> {
             Kind::Free => model.free(&step.name, step.amount),
         }
     }
-    huge.report(&mut report, "huge pages, all steps: served zeroed");
-    base.report(&mut report, "base pages, all steps: served zeroed");
+    for (pages, steps) in [("huge", huge), ("base", base)] {
+        if let Some(sum) = steps.into_iter().reduce(Beside::with) {
+            let what = format!("{pages} pages, all steps: served zeroed");
+            row(&mut report, what, sum);
+        }
+    }
     let all = before.counted.since(&start.counted);
     report.row(
         "zeroed pages that lost their mark",
@@ -128,7 +121,7 @@ pub fn compare(text: &str) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-/// As much free memory, none of it zeroed.
+/// A model with as much free memory, none of it zeroed.
 fn model_of(free: u64) -> Replay {
     let region = u64::from(PAGES_PER_REGION);
     let regions = free.div_ceil(region);
@@ -161,25 +154,6 @@ fn row(report: &mut Report, what: String, beside: Beside) {
         "%",
         format!("model {model:.1} %: {points:+.1} points"),
     );
-}
-
-/// Of several steps.
-#[derive(Default)]
-struct Sum(Option<Beside>);
-
-impl Sum {
-    fn add(&mut self, one: Beside) {
-        match &mut self.0 {
-            Some(sum) => sum.add(one),
-            None => self.0 = Some(one),
-        }
-    }
-
-    fn report(self, report: &mut Report, what: &str) {
-        if let Some(sum) = self.0 {
-            row(report, what.to_owned(), sum);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Run-rate's estimate of overhead against the simulated processor's own figures: the same estimator as on
-//! live processes, where no hypervisor caps what can be seen.
+//! The estimate of walk-rate sampling against the simulated processor's own figures. The estimator
+//! is the same as on live processes; here no hypervisor limits what is visible.
 
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::live::host::Host;
 use crate::live::report::Report;
 use crate::live::scale::Scale;
@@ -16,26 +16,26 @@ use hawkeye_sim::mmu::{
 use hawkeye_sim::parallel::map_on_threads;
 use std::time::Duration;
 
-/// Memory of each simulated program: under huge pages the TLB reaches over all of it.
+/// Memory of each simulated program: under huge pages the TLB covers all of it.
 const BYTES: u64 = 2 << 30;
 /// Footprints at which the simulated processor's walks are measured.
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, BYTES];
-/// Accesses before a program is looked at, so that caches and TLBs are in use.
+/// Accesses before a program is measured, so that caches and TLBs are in use.
 const WARM_UP: Duration = Duration::from_millis(5);
-/// From one read to the next, where it is measured how walks stop overlapping.
+/// Instructions between reads, for measuring where walks stop overlapping.
 const INSTRUCTIONS_BETWEEN: [u32; 7] = [15, 30, 60, 120, 240, 480, 960];
-/// What is measured live with 256 MiB.
+/// The live calibration uses 256 MiB.
 const DATA_BYTES: u64 = 256 << 20;
 
-/// Reads between which much else is read, without any work: what the live calibration does as well.
+/// Reads without work, with many other reads between them, as in the live calibration.
 const AMID: Pattern = Pattern::KeyValue {
     value_bytes: 4096,
     instructions: 100,
 };
 
-/// Every pattern: gain by the simulated counters, gain as estimated.
-pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
-    // Of rounds that only rank regions nothing is told here.
+/// For every pattern, the gain by the simulated counters and the estimated gain.
+pub fn run(_host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    // Rounds that only rank regions are not covered here.
     let as_live = ProbeSettings {
         ranking_rounds: 0,
         ..ProbeSettings::for_first_touch(Duration::ZERO)
@@ -51,16 +51,14 @@ pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         Scale::Full => (&[&SKYLAKE, &SAPPHIRE_RAPIDS], 10_000_000, as_live),
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut report = Report::new("run-rate-sim");
-    let failed = |error: MmuError| BenchError::Impossible(error.to_string());
     for processor in processors {
-        let costs = costs(processor, threads).map_err(failed)?;
+        let costs = costs(processor, threads)?;
         let seen = map_on_threads(&Pattern::ALL, threads, |_, (_, pattern)| {
             let truth = Truth::measure(processor, *pattern, BYTES, accesses, 1)?;
-            Ok((truth, estimate(processor, *pattern, &costs, settings)?))
+            Ok::<_, MmuError>((truth, estimate(processor, *pattern, &costs, settings)?))
         });
         for ((name, _), seen) in Pattern::ALL.into_iter().zip(seen) {
-            let (truth, estimate) = seen.map_err(failed)?;
+            let (truth, estimate) = seen?;
             let gain = truth.gain_percent();
             let beside = match estimate {
                 Some(overhead) => format!(
@@ -79,10 +77,10 @@ pub fn run(_host: &mut Host, scale: Scale) -> Result<Report, BenchError> {
         }
     }
     report.note("2 GiB. Gain: 1 - time under huge pages / time under base pages.");
-    Ok(report)
+    Ok(())
 }
 
-/// What walks cost on the simulated processor, measured with the same patterns as on a live machine.
+/// Costs of walks on the simulated processor, measured with the same patterns as on a live machine.
 fn costs(processor: &Processor, threads: usize) -> Result<WalkCosts, MmuError> {
     let at = |_, footprint_bytes: &u64| {
         let walks = calibrate(processor, *footprint_bytes)?;

@@ -1,47 +1,53 @@
-//! What pages of 64 KiB and of 2 MiB are to bring a program with many allocations of one size: memory by Linux's rule for the size
-//! at a fault, time to fill it by what faults and zeroing cost here, speed by the simulated processor.
+//! Predicted effects of pages of 64 KiB and of 2 MiB on a program with many allocations of one
+//! size.
+//! - memory, by Linux's rule for the size at a fault
+//! - time to fill it, by the costs of faults and zeroing on this machine
+//! - speed, by the simulated processor
 
 use crate::calibrate::Here;
 use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrders};
-use hawkeye_sim::mmu::{MmuError, Pattern, Run, Truth};
+use hawkeye_sim::mmu::{MmuError, Pattern, Truth};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Blocks in an address space, one below the other as the kernel maps them, in base pages.
+/// Blocks in an address space, each below the previous one as the kernel maps them; sizes in base
+/// pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// How many.
     pub blocks: u64,
-    /// Of each.
+    /// Pages of each block.
     pub block_pages: u64,
-    /// Used of each, from its begin on.
+    /// Used pages of each block, from its start.
     pub used_pages: u64,
-    /// Each is a mapping of its own, by a page above it that nobody may access.
+    /// Each block is a separate mapping, because of an inaccessible page above it.
     pub apart: bool,
 }
 
-/// Pages between 512 multiples at which the topmost block may end: an address space begins anywhere.
+/// Number of places within 512 pages where the topmost block may end: an address space begins
+/// anywhere.
 const TOPS: u64 = 16;
 
-/// What filling the blocks leads to.
+/// The result of filling the blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filled {
-    /// Page faults by size.
     pub faults: BTreeMap<PageOrder, f64>,
-    /// Base pages that have memory, over all blocks.
+    /// Base pages with memory, over all blocks.
     pub resident_pages: f64,
 }
 
 impl Layout {
-    /// From the begin of one to that of the next.
+    /// Distance from the start of one block to that of the next.
     pub fn spacing_pages(&self) -> u64 {
         self.block_pages + u64::from(self.apart)
     }
 
-    /// Fills all blocks, from the topmost down, once all are mapped, where faults may have these sizes; the average over where the
-    /// topmost ends. A fault is given the largest naturally aligned block that its mapping holds and none of whose pages is there yet
-    /// (mm/memory.c, `alloc_anon_folio`; of 2 MiB: mm/huge_memory.c, `do_huge_pmd_anonymous_page`).
+    /// Fills all blocks from the topmost down, once all are mapped, if faults may use these sizes.
+    /// The result is an average over the places where the topmost block may end.
+    ///
+    /// A fault gets the largest naturally aligned block that lies within its mapping and has no
+    /// page yet (mm/memory.c, `alloc_anon_folio`; for 2 MiB: mm/huge_memory.c,
+    /// `do_huge_pmd_anonymous_page`).
     pub fn filled(&self, sizes: PageOrders) -> Filled {
         let mut sum = Filled::default();
         for shift in 0..TOPS {
@@ -57,7 +63,7 @@ impl Layout {
     fn filled_from(&self, shift: u64, sizes: PageOrders) -> Filled {
         let all = self.blocks * self.spacing_pages();
         let region = PageOrder::HUGE.pages();
-        // The lowest page of all lies so far above a multiple of a region, and nothing below it is mapped.
+        // Distance of the lowest page from a multiple of a region; nothing below it is mapped.
         let bottom = region + (shift * 37) % region;
         let mut there = vec![false; (bottom + all + region) as usize];
         let mut filled = Filled::default();
@@ -83,7 +89,7 @@ impl Layout {
     }
 }
 
-/// What a touch of this page is given: its size and its pages; no page where it is there already.
+/// What a touch of this page gets: its size and its pages; no page if it is present already.
 fn largest(
     page: u64,
     mapping: &Range<u64>,
@@ -112,7 +118,8 @@ fn largest(
 }
 
 impl Filled {
-    /// How long it takes, in seconds: faults, zeroing of what they map, and touches of what is mapped already.
+    /// Duration of the filling in seconds: faults, zeroing of what they map, and touches of mapped
+    /// pages.
     pub fn seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
         let faults: f64 = self.faults.values().sum();
         let ns = faults * costs.fault_ns
@@ -121,18 +128,14 @@ impl Filled {
         ns * 1e-9
     }
 
-    /// Memory, in bytes.
     pub fn resident_bytes(&self) -> f64 {
         self.resident_pages * BASE_PAGE_BYTES as f64
     }
 }
 
-/// The program on the simulated processor, under base pages and under huge pages: two accesses for each of its reads, of the table of
-/// blocks and of a block. `own_ns`: what a read takes where neither
-/// caches nor translation hold it up.
-///
-/// # Errors
-/// What can't be simulated.
+/// The program on the simulated processor, under base pages and under huge pages. Each of its reads
+/// is two accesses, to the table of blocks and to a block. `own_ns` is the time of a read that
+/// neither caches nor translation slow down.
 pub fn reads(
     here: &Here,
     layout: &Layout,
@@ -146,18 +149,12 @@ pub fn reads(
         used_bytes: layout.used_pages * BASE_PAGE_BYTES,
         instructions,
     };
-    // And the table.
+    // The blocks and the table.
     let pages = layout.blocks * layout.spacing_pages() + layout.blocks / 256 + 1;
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
-    let run = |size| {
-        let run = Run::new(processor, pattern, bytes, size, 1)?.with_pace(pace);
-        Ok(match here.hosted_by {
-            Some(pages) => run.in_guest(processor, pages),
-            None => run,
-        })
-    };
+    let run = |pages| here.run(processor, pattern, bytes, pages, pace);
     Truth::of(run, accesses)
 }
 

@@ -1,26 +1,27 @@
-//! This machine's own speed-ups by huge pages, beside what the calibrated simulator predicts of them.
+//! This machine's own speed-ups by huge pages, beside the predictions of the calibrated simulator.
 //!
-//! The processor is simulated as `calibrate` measured it. What a program does beside reading memory is measured too: the
-//! same instructions over 2 MiB, where neither caches nor translation hold them up. Of the programs nothing else is known than their
-//! instructions for each read, and nothing is fitted to how fast they are.
+//! The processor is simulated as `calibrate` measured it. The work of a program beside its reads is
+//! measured too: the same instructions over 2 MiB, where neither caches nor translation slow them
+//! down. Nothing else is known of the programs than their instructions per read, and nothing is
+//! fitted to their speed.
 
 use crate::calibrate::{self, Here};
-use crate::error::BenchError;
+use crate::error::Result;
 use crate::live::programs::huge::huge_percent;
 use crate::live::programs::speed::turn;
 use crate::live::programs::start_reader;
 use crate::live::report::Report;
 use crate::machine_costs::sharing;
 use crate::statistics::{median, sorted};
-use hawkeye_sim::mmu::{MmuError, Pattern, Replacement, Run, Truth};
+use hawkeye_sim::mmu::{MmuError, Pattern, Replacement, Truth};
 use std::path::Path;
 use std::time::Duration;
 
-/// Memory of each program, in MiB: as much as calibration has measured latencies of.
+/// Memory of each program, in MiB: as much as the calibration covers.
 const MIB: u64 = 2048;
-/// Memory in which nothing holds a program up.
+/// Memory small enough that nothing slows a program down.
 const SMALL_MIB: u64 = 2;
-/// Each program is started so often: which frames it gets decides on what is in one set of a cache with what.
+/// Number of starts of each program: its frames determine which lines share a set of a cache.
 const STARTS: usize = 3;
 const TURNS: usize = 4;
 const TURN: Duration = Duration::from_millis(350);
@@ -29,16 +30,18 @@ const TURN: Duration = Duration::from_millis(350);
 struct Case {
     name: &'static str,
     words: &'static str,
-    /// The same instructions over little memory. Far reads at a distance would meet in a few sets of each cache there.
+    /// The same instructions over little memory. Far reads at a fixed distance would fall into a
+    /// few sets of each cache there.
     little: &'static str,
     pattern: fn(u32) -> Pattern,
-    /// Instructions for each read, counted by single steps through some thousand reads of an optimised build; with them the core's
-    /// reach ahead is what limits overlap.
+    /// Instructions per read, counted by single steps through some thousand reads of an optimised
+    /// build. With them the core's reach ahead limits the overlap.
     instructions: u32,
-    /// Those of them that take a register: no comparisons, no branches, and no copies of one register to another, which
-    /// are only renamed. Not counted, and taken to be all, where one read at a time is under way whatever they are.
+    /// Those of them that take a register. Comparisons and branches take none, and a copy of one
+    /// register to another is only renamed. Not counted, and taken to be all, if only one read at a
+    /// time is under way anyway.
     registers: u32,
-    /// Accesses simulated: at least once over all that is read again.
+    /// Number of simulated accesses: they cover everything that is read again at least once.
     accesses: u64,
 }
 
@@ -99,26 +102,22 @@ const CASES: [Case; 5] = [
     },
 ];
 
-/// Nanoseconds for each read.
 struct Live {
     base: f64,
     huge: f64,
-    /// Over little memory.
     own: f64,
-    /// The least of all starts.
+    /// The minimum of all starts.
     huge_percent: f64,
-    /// Of each start.
     speed_ups: Vec<f64>,
 }
 
-/// Measures, predicts and compares. `program` understands `workload NAME ...`.
+/// Measures, predicts and compares. `program` accepts the arguments `workload NAME ...`.
 ///
 /// # Errors
-/// Memory that can't be had, programs that can't be started.
-pub fn predict(program: &Path) -> Result<Report, BenchError> {
+/// Memory can't be allocated, or programs can't be started.
+pub fn predict(program: &Path) -> Result<Report> {
     let here = calibrate::processor()?;
     let mut report = Report::new("this-machine");
-    let failed = |error: MmuError| BenchError::Impossible(error.to_string());
     let mut shared = vec![here.shared_as(&sharing::measure()?)];
     let mut seen = Vec::new();
     for case in &CASES {
@@ -127,10 +126,10 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
     }
     let here = on_average(here, &shared);
     for (case, live) in seen {
-        let simulated = simulate(&here, case, live.own).map_err(failed)?;
+        let simulated = simulate(&here, case, live.own)?;
         let mut alone = here;
         alone.processor.memory.neighbours_gb_per_s = 0.0;
-        let undisturbed = simulate(&alone, case, live.own).map_err(failed)?;
+        let undisturbed = simulate(&alone, case, live.own)?;
         let (base, huge) = (simulated.base.access_ns(), simulated.huge.access_ns());
         let by_start: Vec<String> = live.speed_ups.iter().map(|x| format!("{x:.2}")).collect();
         let (speed_up, predicted) = (median(&live.speed_ups), base / huge);
@@ -178,7 +177,7 @@ pub fn predict(program: &Path) -> Result<Report, BenchError> {
     Ok(report)
 }
 
-fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
+fn measure(program: &Path, case: &Case) -> Result<Live> {
     let start = |words, mib, pages| {
         let words = format!("{words} --mib {mib} --pages {pages}");
         start_reader(program, &words)
@@ -192,7 +191,7 @@ fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
         let mut small = start(case.little, SMALL_MIB, "huge")?;
         least_huge = least_huge.min(huge_percent(huge.pid())?);
         let mut now: [Vec<f64>; 3] = Default::default();
-        // The first turn of each only warms caches up.
+        // The first turn of each program only warms up caches.
         for number in 0..=TURNS {
             let programs = [&mut base, &mut huge, &mut small];
             for (program, now) in programs.into_iter().zip(&mut now) {
@@ -217,7 +216,8 @@ fn measure(program: &Path, case: &Case) -> Result<Live, BenchError> {
     })
 }
 
-/// The processor as its neighbours leave it: one look differs from the next by more than what they do changes.
+/// The processor as its neighbours leave it on average: single measurements differ by more than the
+/// neighbours' changes.
 fn on_average(mut here: Here, looks: &[Here]) -> Here {
     let memories = looks.iter().map(|look| look.processor.memory);
     let rates = memories.clone().map(|memory| memory.neighbours_gb_per_s);
@@ -235,20 +235,20 @@ fn on_average(mut here: Here, looks: &[Here]) -> Here {
     here
 }
 
-/// Instructions that the core reaches ahead: until registers run out, of which it has as many as instructions were
-/// measured that all write one, or its reorder buffer is full.
+/// Instructions that the core runs ahead: until its registers run out or its reorder buffer is
+/// full. The number of registers is the measured number of instructions that all write one.
 fn reach(here: &Here, case: &Case) -> u32 {
     let by_registers = here.processor.reorder_buffer * case.instructions / case.registers;
     by_registers.min(here.reorder_buffer.max(here.processor.reorder_buffer))
 }
 
-/// The same accesses on the simulated processor, in which the program's own work takes as long as here.
+/// The same accesses on the simulated processor; the program's own work takes as long as here.
 fn simulate(here: &Here, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
     let mut processor = here.processor;
     processor.reorder_buffer = reach(here, case);
     let processor = &processor;
     let at_best = f64::from(processor.width);
-    // A chase's own time is that of the cache it is in.
+    // A chase's own time is that of the cache level that holds it.
     let dependent = matches!((case.pattern)(1), Pattern::Chase { .. });
     let pace = if dependent {
         at_best
@@ -256,12 +256,6 @@ fn simulate(here: &Here, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
         (f64::from(case.instructions) / (own_ns * processor.ghz)).min(at_best)
     };
     let pattern = (case.pattern)(case.instructions);
-    let run = |size| {
-        let run = Run::new(processor, pattern, MIB << 20, size, 1)?.with_pace(pace);
-        Ok(match here.hosted_by {
-            Some(pages) => run.in_guest(processor, pages),
-            None => run,
-        })
-    };
+    let run = |pages| here.run(processor, pattern, MIB << 20, pages, pace);
     Truth::of(run, case.accesses)
 }

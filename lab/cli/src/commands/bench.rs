@@ -1,5 +1,7 @@
 //! `hawkeye-lab bench`: measurements.
 
+use super::sim::machine::threads;
+use super::sim::output::{print_json, write};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{self, Experiment, Outcome, Results, Side, Written};
@@ -39,7 +41,8 @@ pub struct Bench {
 
     /// Measure less and shorter.
     ///
-    /// Shows the direction. Simulations are the same; unless they are named, those that take half a minute of CPU time are left out.
+    /// Shows the direction. Simulations are the same; unless they are named, those that take half a
+    /// minute of CPU time are left out.
     #[arg(long)]
     quick: bool,
 
@@ -47,7 +50,8 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and an index of all that is there into results.md.
+    /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and an index of
+    /// all that is there into results.md.
     ///
     /// What is simulated of an experiment that is also measured here is named NAME-simulated there.
     #[arg(long, value_name = "FOLDER")]
@@ -55,20 +59,14 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Does them.
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
             println!("{:25} live sim", "");
             for experiment in experiments::all() {
                 let has = |side: bool| if side { "x" } else { "" };
                 let (live, simulated) = (experiment.live.is_some(), experiment.simulated.is_some());
-                println!(
-                    "{:25} {:^4} {:^3} {}",
-                    experiment.name,
-                    has(live),
-                    has(simulated),
-                    experiment.shows()
-                );
+                let (name, shows) = (experiment.name, experiment.shows());
+                println!("{name:25} {:^4} {:^3} {shows}", has(live), has(simulated));
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -106,24 +104,22 @@ impl Bench {
             }
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&results)?);
+            print_json(&results)?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    /// What comes of one side.
+    /// Result of one side.
     fn outcome(&self, experiment: &Experiment, host: Option<&mut Host>) -> Result<Outcome> {
-        let scale = if self.quick {
-            Scale::Quick
-        } else {
-            Scale::Full
+        let scale = match self.quick {
+            true => Scale::Quick,
+            false => Scale::Full,
         };
         let begun = Instant::now();
         let side = match (experiment.live, host, experiment.simulated) {
-            (Some(live), Some(host), _) => Side::Live((live.run)(host, scale)?),
+            (Some(live), Some(host), _) => Side::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
-                let threads = std::thread::available_parallelism().map_or(1, usize::from);
-                let simulated = paper::simulate(table, threads);
+                let simulated = paper::simulate(table, threads());
                 Side::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("it has no side"),
@@ -135,12 +131,12 @@ impl Bench {
         })
     }
 
-    /// In the short form of everything what takes minutes is not simulated.
+    /// Whether `--quick` skips the simulation of this table, because it takes minutes.
     fn leaves_out(&self, table: &Table) -> bool {
         self.quick && self.names.is_empty() && table.is_long()
     }
 
-    /// Those that are named, with the sides that are wanted.
+    /// The experiments that are named, with the sides that are wanted.
     fn chosen(&self) -> Result<Vec<Experiment>> {
         let all = experiments::all();
         for name in &self.names {
@@ -180,7 +176,7 @@ fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> 
     Ok(())
 }
 
-/// Of all sides of experiments that were ever written into the folder.
+/// Index of all sides of the experiments that were ever written into the folder.
 fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all().into_iter().flat_map(Experiment::sides) {
@@ -208,8 +204,4 @@ fn write_index(folder: &Path) -> Result<()> {
         });
     }
     write(&folder.join("results.md"), &experiments::index(&written))
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
 }

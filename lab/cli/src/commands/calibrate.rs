@@ -1,14 +1,15 @@
 //! `hawkeye-lab calibrate`.
 
-use anyhow::{Context, Result, bail};
+use super::sim::output::{print_json, write};
+use anyhow::{Result, bail};
 use clap::Args;
 use hawkeye_bench::calibrate;
 use std::path::PathBuf;
 
 /// Measure what this machine's work costs, for --costs of run, compare and sweep.
 ///
-/// Takes about half a minute and up to 5 GiB of memory; changes no setting of the machine. Needs no privileges, except for
-/// what reading page tables costs.
+/// Takes about half a minute and up to 5 GiB of memory; changes no setting of the machine. Needs no
+/// privileges, except for what reading page tables costs.
 #[derive(Args)]
 #[command(after_help = "\
 Example: hawkeye-lab calibrate -o here.toml
@@ -24,19 +25,14 @@ pub struct Calibrate {
 }
 
 impl Calibrate {
-    /// Does it.
     pub fn execute(self) -> Result<()> {
-        if cfg!(debug_assertions) {
-            bail!("this build is not optimised, and would measure itself: build it with --release");
-        }
+        must_be_optimised()?;
         let done = calibrate::calibrate()?;
         if let Some(path) = &self.output {
-            std::fs::write(path, done.to_file()?)
-                .with_context(|| format!("{} can't be written", path.display()))?;
+            write(path, &done.to_file()?)?;
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&done)?);
-            return Ok(());
+            return print_json(&done);
         }
         for figure in &done.figures {
             println!("{figure}");
@@ -50,4 +46,12 @@ impl Calibrate {
         );
         Ok(())
     }
+}
+
+/// Refuses to measure with an unoptimised build, which would measure itself.
+pub(super) fn must_be_optimised() -> Result<()> {
+    if cfg!(debug_assertions) {
+        bail!("this build is not optimised, and would measure itself: build it with --release");
+    }
+    Ok(())
 }

@@ -96,19 +96,19 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// The regions that are hot, at the highest addresses; each system may promote as many.
+/// Number of hot regions, at the highest addresses; each system may promote that many.
 const HOT_REGIONS: usize = 256;
-/// Who promotes in the first half.
+/// Policies of the first half.
 const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
 
-/// Reads a second with base pages alone, in millions: those of the policy that does nothing.
+/// Reads per second with base pages alone, in millions: those of the policy that does nothing.
 fn base_speed(systems: &[SystemFigures]) -> f64 {
     systems
         .first()
         .map_or(f64::NAN, |none| none.million_reads_per_s)
 }
 
-/// The first half: the same program under each policy, with base pages at faults, and under huge
+/// The first half: the same program under each policy, with base pages at faults; and with huge
 /// pages at faults.
 fn hot_first() -> Result<Vec<SystemFigures>> {
     let workload = Workload::parse("hot", include_str!("demo/hot.toml"))?;
@@ -118,7 +118,7 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
     };
     let settings = Settings {
         max_promotions: Some(HOT_REGIONS as u64),
-        // In a longer one the program reads all of its pages.
+        // In a longer window the program reads all of its pages.
         window: Duration::from_millis(100),
         ..Settings::default()
     };
@@ -144,8 +144,8 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
     Ok(all)
 }
 
-/// The second half: huge pages at faults of which most is never written, on a machine that is nearly
-/// full.
+/// The second half: huge pages at faults, most of which is never written, on a machine that is
+/// nearly full.
 fn bloated() -> Result<BloatFigures> {
     let workload = Workload::parse("bloated", include_str!("demo/bloated.toml"))?;
     let setup = Setup {
@@ -154,7 +154,7 @@ fn bloated() -> Result<BloatFigures> {
         ..Setup::default()
     };
     let settings = Settings {
-        // The low one is under what the program needs: all that can be recovered is.
+        // The low watermark is below the program's need, so everything recoverable is recovered.
         watermarks: Watermarks::new(85.0, 10.0)?,
         ..Settings::default()
     };
@@ -169,7 +169,6 @@ fn bloated() -> Result<BloatFigures> {
     })
 }
 
-/// What came of one run.
 struct Run {
     figures: EngineFigures,
     promoted: Vec<RegionAddr>,
@@ -221,7 +220,7 @@ impl Run {
         program.context("the simulation has no program")
     }
 
-    /// How many of the promoted regions are among the highest.
+    /// Number of promoted regions among the highest `count` regions.
     fn promoted_among_top(&self, count: usize) -> u64 {
         let Some(first) = self.regions.iter().rev().nth(count - 1) else {
             return 0;
@@ -229,7 +228,7 @@ impl Run {
         self.promoted.iter().filter(|it| *it >= first).count() as u64
     }
 
-    /// In the last phase, when all that may be promoted is.
+    /// Reads per second in the last phase, after all allowed promotions.
     fn million_reads_per_s(&self) -> f64 {
         let program = self.figures.programs.first();
         let last = program.and_then(|program| program.phases.last());
@@ -239,7 +238,7 @@ impl Run {
     }
 }
 
-/// Simulated time after which a run is left unfinished.
+/// Simulated time after which a run ends unfinished.
 const LONGEST: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

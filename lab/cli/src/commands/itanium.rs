@@ -1,8 +1,9 @@
 //! `hawkeye-lab itanium`.
 
 use super::sim::machine::threads;
+use super::sim::output::write;
 use super::sim::published;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::simulated::itanium;
 use std::path::PathBuf;
@@ -37,12 +38,7 @@ impl Itanium {
             |table| Ok(itanium::simulate(table, threads())?),
         )?;
         if let Some(path) = &self.svg {
-            let svg = itanium::figure(&reports).to_svg()?;
-            std::fs::write(path, svg)
-                .with_context(|| format!("{} can't be written", path.display()))?;
-        }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&reports)?);
+            write(path, &itanium::figure(&reports).to_svg()?)?;
         }
         Ok(())
     }

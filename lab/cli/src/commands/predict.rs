@@ -1,6 +1,8 @@
 //! `hawkeye-lab predict`.
 
-use anyhow::{Result, bail};
+use super::calibrate::must_be_optimised;
+use super::sim::output::print_json;
+use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::simulated::this_machine;
 
@@ -8,8 +10,9 @@ use hawkeye_bench::simulated::this_machine;
 ///
 /// To five programs, beside what the simulator predicts of it.
 ///
-/// The simulator is calibrated first, as by `hawkeye-lab calibrate`; nothing is fitted to the programs' speed. Takes about a minute and a
-/// half and 5 GiB of memory; changes no setting of the machine, and needs no privileges.
+/// The simulator is calibrated first, as by `hawkeye-lab calibrate`; nothing is fitted to the
+/// programs' speed. Takes about a minute and a half and 5 GiB of memory; changes no setting of the
+/// machine, and needs no privileges.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab predict --json")]
 pub struct Predict {
@@ -19,17 +22,13 @@ pub struct Predict {
 }
 
 impl Predict {
-    /// Does it.
     pub fn execute(self) -> Result<()> {
-        if cfg!(debug_assertions) {
-            bail!("this build is not optimised, and would measure itself: build it with --release");
-        }
+        must_be_optimised()?;
         let report = this_machine::predict(&std::env::current_exe()?)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            println!("{report}");
+            return print_json(&report);
         }
+        println!("{report}");
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ mod entry;
 mod figures;
 mod list;
 pub(super) mod machine;
-mod output;
+pub(super) mod output;
 mod paper;
 mod prezeroing;
 pub(super) mod published;
@@ -45,7 +45,6 @@ enum SimCommand {
 }
 
 impl Sim {
-    /// Does it.
     pub fn execute(self) -> Result<()> {
         match self.command {
             SimCommand::Run(run) => run.execute()?,

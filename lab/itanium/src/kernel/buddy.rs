@@ -1,8 +1,9 @@
-//! Frames: a buddy system of as many orders as the processor has page sizes.
+//! Frames: a buddy system with as many orders as the processor has page sizes.
 //!
-//! The other half's ([`hawkeye_sim::memory`]) hands out at most 4 MiB, in pageblocks of 2 MiB of 4 KiB frames sorted by what they
-//! hold; here a block can have 4 GiB, and nothing is known of it but that it is free. The thesis leaves allocation to the kernel as
-//! it is (section 5.6).
+//! The allocator of the x86 simulation ([`hawkeye_sim::memory`]) hands out at most 4 MiB. It takes
+//! them from pageblocks of 2 MiB of 4 KiB frames, which it sorts by content. Here a block can have
+//! 4 GiB, and the allocator records only that it is free. The thesis leaves allocation to the
+//! kernel as it is (section 5.6).
 
 use crate::error::Contradiction;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ pub struct Buddy {
 }
 
 impl Buddy {
-    /// So many frames, all free.
+    /// `frames` frames, all free.
     pub fn new(frames: u32) -> Self {
         let mut buddy = Self {
             free: vec![BTreeSet::new(); ORDERS.into()],
@@ -31,17 +32,18 @@ impl Buddy {
         buddy
     }
 
-    /// Free frames.
+    /// Number of free frames.
     pub fn free_frames(&self) -> u32 {
         self.free_frames
     }
 
-    /// All frames.
+    /// Number of all frames.
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// The lowest of the smallest free blocks that hold 2^order aligned frames: its first frame.
+    /// Allocates the lowest of the smallest free blocks that hold 2^order aligned frames. Returns
+    /// its first frame.
     pub fn allocate(&mut self, order: u8) -> Option<u32> {
         let (found, block) = (order..ORDERS).find_map(|larger| {
             let blocks = self.free.get_mut(usize::from(larger))?;
@@ -64,7 +66,7 @@ impl Buddy {
         let Some(order) = held else {
             return false;
         };
-        // What is left, in halves around the frame.
+        // The rest of the block, in halves around the frame.
         for half in 0..order {
             let pair = frame & !((1 << (half + 1)) - 1);
             let upper = frame & (1 << half) != 0;
@@ -74,7 +76,7 @@ impl Buddy {
         true
     }
 
-    /// Gives neighbouring frames back; blocks merge with their free buddies.
+    /// Frees neighbouring frames; blocks merge with their free buddies.
     pub fn free(&mut self, first: u32, count: u32) {
         let end = first + count;
         let mut at = first;
@@ -113,10 +115,11 @@ impl Buddy {
         by_order.flat_map(|(blocks, order)| blocks.iter().map(move |block| (*block, order)))
     }
 
-    /// Checks that blocks are aligned, apart, merged, and as many frames as are counted.
+    /// Checks that blocks are aligned, disjoint and merged, and that the number of free frames is
+    /// right.
     ///
     /// # Errors
-    /// The first block that isn't.
+    /// The first block that fails a check.
     pub fn check(&self) -> Result<(), Contradiction> {
         let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
         sorted.sort_unstable();
@@ -154,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a set of frames.
+        /// Compares the allocator with a set of frames.
         #[test]
         fn frames_are_handed_out_once_and_come_together_again(
             frames in 1u32..5000,

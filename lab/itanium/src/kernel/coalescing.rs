@@ -5,7 +5,7 @@ use crate::ItaniumError;
 use crate::mmu::{Counters, Pte};
 use std::collections::BTreeMap;
 
-/// What it was asked for since it last looked.
+/// Requests since the daemon's last pass.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
     /// Requests that failed, by order.
@@ -14,23 +14,24 @@ pub(super) struct Demand {
     faults: u32,
 }
 
-/// Who has a frame that can be moved.
+/// Owner of a frame that can be moved.
 #[derive(Clone, Copy)]
 enum Owner {
-    /// A page of a process.
+    /// A page of a process: process number and page.
     Page(u32, u64),
-    /// Somebody else.
+    /// Memory that no simulated process owns.
     Other,
 }
 
 impl Kernel {
-    /// There was no memory for a page of this order.
+    /// Records that there was no memory for a page of this order.
     pub(super) fn fail(&mut self, order: u8) {
         self.statistics.failed.add(order);
         *self.demand.failures.entry(order).or_default() += 1;
     }
 
-    /// After a page fault: frees blocks if it is time. It moves base pages that one process has, and what is somebody else's and can be moved.
+    /// Frees blocks after a page fault, if a pass is due. It moves base pages that one process
+    /// owns, and other memory that can be moved.
     pub(super) fn coalesce(
         &mut self,
         purges: &mut Vec<Purge>,
@@ -44,7 +45,7 @@ impl Kernel {
             return Ok(());
         }
         let failures = std::mem::take(&mut self.demand).failures;
-        // Larger blocks first: what is freed for them serves smaller ones, too.
+        // Larger blocks first: memory freed for them serves smaller ones, too.
         for (order, failed) in failures.into_iter().rev() {
             let free = self.buddy.blocks().filter(|(_, free)| *free >= order);
             let wanted = failed.saturating_sub(free.count() as u64);
@@ -57,7 +58,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Who has each frame that can be moved.
+    /// The owner of each frame that can be moved.
     fn owners(&self) -> BTreeMap<u32, Owner> {
         let mut owners = BTreeMap::new();
         for (space, process) in self.spaces.iter().zip(0..) {
@@ -72,7 +73,8 @@ impl Kernel {
         owners
     }
 
-    /// So many blocks that can be freed by moving at most `most` frames each, those with the fewest first.
+    /// At most `wanted` blocks that can be freed by moving at most `most` frames each, those with
+    /// the fewest frames first.
     fn cheapest(
         &self,
         order: u8,
@@ -101,7 +103,8 @@ impl Kernel {
         cheapest.map(|(_, block)| block << order).collect()
     }
 
-    /// Frees a block, if there are other free frames, outside of blocks as large, for what is in it.
+    /// Frees a block. Its content moves to free frames outside of blocks of that size, if there are
+    /// enough.
     fn free_block(
         &mut self,
         block: u32,
@@ -141,7 +144,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether a frame still has the owner that it had; earlier blocks may have taken it as a new place.
+    /// Whether a frame still has this owner. Freeing an earlier block may have used the frame as a
+    /// new place.
     fn is_still(&self, frame: u32, owner: Option<&Owner>) -> bool {
         match owner {
             Some(Owner::Page(process, page)) => {

@@ -1,14 +1,15 @@
-//! What policies have counted: misses that a larger page would have prevented, and pages that were referred to.
+//! Counts for policies: misses that a larger page would have prevented, and pages that were
+//! referred to.
 
 use super::{Kernel, Purge};
 use crate::ItaniumError;
 use crate::mmu::Counters;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Misses by process, order and first page of what would have prevented them.
+/// Misses by process, order and first page of the page that would have prevented them.
 pub(super) type MissCounts = BTreeMap<(u32, u8, u64), u64>;
 
-/// References since it was last decided which pages are large.
+/// References since the policy last decided which pages are large.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     references: u64,
@@ -23,8 +24,9 @@ impl Kernel {
         self.settings.policy.rules().misses_before(1).is_some()
     }
 
-    /// A page was missed, and the kernel's handler has it. Pages of `around` and more base pages, as an order, would have been in the
-    /// TLB for others' sake. Returns what has to be purged if one is made now.
+    /// Counts a TLB miss that the kernel's handler fills. Pages of `around` and more base pages, as
+    /// an order, would have been in the TLB because of their other parts. Returns the translations
+    /// to purge if this call makes such a page.
     ///
     /// # Errors
     /// No such process.
@@ -67,13 +69,14 @@ impl Kernel {
         }
     }
 
-    /// Whether references are looked at.
+    /// Whether the policy uses references.
     #[inline]
     pub fn looks_at_references(&self) -> bool {
         self.settings.policy.rules().window().is_some()
     }
 
-    /// An address was referred to so often. Returns what has to be purged where page sizes change by that.
+    /// Counts references to an address. Returns the translations to purge where page sizes change
+    /// because of them.
     ///
     /// # Errors
     /// No such process.
@@ -110,7 +113,7 @@ impl Kernel {
         for ((process, chunk), count) in referred {
             let first = chunk << order;
             if self.should_be_large(count, order) && self.is_in_one_mapping(process, first, order) {
-                // What was one page before still lies as it did.
+                // A former large page still lies in memory as it did.
                 let purge = match self.join(process, first, order, work)? {
                     None => self.promote(process, first, order, true, work)?,
                     joined => joined,
@@ -127,7 +130,7 @@ impl Kernel {
         rules.is_large(referred, 1 << order)
     }
 
-    /// Pages of an order: process, and number in pages of this order.
+    /// Large pages of an order: process, and number in pages of this order.
     fn large_chunks(&self, order: u8) -> Vec<(u32, u64)> {
         let spaces = self.spaces.iter().zip(0..);
         let spaces = spaces.filter_map(|(space, process)| Some((space.as_ref()?, process)));

@@ -6,10 +6,11 @@ use crate::ItaniumError;
 use crate::mmu::{Counters, Pte};
 
 impl Kernel {
-    /// Handles a page fault; the access is made again afterwards. Returns what has to be purged.
+    /// Handles a page fault; the caller repeats the access afterwards. Returns the translations to
+    /// purge.
     ///
     /// # Errors
-    /// No such process; nothing mapped there; a write where none is allowed; no memory.
+    /// No such process; nothing mapped there; a write to read-only memory; no memory.
     pub fn fault(
         &mut self,
         process: u32,
@@ -42,8 +43,8 @@ impl Kernel {
         Ok(purges)
     }
 
-    /// Memory for all of the page, or of the next smaller one that can be had (`do_anonymous_page` and `down_pte_sp`, thesis, section
-    /// 5.5.5).
+    /// Allocates all of the page, or the next smaller one for which there is memory
+    /// (`do_anonymous_page` and `down_pte_sp`, thesis, section 5.5.5).
     fn first_touch(
         &mut self,
         process: u32,
@@ -88,7 +89,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Writes the entries of a page, whose leaves there are.
+    /// Writes the entries of a page. The leaves for them must exist.
     pub(super) fn enter(
         &mut self,
         process: u32,
@@ -110,7 +111,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// A write to a page that is there, in a mapping that allows it.
+    /// Handles a write to a present page in a writable mapping.
     fn write_shared(
         &mut self,
         process: u32,
@@ -137,7 +138,7 @@ impl Kernel {
         }
         let shared = self.shared.contains_key(&entry.frame);
         if shared && self.available() == 0 {
-            // Before anything has changed that would have to be purged.
+            // Return before anything has changed that would need a purge.
             return Err(ItaniumError::OutOfMemory(process));
         }
         if order > 0 {
@@ -151,7 +152,7 @@ impl Kernel {
         Ok(purge)
     }
 
-    /// Gives a page memory of its own; false if there is none.
+    /// Gives a page memory of its own. Returns false if there is none.
     fn copy(
         &mut self,
         process: u32,
@@ -186,11 +187,11 @@ impl Kernel {
         Ok(true)
     }
 
-    /// Gives all of a range memory, as `mlock` does. Nothing of it comes into the TLB. Adds what has to be purged, even
-    /// if it fails.
+    /// Gives all of a range memory, as `mlock` does, without filling the TLB. Adds the translations
+    /// to purge to `purges`, even if it fails.
     ///
     /// # Errors
-    /// No such process; a range that is none, or not all of it mapped; no memory.
+    /// No such process; an invalid range, or one that is mapped only in part; no memory.
     pub fn populate(
         &mut self,
         process: u32,

@@ -5,8 +5,9 @@ use crate::ItaniumError;
 use crate::mmu::Pte;
 
 impl Kernel {
-    /// A copy of a process: its number. Both share all memory until one writes. Translations of the parent that allow writes
-    /// must go; for that it gets new region ids, as Linux does (`flush_tlb_mm`, `asm-ia64/tlbflush.h`).
+    /// Copies a process and returns the copy's number. Both share all memory until one writes. The
+    /// parent's translations that allow writes must go. The parent therefore gets new region ids,
+    /// as on Linux (`flush_tlb_mm`, `asm-ia64/tlbflush.h`).
     ///
     /// # Errors
     /// No such process; no memory for page tables; no region ids.
@@ -41,7 +42,8 @@ impl Kernel {
         Ok(child)
     }
 
-    /// A process ends. Its translations stay in the TLB and the hash table until others need the room: no process gets its region ids again.
+    /// Ends a process. Its translations stay in the TLB and the hash table until others need the
+    /// room, because no process gets its region ids again.
     ///
     /// # Errors
     /// No such process.

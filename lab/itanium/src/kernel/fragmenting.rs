@@ -1,22 +1,22 @@
-//! Memory of others, in the way.
+//! Fragmentation: memory that no simulated process owns.
 
 use super::Kernel;
 use hawkeye_sim::rng::Rng;
 use serde::Serialize;
 
-/// Blocks of free memory of which somebody else has a page.
+/// Blocks of free memory in which other memory holds one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Fragmentation {
-    /// Order of the blocks; none larger is free where all are broken.
+    /// Order of the blocks. If all are broken, no larger block is free.
     pub order: u8,
-    /// Blocks that are broken, in per cent.
+    /// Share of blocks that are broken, in per cent.
     pub broken_percent: u32,
-    /// Those among them whose page can be moved, in per cent.
+    /// Share of the broken blocks in which that page can be moved, in per cent.
     pub movable_percent: u32,
 }
 
 impl Fragmentation {
-    /// No page of this order or more can be had, and nothing can be done about it.
+    /// No page of this order or more is available, and moving pages does not help.
     pub const fn complete(order: u8) -> Self {
         Self {
             order,
@@ -27,7 +27,7 @@ impl Fragmentation {
 }
 
 impl Kernel {
-    /// Somebody else takes the first frame of such blocks, chosen by the seed.
+    /// Takes the first frame of the broken blocks, which the seed selects.
     pub fn fragment(&mut self, how: Fragmentation, seed: u64) {
         let mut rng = Rng::new(seed, 0xf4a6);
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {

@@ -1,4 +1,5 @@
-//! Heaps: mappings that the kernel puts one after the other, and memory beyond what was asked for.
+//! Heaps: mappings that the kernel places one after the other, and memory mapped beyond the
+//! request.
 
 use super::policies::HeapGrowth;
 use super::{Backing, Kernel, Mapping, Space};
@@ -10,10 +11,10 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Heap {
     growth: HeapGrowth,
-    /// The first page after what was asked for, and how many more are mapped from there.
+    /// The first page after the requested memory. `surplus` counts the pages mapped from there.
     end: u64,
     surplus: u64,
-    /// All of it so far.
+    /// Pages of the heap so far.
     pages: u64,
 }
 
@@ -25,7 +26,8 @@ impl Heap {
 }
 
 impl Space {
-    /// A range has been unmapped or moved: if it is of the heap's surplus, nothing more is taken from that.
+    /// Records that a range was unmapped or moved. If it overlaps the heap's surplus, the heap
+    /// takes nothing more from that.
     pub(super) fn cut_heap(&mut self, first: u64, pages: u64) {
         let surplus = self.heap.surplus();
         if first < surplus.end && surplus.start < first + pages {
@@ -56,16 +58,16 @@ impl Space {
     }
 }
 
-/// Where a mapping of a heap goes.
+/// Place of a mapping in a heap.
 enum Place {
-    /// Where something was freed.
+    /// In a hole that was freed.
     Hole(u64),
-    /// At the heap's end; so far is mapped then.
+    /// At the heap's end: the place, and the end of what is mapped then.
     End(u64, u64),
 }
 
 impl Space {
-    /// Where so many pages of a heap go that has pages of this order at its end.
+    /// Finds a place for `pages` pages in a heap that has pages of this order at its end.
     fn place_on_heap(&self, base: BasePage, pages: u64, order: u8, align: u64) -> Option<Place> {
         let hole = self.place(base, pages, align);
         if let Some(hole) = hole.filter(|hole| hole + pages <= self.heap.end) {
@@ -88,8 +90,8 @@ impl Space {
 }
 
 impl Kernel {
-    /// Maps so many pages in a hole of the heap, or at its end; it gets larger pages as it grows. The first page. None if the policy has no
-    /// heaps, or there is no room.
+    /// Maps `pages` pages in a hole of the heap, or at its end; it gets larger pages as it grows.
+    /// Returns the first page. `None` if the policy has no heaps, or there is no room.
     pub(super) fn map_on_heap(
         &mut self,
         process: u32,

@@ -1,12 +1,16 @@
-//! What holds at any time.
+//! Invariants of the kernel.
 
 use super::{Backing, Kernel, Space};
 use crate::error::Contradiction;
 use std::collections::BTreeMap;
 
 impl Kernel {
-    /// Checks that the model doesn't contradict itself: all entries of a large page agree, pages are aligned in both kinds of memory, every
-    /// frame has as many owners as are counted, and none is free and owned.
+    /// Checks that the model doesn't contradict itself:
+    ///
+    /// - All entries of a large page agree.
+    /// - Pages are aligned in virtual and physical memory.
+    /// - Every frame has as many owners as are counted.
+    /// - No frame is both free and owned.
     ///
     /// # Errors
     /// The first contradiction found.

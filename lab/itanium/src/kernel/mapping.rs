@@ -6,11 +6,13 @@ use crate::address::{REGION_LIMIT, offset_of};
 use crate::mmu::{Counters, Pte};
 
 impl Kernel {
-    /// Maps memory that may be written to: at an address, rounded up to a whole page, or where there is room. Returns its first byte.
-    /// If the program says of what order its pages should be (`advised`), policies that listen to that do.
+    /// Maps writable memory and returns its first byte. The place is an address, rounded up to a
+    /// whole page, or a range that the kernel finds. `advised` is the page order that the program
+    /// prefers, for policies that follow such advice.
     ///
     /// # Errors
-    /// No such process; a range that is none, or has something mapped already; no room; no memory for page tables.
+    /// No such process; an invalid range, or one that has something mapped already; no room; no
+    /// memory for page tables.
     pub fn mmap(
         &mut self,
         process: u32,
@@ -67,11 +69,11 @@ impl Kernel {
         Ok(base.address_of(first))
     }
 
-    /// Gives pages without entries their sizes (`make_ptes_present`, thesis, section 5.5.4). A kernel without large pages writes
-    /// none.
+    /// Writes the sizes of pages without entries (`make_ptes_present`, thesis, section 5.5.4). A
+    /// kernel without large pages writes none.
     ///
     /// # Errors
-    /// There is no memory for page tables; no page was given a size then.
+    /// There is no memory for page tables. No page has a size then.
     pub(super) fn size(
         &mut self,
         process: u32,
@@ -105,10 +107,10 @@ impl Kernel {
             && self.settings.policy.rules().sizes_at_map()
     }
 
-    /// Unmaps what is mapped in a range.
+    /// Unmaps everything in a range.
     ///
     /// # Errors
-    /// No such process; a range that is none.
+    /// No such process; an invalid range.
     pub fn munmap(
         &mut self,
         process: u32,
@@ -134,10 +136,10 @@ impl Kernel {
         Ok(purge)
     }
 
-    /// Allows or forbids writes to a range that is mapped.
+    /// Allows or forbids writes to a mapped range.
     ///
     /// # Errors
-    /// No such process; a range that is none, or not all of it mapped.
+    /// No such process; an invalid range, or one that is mapped only in part.
     pub fn mprotect(
         &mut self,
         process: u32,
@@ -166,7 +168,7 @@ impl Kernel {
         Ok(purge)
     }
 
-    /// Whether another process has a frame of a page.
+    /// Whether another process shares a frame of a page.
     pub(super) fn is_shared(
         &self,
         process: u32,
@@ -194,7 +196,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Neither a large page nor a mapping goes over an end of a range any more.
+    /// Splits large pages and mappings at both ends of a range.
     pub(super) fn cut_out(
         &mut self,
         process: u32,
@@ -208,7 +210,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The pages of a range of bytes: the first, and how many.
+    /// The pages of a range of bytes: the first one and their number.
     pub(super) fn range(&self, address: u64, bytes: u64) -> Result<(u64, u64), ItaniumError> {
         let base = self.settings.base;
         let offset = offset_of(address);
@@ -245,8 +247,9 @@ impl Kernel {
         }
     }
 
-    /// Maps pages from the pool in their own region, if that is where they lie and the program asks for their order: the first page. Its
-    /// length is rounded up to whole pages of the pool.
+    /// Maps pages from the pool in the pool's own region and returns the first page. `None` if the
+    /// pool has no such region or the program asks for another order. The length is rounded up to
+    /// whole pages of the pool.
     fn map_on_pool(
         &mut self,
         process: u32,
@@ -278,7 +281,7 @@ impl Kernel {
         pool.is_some_and(|pool| pool.has_region(address))
     }
 
-    /// Whether a page is in the pool's region, where there are no others than whole ones of the pool.
+    /// Whether a page is in the pool's region, which holds whole pages of the pool only.
     pub(super) fn is_unsplittable(&self, page: u64) -> bool {
         self.in_pool_region(self.settings.base.address_of(page))
     }

@@ -1,4 +1,4 @@
-//! Frames: where they come from and go to.
+//! Allocation and release of frames.
 
 use super::policies::Pool;
 use super::{Buddy, Kernel};
@@ -7,23 +7,23 @@ use crate::address::REGION_BITS;
 use crate::error::Contradiction;
 use crate::mmu::RegionRegisters;
 
-/// The region of mappings on pool pages, if they have one of their own (`RGN_HPAGE`, `asm-ia64/page.h`).
+/// The region of mappings on pool pages, if the pool has a region (`RGN_HPAGE`, `asm-ia64/page.h`).
 const POOL_REGION: usize = 4;
 
-/// Memory set aside for large pages: the end of it all.
+/// Memory set aside for large pages, at the end of all memory.
 #[derive(Clone, Debug)]
 pub(super) struct ReservedPool {
     settings: Pool,
     first: u32,
-    /// By frame less `first`.
+    /// Free frames of the pool, numbered from `first`.
     buddy: Buddy,
 }
 
 impl ReservedPool {
-    /// From the end of so many frames.
+    /// Sets the pool aside at the end of `frames` frames.
     ///
     /// # Errors
-    /// It takes more than half of memory.
+    /// The pool takes more than half of memory.
     pub(super) fn new(settings: Pool, frames: u32) -> Result<Self, ItaniumError> {
         let size = u64::from(settings.pages) << settings.order;
         let wrong = ItaniumError::Setup {
@@ -54,18 +54,18 @@ impl ReservedPool {
         Some(self.first + frame)
     }
 
-    /// Whether an address is for mappings on it alone.
+    /// Whether an address is in the pool's own region.
     pub(super) fn has_region(&self, address: u64) -> bool {
         self.settings.own_region && address >> REGION_BITS == POOL_REGION as u64
     }
 
-    /// First byte of its region, if it has one.
+    /// First byte of the pool's region, if it has one.
     pub(super) fn region_start(&self) -> Option<u64> {
         let start = (POOL_REGION as u64) << REGION_BITS;
         self.settings.own_region.then_some(start)
     }
 
-    /// A process's registers with its page size.
+    /// Sets the pool's page size in a process's registers.
     pub(super) fn region(&self, registers: RegionRegisters) -> RegionRegisters {
         if self.settings.own_region {
             registers.preferring(POOL_REGION, self.settings.order)
@@ -76,18 +76,19 @@ impl ReservedPool {
 }
 
 impl Kernel {
-    /// Free frames, those of the pool among them.
+    /// Number of free frames, including those of the pool.
     pub fn free_frames(&self) -> u32 {
         let pool = self.pool.as_ref();
         self.buddy.free_frames() + pool.map_or(0, |pool| pool.buddy.free_frames())
     }
 
-    /// Frames outside of the pool that can be had one by one.
+    /// Number of frames outside of the pool that can be allocated one by one.
     pub(super) fn available(&self) -> u32 {
         self.buddy.free_frames() + self.reservations.unused()
     }
 
-    /// Neighbouring frames, 2^order of them. Where not one is left, reservations are given up.
+    /// Allocates 2^order neighbouring frames. If no frame is left, the kernel gives up
+    /// reservations.
     pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
         loop {
             let found = self.buddy.allocate(order);
@@ -97,7 +98,7 @@ impl Kernel {
         }
     }
 
-    /// One owner less.
+    /// Removes one owner of a frame.
     pub(super) fn release(&mut self, frame: u32) {
         match self.shared.get_mut(&frame) {
             Some(1) => {
@@ -115,12 +116,12 @@ impl Kernel {
         }
     }
 
-    /// Whether a frame is of the pool.
+    /// Whether a frame belongs to the pool.
     pub(super) fn in_pool(&self, frame: u32) -> bool {
         self.pool.as_ref().is_some_and(|pool| frame >= pool.first)
     }
 
-    /// All frames.
+    /// Number of all frames.
     pub(super) fn frames(&self) -> u32 {
         let pool = self.pool.as_ref();
         self.buddy.frames() + pool.map_or(0, |pool| pool.buddy.frames())
@@ -131,7 +132,8 @@ impl Kernel {
         u64::from(self.available()) * 100 / u64::from(self.buddy.frames().max(1))
     }
 
-    /// Notes how much memory is out of others' reach now. What is only reserved is not: it can be had.
+    /// Updates the largest number of frames in use. Frames that are only reserved do not count,
+    /// because the kernel can still allocate them.
     pub(super) fn note_use(&mut self) {
         let others = self.held + self.movable.len() as u32;
         let used = self.frames() - self.available() - others;
@@ -140,7 +142,7 @@ impl Kernel {
         statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused());
     }
 
-    /// Checks free memory.
+    /// Checks the free memory.
     pub(super) fn check_free(&self) -> Result<(), Contradiction> {
         self.buddy.check()?;
         self.pool.as_ref().map_or(Ok(()), |pool| pool.buddy.check())

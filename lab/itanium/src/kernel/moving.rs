@@ -14,11 +14,12 @@ struct Move {
 }
 
 impl Kernel {
-    /// Makes a part of a mapping longer or shorter, in place if there is room and elsewhere if not. Returns its first byte, and what has
-    /// to be purged.
+    /// Makes a part of a mapping longer or shorter, in place if there is room and elsewhere if not.
+    /// Returns its first byte, and the translations to purge.
     ///
     /// # Errors
-    /// No such process; ranges that are none; not all of it in one mapping; no room, or no memory for page tables.
+    /// No such process; invalid ranges; not all of it in one mapping; no room, or no memory for
+    /// page tables.
     pub fn mremap(
         &mut self,
         process: u32,
@@ -30,7 +31,7 @@ impl Kernel {
         let base = self.settings.base;
         let (first, old_pages) = self.range(address, old_bytes)?;
         if self.is_unsplittable(first) {
-            // As Linux refuses it for huge pages.
+            // As on Linux, which refuses this for hugetlb pages.
             return Err(ItaniumError::Range {
                 address,
                 bytes: old_bytes,
@@ -67,7 +68,7 @@ impl Kernel {
         let align = base.pages(self.settings.vm_align_bytes);
         let to = space.place(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
-        // Memory first: nothing changes if there is none.
+        // Memory first: without it, the call must change nothing.
         let entries = if self.gives_sizes(mapping.backing) {
             new_pages
         } else {
@@ -95,7 +96,8 @@ impl Kernel {
         Ok((base.address_of(to), Some(purge)))
     }
 
-    /// Moves entries. Memory stays where it is, so a page keeps its size only if its new place is aligned as its memory is.
+    /// Moves entries. Memory stays where it is, so a page keeps its size only if its new place is
+    /// aligned as its memory is.
     fn carry(&mut self, how: &Move) -> Result<(), ItaniumError> {
         let orders = self.settings.orders;
         let mut done = 0;

@@ -4,7 +4,8 @@ use crate::address::BasePage;
 use crate::mmu::Pte;
 use std::collections::BTreeMap;
 
-/// A leaf of the table. The levels above are pointers only (thesis, section 5.2) and are left out.
+/// A leaf of the table. The levels above hold only pointers (thesis, section 5.2) and are not
+/// modelled.
 #[derive(Clone, Debug)]
 struct Leaf {
     frame: u32,
@@ -19,7 +20,7 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// Empty, for pages of this size.
+    /// An empty table for pages of this size.
     pub fn new(base: BasePage) -> Self {
         Self {
             shift: base.table_shift(),
@@ -34,7 +35,7 @@ impl PageTable {
         *leaf.entries.get(self.place(page))?
     }
 
-    /// The frame of the leaf that has a page's entry.
+    /// The frame of the leaf that holds a page's entry.
     pub fn leaf_frame(&self, page: u64) -> Option<u32> {
         Some(self.leaves.get(&(page >> self.shift))?.frame)
     }
@@ -46,7 +47,7 @@ impl PageTable {
         self.leaves.insert(page >> self.shift, leaf);
     }
 
-    /// Sets an entry whose leaf there is.
+    /// Sets an entry. The leaf for it must exist.
     pub fn set(&mut self, page: u64, entry: Option<Pte>) {
         let place = self.place(page);
         let leaf = self.leaves.get_mut(&(page >> self.shift));

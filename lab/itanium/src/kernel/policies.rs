@@ -1,7 +1,8 @@
-//! Page-size policies: the systems that the thesis classifies (section 2.4), each as what it decides and nothing else. The kernel
-//! around them does what they say, and keeps what they have to remember.
+//! Page-size policies: the systems that the thesis classifies (section 2.4). Each policy only
+//! decides; the kernel around it carries the decisions out and keeps the state.
 //!
-//! What programs and their administrators say is the machine's [`Advice`](crate::Advice); each policy says whether it listens.
+//! The machine's [`Advice`](crate::Advice) holds the page sizes that programs and their
+//! administrators ask for. Each policy states whether it uses them.
 
 mod cover;
 mod hp_ux;
@@ -28,14 +29,15 @@ use crate::ItaniumError;
 use serde::Serialize;
 use std::fmt;
 
-/// How the thesis sorts policies (section 2.4).
+/// Classes of policies in the thesis (section 2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
     /// Large pages of a fixed size, which never grow or shrink.
     Global,
-    /// Pages of the best size that can be had at once; they may shrink, and nothing is ever copied.
+    /// Pages of the best size that is available at once. They may shrink, and nothing is ever
+    /// copied.
     Static,
-    /// Pages grow and shrink, and may be copied for that.
+    /// Pages that grow and shrink, and that may be copied for that.
     Dynamic,
 }
 
@@ -52,32 +54,32 @@ impl fmt::Display for Class {
 /// A kernel's policy, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Policy {
-    /// The thesis', and Shimizu and Takatori's.
+    /// The policy of the thesis, and of Shimizu and Takatori.
     Cover(Cover),
     /// Linux's pool of huge pages.
     HugeTlb(HugeTlb),
-    /// A page size for each mapping, from a zone of their own.
+    /// A page size for each mapping, from a zone for such pages only.
     Winwood(Winwood),
     /// A preferred page size for each mapping.
     Solaris(Solaris),
     /// A page size for each program, and heaps that grow.
     HpUx(HpUx),
-    /// A page size for each mapping, and a daemon that makes room.
+    /// A page size for each mapping, and a daemon that frees larger blocks.
     Irix(Irix),
     /// Reservations.
     Navarro(Navarro),
-    /// Promotion as soon as all of a page is there.
+    /// Promotion as soon as all of a page has memory.
     Asap(Asap),
     /// Promotion by counting misses.
     ApproxOnline(ApproxOnline),
-    /// Two sizes, by what was referred to.
+    /// Two sizes, by the share of pages that were referred to.
     HalfReferenced(HalfReferenced),
-    /// Blocks of pages that lie together, for a TLB with sub-blocks.
+    /// Blocks of base pages that lie together, for a TLB with sub-blocks.
     PageReservation(PageReservation),
 }
 
 impl Policy {
-    /// What it decides.
+    /// The policy's decisions.
     pub fn rules(&self) -> &dyn PagePolicy {
         match self {
             Self::Cover(rules) => rules,
@@ -95,10 +97,11 @@ impl Policy {
     }
 }
 
-/// What a policy knows of a page without memory that is touched.
+/// A first touch: what a policy gets about the page and its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouch {
-    /// The order that its mapping is to have: as advised, or as [`PagePolicy::grow`] said. 0 if nobody said anything.
+    /// The order that its mapping should have: as advised, or as [`PagePolicy::grow`] decided. 0
+    /// without either.
     pub preferred: u8,
     /// The largest order that the kernel may use.
     pub largest: u8,
@@ -117,43 +120,44 @@ pub enum Within {
     Anything,
 }
 
-/// Where memory for a page that is touched for the first time comes from. Orders are the most that is wanted: it becomes the
-/// next smaller one where that does not fit around the page, or can't be had.
+/// Source of memory for a page at its first touch. Orders are upper limits: the kernel takes the
+/// next smaller one where an order does not fit around the page or is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// A page of the size that `mmap` wrote into its entry.
     AsSized,
     /// A page of this order, whole.
     Page {
-        /// Its order.
+        /// Largest order of the page.
         order: u8,
-        /// What it may reach over.
+        /// Addresses that it may extend over.
         within: Within,
     },
-    /// A page from the pool, and of its order.
+    /// A page from the pool, of the pool's order.
     Pool {
-        /// If the pool is empty, or such a page does not fit: a base page. If not, the program gets no memory.
+        /// With an empty pool, or where such a page does not fit, the program gets a base page. If
+        /// false, the program gets no memory.
         or_base: bool,
     },
-    /// This page only; memory for those around it is reserved.
+    /// This page only. Memory for the pages around it is reserved.
     Reserve {
-        /// Order of what is reserved.
+        /// Largest order of the reservation.
         order: u8,
-        /// What it may reach over.
+        /// Addresses that it may extend over.
         within: Within,
-        /// Another reservation is given up if that makes room.
+        /// The kernel gives up another reservation if that makes room.
         preempt: bool,
     },
 }
 
-/// What becomes of base pages when all of a larger page has memory.
+/// What the kernel does with base pages when all of a larger page has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// They stay.
+    /// The base pages stay.
     Stay,
-    /// They become one, where they are, if it was reserved for them.
+    /// They become one page in place, if that memory was reserved for them.
     Join,
-    /// They are copied into one.
+    /// They are copied into one page.
     Copy,
 }
 
@@ -162,36 +166,37 @@ pub enum WhenFull {
 pub struct Pool {
     /// Order of its pages.
     pub order: u8,
-    /// How many.
+    /// Number of its pages.
     pub pages: u32,
-    /// Mappings on them lie in a region of addresses of their own, for which the hardware's walker takes this page size.
+    /// Mappings on them lie in a region of addresses of their own, for which the hardware's walker
+    /// takes this page size.
     pub own_region: bool,
 }
 
-/// What a policy knows of a heap: mappings that the kernel put one after the other.
+/// Growth of a heap: mappings that the kernel put one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapGrowth {
-    /// Order that it has so far.
+    /// Order of the heap so far.
     pub preferred: u8,
-    /// How often it has grown by less than it had.
+    /// Number of growths by less than the heap had.
     pub growths: u32,
 }
 
-/// Work of a daemon that moves pages together.
+/// Work of a daemon that moves pages to free larger blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Coalescing {
-    /// It looks for work after so many page faults.
+    /// Page faults between two passes.
     pub every_faults: u32,
-    /// Up to so many requests that failed since it last looked, it moves little.
+    /// At most this number of failed requests since the last pass counts as mild demand.
     pub mild_failures: u32,
-    /// Then blocks are freed of which at most this share is in use, in per cent.
+    /// Mild demand: the daemon frees blocks of which at most this share is in use, in per cent.
     pub mild_percent: u32,
-    /// After more failures, those of which at most this share is.
+    /// Stronger demand: the daemon frees blocks of which at most this share is in use, in per cent.
     pub strong_percent: u32,
 }
 
 impl Coalescing {
-    /// The most frames that it moves to free a block of so many.
+    /// The largest number of frames that it moves to free a block of `frames` frames.
     pub fn most_moved(&self, failures: u64, frames: u64) -> u64 {
         let mild = failures <= u64::from(self.mild_failures);
         let percent = if mild {
@@ -203,12 +208,12 @@ impl Coalescing {
     }
 }
 
-/// What a system decides. Nothing here knows of frames, entries or TLBs.
+/// Decisions of a system. They do not depend on frames, entries or TLBs.
 pub trait PagePolicy {
-    /// Where the thesis puts it.
+    /// Its class in the thesis.
     fn class(&self) -> Class;
 
-    /// Where memory comes from.
+    /// Source of memory for a first touch.
     fn first_touch(&self, touch: &FirstTouch) -> Supply;
 
     /// Whether `mmap` writes sizes into entries.
@@ -221,37 +226,39 @@ pub trait PagePolicy {
         None
     }
 
-    /// The order that a heap has from now on, as it grows by a mapping; none if it has no heaps. More than is asked for is mapped, up to a whole
-    /// page of that order.
+    /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
+    /// kernel maps more than requested, up to a whole page of that order.
     fn grow(&self, heap: &HeapGrowth) -> Option<u8> {
         let _ = heap;
         None
     }
 
-    /// What becomes of pages that make up a larger one.
+    /// What the kernel does when all of a larger page has memory.
     fn when_full(&self) -> WhenFull {
         WhenFull::Stay
     }
 
-    /// After how many misses, that a page of this order would have prevented, it is made. None if misses are not counted.
+    /// Number of misses, which a page of this order would have prevented, after which the kernel
+    /// makes it. `None` if the policy does not count misses.
     fn misses_before(&self, order: u8) -> Option<u64> {
         let _ = order;
         None
     }
 
-    /// References after which it is decided anew which pages are large, by [`Self::is_large`], and the order of these. None if
-    /// references are not looked at.
+    /// Number of references between two decisions by [`Self::is_large`], and the order of the large
+    /// pages. `None` if the policy does not use references.
     fn window(&self) -> Option<(u64, u8)> {
         None
     }
 
-    /// Whether a page should be large of which so many base pages, of so many, were referred to in a window.
+    /// Whether a page of `pages` base pages should be large, of which `referred` were referred to
+    /// in a window.
     fn is_large(&self, referred: u64, pages: u64) -> bool {
         let _ = (referred, pages);
         false
     }
 
-    /// Its daemon that moves pages together.
+    /// Settings of its daemon that frees larger blocks.
     fn coalescing(&self) -> Option<Coalescing> {
         None
     }
@@ -259,14 +266,14 @@ pub trait PagePolicy {
     /// Checks that its settings fit the kernel's.
     ///
     /// # Errors
-    /// They don't.
+    /// The settings do not fit.
     fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
         let _ = settings;
         Ok(())
     }
 }
 
-/// An order must be one of the kernel's large ones.
+/// Checks that an order is one of the kernel's large ones.
 fn must_be_large(
     order: u8,
     settings: &KernelSettings,

@@ -1,21 +1,21 @@
-//! Pages become a larger one: where they are, or by copying them.
+//! Promotion: pages become a larger one in place, or by copying.
 
 use super::policies::WhenFull;
 use super::{Backing, Kernel, Purge};
 use crate::ItaniumError;
 use crate::mmu::{Counters, Pte};
 
-/// What there is of a page that could be made.
+/// Parts of a page that could be made.
 struct Parts {
-    /// Base pages with memory.
+    /// Number of base pages with memory.
     present: u64,
     writable: bool,
-    /// Frame of the first one, if all lie in memory as the large page would.
+    /// Frame of the first one, if all parts lie in memory as the large page would.
     joined: Option<u32>,
 }
 
 impl Kernel {
-    /// What is done after a page got memory.
+    /// Applies the policy after a page got memory.
     pub(super) fn after_first_touch(
         &mut self,
         process: u32,
@@ -52,13 +52,13 @@ impl Kernel {
         }
     }
 
-    /// Whether so large a page around one was reserved.
+    /// Whether a page of this order around `page` was reserved.
     fn reserved(&self, process: u32, page: u64, order: u8) -> bool {
         let reserved = self.reservations.order(process, page);
         reserved.is_some_and(|reserved| reserved >= order)
     }
 
-    /// The next larger page around one that its mapping could have.
+    /// The next larger page around `page` that its mapping could have.
     fn next_larger(&self, process: u32, page: u64) -> Result<Option<(u64, u8)>, ItaniumError> {
         let space = self.space(process)?;
         let order = space.table.get(page).map_or(0, |entry| entry.order);
@@ -76,7 +76,8 @@ impl Kernel {
         })
     }
 
-    /// Makes one page of smaller ones that lie right already. None if they don't, or not all of them are there.
+    /// Makes one page of smaller ones that already lie in place. `None` if they don't, or if some
+    /// have no memory.
     pub(super) fn join(
         &mut self,
         process: u32,
@@ -95,8 +96,8 @@ impl Kernel {
         self.promoted(process, first, order, work)
     }
 
-    /// Makes one page of smaller ones by copying them to neighbouring frames; where some have no memory, only if they may be filled. None if it
-    /// can't be done.
+    /// Makes one page of smaller ones by copying them to neighbouring frames. Parts without memory
+    /// are filled only if that is allowed. `None` if the promotion is not possible.
     pub(super) fn promote(
         &mut self,
         process: u32,
@@ -141,8 +142,8 @@ impl Kernel {
         self.purge(process, first, 1 << order, false).map(Some)
     }
 
-    /// The parts of a page that could be made; none if there is nothing, something is as large already, others share some of it, or
-    /// not all of it may be written to alike.
+    /// The parts of a page that could be made. `None` in these cases: nothing is present, something
+    /// is already as large, a frame is shared, or some parts are writable and others are not.
     fn parts(&self, process: u32, first: u64, order: u8) -> Result<Option<Parts>, ItaniumError> {
         let table = &self.space(process)?.table;
         let mut known: Option<Pte> = None;

@@ -1,24 +1,26 @@
-//! What has to go from the TLB.
+//! Translations to purge from the TLB.
 
 use super::Kernel;
 use crate::ItaniumError;
 
-/// Pages of a process whose translations have changed. Linux purges by one page size that covers them all, and so some neighbours too
-/// (`flush_tlb_range`, `arch/ia64/mm/tlb.c`); here these stay.
+/// Pages of a process with changed translations. Linux purges by one page size that covers them
+/// all, and so some neighbours too (`flush_tlb_range`, `arch/ia64/mm/tlb.c`). Here these neighbours
+/// stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purge {
-    /// Whose.
+    /// The process.
     pub process: u32,
     /// The first page.
     pub first: u64,
-    /// How many, 1 or more.
+    /// Number of pages, 1 or more.
     pub pages: u64,
-    /// The pages of the linear table with their entries go too, as when memory is unmapped (`tlb_flush_mmu`, `asm-ia64/tlb.h`).
+    /// Also purge the pages of the linear table with their entries, as when memory is unmapped
+    /// (`tlb_flush_mmu`, `asm-ia64/tlb.h`).
     pub tables: bool,
 }
 
 impl Kernel {
-    /// That of a range of pages, and of all of the large pages that reach into it.
+    /// The purge of a range of pages, including all of the large pages that reach into it.
     pub(super) fn purge(
         &self,
         process: u32,

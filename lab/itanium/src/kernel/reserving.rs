@@ -3,19 +3,21 @@
 use super::Kernel;
 use std::collections::BTreeMap;
 
-/// An extent of memory for as many aligned pages.
+/// A block of memory reserved for as many aligned pages.
 #[derive(Clone, Debug)]
 struct Reservation {
     order: u8,
     frame: u32,
-    /// By place: whether a page has had this frame. It never comes back: whoever frees it, frees it for everybody.
+    /// By place: whether a page has had this frame. The frame never returns to the reservation: any
+    /// free of it gives it to the general free memory.
     handed_out: Vec<bool>,
     unused: u32,
-    /// When a page last got memory from it.
+    /// Time of the last allocation from it.
     last: u64,
 }
 
-/// All of them, by process and first page. One of which nothing is kept any more says how far pages can grow.
+/// All reservations, by process and first page. An entry without reserved frames stays, because its
+/// order limits how far pages can grow.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     all: BTreeMap<(u32, u64), Reservation>,
@@ -24,26 +26,26 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
-    /// The order of the one that a page lies in.
+    /// The order of the reservation around a page.
     pub(super) fn order(&self, process: u32, page: u64) -> Option<u8> {
         let first = self.of(process, page)?;
         let reservation = self.all.get(&(process, first))?;
         Some(reservation.order)
     }
 
-    /// Frames that are in no use.
+    /// Number of reserved frames that were not handed out.
     pub(super) fn unused(&self) -> u32 {
         self.unused
     }
 
-    /// The first page of the one that has room for a page, or had.
+    /// The first page of the reservation around a page, even if it has no frame left for that page.
     pub(super) fn of(&self, process: u32, page: u64) -> Option<u64> {
         let mut before = self.all.range((process, 0)..=(process, page));
         let ((_, first), reservation) = before.next_back()?;
         (page < first + (1 << reservation.order)).then_some(*first)
     }
 
-    /// Whether any is for one of the pages.
+    /// Whether a reservation overlaps any of the pages.
     pub(super) fn overlap(&self, process: u32, first: u64, pages: u64) -> bool {
         let mut before = self.all.range((process, 0)..(process, first + pages));
         let last = before.next_back();
@@ -62,7 +64,7 @@ impl Reservations {
         self.all.insert((process, first), reservation);
     }
 
-    /// The frame for a page, now the page's; none if somebody had it before.
+    /// Hands out the frame reserved for a page; `None` if it was handed out before.
     fn hand_out(&mut self, process: u32, first: u64, page: u64) -> Option<u32> {
         self.clock += 1;
         let reservation = self.all.get_mut(&(process, first))?;
@@ -77,7 +79,7 @@ impl Reservations {
         Some(reservation.frame + place as u32)
     }
 
-    /// Frames of a reservation that were never handed out.
+    /// Removes a reservation. Returns its frames that were never handed out.
     fn remove(&mut self, process: u32, first: u64) -> Vec<u32> {
         let Some(reservation) = self.all.remove(&(process, first)) else {
             return Vec::new();
@@ -86,14 +88,14 @@ impl Reservations {
         reservation.kept().collect()
     }
 
-    /// First pages of those that match, the one without a page for longest first.
+    /// The oldest matching reservation: the one with the longest time since it handed out a frame.
     fn oldest(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
         let matching = self.all.iter().filter(|(_, known)| fits(known));
         let oldest = matching.min_by_key(|(_, known)| known.last);
         oldest.map(|(key, _)| *key)
     }
 
-    /// All frames that are kept for somebody.
+    /// All frames that are reserved and not handed out.
     pub(super) fn kept(&self) -> impl Iterator<Item = u32> {
         self.all.values().flat_map(Reservation::kept)
     }
@@ -113,8 +115,9 @@ impl Reservation {
 }
 
 impl Kernel {
-    /// A frame for a page at its place in a reservation, which is made if there is none: of this order and page on, or what of it
-    /// can be had.
+    /// Takes a frame at a page's place in a reservation, and makes the reservation if there is
+    /// none. The new reservation has this order and first page, or a smaller order if that is not
+    /// available.
     pub(super) fn reserve(
         &mut self,
         process: u32,
@@ -140,7 +143,8 @@ impl Kernel {
         None
     }
 
-    /// Gives up the oldest reservation that still has so much in one piece, for that.
+    /// Gives up the oldest reservation that still has 2^order frames in one piece, to allocate
+    /// these.
     fn preempt(&mut self, order: u8) -> Option<u32> {
         let fits = |known: &Reservation| known.order >= order && known.keeps(order);
         let (process, first) = self.reservations.oldest(fits)?;
@@ -148,7 +152,8 @@ impl Kernel {
         self.buddy.allocate(order)
     }
 
-    /// Gives up the reservation that got no page for longest; false if there is none.
+    /// Gives up the reservation with the longest time since it handed out a frame. Returns false if
+    /// there is no reservation.
     pub(super) fn give_up_oldest(&mut self) -> bool {
         let oldest = self.reservations.oldest(|known| known.unused > 0);
         oldest.is_some_and(|(process, first)| {
@@ -165,7 +170,7 @@ impl Kernel {
         }
     }
 
-    /// Gives up reservations for any of these pages: a call has cut them.
+    /// Gives up the reservations for any of these pages, because a call has cut them.
     pub(super) fn unreserve(&mut self, process: u32, first: u64, pages: u64) {
         while let Some(start) = self.reserved_in(process, first, pages) {
             self.give_up(process, start);

@@ -1,4 +1,4 @@
-//! An address space: what is mapped, and where the next mapping goes.
+//! An address space: its mappings, and the place of the next one.
 
 use super::growing::Heap;
 use super::page_table::PageTable;
@@ -6,39 +6,40 @@ use crate::address::{BasePage, REGION_BITS, REGION_LIMIT};
 use crate::mmu::RegionRegisters;
 use std::collections::BTreeMap;
 
-/// Where programs' mappings begin: region 1 (`TASK_UNMAPPED_BASE`), behind the dynamic loader and libraries. How large these are is
-/// chosen (2,368 KiB): it decides how mappings are aligned where the kernel pads nothing.
+/// Where programs' mappings begin: region 1 (`TASK_UNMAPPED_BASE`), behind the dynamic loader and
+/// libraries. Their size is chosen (2,368 KiB). It decides how mappings are aligned where the
+/// kernel pads nothing.
 const FIRST_MAPPING: u64 = (1 << REGION_BITS) + 0x25_0000;
 
-/// What is behind a mapping.
+/// Backing of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// Nothing: what `malloc` hands out.
+    /// Anonymous memory, as from `malloc`.
     Anonymous,
-    /// A file, as behind a program's text and data. Never on large pages (thesis, section 5.5.2).
+    /// A file, as for a program's text and data. Never on large pages (thesis, section 5.5.2).
     File,
 }
 
 /// One call of `mmap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// What is behind it.
+    /// Its backing.
     pub backing: Backing,
     /// Number of pages.
     pub pages: u64,
-    /// May be written to.
+    /// Whether writes are allowed.
     pub writable: bool,
-    /// The order that its pages should have, if they can: as advised, or as a heap has earned it. 0 otherwise, and to policies that
-    /// choose by themselves.
+    /// The order that its pages should have, if possible: as advised, or as a heap has reached it.
+    /// 0 otherwise, and for policies that choose by themselves.
     pub preferred: u8,
 }
 
 /// The memory of a process.
 #[derive(Clone, Debug)]
 pub struct Space {
-    /// Region ids.
+    /// Region registers of the process.
     pub registers: RegionRegisters,
-    /// Entries of pages.
+    /// Page table of the process.
     pub table: PageTable,
     /// Mappings by first page.
     pub mappings: BTreeMap<u64, Mapping>,
@@ -46,7 +47,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Empty.
+    /// A space without mappings.
     pub fn new(base: BasePage, registers: RegionRegisters) -> Self {
         Self {
             registers,
@@ -81,13 +82,14 @@ impl Space {
         None
     }
 
-    /// The lowest place for so many pages: each mapping begins at a multiple of `align` pages after the one before
-    /// (`arch_get_unmapped_area` and `superpage_vm_align`, thesis, section 5.5.4). None if the region is full.
+    /// Finds the lowest place for `pages` pages. Each mapping begins at a multiple of `align` pages
+    /// after the one before (`arch_get_unmapped_area` and `superpage_vm_align`, thesis, section
+    /// 5.5.4). `None` if the region is full.
     pub fn place(&self, base: BasePage, pages: u64, align: u64) -> Option<u64> {
         self.place_from(base, FIRST_MAPPING, pages, align)
     }
 
-    /// The same in another region, or from another place on.
+    /// As [`Self::place`], in another region or from another address on.
     pub fn place_from(&self, base: BasePage, start: u64, pages: u64, align: u64) -> Option<u64> {
         let aligned = |page: u64| page.next_multiple_of(align.max(1));
         let mut at = aligned(base.page_of(start));
@@ -101,7 +103,7 @@ impl Space {
         (at + pages <= end).then_some(at)
     }
 
-    /// Cuts the mapping that goes over a page, so that one begins there.
+    /// Cuts the mapping around a page, so that one mapping begins at the page.
     pub fn cut(&mut self, page: u64) {
         if let Some((first, mapping)) = self.mapping_of(page).filter(|(first, _)| *first < page) {
             let rest = Mapping {

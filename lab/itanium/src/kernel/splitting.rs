@@ -1,11 +1,12 @@
-//! Large pages become smaller ones; their memory stays.
+//! Splitting: large pages become smaller ones; their memory stays.
 
 use super::Kernel;
 use crate::ItaniumError;
 use crate::mmu::Pte;
 
 impl Kernel {
-    /// No large page goes over the beginning of `page` any more: what is on either side is covered by the rule of `mmap`.
+    /// Splits a large page that extends over the beginning of `page`. The rule of `mmap` covers the
+    /// parts on either side.
     pub(super) fn split_at(&mut self, process: u32, page: u64) -> Result<(), ItaniumError> {
         let Some(entry) = self.space(process)?.table.get(page) else {
             return Ok(());
@@ -21,7 +22,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// A large page becomes base pages.
+    /// Splits a large page into base pages.
     pub(super) fn split_to_base(
         &mut self,
         process: u32,

@@ -1,28 +1,28 @@
-//! What the thesis' kernel counts of large pages (section 5.5.3), and what is counted of other policies.
+//! Counts of large pages: those of the thesis' kernel (section 5.5.3), and those of other policies.
 
 use serde::Serialize;
 
 /// Pages by order, since the machine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Statistics {
-    /// Chosen at `mmap`: pre-allocated in virtual space.
+    /// Sizes chosen at `mmap`: pre-allocated in virtual space.
     pub sized: ByOrder,
-    /// Given memory at a page fault.
+    /// Pages that got memory at a page fault.
     pub faulted: ByOrder,
-    /// For which there was no contiguous memory.
+    /// Pages for which there was no contiguous memory.
     pub failed: ByOrder,
-    /// Split otherwise.
+    /// Pages split for another reason.
     pub demoted: ByOrder,
-    /// Made of smaller ones.
+    /// Pages made of smaller ones.
     pub promoted: ByOrder,
     /// Reservations that were given up.
     pub given_up: u64,
     /// Base pages that were moved to free larger blocks.
     pub moved: u64,
-    /// Frames that were out of others' reach, at the most: programs' memory and page tables, and a pool whether used or not. What is reserved and not
-    /// used is not among them.
+    /// The largest number of frames unavailable to others: programs' memory and page tables, and a
+    /// pool whether used or not. Reserved and unused frames do not count.
     pub most_frames: u32,
-    /// Frames that were reserved and not used, at the most.
+    /// The largest number of frames that were reserved and not used.
     pub most_reserved: u32,
 }
 
@@ -31,7 +31,7 @@ pub struct Statistics {
 pub struct ByOrder(Vec<u64>);
 
 impl ByOrder {
-    /// One more.
+    /// Adds one.
     pub fn add(&mut self, order: u8) {
         let order = usize::from(order);
         if self.0.len() <= order {
@@ -42,18 +42,18 @@ impl ByOrder {
         }
     }
 
-    /// The largest order of which there are any.
+    /// The largest order with a count above 0.
     pub fn largest(&self) -> Option<u8> {
         let largest = self.0.iter().rposition(|count| *count > 0);
         largest.map(|order| order as u8)
     }
 
-    /// How many of this order.
+    /// The count of this order.
     pub fn of(&self, order: u8) -> u64 {
         self.0.get(usize::from(order)).copied().unwrap_or(0)
     }
 
-    /// Their share of all base pages, in per cent. None where there are none.
+    /// This order's share of all base pages, in per cent. `None` without pages.
     pub fn percent(&self, order: u8) -> Option<f64> {
         let pages = |order: u8| (self.of(order) << order) as f64;
         let all: f64 = (0..self.0.len()).map(|order| pages(order as u8)).sum();

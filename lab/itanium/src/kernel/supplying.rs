@@ -1,4 +1,4 @@
-//! Memory for first touches, as a policy wants it.
+//! Memory for first touches, from the source that a policy chooses.
 
 use super::policies::{FirstTouch, Supply, Within};
 use super::{Backing, Kernel, Mapping};
@@ -7,7 +7,7 @@ use crate::mmu::Counters;
 use std::ops::Range;
 
 impl Kernel {
-    /// What the policy says of a touch in a mapping. Files have base pages only.
+    /// The policy's source of memory for a touch in a mapping. Files have base pages only.
     pub(super) fn supply(&self, mapping: &Mapping) -> Supply {
         if mapping.backing == Backing::File {
             return Supply::AsSized;
@@ -20,7 +20,7 @@ impl Kernel {
         self.settings.policy.rules().first_touch(&touch)
     }
 
-    /// Does it, with what it falls back to.
+    /// Allocates from a source, or from what it falls back to.
     pub(super) fn supply_page(
         &mut self,
         process: u32,
@@ -63,7 +63,8 @@ impl Kernel {
         self.fill(process, first, order, frame, writable, work)
     }
 
-    /// A page of at most this order around a page: its first page, its order, and its frame if there is one.
+    /// Finds a page of at most this order around `page`: its first page, its order, and its frame
+    /// if there is one.
     fn whole_page(
         &mut self,
         process: u32,
@@ -83,7 +84,7 @@ impl Kernel {
         }
     }
 
-    /// The same from the pool.
+    /// As [`Self::whole_page`], from the pool.
     fn pool_page(
         &mut self,
         process: u32,
@@ -99,8 +100,9 @@ impl Kernel {
         Ok((first, order, frame))
     }
 
-    /// The largest page of at most this order that is around a page, has no memory yet, and reaches over nothing that it must not: its
-    /// first page and its order. What it may be is what the kernel may use, but for reservations, which may have any size.
+    /// Finds the largest page of at most this order around `page` that has no memory and stays
+    /// within its limits. Returns its first page and its order. Its order is one that the kernel
+    /// may use; reservations may have any order.
     pub(super) fn extent(
         &self,
         process: u32,
@@ -140,7 +142,7 @@ impl Kernel {
         Ok((page, 0))
     }
 
-    /// There are leaves for the entries of so many pages.
+    /// Adds missing leaves for the entries of `pages` pages.
     pub(super) fn add_leaves(
         &mut self,
         process: u32,
@@ -158,8 +160,9 @@ impl Kernel {
         self.ensure_leaf(process, walked)
     }
 
-    /// The page whose entry the hardware's walker reads for a page: in a region with a larger preferred page size, entries are
-    /// numbered by that (`htlbpage_to_page`, `asm-ia64/page.h`).
+    /// The page with the entry that the hardware's walker reads for `page`. In a region with a
+    /// larger preferred page size, entries are numbered by that size (`htlbpage_to_page`,
+    /// `asm-ia64/page.h`).
     pub(crate) fn walked_entry(&self, process: u32, page: u64) -> Result<u64, ItaniumError> {
         let base = self.settings.base;
         let registers = &self.space(process)?.registers;
@@ -168,7 +171,7 @@ impl Kernel {
         Ok(page / region * region + ((page % region) >> order))
     }
 
-    /// The next smaller order that there is.
+    /// The next smaller available order.
     pub(super) fn lower(&self, order: u8) -> u8 {
         self.settings.orders.next_lower(order)
     }

@@ -1,4 +1,4 @@
-//! What holds between hardware and kernel.
+//! Invariants between hardware and kernel.
 
 use super::Machine;
 use crate::error::Contradiction;
@@ -6,8 +6,8 @@ use crate::mmu::TlbEntry;
 use std::collections::BTreeMap;
 
 impl Machine {
-    /// Checks the kernel ([`crate::kernel::Kernel::check`]), that every translation in the TLB and in the hash table is what the page
-    /// table says, and that misses add up.
+    /// Checks the kernel ([`crate::kernel::Kernel::check`]), and that misses add up. Every
+    /// translation in the TLB and in the hash table must match the page table.
     ///
     /// # Errors
     /// The first contradiction found.
@@ -25,7 +25,7 @@ impl Machine {
                 Err(_) => break,
             }
         }
-        // Of ids that nobody has any more, whatever is there is never found.
+        // Translations under ids that no process has any more are never found.
         let owned = |entry: &TlbEntry| regions.get(&entry.rid).copied();
         let in_tlb = self.mmu.tlb.entries().filter(|(_, pinned)| !pinned);
         let in_tlb = in_tlb.map(|(entry, _)| entry);

@@ -6,7 +6,8 @@ use crate::address::offset_of;
 use crate::mmu::{Fill, Miss, Pte, TlbEntry, Walker};
 
 impl Machine {
-    /// Fills the TLB from the page table. False if the page has no memory yet: nothing was filled then, not even for the table.
+    /// Fills the TLB from the page table. Returns false if the page has no memory yet; then nothing
+    /// is filled, not even for the table.
     pub(super) fn fill(
         &mut self,
         process: u32,
@@ -42,13 +43,13 @@ impl Machine {
         };
         let translation = self.mmu.translation(rid, address, entry, &entry_of);
         if let Walker::LongFormat { fill, .. } = self.setup.walker {
-            // Where the preferred size is larger, the table is indexed by that.
+            // Where the preferred size is larger, the table is indexed by that size.
             let indexed = Pte {
                 order: entry.order.saturating_sub(preferred),
                 ..entry
             };
             let page = base.page_of(offset >> preferred);
-            // What is entered for one page must go when that page does.
+            // The entries for one page must be purged together with that page.
             let order = self.setup.processor.sub_block_order;
             self.enter(fill, page, indexed, translation.only(offset, order));
         }
@@ -56,7 +57,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// Writes what was missed into the hash table.
+    /// Writes the missed translation into the hash table.
     fn enter(&mut self, fill: Fill, page: u64, entry: Pte, translation: TlbEntry) {
         let Some(hash) = &mut self.mmu.hash else {
             return;
@@ -69,7 +70,7 @@ impl Machine {
             Fill::BaseOnly if entry.order == 0 => first..first + 1,
             Fill::BaseOnly => first..first,
         };
-        // One is in the cost of a miss.
+        // The cost of a miss includes one entry.
         self.counters.hash_entries += (pages.end - pages.start).saturating_sub(1);
         for page in pages {
             let collided = hash.enter(translation.rid, page, translation);

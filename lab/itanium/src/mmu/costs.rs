@@ -1,50 +1,59 @@
-//! What translation and the kernel's work on it cost.
+//! Costs of translation and of the kernel's work on it.
 
 use super::Walker;
 use serde::Serialize;
 
-/// Cycles of a processor of 1.5 GHz, for each time that something happens.
+/// Cycles of a processor of 1.5 GHz, for each event.
 ///
-/// The thesis measured what one miss more costs on a benchmark (table 6.3: 19.23 cycles for the short format, 61.47 with large
-/// pages, 80.27 for the long format with large pages), takes that for the cost of any, and has the share of misses that the walker filled
-/// (99.53, 34.94 and 34.88 %). Its table 6.4 multiplies one with the other; so the columns there are shares of an average, not the
-/// cost of a single event. Unit costs have to be solved for.
+/// The thesis measured the cost of one more miss on a benchmark (table 6.3). It was 19.23 cycles
+/// for the short format, 61.47 with large pages, and 80.27 for the long format with large pages.
+/// The thesis takes that for the cost of any miss. It also has the share of misses that the walker
+/// filled (99.53, 34.94 and 34.88 %). Its table 6.4 multiplies one with the other. The columns
+/// there are therefore shares of an average, not the cost of a single event. The unit costs have to
+/// be solved for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// The walker fills from the virtual linear table. With `software_short` the solution of both averages of the short
-    /// format: .9953 h + .0047 s = 19.23 and .3494 h + .6506 s = 61.47.
+    /// The walker fills from the virtual linear table. Together with `software_short` this solves
+    /// both averages of the short format: .9953 h + .0047 s = 19.23 and .3494 h + .6506 s = 61.47.
     pub walker_short: f64,
-    /// Software fills after the walker found an entry that is not for it; it reads the entry through the linear table. See
-    /// `walker_short`.
+    /// Software fills after the walker found an entry that is not for it. Software reads the entry
+    /// through the linear table. See `walker_short`.
     pub software_short: f64,
-    /// Software fills after the walker found no table: it walks three levels, and maps the table beside the page. From
-    /// Tlbcover on 4 KiB pages (table 6.2, run 11: 90 cycles for an average miss). The thesis has it as high as a miss without
-    /// any walker (section 4.3.2).
+    /// Software fills after the walker found no table: it walks three levels, and maps the table
+    /// beside the page. From Tlbcover on 4 KiB pages (table 6.2, run 11: 90 cycles for an average
+    /// miss). In the thesis it is as high as a miss without any walker (section 4.3.2).
     pub nested: f64,
-    /// Software fills where there is no walker. As `nested`; 118 by mcf and 137 by vortex of figure 4.6.
+    /// Software fills where there is no walker. The value is that of `nested`; figure 4.6 gives 118
+    /// from mcf and 137 from vortex.
     pub software_none: f64,
-    /// The walker fills from the hash table. Table 6.3 gives one equation for this and `software_long`. That vortex is
-    /// 1.37 % slower with the long format than with the short one (figure 4.6, base pages) at 622 cycles between misses (section
-    /// 6.3.3) gives the other.
+    /// The walker fills from the hash table. Table 6.3 gives one equation for this and
+    /// `software_long`. The other is from vortex, which is 1.37 % slower with the long format than
+    /// with the short one (figure 4.6, base pages). It has 622 cycles between misses (section
+    /// 6.3.3).
     pub walker_long: f64,
-    /// Software fills after the walker found nothing in the hash table: three levels and an entry of 32 bytes. See `walker_long`.
+    /// Software fills after the walker found nothing in the hash table. It walks three levels and
+    /// writes an entry of 32 bytes. See `walker_long`.
     pub software_long: f64,
-    /// One more entry of the hash table is written or made invalid. Chosen: an L3 hit of 14 cycles for each line of four.
+    /// One more entry of the hash table is written or made invalid. Chosen: an L3 hit of 14 cycles
+    /// for each line of four.
     pub hash_entry: f64,
-    /// The first-level TLB is filled from the second. Chosen; 4 cycles of load latency on such a machine (7-cpu.com, Itanium 2).
+    /// The first-level TLB is filled from the second. Chosen; 4 cycles of load latency on such a
+    /// machine (7-cpu.com, Itanium 2).
     pub l1_refill: f64,
     /// The kernel's page-fault handler, without clearing memory: LMBench, 1.00 us (appendix B).
     pub page_fault: f64,
-    /// One page-table entry is given a size, at `mmap` or as a page is made of smaller ones. Chosen: a store.
+    /// One page-table entry gets a size, at `mmap` or when smaller pages become one. Chosen: a
+    /// store.
     pub sized_entry: f64,
     /// A byte is cleared: 2,178 MB/s (LMBench's bzero, appendix B).
     pub zeroed_byte: f64,
     /// A byte is copied: 721 MB/s (LMBench's bcopy, appendix B).
     pub copied_byte: f64,
-    /// The kernel makes a page of smaller ones, or moves one, without copying it: entries are found and purged. Chosen: as a page fault.
+    /// The kernel makes a page of smaller ones, or moves one, without a copy: it finds and purges
+    /// entries. Chosen: as a page fault.
     pub remap: f64,
-    /// The miss handler counts a miss for one page size. Chosen: an L3 hit of 14 cycles, as in `hash_entry`, for the counter, which nothing has
-    /// touched since the last miss there.
+    /// The miss handler counts a miss for one page size. Chosen: an L3 hit of 14 cycles, as in
+    /// `hash_entry`, for the counter, which nothing has touched since the last miss there.
     pub counted_miss: f64,
 }
 
@@ -67,7 +76,7 @@ pub const RX2600_COSTS: Costs = Costs {
 };
 
 impl Costs {
-    /// A miss that software fills, as the kernel sets the walker.
+    /// Cost of a miss that software fills, by the kernel's setting of the walker.
     pub fn software(&self, walker: Walker) -> f64 {
         match walker {
             Walker::None => self.software_none,

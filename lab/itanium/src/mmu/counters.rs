@@ -1,4 +1,4 @@
-//! What happened, counted as the processor's performance monitor and the kernel would.
+//! Counts of events, as the processor's performance monitor and the kernel would count them.
 
 use super::{Costs, Walker};
 use serde::Serialize;
@@ -8,31 +8,31 @@ use serde::Serialize;
 pub struct Counters {
     /// Data references of programs.
     pub references: u64,
-    /// Cycles of programs without any translation.
+    /// Cycles of programs, excluding all translation.
     pub useful_cycles: u64,
     /// First-level TLB fills.
     pub l1_refills: u64,
-    /// `L2DTLB_MISSES`. A reference that ends in a page fault is made again, and misses again.
+    /// `L2DTLB_MISSES`. A reference that ends in a page fault is repeated, and misses again.
     pub misses: u64,
     /// `DTLB_INSERTS_HPW`: misses that the walker filled.
     pub walker: u64,
-    /// Misses that came to the kernel's TLB-miss handler.
+    /// Misses handled by the kernel's TLB-miss handler.
     pub software: u64,
-    /// Misses that came to the kernel because the linear table wasn't mapped: nested faults.
+    /// Misses handled by the kernel because the linear table wasn't mapped: nested faults.
     pub nested: u64,
-    /// Probes of the walker that found nothing for it.
+    /// Probes in which the walker found nothing that it could use.
     pub wasted_probes: u64,
     /// Page faults: first touches and copies on write.
     pub page_faults: u64,
-    /// Entries of the hash table that were written beside the first of a miss, or made invalid.
+    /// Entries of the hash table that were written beyond the first of a miss, or made invalid.
     pub hash_entries: u64,
     /// Entries of the hash table that were written over another translation.
     pub hash_collisions: u64,
-    /// Page-table entries that were given a size, at `mmap` or as pages were made of smaller ones.
+    /// Page-table entries that got a size, at `mmap` or when smaller pages became one.
     pub sized_entries: u64,
-    /// Bytes cleared, at page faults or as pages were made larger than what was there.
+    /// Bytes cleared at page faults, or when a page became larger than its present parts.
     pub zeroed_bytes: u64,
-    /// Bytes copied: on write, into larger pages, out of the way.
+    /// Bytes copied: on write, into larger pages, or to free a block.
     pub copied_bytes: u64,
     /// Pages made of smaller ones, and pages moved.
     pub remaps: u64,
@@ -41,7 +41,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What happened since.
+    /// The counts since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Counters {
             + self.counted_misses as f64 * costs.counted_miss
     }
 
-    /// Cycles of everything.
+    /// Cycles of all events.
     pub fn cycles(&self, costs: &Costs, walker: Walker) -> f64 {
         self.useful_cycles as f64
             + self.miss_cycles(costs, walker)
@@ -90,13 +90,13 @@ impl Counters {
             + self.remaps as f64 * costs.remap
     }
 
-    /// Share of references that missed no second-level TLB, in per cent. None without references.
+    /// Share of references that hit the second-level TLB, in per cent. `None` without references.
     pub fn hit_percent(&self) -> Option<f64> {
         let share = self.misses as f64 / self.references as f64;
         Some((1.0 - share) * 100.0).filter(|percent| percent.is_finite())
     }
 
-    /// Share of misses that the walker filled, in per cent. None without misses.
+    /// Share of misses that the walker filled, in per cent. `None` without misses.
     pub fn walker_percent(&self) -> Option<f64> {
         let percent = self.walker as f64 / self.misses as f64 * 100.0;
         Some(percent).filter(|percent| percent.is_finite())

@@ -2,42 +2,43 @@
 
 use super::tlb::TlbEntry;
 
-/// An entry: the tag, and what it translates to.
+/// An entry: the tag, and its translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HashEntry {
     rid: u32,
-    /// The base page, in its region, that it is entered under.
+    /// The base page, in its region, under which it is entered.
     page: u64,
     translation: TlbEntry,
 }
 
-/// The table. Collisions are not chained: the kernel writes over what is there (`VHPT_INSERT` of the patches for the long
-/// format), and the walker looks at one entry only.
+/// The table. Collisions are not chained: the kernel overwrites the entry (`VHPT_INSERT` of the
+/// patches for the long format), and the walker reads one entry only.
 #[derive(Clone, Debug)]
 pub struct HashTable {
     entries: Vec<Option<HashEntry>>,
 }
 
 impl HashTable {
-    /// Empty; a power of two of entries.
+    /// An empty table. The number of entries is a power of two.
     pub fn new(entries: u32) -> Self {
         Self {
             entries: vec![None; entries as usize],
         }
     }
 
-    /// Where a base page of a region has its entry (thesis, section 3.4).
+    /// Index of the entry for a base page of a region (thesis, section 3.4).
     fn index(&self, rid: u32, page: u64) -> usize {
         (page ^ u64::from(rid)) as usize & (self.entries.len() - 1)
     }
 
-    /// What the walker finds for a base page.
+    /// The translation that the walker finds for a base page.
     pub fn find(&self, rid: u32, page: u64) -> Option<TlbEntry> {
         let entry = self.entries.get(self.index(rid, page))?.as_ref()?;
         (entry.rid == rid && entry.page == page).then_some(entry.translation)
     }
 
-    /// Enters a translation under a base page; true if it made another page's disappear.
+    /// Enters a translation under a base page. Returns true if that removed another page's
+    /// translation.
     pub fn enter(&mut self, rid: u32, page: u64, translation: TlbEntry) -> bool {
         let index = self.index(rid, page);
         let entry = HashEntry {
@@ -52,7 +53,8 @@ impl HashTable {
         before.is_some_and(|before| (before.rid, before.page) != (rid, page))
     }
 
-    /// Makes the entry of a base page invalid, whoever's it is: the kernel does not look (`flush_vhpt_page`).
+    /// Makes the entry of a base page invalid, of whichever process it is: the kernel does not
+    /// check that (`flush_vhpt_page`).
     pub fn invalidate(&mut self, rid: u32, page: u64) {
         let index = self.index(rid, page);
         if let Some(slot) = self.entries.get_mut(index) {
@@ -60,7 +62,7 @@ impl HashTable {
         }
     }
 
-    /// Translations in it.
+    /// All translations in the table.
     pub fn translations(&self) -> impl Iterator<Item = TlbEntry> {
         self.entries.iter().flatten().map(|entry| entry.translation)
     }

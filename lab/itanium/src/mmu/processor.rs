@@ -4,27 +4,28 @@ use super::{Costs, RX2600_COSTS, TlbEntry};
 use crate::ItaniumError;
 use serde::Serialize;
 
-/// Which entry makes room in a second-level TLB.
+/// The rule by which a second-level TLB replaces an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Replacement {
-    /// The one unused for longest.
+    /// The least recently used entry.
     Lru,
-    /// The first one not used since all had been: one bit for each.
+    /// The first entry not used since all had been: one bit for each.
     NotRecentlyUsed,
-    /// The oldest one.
+    /// The oldest entry.
     Fifo,
-    /// Any, by chance.
+    /// A random entry.
     Random,
 }
 
-/// Which entries of the hash table a miss on a large page fills: the table is indexed by base pages, so a large page has an entry for each.
+/// Entries of the hash table that a miss on a large page fills. The table is indexed by base pages,
+/// so a large page has an entry for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fill {
-    /// That of its first base page, as in the thesis (section 5.4.1).
+    /// The entry of its first base page, as in the thesis (section 5.4.1).
     First,
-    /// That of the base page that was missed. The thesis doesn't consider it.
+    /// The entry of the base page that was missed. The thesis doesn't consider it.
     Missed,
-    /// All of them; rejected by the thesis without a measurement, as polluting caches.
+    /// All of them. The thesis rejects this without a measurement, because it pollutes caches.
     All,
     /// None: only base pages are entered.
     BaseOnly,
@@ -33,28 +34,30 @@ pub enum Fill {
 /// The processor's hardware page-table walker, as the kernel sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Walker {
-    /// Off: every miss comes to the kernel.
+    /// Off: the kernel handles every miss.
     None,
-    /// Reads the virtual linear page table through the TLB, and inserts pages of the region's size alone (section 3.3).
+    /// Reads the virtual linear page table through the TLB, and inserts pages of the region's size
+    /// alone (section 3.3).
     ShortFormat,
     /// Reads a hash table, mapped by a pinned entry, and inserts pages of any size (section 3.4).
     LongFormat {
-        /// Entries of 32 bytes; a power of two.
+        /// Number of entries of 32 bytes; a power of two.
         entries: u32,
-        /// What the kernel enters of a large page.
+        /// The entries that the kernel writes for a large page.
         fill: Fill,
     },
 }
 
 impl Walker {
-    /// The long format as the thesis tests it: 4 MiB of table, entries of the first base page.
+    /// The long format as tested in the thesis: 4 MiB of table, entries of the first base page.
     pub const LONG: Self = Self::LongFormat {
         entries: (4 << 20) / 32,
         fill: Fill::First,
     };
 
-    /// Entries that the kernel pins: its own text and data, those of the processor, its stack (`asm-ia64/kregs.h`), and the hash
-    /// table where there is one (Chapman and Williams' patches for the long format, `IA64_TR_LONG_VHPT`).
+    /// Number of entries that the kernel pins. They are for its own text and data, those of the
+    /// processor, its stack (`asm-ia64/kregs.h`), and the hash table where there is one. (The
+    /// latter is from Chapman and Williams' patches for the long format, `IA64_TR_LONG_VHPT`.)
     pub const fn pinned(self) -> u32 {
         match self {
             Self::None | Self::ShortFormat => 3,
@@ -63,29 +66,31 @@ impl Walker {
     }
 }
 
-/// The data side of a processor's memory management. Program text is never on large pages (section 5.5.2), so the instruction side
-/// is left out.
+/// The data side of a processor's memory management. Program text is never on large pages (section
+/// 5.5.2), so the instruction side is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Processor {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// Entries of the first-level data TLB, for 4 KiB each whatever the page size, fully associative, least recently used replaced.
+    /// Number of entries of the first-level data TLB. It is fully associative and replaces the
+    /// least recently used entry. An entry covers 4 KiB whatever the page size.
     pub l1_entries: u32,
-    /// Entries of the second-level data TLB, of any page size, fully associative.
+    /// Number of entries of the second-level data TLB, of any page size, fully associative.
     pub l2_entries: u32,
-    /// Which of these makes room.
+    /// Its replacement rule.
     pub replacement: Replacement,
-    /// If not 0: an entry for a base page is for a block of 2^this of them, with a bit for each that is there and one frame number for all. Pages
-    /// share it that lie in an aligned block of memory as they do in theirs (partial sub-blocks: Talluri and Hill, ASPLOS 1994, with
-    /// 16). Itanium's TLB has none.
+    /// If not 0: an entry for a base page covers a block of 2^this base pages. It has a bit
+    /// for each present page and one frame number for all. Pages share an entry if they lie in an
+    /// aligned block of memory as they do in their block of addresses. (Partial sub-blocks:
+    /// Talluri and Hill, ASPLOS 1994, with 16.) Itanium's TLB has no sub-blocks.
     pub sub_block_order: u8,
-    /// What things cost.
+    /// Its costs.
     pub costs: Costs,
 }
 
-/// Itanium 2 "Madison" of 1.5 GHz (thesis, section 4.2 and table 4.1). Replacement is not stated there, nor in what Intel
-/// published of it; LRU is chosen, since random replacement and FIFO leave the walker 87 % of Tlbcover's misses on
-/// 16 KiB pages where 99.1 % were measured.
+/// Itanium 2 "Madison" of 1.5 GHz (thesis, section 4.2 and table 4.1). Neither the thesis nor
+/// Intel's publications state its replacement. LRU is chosen: with random replacement and FIFO the
+/// walker fills 87 % of Tlbcover's misses on 16 KiB pages, where 99.1 % were measured.
 pub const MADISON: Processor = Processor {
     name: "madison",
     l1_entries: 32,
@@ -97,7 +102,7 @@ pub const MADISON: Processor = Processor {
 
 impl Processor {
     /// # Errors
-    /// Sizes that can't be simulated.
+    /// Sizes that the simulation does not support.
     pub fn check(&self, walker: Walker) -> Result<(), ItaniumError> {
         let must = |right, what, allowed| {
             let wrong = ItaniumError::Setup { what, allowed };

@@ -1,21 +1,22 @@
 //! Entries of page tables.
 
-/// A page-table entry: the short format of 8 bytes, with the page size in the bits that the hardware ignores (thesis, section
-/// 5.2.2). Every base page has one; those of a large page differ in their frame only (section 5.3).
+/// A page-table entry: the short format of 8 bytes, with the page size in the bits that the
+/// hardware ignores (thesis, section 5.2.2). Every base page has one. The entries of a large page
+/// differ only in their frame (section 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pte {
-    /// Number of the frame, in base pages; 0 where there is none yet.
+    /// Number of the frame, in base pages; 0 without a frame.
     pub frame: u32,
     /// The page has 2^order base pages.
     pub order: u8,
     /// Backed by memory.
     pub present: bool,
-    /// May be written to without a fault.
+    /// Writable without a fault.
     pub writable: bool,
 }
 
 impl Pte {
-    /// A page of this size without memory.
+    /// An entry for a page of this size without memory.
     pub const fn sized(order: u8) -> Self {
         Self {
             frame: 0,
@@ -25,8 +26,9 @@ impl Pte {
         }
     }
 
-    /// Whether the short format's walker takes it in a region of this preferred page size: the kernel keeps entries of all other pages
-    /// invalid for it, as it would insert them with that size (section 5.4.1).
+    /// Whether the short format's walker takes the entry in a region of this preferred page size.
+    /// The kernel keeps entries of all other pages invalid for the walker, which would insert them
+    /// with that size (section 5.4.1).
     pub const fn valid_for_walker(self, preferred: u8) -> bool {
         self.present && self.order == preferred
     }

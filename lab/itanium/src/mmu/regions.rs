@@ -2,26 +2,30 @@
 
 use crate::address::region_of;
 
-/// A process's eight region registers. Two ids that are the same, of whichever processes and regions,
-/// show the same memory: the region's number is no part of what the TLB compares (thesis, section 3.1).
+/// A process's eight region registers. Equal ids, of any processes and regions, show the same
+/// memory: the TLB does not compare the region's number (thesis, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRegisters {
-    /// By region, of 24 bits.
+    /// Ids by region, of 24 bits.
     pub rids: [u32; 8],
-    /// Page sizes for which the hardware's walker takes what it finds, by region, as orders over the base page.
+    /// Page sizes for which the hardware's walker takes what it finds, by region, as orders over
+    /// the base page.
     preferred: [u8; 8],
 }
 
 impl RegionRegisters {
-    /// Contexts for which there are region ids.
+    /// Number of contexts for which there are region ids.
     pub const CONTEXTS: u32 = 1 << 21;
 
-    /// Those of an address space: eight ids for each context number (`ia64_rid`, `asm-ia64/mmu_context.h`), redistributed so that processes
-    /// with the same layout don't meet in the hash table (thesis, section 3.4.1).
+    /// The registers of an address space: eight ids for each context number (`ia64_rid`,
+    /// `asm-ia64/mmu_context.h`). They are redistributed so that processes with the same layout
+    /// don't meet in the hash table (thesis, section 3.4.1).
     ///
-    /// How they are redistributed is chosen: the lowest 16 bits are reversed. The patches for the long format (`redistribute_rid`, I. Wienand on linux-mm,
-    /// 2 May 2006) exchange the two lowest bytes; together with the hash function of section 3.4 that has all pages of processes 32 contexts apart
-    /// collide, where figure 4.5 has the long format do well with 64 processes. So the hardware's function is not all in that formula.
+    /// The redistribution is chosen: the lowest 16 bits are reversed. The patches for the long
+    /// format (`redistribute_rid`, I. Wienand on linux-mm, 2 May 2006) exchange the two lowest
+    /// bytes. Together with the hash function of section 3.4, this makes all pages of processes 32
+    /// contexts apart collide. In figure 4.5, however, the long format does well with 64 processes.
+    /// The formula is therefore not the whole of the hardware's function.
     pub fn of_context(context: u32) -> Self {
         let mut rids = [0; 8];
         for (rid, region) in rids.iter_mut().zip(0..) {
@@ -33,7 +37,7 @@ impl RegionRegisters {
         }
     }
 
-    /// The same with another preferred page size for a region (0 to 7).
+    /// The same registers with another preferred page size for a region (0 to 7).
     #[must_use]
     pub fn preferring(mut self, region: usize, order: u8) -> Self {
         if let Some(preferred) = self.preferred.get_mut(region) {
@@ -76,7 +80,8 @@ mod tests {
 
     #[test]
     fn neighbouring_contexts_do_not_meet_where_neighbouring_pages_do() {
-        // The thesis' example: without it, page 0x1000 under 0x100 and page 0x1001 under 0x101 share an entry.
+        // The thesis' example: without it, page 0x1000 under 0x100 and page 0x1001 under 0x101
+        // share an entry.
         let of = |context| RegionRegisters::of_context(context).rid(0);
         assert_ne!(0x1000 ^ of(0x20), 0x1001 ^ of(0x21));
         // No two of 63 processes share an entry for any of 100 pages.

@@ -1,4 +1,4 @@
-//! A fully associative TLB whose entries are of any page size.
+//! A fully associative TLB with entries of any page size.
 
 mod index;
 
@@ -10,24 +10,25 @@ use index::SlotIndex;
 /// A translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlbEntry {
-    /// Region id: which address space's.
+    /// Region id of the address space.
     pub rid: u32,
-    /// Number of the page in its region, in pages of its own size.
+    /// Number of the page in its region, in units of its own size.
     pub page: u64,
     /// log2 of the page's bytes.
     pub shift: u32,
     /// Number of the first frame, in base pages.
     pub frame: u32,
-    /// May be written to.
+    /// Whether writes are allowed.
     pub writable: bool,
-    /// Which parts of the page are there, one bit for each sub-block. All of them of entries that have none.
+    /// The present parts of the page, one bit for each sub-block. All bits are set in entries
+    /// without sub-blocks.
     pub parts: u32,
 }
 
 impl TlbEntry {
-    /// log2 of the most sub-blocks.
+    /// log2 of the largest number of sub-blocks.
     pub const MOST_SUB_BLOCKS: u8 = 4;
-    /// Nothing is missing.
+    /// The parts of an entry without sub-blocks: all present.
     pub const WHOLE: u32 = u32::MAX;
 
     /// Whether it shares an address with `start` to `end` of a region.
@@ -36,17 +37,18 @@ impl TlbEntry {
         self.rid == rid && first < end && start < first + (1 << self.shift)
     }
 
-    /// Whether the byte is in a part that is there, in a TLB with 2^order sub-blocks. It is in the page.
+    /// Whether the part of a byte is present, in a TLB with 2^order sub-blocks. The byte must be in
+    /// the page.
     fn holds(&self, offset: u64, order: u8) -> bool {
         self.parts == Self::WHOLE || self.parts >> self.part_of(offset, order) & 1 != 0
     }
 
-    /// Number of the part of a byte.
+    /// Number of the part that holds a byte.
     fn part_of(&self, offset: u64, order: u8) -> u64 {
         offset >> (self.shift - u32::from(order)) & ((1 << order) - 1)
     }
 
-    /// Without the parts beside that of a byte.
+    /// The entry with only the part that holds a byte.
     #[must_use]
     pub fn only(self, offset: u64, order: u8) -> Self {
         match self.parts {
@@ -58,7 +60,7 @@ impl TlbEntry {
         }
     }
 
-    /// The parts that are there, as entries without sub-blocks.
+    /// The present parts, as entries without sub-blocks.
     pub fn pages(&self, order: u8) -> Vec<Self> {
         if self.parts == Self::WHOLE {
             return vec![*self];
@@ -75,31 +77,31 @@ impl TlbEntry {
     }
 }
 
-/// The entries.
+/// A translation lookaside buffer.
 #[derive(Clone, Debug)]
 pub struct Tlb {
     entries: Vec<Option<TlbEntry>>,
-    /// When each was inserted, or with LRU, last used.
+    /// Time of each entry's insertion or, with LRU, of its last use.
     stamps: Vec<u64>,
-    /// Used since all were.
+    /// Whether each entry was used since all were.
     referenced: Vec<bool>,
     /// Unused places.
     free: Vec<u8>,
     index: SlotIndex,
-    /// How many entries there are of each size.
+    /// Number of entries of each size.
     sizes: [u16; u64::BITS as usize],
-    /// Sizes of which there are any.
+    /// Bitmap of the sizes with at least one entry.
     present: u64,
     replacement: Replacement,
     clock: u64,
     rng: Rng,
-    /// The first places are pinned.
+    /// Number of pinned entries, which are in the first places.
     pinned: usize,
     sub_block_order: u8,
 }
 
 impl Tlb {
-    /// Empty, with 1 to 255 entries. The seed is for random replacement.
+    /// An empty TLB with 1 to 255 entries. The seed is for random replacement.
     pub fn new(entries: u32, replacement: Replacement, seed: u64) -> Self {
         let count = entries as usize;
         Self {
@@ -118,7 +120,7 @@ impl Tlb {
         }
     }
 
-    /// The same with 2^order sub-blocks in entries that are made for them.
+    /// The same TLB with 2^order sub-blocks in entries that are made for them.
     #[must_use]
     pub fn with_sub_blocks(self, order: u8) -> Self {
         Self {
@@ -127,7 +129,7 @@ impl Tlb {
         }
     }
 
-    /// The entry of an address, which is used by that.
+    /// Looks up the entry of an address; this counts as a use of the entry.
     #[inline]
     pub fn lookup(&mut self, rid: u32, offset: u64) -> Option<TlbEntry> {
         let mut sizes = self.present;
@@ -152,8 +154,8 @@ impl Tlb {
         None
     }
 
-    /// Puts an entry in; if there is no room, another one goes. No entry may overlap it: real processors stop with a
-    /// machine check.
+    /// Inserts an entry, which replaces another one if there is no room. No entry may overlap it:
+    /// real processors stop with a machine check.
     pub fn insert(&mut self, entry: TlbEntry) {
         debug_assert!(!self.overlapped(&entry), "{entry:?} overlaps");
         let place = match self.free.pop() {
@@ -167,8 +169,9 @@ impl Tlb {
         self.put(place, entry);
     }
 
-    /// Puts in what a miss has brought, for a byte that is in it. Parts of a block join those that are here already, if they lie in
-    /// memory and may be written to as they do; else the part that was missed gets an entry of its own.
+    /// Inserts the result of a miss on a byte in it. Parts of a block join those that are present,
+    /// if they match in memory layout and permission to write. Otherwise the missed part gets an
+    /// entry of its own.
     pub fn fill(&mut self, mut entry: TlbEntry, offset: u64) {
         if entry.parts == TlbEntry::WHOLE {
             return self.insert(entry);
@@ -193,7 +196,7 @@ impl Tlb {
         }
     }
 
-    /// Where the entry of a page of this size is, whichever of its parts are there.
+    /// The place of the entry of a page of this size, whichever of its parts are present.
     fn place_of(&self, rid: u32, page: u64, shift: u32) -> Option<usize> {
         let same = |place: u8| {
             let entry = self.entries.get(usize::from(place));
@@ -211,7 +214,7 @@ impl Tlb {
         }
     }
 
-    /// Whether another entry is for some of its bytes.
+    /// Whether another entry covers some of its bytes.
     fn overlapped(&self, entry: &TlbEntry) -> bool {
         let order = self.sub_block_order;
         let start = entry.page << entry.shift;
@@ -230,8 +233,9 @@ impl Tlb {
         })
     }
 
-    /// The order, over base pages of 2^shift bytes, of the smallest aligned page around one of an address that something in the TLB is for as
-    /// well. None if there is nothing of this region in it.
+    /// The order of the smallest aligned page around an address that would include part of another
+    /// TLB entry's page. Orders are over base pages of 2^shift bytes. `None` if the TLB has no
+    /// entry of this region.
     pub fn nearest(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
         let page = offset >> shift;
         let entries = self.entries.iter().flatten().filter(|e| e.rid == rid);
@@ -242,10 +246,10 @@ impl Tlb {
         orders.min()
     }
 
-    /// Puts in an entry that never goes.
+    /// Inserts an entry that is never replaced.
     ///
     /// # Errors
-    /// Others have been used before, or there would be too few left.
+    /// Other entries have been used before, or too few places would be left.
     pub fn pin(&mut self, entry: TlbEntry) -> Result<(), ItaniumError> {
         let unused = self.free.len() + self.pinned == self.entries.len();
         match self.free.pop().filter(|_| unused && self.free.len() >= 4) {
@@ -261,7 +265,7 @@ impl Tlb {
         }
     }
 
-    /// Drops the entries of a range of a region.
+    /// Removes the entries of a range of a region.
     pub fn purge(&mut self, rid: u32, start: u64, end: u64) {
         for place in self.pinned..self.entries.len() {
             let entry = self.entries.get(place).and_then(Option::as_ref);
@@ -272,13 +276,13 @@ impl Tlb {
         }
     }
 
-    /// What is in it, and whether it is pinned.
+    /// All entries, and whether each is pinned.
     pub fn entries(&self) -> impl Iterator<Item = (TlbEntry, bool)> {
         let places = self.entries.iter().enumerate();
         places.filter_map(|(place, entry)| Some(((*entry)?, place < self.pinned)))
     }
 
-    /// The place that makes room, when none is free.
+    /// The place to reuse when none is free.
     fn victim(&mut self) -> usize {
         let first = self.pinned;
         match self.replacement {
@@ -342,7 +346,8 @@ mod tests {
         }
     }
 
-    /// Which of four pages goes, after they were inserted in order and the first and then the third were used.
+    /// Returns the page, of four, that is replaced. They are inserted in order; then the first and
+    /// the third are used.
     fn replaced(replacement: Replacement) -> u64 {
         let mut tlb = Tlb::new(4, replacement, 1);
         for page in 0..4 {
@@ -360,7 +365,7 @@ mod tests {
     fn who_makes_room_is_the_replacements_choice() {
         assert_eq!(replaced(Replacement::Lru), 1);
         assert_eq!(replaced(Replacement::Fifo), 0);
-        // All have been used: none of them counts any more, and the first goes.
+        // All have been used. The marks are therefore cleared, and the first is replaced.
         assert_eq!(replaced(Replacement::NotRecentlyUsed), 0);
         assert!(replaced(Replacement::Random) < 4);
     }
@@ -371,7 +376,7 @@ mod tests {
         for page in 0..5 {
             tlb.insert(entry(page, 14));
         }
-        // The fifth took the first one's place; of the others, only the second is used.
+        // The fifth replaced the first; of the others, only the second is used.
         assert!(tlb.lookup(1, 1 << 14).is_some());
         tlb.insert(entry(5, 14));
         assert!(tlb.lookup(1, 2 << 14).is_none());
@@ -403,7 +408,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of ranges in order of use.
+        /// Compares the TLB with a list of ranges in order of use.
         #[test]
         fn pages_of_many_sizes(
             steps in proptest::collection::vec((0u32..2, 0u64..1 << 24, 0usize..6, 0u8..9), 1..400),

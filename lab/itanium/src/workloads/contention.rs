@@ -4,24 +4,24 @@ use super::{Event, Sink, Touch, allocate};
 use crate::ItaniumError;
 use serde::Serialize;
 
-/// The page size that the program has in its code.
+/// The page size in the program's code.
 const PAGE_BYTES: u64 = 16384;
 
 /// Processes that take turns; each goes over a few neighbouring pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Contention {
-    /// Processes.
+    /// Number of processes.
     pub processes: u32,
-    /// Pages of 16 KiB of each.
+    /// Pages of 16 KiB in each process.
     pub pages: u32,
-    /// Rounds over its pages in one turn. The thesis does not say how long a turn is.
+    /// Rounds over its pages in one turn. The thesis does not state how long a turn is.
     pub rounds: u32,
-    /// Turns of each.
+    /// Turns of each process.
     pub turns: u32,
 }
 
 impl Contention {
-    /// So many processes over 160 KiB each.
+    /// `processes` processes over 160 KiB each.
     pub const fn of(processes: u32) -> Self {
         Self {
             processes,

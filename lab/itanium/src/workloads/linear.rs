@@ -6,12 +6,12 @@ use crate::address::REGION_BITS;
 use crate::kernel::Backing;
 use serde::Serialize;
 
-/// One walk over memory that is there already.
+/// One walk over memory that is already present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Linear {
-    /// How much memory.
+    /// Bytes of memory.
     pub bytes: u64,
-    /// From one touch to the next.
+    /// Bytes from one touch to the next.
     pub stride_bytes: u32,
 }
 
@@ -21,7 +21,8 @@ impl Linear {
         bytes: 1 << 30,
         stride_bytes: 16384,
     };
-    /// Chosen: on a GiB, so that the walk begins where a page of the linear table does, as the thesis' sum has it (32 nested faults).
+    /// Chosen: at a multiple of 1 GiB, so that the walk begins where a page of the linear table
+    /// does. The thesis' sum assumes that (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
     pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {

@@ -5,33 +5,34 @@ use crate::ItaniumError;
 use hawkeye_sim::rng::Rng;
 use serde::Serialize;
 
-/// The program goes on by so much in an array before it comes to the next one: the base page of the kernel that table 6.7 counts
-/// misses on, in a row of them.
+/// Bytes by which the program advances in an array before it turns to the next array. It is the
+/// base page of the kernel on which table 6.7 counts misses, in a row of them.
 const STEP_BYTES: u64 = 16 << 10;
 
-/// A few long-lived arrays, gone over from end to end in turn, and small blocks beside them that are hardly used.
+/// A few long-lived arrays, each read from end to end in turn, and small blocks that are hardly
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Mcf {
-    /// The arrays.
+    /// Bytes of each array.
     pub arrays: [u64; 3],
-    /// Small blocks, and the length of each.
+    /// Number of small blocks, and the length of each.
     pub blocks: (u32, u64),
-    /// Steps over the arrays.
+    /// Number of steps over the arrays.
     pub steps: u32,
-    /// References in each.
+    /// References in each step.
     pub references: u32,
-    /// Cycles of the program's own in each.
+    /// Cycles of the program's own work in each step.
     pub useful_cycles: u32,
-    /// How many of a million are followed by a reference to a small block.
+    /// Steps, of a million, that are followed by a reference to a small block.
     pub aside_per_million: f64,
 }
 
 impl Mcf {
-    /// 85 MiB of addresses (figure 6.14b), of which 35 % on pages of order 0 and 2 (table 6.9): blocks of 80 KiB, chosen for their
-    /// proportion. How the rest is divided among arrays is chosen for
-    /// that table, too. 218 cycles between misses (table 6.7), 19 of them for the miss; 2.79 %
-    /// of references missed (table 6.8), hence 36 in each step. References to small blocks are chosen for the misses that remained,
-    /// 1 of 1,905 (table 6.7).
+    /// 85 MiB of addresses (figure 6.14b), of which 35 % are on pages of order 0 and 2 (table 6.9):
+    /// blocks of 80 KiB, chosen for their proportion. The division of the rest among arrays is
+    /// chosen for that table, too. There are 218 cycles between misses (table 6.7), 19 of them for
+    /// the miss. 2.79 % of references missed (table 6.8), hence 36 in each step. References to
+    /// small blocks are chosen for the misses that remained, 1 of 1,905 (table 6.7).
     pub const THESIS: Self = Self {
         arrays: [48 << 20, 5 << 20, 2 << 20],
         blocks: (380, 80 << 10),

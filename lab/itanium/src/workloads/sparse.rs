@@ -5,19 +5,19 @@ use crate::ItaniumError;
 use crate::kernel::Backing;
 use serde::Serialize;
 
-/// The page size that the program has in its code.
+/// The page size in the program's code.
 const PAGE_BYTES: u64 = 16384;
-/// From one area to the next.
+/// Bytes from one area to the next.
 const STRIDE_BYTES: u64 = 0x200_0000;
 
 /// A page every 32 MiB, all of them touched in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sparse {
-    /// How often.
+    /// Number of rounds.
     pub loops: u32,
-    /// Pages.
+    /// Number of pages.
     pub areas: u32,
-    /// Each area begins one page further off its multiple of 32 MiB than the one before.
+    /// Each area begins one page further from its multiple of 32 MiB than the one before.
     pub perturbed: bool,
 }
 
@@ -37,7 +37,7 @@ impl Sparse {
                 process: 0,
                 mapping: area,
                 bytes: PAGE_BYTES,
-                // Address 0 is no address to `mmap`.
+                // Address 0 is not a valid request to `mmap`.
                 at: (area > 0).then_some(address),
                 backing: Backing::Anonymous,
             })?;

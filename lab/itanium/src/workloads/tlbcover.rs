@@ -5,23 +5,24 @@ use crate::ItaniumError;
 use hawkeye_sim::rng::Rng;
 use serde::Serialize;
 
-/// References to a table, each as likely to be to any place as to any other.
+/// References to places in a table, all equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tlbcover {
-    /// The table.
+    /// Bytes of the table.
     pub bytes: u64,
-    /// How many.
+    /// Number of references.
     pub accesses: u32,
-    /// Cycles of the program's own from one to the next.
+    /// Cycles of the program's own work between references.
     pub useful_cycles: u32,
 }
 
 impl Tlbcover {
-    /// Run 1 to 11 of the thesis. Its text has them range from 1 to 512 MiB, which by doubling are ten. Chosen: 512 KiB for the first, as
-    /// large pages gain nothing there on base pages of 4 KiB (table 6.2): the TLB must hold the table.
+    /// Run 1 to 11 of the thesis. According to its text they range from 1 to 512 MiB, but by
+    /// doubling that is ten. Chosen: 512 KiB for the first. Large pages gain nothing there on base
+    /// pages of 4 KiB (table 6.2), so the TLB must hold the table.
     ///
-    /// 219 cycles from miss to miss on 16 KiB pages follow from the largest one's times (114 and 104 s) and 19.23 cycles for a miss; 200
-    /// of them are the program's.
+    /// The largest run's times (114 and 104 s) and 19.23 cycles for a miss give 219 cycles from
+    /// miss to miss on 16 KiB pages. 200 of them are the program's.
     pub const fn run(number: u32) -> Self {
         Self {
             bytes: (1 << 18) << number,

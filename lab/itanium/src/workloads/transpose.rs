@@ -5,15 +5,15 @@ use crate::ItaniumError;
 use crate::kernel::Backing;
 use serde::Serialize;
 
-/// A matrix element; the thesis does not say of how many bytes.
+/// A matrix element; the thesis does not state its size in bytes.
 const ELEMENT_BYTES: u64 = 8;
 
 /// `a[j][i] = b[i][j]`, row by row of `b`, for larger and larger matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Transpose {
-    /// Rows and columns of the first pair; each is so much larger than the one before.
+    /// Rows and columns of the first pair, and the increment from each pair to the next.
     pub step: u32,
-    /// Pairs of matrices.
+    /// Number of pairs of matrices.
     pub pairs: u32,
 }
 

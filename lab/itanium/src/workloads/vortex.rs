@@ -8,8 +8,9 @@ use serde::Serialize;
 
 const KIB: u64 = 1 << 10;
 
-/// Lengths of blocks, and how many of a thousand have each. Chosen so that the kernel's own rule makes pages of table 6.6's shares of
-/// them; 132 KiB is what C's `malloc` grows by where less is asked for.
+/// Lengths of blocks, and how many of a thousand have each. They are chosen so that the kernel's
+/// own rule makes pages with the shares of table 6.6. 132 KiB is the step by which C's `malloc`
+/// grows when a request is smaller.
 const BLOCKS: [(u64, u64); 4] = [
     (64 * KIB, 110),
     (132 * KIB, 370),
@@ -17,34 +18,37 @@ const BLOCKS: [(u64, u64); 4] = [
     (640 * KIB, 160),
 ];
 
-/// Small blocks in 25 MiB of addresses, referred to all over; now and then one is freed and another one allocated.
+/// Small blocks in 25 MiB of addresses with references all over them. Now and then the program
+/// frees a block and allocates another one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Vortex {
-    /// Memory in use.
+    /// Bytes in use.
     pub bytes: u64,
-    /// Runs of references, each somewhere else.
+    /// Number of runs of references, each at another place.
     pub accesses: u32,
-    /// References in each.
+    /// References in each run.
     pub references: u32,
-    /// Cycles of the program's own in each.
+    /// Cycles of the program's own work in each run.
     pub useful_cycles: u32,
-    /// The program's own data, from its file.
+    /// Bytes of the program's own data, from its file.
     pub own_bytes: u64,
-    /// Share of the places that are in that.
+    /// Share of the places that are in the program's own data.
     pub own_share: f64,
-    /// How many of a million are followed by freeing and allocating a block.
+    /// Runs, of a million, after which the program frees and allocates a block.
     pub reallocated_per_million: f64,
 }
 
 impl Vortex {
-    /// 25 MiB of addresses (figure 6.14a). Chosen, together: the program's own data and how often they are referred to, for the cost of a miss
-    /// with large pages (table 6.3) and the misses that the walker fills then (table 6.5). References all over the blocks alone
-    /// would make 81 cycles of 61: pinning entries then adds misses on large pages only. From those follow 622 cycles between misses (section
-    /// 6.3.3: 922 with large pages, 300 more than without), 19 of them for the miss, as 85 % of the places miss; and 243
-    /// references in each, of which .35 % missed (table 6.5).
+    /// 25 MiB of addresses (figure 6.14a). The size of the program's own data and the share of
+    /// references to it are chosen together. They fit the cost of a miss with large pages (table
+    /// 6.3) and the misses that the walker fills then (table 6.5). References all over the blocks
+    /// alone would make 81 cycles of 61: pinning entries then adds misses on large pages only. From
+    /// those follow 622 cycles between misses (section 6.3.3: 922 with large pages, 300 more than
+    /// without). 19 of them are for the miss, as 85 % of the places miss. There are 243 references
+    /// in each run, of which .35 % missed (table 6.5).
     ///
-    /// 8,802 page faults in all (table 6.6) over three processes with 25 MiB each are less than five times of all blocks, in about
-    /// 4 * 10^8 places: 4 of a million.
+    /// Three processes with 25 MiB each had 8,802 page faults in all (table 6.6). That is less than
+    /// five times all blocks, in about 4 * 10^8 places: 4 of a million.
     pub const THESIS: Self = Self {
         bytes: 25 << 20,
         accesses: 1_000_000,
@@ -120,7 +124,7 @@ fn length(rng: &mut Rng) -> u64 {
     chosen
 }
 
-/// The block of a byte of all of them, and the byte in it.
+/// The block that holds a byte of all blocks, and the offset in it.
 fn place(blocks: &[u64], mut byte: u64) -> (u32, u64) {
     for (block, bytes) in (0..).zip(blocks) {
         if byte < *bytes {

@@ -1,4 +1,4 @@
-//! The machine and the plain one see the same, whatever is done.
+//! The machine and the plain machine agree after any sequence of operations.
 
 use super::plain::Plain;
 use hawkeye_itanium::address::{BasePage, Orders};
@@ -19,12 +19,12 @@ enum Step {
     Populate(u32, u64, u64),
     Fork(u32),
     Exit(u32),
-    /// Neighbouring pages, one after the other, so often.
+    /// Neighbouring pages, one after the other, and the number of references to each.
     Access(u32, u64, u64, bool, u8),
 }
 
-/// Base pages in each of the places that are used: where the kernel maps first, and around the end of what one page of a table
-/// has entries for.
+/// Base pages in each range under test. One range is where the kernel maps first. The other is
+/// around the end of what one page of a table has entries for.
 const WINDOW: u64 = 96;
 
 fn page(base: BasePage, number: u64) -> u64 {
@@ -55,7 +55,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         24 => (process(), place(), 1u64..20, any::<bool>(), 1u8..3)
             .prop_map(|(p, at, n, w, times)| Step::Access(p, at, n, w, times)),
     ];
-    // With something to begin with, in either place.
+    // Mappings to begin with, in both ranges.
     (pages(), pages(), proptest::collection::vec(step, 1..120)).prop_map(|(one, other, steps)| {
         let maps = [
             Step::Map(0, one, Some(3)),
@@ -116,7 +116,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// Does one thing on both; whether it could be done, and where it is now.
+/// Applies one step to both machines. Returns whether it succeeded, and the place afterwards.
 fn both(machine: &mut Machine, plain: &mut Plain, step: &Step) -> (Option<u64>, Option<u64>) {
     let base = machine.setup().kernel.base;
     let at = |number: u64| page(base, number);
@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// What is tried above has everything in it that there is to agree on.
+/// The random steps above include every kind of event.
 #[test]
 fn what_is_tried_leaves_nothing_out() {
     let mut runner = TestRunner::deterministic();

@@ -1,4 +1,4 @@
-//! What the thesis' kernel does with page sizes.
+//! Page sizes under the rules of the thesis' kernel.
 
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::{Backing, CopyOnWrite, Fragmentation, KernelSettings};
@@ -57,7 +57,7 @@ fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
     let statistics = machine.kernel().statistics();
     assert_eq!((statistics.failed.of(8), statistics.failed.of(6)), (1, 1));
     assert_eq!((statistics.failed.of(4), statistics.faulted.of(4)), (0, 1));
-    // The whole page of order 8 went down to 6, and one of those to 4.
+    // The page of order 8 was split to 6, and one of those to 4.
     assert_eq!(order(&machine, process, 0), Some(6));
     assert_eq!(order(&machine, process, 3 * MIB), Some(4));
     machine.check().unwrap();
@@ -85,7 +85,7 @@ fn what_is_cut_is_covered_again_on_both_sides() {
         let denied = machine.access(process, hole, true, 1);
         assert!(matches!(denied, Err(ItaniumError::ReadOnly { .. })));
         machine.access(process, AT + 3 * MIB, true, 1).unwrap();
-        // Allowed again, it stays in pieces.
+        // Writable again, it stays split.
         machine.mprotect(process, hole, 64 << 10, true).unwrap();
         machine.access(process, hole, true, 1).unwrap();
         assert_eq!(order(&machine, process, 0), Some(6));
@@ -111,7 +111,7 @@ fn a_write_after_a_fork_splits_or_copies_all() {
         assert_eq!(order(&machine, parent, 0), Some(8));
         machine.check().unwrap();
         machine.exit(child).unwrap();
-        // Nobody shares it any more, so it is the parent's as it was.
+        // No other process shares it any more, so the parent has it unchanged.
         machine.access(parent, AT, true, 1).unwrap();
         assert_eq!(machine.counters().copied_bytes, copied);
         assert_eq!(order(&machine, parent, 0), Some(8));

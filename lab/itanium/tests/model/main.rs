@@ -1,4 +1,4 @@
-//! Itanium Linux: the machine against a plain model of it, and against what the thesis says must come out exactly.
+//! Itanium Linux: the machine against a plain model of it, and against the thesis' exact results.
 
 mod agree;
 mod kernel;

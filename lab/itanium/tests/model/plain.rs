@@ -1,5 +1,5 @@
-//! The same machine, written down as lists and maps and without any regard to speed: what is in a TLB is a list in order of use, a
-//! page is shared if somebody else has its memory, and memory has no addresses.
+//! The same machine, written as lists and maps and without any regard to speed. A TLB is a list in
+//! order of use. A page is shared if another process has its memory. Memory has no addresses.
 
 mod mapping;
 
@@ -14,7 +14,7 @@ struct Page {
     mapping: u64,
     may_write: bool,
     order: u8,
-    /// Which memory, once there is any.
+    /// Identity of the memory, once there is any.
     memory: Option<u64>,
     writable: bool,
 }
@@ -22,7 +22,7 @@ struct Page {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entry {
     rid: u32,
-    /// Of entries for tables, of what they have entries for.
+    /// First byte of the page. For entries of tables, first byte of the range of their entries.
     start: u64,
     end: u64,
     table: bool,
@@ -43,10 +43,10 @@ pub struct Plain {
     processes: Vec<Option<Process>>,
     contexts: u32,
     numbers: u64,
-    /// The one to be replaced first comes first.
+    /// In the order of replacement.
     tlb: Vec<Entry>,
     l1: Vec<(u32, u64)>,
-    /// By place: the base page it is entered for, and what is entered.
+    /// By place: the base page under which it is entered, and the entry.
     hash: BTreeMap<u64, ((u32, u64), Entry)>,
     pub counters: Counters,
 }
@@ -105,7 +105,7 @@ impl Plain {
         (id >> 16 << 16) + low.map(|bit| 1 << (15 - bit)).sum::<u32>()
     }
 
-    /// Size after size, from the first page on.
+    /// Covers pages size by size, from the first page on.
     fn cover(&self, first: u64, pages: u64, fits: impl Fn(u64, u64) -> bool) -> Vec<(u64, u8)> {
         let mut pieces = Vec::new();
         let mut at = first;
@@ -121,7 +121,7 @@ impl Plain {
         pieces
     }
 
-    /// All of the page of which this is a base page.
+    /// All pages of the page that holds this base page.
     fn whole(&self, process: u32, page: u64) -> std::ops::Range<u64> {
         let known = self.process(process).unwrap().pages.get(&page);
         let size = known.map_or(1, |known| 1u64 << known.order);

@@ -1,4 +1,5 @@
-//! Systems that the thesis classifies: what each decides, by small cases; and that no calls, in whatever order, confuse any of them.
+//! Systems that the thesis classifies: small cases for the decisions of each. No calls, in whatever
+//! order, may confuse any of them.
 
 mod classes;
 mod global;
@@ -19,7 +20,7 @@ const PAGE: u64 = 16 * KIB;
 /// Region 2, aligned for any page size.
 const AT: u64 = 2 << 61;
 
-/// A machine of the thesis with this policy and a process on it.
+/// A machine of the thesis with this policy and one process.
 fn machine(policy: Policy, change: impl FnOnce(&mut Setup)) -> (Machine, u32) {
     let mut setup = setup(policy);
     change(&mut setup);
@@ -63,7 +64,7 @@ fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (from..from + bytes).step_by(PAGE as usize)
 }
 
-/// The order of the page of an address; none if it has no memory.
+/// The order of the page at an address; `None` without memory.
 fn order(machine: &Machine, process: u32, address: u64) -> Option<u8> {
     let table = &machine.kernel().space(process).unwrap().table;
     let entry = table.get(BasePage::Kib16.page_of(address));

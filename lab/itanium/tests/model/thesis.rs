@@ -1,4 +1,4 @@
-//! What the thesis says must come out exactly.
+//! Exact results of the thesis.
 
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::KernelSettings;
@@ -61,7 +61,7 @@ fn a_linear_walk_is_the_short_formats_best_case_and_the_long_formats_worst() {
     assert_eq!(counted(Walker::ShortFormat, large, linear).misses, 1);
 }
 
-/// Section 4.3.1: what one page of the linear table reaches grows with the square of the page size.
+/// Section 4.3.1: the range of one page of the linear table grows with the square of the page size.
 #[test]
 fn sparse_accesses_share_tables_on_pages_of_64_kib() {
     let plain = KernelSettings::plain(BasePage::Kib64);

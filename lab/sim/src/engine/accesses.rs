@@ -1,8 +1,9 @@
-//! A stream of accesses: single ones drawn for the sample, and how often each page is accessed in the long run.
+//! A stream of accesses: single accesses drawn for the sample, and how often each page is accessed
+//! in the long run.
 //!
-//! Both are of the same distribution, so that coverage over a window of any length follows from how many accesses
-//! were made in it, whatever the size of the sample: a page that one access goes to with chance `c` was accessed in `n`
-//! of them with probability `1 - exp(-n c)`.
+//! Both follow the same distribution. Coverage over a window of any length therefore follows from
+//! the number of accesses in it, whatever the size of the sample. A page that one access goes to
+//! with chance `c` was accessed in `n` of them with probability `1 - exp(-n c)`.
 
 mod lines;
 mod pages;
@@ -21,22 +22,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const PER_REGION: u64 = PAGES_PER_REGION as u64;
-/// How often a page that is not in use is drawn again before the next one in use is taken.
+/// Draws that may hit a page not in use before the next page in use is taken instead.
 const DRAWS: u32 = 64;
 
-/// A stream in a phase that is under way.
+/// A stream in the current phase.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) lot: usize,
-    /// Regions of the lot.
     pub(super) regions: Range<usize>,
-    /// Of all accesses of the phase, 0-1.
+    /// Its share of all accesses of the phase, 0-1.
     pub(super) share: f64,
     pub(super) cycles: f64,
     pub(super) waited_permille: u32,
     stores: f64,
     shape: Shape,
-    /// Pages in use, at the begin of the phase.
+    /// Pages in use when the phase began.
     used: u64,
 }
 
@@ -46,13 +46,13 @@ enum Shape {
     Zipf {
         law: Zipf<f64>,
         theta: f64,
-        /// Of the chances of all ranks, that of the first being 1.
+        /// Sum of the chances of all ranks, where the first rank's is 1.
         total: f64,
         order: Scatter,
-        /// How likely one access goes to each page of the part, in their order.
+        /// The chance that one access goes to each page of the part, in page order.
         chances: Arc<[f32]>,
     },
-    /// `at` counts bytes from the begin of the part.
+    /// `at` counts bytes from the start of the part.
     Stride {
         bytes: u64,
         at: u64,
@@ -106,7 +106,8 @@ impl Source {
         })
     }
 
-    /// Whether its accesses lie scattered. What is swept has left the caches again when it comes round.
+    /// Whether its accesses are scattered. A sweep is not: its lines have left the caches again
+    /// when it returns to them.
     pub(super) fn is_scattered(&self) -> bool {
         !matches!(self.shape, Shape::Stride { .. })
     }
@@ -124,7 +125,6 @@ impl Source {
         self.regions.len() as u64 * PER_REGION
     }
 
-    /// The next access.
     pub(super) fn draw(&mut self, lot: &Lot, rng: &mut Rng) -> Access {
         let (first, pages) = (self.first_page(), self.pages());
         let mut page = first;
@@ -146,7 +146,7 @@ impl Source {
                 break;
             }
         }
-        // Hardly anything is in use: the next page that is.
+        // Hardly any page is in use: the next one that is.
         let end = first + pages;
         let next = (page..end)
             .chain(first..page)
@@ -159,7 +159,7 @@ impl Source {
         }
     }
 
-    /// Lets a stride go on by accesses that are not drawn.
+    /// Advances a stride by accesses that are not drawn.
     pub(super) fn skip(&mut self, accesses: f64) {
         let length = self.pages() * BASE_PAGE_BYTES;
         if let Shape::Stride { bytes, at } = &mut self.shape {
@@ -169,7 +169,7 @@ impl Source {
     }
 }
 
-/// The chance that something was accessed that is accessed so many times on average.
+/// The chance that something was accessed, given the average number of accesses to it.
 pub(super) fn touched(times: f64) -> f64 {
     -(-times).exp_m1()
 }

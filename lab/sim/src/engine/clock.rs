@@ -1,4 +1,4 @@
-//! Time goes on.
+//! The simulated clock and the steps in which the machine advances.
 
 use super::figures::Outcome;
 use super::guests::Guest;
@@ -11,15 +11,17 @@ use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
 
-/// Longest step while memory is filled or freed: programs that do so take turns, and the kernel's threads keep up.
+/// Longest step while memory is filled or freed: programs that do so take turns, and the kernel's
+/// threads keep up.
 const FILLING_STEP: Duration = Duration::from_millis(10);
-/// Longest step while pages are swapped: what is brought in throws something else out.
+/// Longest step while pages are swapped: a page that is brought in evicts another.
 const SWAPPING_STEP: Duration = Duration::from_millis(100);
 /// Longest step otherwise.
 const STEP: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Lets everything run until `target`, or until all have ended or something is broken.
+    /// Runs everything until `target`, until all programs have ended, or until an error stops the
+    /// machine.
     pub(super) fn advance_to(&mut self, target: Duration) {
         while self.now < target && self.broken.is_none() {
             self.arrive();
@@ -49,7 +51,8 @@ impl Engine {
         self.debug_check();
     }
 
-    /// How much of a core each thread of its programs gets now, and of those that want to run beside them.
+    /// The share of a core that each thread of its programs gets now, and then the share for each
+    /// demand in `beside`.
     pub(super) fn shares(&self, beside: &[Demand]) -> Vec<f64> {
         let own = self.programs.iter().map(Program::demand);
         let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
@@ -62,7 +65,7 @@ impl Engine {
         each.fold(0, u32::saturating_add)
     }
 
-    /// A call of the manager's that takes it `time`, in which programs run on.
+    /// A call of the manager's that takes `time`, while programs run on.
     pub(super) fn spend(&mut self, time: Duration) {
         self.manager_cpu += time;
         if let Some(turn) = &mut self.turn {
@@ -71,7 +74,7 @@ impl Engine {
         }
         let target = self.now + time;
         self.advance_to(target);
-        // Nobody runs any more, and still it took its time.
+        // No program runs any more, but the call still took its time.
         self.now = self.now.max(target);
     }
 
@@ -115,10 +118,10 @@ impl Engine {
             .max(Duration::from_nanos(1))
     }
 
-    /// Lets one program run for a step, in which each of its threads has this share of a core.
+    /// Runs one program for a step, in which each of its threads has this share of a core.
     pub(super) fn run(&mut self, index: usize, step: Duration, share: f64) {
         let (now, measuring) = (self.now, self.measuring);
-        // What it owes after a kill of another is paid in the next round.
+        // What it owes after a kill of another program is paid in the next round.
         while let Some(program) = self.programs.get_mut(index).filter(|p| p.is_alive()) {
             let turn = Turn {
                 now,
@@ -169,14 +172,14 @@ impl Engine {
         program.note_useful(&self.kernel);
         program.note_sizes(&self.kernel, at);
         program.life = Life::Ended(outcome, at);
-        // Freeing everything is paid after its end.
+        // Freeing all of its memory is paid after its end.
         if let Err(error) = self.kernel.exit(program.space) {
             self.broken = Some(error.into());
         }
     }
 
-    /// In debug builds: the kernel's own rules hold (it checks them itself after each of its steps), and what the
-    /// processor knows of each program is what the kernel has mapped.
+    /// In debug builds: the processor's view of each program equals what the kernel has mapped, and
+    /// the kernel's own rules hold. The kernel checks those itself after each of its steps.
     pub(super) fn debug_check(&self) {
         #[cfg(debug_assertions)]
         for program in self.programs.iter().filter(|p| p.is_alive()) {

@@ -1,13 +1,14 @@
-//! How a program was over time.
+//! A program's state over time.
 
 use super::figures::Moment;
 
-/// Moments up to which all are kept: then every second one goes, and they are twice as far apart.
+/// Moments that are kept at most. Beyond that every second one is dropped and their distance
+/// doubles.
 const MOST: usize = 512;
-/// From one to the next at first, in seconds, at least.
+/// Initial distance between moments, in seconds, at least.
 const FIRST_EVERY_S: f64 = 0.1;
 
-/// Some hundred moments, however long a program runs.
+/// At most 512 moments, however long a program runs.
 #[derive(Debug)]
 pub(super) struct Course {
     moments: Vec<Moment>,
@@ -22,7 +23,7 @@ impl Course {
         }
     }
 
-    /// Whether it is time for one.
+    /// Whether the next moment is due.
     pub(super) fn is_due(&self, now_s: f64) -> bool {
         let last = self.moments.last();
         last.is_none_or(|last| now_s >= last.at_s + self.every_s)

@@ -1,4 +1,5 @@
-//! What sampling sees of a program: its regions, with access bits as all accesses of the window would have set them.
+//! Sampling's view of a program: its regions, with access bits as all accesses of the window
+//! would have set them.
 
 use super::accesses::{Exposure, touched};
 use super::measuring::Walks;
@@ -21,32 +22,31 @@ pub(super) struct Part {
     lot: usize,
     regions: Range<usize>,
     exposure: Exposure,
-    /// Times that each page in use was accessed, on average.
+    /// Average number of accesses to each page in use.
     times: f64,
-    /// Walks for each page in use, per second of CPU time, by the size of the TLB entry that it is in.
+    /// Walks for each page in use, per second of CPU time, by the size of the TLB entry that holds
+    /// the page.
     walks_per_page: Walks,
 }
 
-/// What all accesses of a window did to a region.
+/// The effect of all accesses of a window on a region.
 pub(super) struct Marked {
-    /// Pages that are known to have been accessed in it.
     pub(super) touched: PageBits,
-    /// How likely each other page in use was accessed.
+    /// The chance that each other page in use was accessed.
     pub(super) chance: f64,
-    /// Times that each was, on average.
+    /// Average number of accesses to each of these.
     pub(super) times: f64,
     /// Walks for all its pages, per second of CPU time, if they are base pages.
     pub(super) walks_per_s: f64,
     /// The same if it is one page, or part of one.
     large_walks_per_s: f64,
-    /// Accessed pages lie side by side.
+    /// Whether accessed pages lie side by side.
     swept: bool,
-    /// Pages in use.
     pub(super) used: PageBits,
 }
 
 impl Marked {
-    /// Runs of accessed pages, given so many that lie scattered: what is swept is one.
+    /// Runs of accessed pages, given the number that lie scattered. A swept region is one run.
     pub(super) fn runs(&self, scattered: u16) -> u16 {
         if self.swept {
             1
@@ -57,7 +57,6 @@ impl Marked {
 }
 
 impl Program {
-    /// What a sample shows at `now`.
     pub(super) fn observe(
         &mut self,
         kernel: &Kernel,
@@ -65,7 +64,7 @@ impl Program {
         promotable: PageOrders,
     ) -> ProcessSample {
         let mut regions = kernel.samples(self.space).unwrap_or_default();
-        // What could never be huge is no region of a process (`OutsideRegions`).
+        // Memory that could never be huge is no region of a process (`OutsideRegions`).
         regions.retain(|sample| kernel.holds_region(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&Viewer::Manager);
@@ -76,7 +75,7 @@ impl Program {
         };
         let parts = window.as_ref().map_or_else(Vec::new, |w| self.parts(w));
         for sample in &mut regions {
-            if kernel.fault_policy().counts_faulted() && !sample.is_huge() {
+            if kernel.fault_policy().counts_faulted && !sample.is_huge() {
                 sample.present = self.faulted(kernel, sample.region).count();
             }
             match &window {
@@ -113,13 +112,12 @@ impl Program {
             age: now.saturating_sub(self.arrives),
             terms: Terms::default(),
         };
-        // Coverage since the window was *started*: another read goes on with it.
+        // Coverage counts from the *start* of the window, so another read continues it.
         self.windows
             .extend(window.map(|window| (Viewer::Manager, window)));
         sample
     }
 
-    /// Pages of a region that were faulted in and not freed.
     fn faulted(&self, kernel: &Kernel, region: RegionAddr) -> PageBits {
         let lots = self.lots.iter();
         let mut used = lots.filter_map(|lot| Some(lot.used(lot.number(region)?)));
@@ -156,19 +154,16 @@ impl Program {
         parts.collect()
     }
 
-    /// How many of these pages of a region are in TLB entries of each size.
     fn entries(&self, region: RegionAddr, pages: PageBits) -> [u16; EntrySize::ALL.len()] {
         let mut entries = [0; EntrySize::ALL.len()];
-        let Some(size) = self.seen.size(self.seen_space, region) else {
+        let Some(size) = self.seen.size(region) else {
             return entries;
         };
-        // In a virtual machine the host may have less than the guest.
-        let host = self.seen.host(self.seen_space, region);
+        // In a virtual machine the host may map by smaller pages than the guest.
+        let host = self.seen.host(region);
         let whole = match size {
             LeafSize::Base => None,
-            LeafSize::Huge if self.seen.is_in_huge_group(self.seen_space, region) => {
-                Some(EntrySize::HugeGroup)
-            }
+            LeafSize::Huge if self.seen.is_in_huge_group(region) => Some(EntrySize::HugeGroup),
             size => Some(size.into()),
         };
         let grouped = match whole {
@@ -188,7 +183,7 @@ impl Program {
         entries
     }
 
-    /// What a window's accesses did to a region; nothing if it is in no area.
+    /// The effect of a window's accesses on a region; `None` if it is in no area.
     pub(super) fn marked(
         &self,
         region: RegionAddr,
@@ -231,7 +226,8 @@ impl Program {
         })
     }
 
-    /// Sets the figures of accesses of one region; returns its walks if it is one page or part of one, per second of CPU time.
+    /// Sets the access figures of one region. Returns its walks per second of CPU time, as if it
+    /// were one page or part of one.
     fn mark(
         &mut self,
         sample: &mut RegionSample,
@@ -266,7 +262,7 @@ impl Program {
             scattered += f64::from(accessed);
         }
         sample.walks_per_s = marked.walks_per_s as u32;
-        // Runs of pages drawn independently; what is swept or known is one.
+        // Runs of pages drawn independently; swept or known pages are one run.
         let share = f64::from(drawn) / f64::from(PAGES_PER_REGION);
         let scattered = (scattered * (1.0 - share)).round() as u16;
         sample.runs = match sample.accessed {
@@ -276,12 +272,12 @@ impl Program {
         marked.large_walks_per_s
     }
 
-    /// Base pages of a region that are in groups, as the processor has them.
+    /// Base pages of a region that the processor holds in groups.
     fn grouped(&self, region: RegionAddr) -> PageBits {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
         };
-        let groups = self.seen.base_groups(self.seen_space, region);
+        let groups = self.seen.base_groups(region);
         let size = 1 << group.order;
         let all = (0..PAGES_PER_REGION >> group.order).filter(|number| groups >> number & 1 == 1);
         all.fold(PageBits::EMPTY, |pages, number| {
@@ -297,7 +293,7 @@ impl Program {
         (!pages.is_empty()).then_some((pages, group.order))
     }
 
-    /// How many of a region's groups were accessed: those of which any of the pages that are used was.
+    /// The number of a region's accessed groups: those in which any page in use was accessed.
     fn groups_accessed(
         &mut self,
         (pages, order): (PageBits, u32),
@@ -317,12 +313,10 @@ impl Program {
     }
 }
 
-/// CPU time of a window, in seconds.
 fn cpu_s(window: &Window) -> f64 {
     (window.busy_ns / 1e9).max(1e-9)
 }
 
-/// How many of so many pages were touched.
 pub(super) fn draw(pages: u16, chance: f64, rng: &mut Rng) -> u16 {
     let law = Binomial::new(pages.into(), chance.clamp(0.0, 1.0));
     law.map_or(0, |law| law.sample(rng) as u16)

@@ -1,46 +1,46 @@
-//! What stops a simulated machine.
+//! Errors that stop a simulated machine.
 
 use crate::kernel::KernelError;
 use crate::mmu::MmuError;
 use crate::mmu::translation::MappingError;
 use thiserror::Error;
 
-/// A machine that can't be built, or one that can't go on.
+/// A machine that can't be built or can't go on.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum EngineError {
-    /// In the kernel.
+    /// The kernel failed.
     #[error("the simulated kernel: {0}")]
     Kernel(#[from] KernelError),
-    /// In the processor's view of memory.
+    /// The processor's view of memory is inconsistent.
     #[error("the simulated page tables: {0}")]
     Mapping(#[from] MappingError),
-    /// In the processor.
+    /// The processor model failed.
     #[error("the simulated processor: {0}")]
     Processor(#[from] MmuError),
     /// A value out of range.
     #[error("{what} must be {allowed}, not {value}")]
     Value {
-        /// Of what.
+        /// The name of the value.
         what: &'static str,
-        /// What it can be.
+        /// The allowed range.
         allowed: &'static str,
-        /// What it is.
+        /// The value found.
         value: String,
     },
-    /// A trace that can't be read any more.
+    /// A trace can't be read any further.
     #[error("program {program}: {message}")]
     Trace {
-        /// Which program.
+        /// The program that plays it.
         program: String,
-        /// What is wrong with it, and where.
+        /// The fault and its position in the trace.
         message: String,
     },
-    /// A stream over memory that was never filled.
+    /// A stream accesses memory that was never filled.
     #[error("program {program} accesses {area} and has filled nothing of it")]
     NothingThere {
-        /// Which program.
+        /// The program.
         program: String,
-        /// Which area.
+        /// The area.
         area: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Results of a run.
 
 use serde::Serialize;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It did all it had to.
+    /// It completed all of its phases.
     Done,
-    /// Memory ran out, and it was the largest.
+    /// Memory ran out, and it was the largest program.
     Killed,
     /// Time ran out.
     Unfinished,
@@ -30,35 +30,35 @@ pub struct PhaseFigures {
     pub overhead_percent: f64,
     /// Resident memory at its end, in bytes.
     pub rss_bytes: u64,
-    /// Of it under huge pages.
+    /// The part of it under huge pages, in bytes.
     pub huge_bytes: u64,
 }
 
-/// How a program was at one moment.
+/// A program's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
     /// Seconds since the machine started.
     pub at_s: f64,
-    /// Share of its cycles that go into page walks, in per cent; none while it fills, frees or waits.
+    /// Share of its cycles in page walks, in per cent; `None` while it fills, frees or waits.
     pub overhead_percent: Option<f64>,
     /// Resident memory, in bytes.
     pub rss_bytes: u64,
-    /// Of it under huge pages.
+    /// The part of it under huge pages, in bytes.
     pub huge_bytes: u64,
 }
 
 /// Pages of one size in a program's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeFigures {
-    /// Which size, in bytes.
+    /// The size, in bytes.
     pub page_bytes: u64,
-    /// First touches that mapped one.
+    /// First touches that mapped a page of this size.
     pub faults: u64,
-    /// First touches that should have, and got less because memory for it was not free.
+    /// First touches that should have mapped one, but got less because no memory for it was free.
     pub fallbacks: u64,
-    /// Memory mapped by them at the end, in bytes.
+    /// Memory mapped by such pages at the end, in bytes.
     pub mapped_end_bytes: u64,
-    /// The same on average over the program's time.
+    /// The same on average over the program's time, in bytes.
     pub mapped_mean_bytes: u64,
 }
 
@@ -77,11 +77,11 @@ pub struct ProgramFigures {
     pub overhead_percent: f64,
     /// Page faults.
     pub faults: u64,
-    /// Its pages by size, the smallest first: sizes that it ever had, or was to have.
+    /// Its pages by size, the smallest first. Lists sizes that it ever had or should have had.
     pub sizes: Vec<SizeFigures>,
     /// Time in page faults while it filled memory, in seconds.
     pub fault_s: f64,
-    /// Time that it waited for the kernel, in seconds.
+    /// Time for which it waited for the kernel, in seconds.
     pub system_s: f64,
     /// Largest resident memory, in bytes.
     pub rss_peak_bytes: u64,
@@ -91,7 +91,7 @@ pub struct ProgramFigures {
     pub useful_end_bytes: u64,
     /// Its phases.
     pub phases: Vec<PhaseFigures>,
-    /// How it was over time, in some hundred moments.
+    /// Its state over time, in at most 512 moments.
     pub course: Vec<Moment>,
 }
 
@@ -100,36 +100,36 @@ pub struct ProgramFigures {
 pub struct GuestFigures {
     /// Its name.
     pub name: String,
-    /// What the host gave it at the most, in bytes.
+    /// The most memory that the host gave it, in bytes.
     pub rss_peak_bytes: u64,
-    /// What of it the host has in swap at the end, in bytes.
+    /// The part of its memory that is in the host's swap at the end, in bytes.
     pub swapped_bytes: u64,
     /// Its pages that the host read back from swap.
     pub swapped_in: u64,
-    /// What happened inside.
+    /// Results inside the guest.
     pub inside: EngineFigures,
 }
 
-/// All of a run.
+/// All results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EngineFigures {
-    /// Until the last program ended, in seconds.
+    /// Time until the last program ended, in seconds.
     pub wall_s: f64,
-    /// In the order in which they were given.
+    /// Programs, in the order of the workload.
     pub programs: Vec<ProgramFigures>,
     /// Virtual machines.
     pub guests: Vec<GuestFigures>,
-    /// CPU time of the manager.
+    /// CPU time of the manager, in seconds.
     pub manager_cpu_s: f64,
-    /// Memory that was filled ahead of programs, in bytes.
+    /// Memory that was prefaulted for programs, in bytes.
     pub filled_ahead_bytes: u64,
-    /// CPU time of the thread that did so.
+    /// CPU time of the filler, in seconds.
     pub filling_cpu_s: f64,
-    /// CPU time of the thread that zeroes free memory.
+    /// CPU time of the thread that zeroes free memory, in seconds.
     pub zeroing_cpu_s: f64,
-    /// CPU time of kswapd.
+    /// CPU time of kswapd, in seconds.
     pub kswapd_cpu_s: f64,
-    /// CPU time of same-page merging.
+    /// CPU time of same-page merging, in seconds.
     pub merging_cpu_s: f64,
 }
 
@@ -140,7 +140,7 @@ impl EngineFigures {
         self.programs.iter().chain(inside)
     }
 
-    /// The share of all accesses' cycles in page walks, programs weighed by their accesses, in per cent.
+    /// Share of cycles in page walks over all programs, weighted by their accesses, in per cent.
     pub fn overhead_percent(&self) -> f64 {
         let accesses: f64 = self.all_programs().map(|p| p.accesses).sum();
         let sum: f64 = self

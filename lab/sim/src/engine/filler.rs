@@ -1,33 +1,35 @@
-//! A thread that fills memory ahead of programs: the predictor that does so on a live machine, on a core of its own here.
+//! The filler: a thread that prefaults memory, on a core of its own. It uses the predictor of a
+//! live machine.
 //!
-//! As there, a region is filled by having it faulted in by a huge page, which holds nobody else up; whoever comes through what
-//! is filled is looked for; and what is passed without being used ends its stream. Never past a mapping, the room that the
+//! As there, it fills a region by faulting in a huge page, which holds up no other thread. It
+//! checks whether the program comes through the filled regions. A stream ends when the program
+//! passes a filled region without using it. The filler never goes past a mapping, the room that the
 //! manager allows, or the last free huge pages.
 
 use super::Engine;
 use super::program::Program;
 use crate::kernel::{Kernel, KernelError, Payer};
-use hawkeye_policy::fault_ahead::{FaultAheadSettings, Filled, Predictor, Surroundings, Task};
+use hawkeye_policy::fault_ahead::{Filled, Predictor, Surroundings, Task};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A region of which fewer base pages than this hold anything is not in use.
+/// A region with fewer base pages that hold data than this is not in use.
 const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 /// Free huge pages that are left to others.
 const LEFT_FREE: u64 = 64;
-/// Longest step of a machine with such a thread, while memory is filled: about what a region takes it.
+/// Longest step of a machine with a filler, while memory is filled: about the time that one region
+/// takes it.
 pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Filler {
     predictor: Predictor,
-    /// Regions that may be filled ahead of each process.
+    /// Regions that may still be filled ahead of each process.
     room: BTreeMap<ProcessId, u64>,
-    /// Bytes that were, since the manager last asked.
+    /// Bytes filled since the manager last asked.
     filled: BTreeMap<ProcessId, u64>,
-    /// What it has begun takes until then.
+    /// The time at which its current work ends.
     busy_until: Duration,
     pub(super) cpu: Duration,
     pub(super) regions: u64,
@@ -36,7 +38,7 @@ pub(super) struct Filler {
 impl Filler {
     pub(super) fn new() -> Self {
         Self {
-            predictor: Predictor::new(FaultAheadSettings::default()),
+            predictor: Predictor::default(),
             room: BTreeMap::new(),
             filled: BTreeMap::new(),
             busy_until: Duration::ZERO,
@@ -45,7 +47,7 @@ impl Filler {
         }
     }
 
-    /// How much may be filled ahead of a process from now on.
+    /// Sets how much may be filled ahead of a process from now on.
     pub(super) fn allow(&mut self, process: ProcessId, room_bytes: u64) {
         self.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
     }
@@ -55,7 +57,7 @@ impl Filler {
         self.filled.remove(&process).unwrap_or(0)
     }
 
-    /// It works up to `until`.
+    /// Works up to `until`.
     fn run(
         &mut self,
         kernel: &mut Kernel,
@@ -84,7 +86,7 @@ impl Filler {
         }
     }
 
-    /// Does what is most urgent; how long it takes, if there is anything.
+    /// Does the most urgent piece of work; returns how long it takes, or `None` if there is none.
     fn work(
         &mut self,
         kernel: &mut Kernel,
@@ -127,14 +129,14 @@ impl Filler {
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
         let (what, took) = match kernel.fill_ahead(program.space, task.region, Payer::Manager) {
             Ok(paid) => (Filled::Done, paid.time),
-            // Its program was there first.
+            // Its program touched the region first.
             Err(KernelError::NotCandidate(..)) => (Filled::Occupied, LOOK),
             Err(_) => (Filled::Refused, LOOK),
         };
         if what == Filled::Done {
             self.regions += 1;
             *self.filled.entry(task.process).or_default() += HUGE_PAGE_BYTES;
-            // Whoever else is followed falls under the same limit.
+            // All other followed processes share the same limit.
             for room in self.room.values_mut() {
                 *room = room.saturating_sub(1);
             }
@@ -148,11 +150,11 @@ impl Filler {
     }
 }
 
-/// To find that a region is not to be filled: one look at its page table.
+/// Time to find that a region is not to be filled: one look at its page table.
 const LOOK: Duration = Duration::from_micros(1);
 
-/// Base pages of a filled region that are all zeros, up to so many, and what it took to see that. `None`: it is no huge page
-/// any more.
+/// Zero base pages of a filled region, up to a limit, and the time for the scan. `None`: it is no
+/// huge page any more.
 fn scan(
     kernel: &mut Kernel,
     programs: &[Program],
@@ -169,14 +171,14 @@ fn scan(
 }
 
 impl Engine {
-    /// Lets the filling thread work for a step that begins now, where there is one and a core for it.
+    /// Runs the filler for a step that begins now, if there is a filler and a core for it.
     pub(super) fn fill_ahead(&mut self, step: Duration) {
         let busy = self.busy_threads();
         let Some(filler) = &mut self.filler else {
             return;
         };
         if busy >= self.cores {
-            // Others want its core. Who was heard of meanwhile is elsewhere by then.
+            // Other threads use its core. Programs that advanced meanwhile are elsewhere by then.
             self.kernel.take_advances();
             return;
         }

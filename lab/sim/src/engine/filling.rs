@@ -4,20 +4,20 @@ use super::layout::addresses;
 use super::measuring::KernelOrEngine;
 use super::program::{Program, Work};
 use crate::bits::PageBits;
-use crate::kernel::{Access, HugeAdvice, Kernel};
+use crate::kernel::{Access, Kernel};
 use crate::workloads::{Content, Phase};
 
-/// What a phase of filling does to each region.
+/// The work of a filling phase in a region.
 struct Filling {
     pages: PageBits,
     page_ns: f64,
     content: Content,
-    /// How much of a wait for a page in no cache holds the program up, 0-1.
+    /// Share of a wait for a page in no cache that holds the program up, 0-1.
     waited: f64,
 }
 
 impl Program {
-    /// Fills or frees the next region; whether it was the last.
+    /// Fills or frees the next region; returns whether it was the last.
     pub(super) fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool, KernelOrEngine> {
         let Work::Regions {
             lot,
@@ -44,7 +44,7 @@ impl Program {
                 let filling = Filling {
                     pages: match pages_per_run {
                         1 => PageBits::spread(pages_per_region),
-                        // The same ones each time.
+                        // The same pages each time.
                         run => PageBits::scattered_runs(pages_per_region, run, next as u64),
                     },
                     page_ns,
@@ -60,7 +60,7 @@ impl Program {
                 ..
             }) => {
                 rounds = all;
-                // Of what the rounds before have left.
+                // A share of what earlier rounds have left.
                 let each = share / f64::from(all);
                 let now = each / (1.0 - each * f64::from(round));
                 self.free(kernel, (lot, next), now, page_ns)?;
@@ -71,7 +71,7 @@ impl Program {
         if let Work::Regions { next, round, .. } = &mut self.work {
             *next += 1;
             if *next >= end && !last {
-                // Rounds are those of a phase that begins with the first region.
+                // Rounds belong to a phase that begins with the first region.
                 (*next, *round) = (0, *round + 1);
             }
         }
@@ -89,7 +89,7 @@ impl Program {
         };
         let region = held.region(number);
         for mapping in held.take_gone(number) {
-            kernel.map(self.space, mapping, HugeAdvice::None)?;
+            kernel.map(self.space, mapping)?;
         }
         let pages = filling.pages.and(held.mapped(number));
         let access = match filling.content {
@@ -100,7 +100,8 @@ impl Program {
         held.use_pages(number, pages);
         self.see(kernel, region)?;
         let touched = touched?;
-        // The processor's model has no part in this: what first touches of cold memory take is counted here alone.
+        // The processor's model has no part in this: the cost of first touches of cold memory is
+        // counted only here.
         let costs = kernel.costs();
         let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * filling.waited;
         let after_ns = touched.faults.total() * costs.after_fault_ns;
@@ -135,7 +136,8 @@ impl Program {
             return Ok(());
         }
         held.drop_pages(number, pages);
-        // All that is left in use is given back as a whole: with it what is there besides.
+        // The phase gives back all that is in use: unmap the whole, with anything else that is
+        // present.
         let all = held.used(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;

@@ -5,7 +5,7 @@ use crate::workloads::{Area, Pieces};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 
-/// Where the first area begins.
+/// Start of the first area.
 const BEGIN: u64 = 0x1000_0000_0000;
 /// Address space between areas, so that no region lies in two.
 const GAP: u64 = 1 << 30;
@@ -13,18 +13,17 @@ const GAP: u64 = 1 << 30;
 /// Pages of a region, as numbers.
 const PER_REGION: u64 = PAGES_PER_REGION as u64;
 
-/// An area of a program, and what of it is in use: written, and not freed since.
+/// An area of a program, and its pages in use: written, and not freed since.
 #[derive(Clone, Debug)]
 pub(super) struct Lot {
     pub(super) name: String,
     pub(super) start: u64,
     used: Vec<PageBits>,
     pieces: Option<Pieces>,
-    /// Of pieces, those that were given back.
+    /// The pieces that were given back, if the area is in pieces.
     gone: Vec<PageBits>,
 }
 
-/// Lots for areas in ascending order.
 pub(super) fn lots(areas: &[Area]) -> Vec<Lot> {
     let mut start = BEGIN;
     areas
@@ -50,7 +49,7 @@ impl Lot {
         self.start..self.start + self.used.len() as u64 * HUGE_PAGE_BYTES
     }
 
-    /// What is to be mapped at first: all of it, or its pieces.
+    /// The initial mappings: the whole area, or its pieces.
     pub(super) fn mappings(&self) -> Vec<Range<u64>> {
         match self.pieces {
             None => vec![self.bytes()],
@@ -64,7 +63,6 @@ impl Lot {
         }
     }
 
-    /// Whether it is made of pieces.
     pub(super) fn is_in_pieces(&self) -> bool {
         self.pieces.is_some()
     }
@@ -83,13 +81,11 @@ impl Lot {
         })
     }
 
-    /// Pages of a region that are mapped.
     pub(super) fn mapped(&self, number: usize) -> PageBits {
         let all = self.pieces(number).fold(PageBits::EMPTY, PageBits::or);
         all.minus(self.gone.get(number).copied().unwrap_or(PageBits::EMPTY))
     }
 
-    /// A piece was given back.
     pub(super) fn give_back(&mut self, number: usize, piece: PageBits) {
         self.drop_pages(number, piece);
         if let Some(gone) = self.gone.get_mut(number) {
@@ -97,7 +93,7 @@ impl Lot {
         }
     }
 
-    /// Pieces of a region that were given back and are to be mapped anew.
+    /// Returns the pieces of a region that were given back, for a new mapping.
     pub(super) fn take_gone(&mut self, number: usize) -> Vec<Range<u64>> {
         let gone = self.gone.get_mut(number).map(std::mem::take);
         let gone = gone.unwrap_or_default();
@@ -108,7 +104,7 @@ impl Lot {
         pieces.map(|piece| addresses(region, piece)).collect()
     }
 
-    /// Regions of a part, by number; one at the least.
+    /// Regions of a part, by number; at least one.
     pub(super) fn part(&self, [from, to]: [f64; 2]) -> Range<usize> {
         let count = self.used.len();
         let at = |share: f64| (share * count as f64).round() as usize;
@@ -120,7 +116,6 @@ impl Lot {
         RegionAddr::containing(self.start + number as u64 * HUGE_PAGE_BYTES)
     }
 
-    /// The number of a region, if it is one of this lot.
     pub(super) fn number(&self, region: RegionAddr) -> Option<usize> {
         let offset = region.start().checked_sub(self.start)?;
         let number = (offset / HUGE_PAGE_BYTES) as usize;
@@ -143,13 +138,12 @@ impl Lot {
         }
     }
 
-    /// Whether a base page, counted from the begin of the lot, is in use.
+    /// Whether a base page, counted from the start of the lot, is in use.
     pub(super) fn is_used(&self, page: u64) -> bool {
         let used = self.used.get((page / PER_REGION) as usize);
         used.is_some_and(|used| used.contains((page % PER_REGION) as u16))
     }
 
-    /// Pages in use in these regions.
     pub(super) fn count_used(&self, regions: Range<usize>) -> u64 {
         let used = self.used.get(regions).unwrap_or_default();
         used.iter().map(|pages| u64::from(pages.count())).sum()
@@ -160,7 +154,6 @@ impl Lot {
     }
 }
 
-/// Where neighbouring pages of a region are.
 pub(super) fn addresses(region: RegionAddr, pages: PageBits) -> Range<u64> {
     let (first, count) = pages.next_run(0).unwrap_or_default();
     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;

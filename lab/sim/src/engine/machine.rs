@@ -1,4 +1,4 @@
-//! The machine: its parts, and programs as they are given to it.
+//! The machine: its parts, and the programs that it is given.
 
 use super::EngineError;
 use super::figures::{EngineFigures, seconds};
@@ -11,66 +11,66 @@ use crate::kernel::fault_policies::FaultPolicy;
 use crate::kernel::{
     Kernel, KernelCosts, KernelSpec, KernelThread, MergeSpec, SwapSpec, ZeroingSpec,
 };
-use crate::memory::Fragmenter;
 use crate::mmu::translation::Levels;
 use crate::mmu::{Groups, Processor};
 use crate::workloads::{Process, Workload};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
-use std::sync::Arc;
 use std::time::Duration;
 
-/// A machine to simulate.
-#[derive(Clone, Debug)]
+/// Specification of a machine to simulate.
+#[derive(Clone, Copy, Debug)]
 pub struct EngineSpec {
     /// Its memory, in bytes (2 MiB to 1 TiB).
     pub memory_bytes: u64,
     /// Its processor.
     pub processor: Processor,
-    /// Whether the page after two that were walked for in a row is walked for beforehand, as Intel's processors do since
-    /// Ivy Bridge (optimization manual, "next-page prefetcher").
+    /// Whether the processor walks ahead for the next page after walks for two pages in a row.
+    /// Intel's processors do so since Ivy Bridge (optimization manual, "next-page prefetcher").
     pub next_page_prefetch: bool,
-    /// Levels of page tables: of the machine's and of its virtual machines'.
+    /// Levels of page tables, for the machine and its virtual machines.
     pub page_table_levels: Levels,
     /// Cores that programs share; the manager and the kernel's threads have others.
     pub cores: u32,
-    /// What the kernel does at page faults.
-    pub faults: Arc<dyn FaultPolicy>,
-    /// Sizes of pages that a promotion can have.
+    /// The behaviour of the kernel at page faults.
+    pub faults: FaultPolicy,
+    /// Page sizes that a promotion can have.
     pub promotable: PageOrders,
-    /// What things cost.
+    /// Costs of the kernel's operations.
     pub costs: KernelCosts,
     /// The thread that zeroes free memory, if there is one.
     pub zeroing: Option<ZeroingSpec>,
-    /// Whether all free memory was zeroed before anything starts, where there is such a thread: a machine that was idle for long enough.
+    /// Whether all free memory was zeroed before anything starts, where there is such a thread.
+    /// This stands for a machine that was idle for long enough.
     pub zeroed_before: bool,
-    /// How fragmented memory is at first, by pages of files in it (free memory fragmentation index, 0-1).
+    /// Initial fragmentation of memory, by pages of files in it (free memory fragmentation index,
+    /// 0-1).
     pub fragmented: f64,
-    /// Where pages are swapped to, if anywhere.
+    /// The swap device, if there is one.
     pub swap: Option<SwapSpec>,
-    /// Same-page merging of the memory of virtual machines, if there is any.
+    /// Same-page merging of the memory of virtual machines, if enabled.
     pub merging: Option<MergeSpec>,
-    /// Whether memory is filled ahead of programs, by a thread on a core of its own.
+    /// Whether a filler, on a core of its own, prefaults memory for programs.
     pub fault_ahead: bool,
-    /// What virtual machines run; what this machine does if nothing is said.
-    pub guests: Option<GuestSpec>,
-    /// Chooses everything that is left to chance.
+    /// The kernels of virtual machines.
+    pub guests: GuestSpec,
+    /// Seed of all random choices.
     pub seed: u64,
     /// Accesses in a sample (at least 64).
     pub sample: u32,
 }
 
-/// What virtual machines run: all of them the same.
-#[derive(Clone, Debug)]
+/// The kernels of virtual machines: the same for all of them.
+#[derive(Clone, Copy, Debug)]
 pub struct GuestSpec {
-    /// What their kernels do at page faults.
-    pub faults: Arc<dyn FaultPolicy>,
-    /// Sizes of pages that promotions in them can have.
+    /// Their behaviour at page faults.
+    pub faults: FaultPolicy,
+    /// Page sizes that promotions in them can have.
     pub promotable: PageOrders,
     /// Their threads that zero free memory, if there are any.
     pub zeroing: Option<ZeroingSpec>,
-    /// Whether memory is filled ahead of their programs.
+    /// Whether memory is prefaulted for their programs.
     pub fault_ahead: bool,
-    /// How fragmented their memory is at first (0-1).
+    /// Initial fragmentation of their memory (0-1).
     pub fragmented: f64,
 }
 
@@ -79,7 +79,7 @@ impl EngineSpec {
     pub const DEFAULT_SAMPLE: u32 = 20_000;
 }
 
-/// See the module.
+/// A simulated machine and its programs; see the module's documentation.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) kernel: Kernel,
@@ -92,13 +92,12 @@ pub struct Engine {
     pub(super) programs: Vec<Program>,
     pub(super) guests: Vec<Guest>,
     pub(super) filler: Option<Filler>,
-    /// Where managers take turns: the turn of its own.
     pub(super) turn: Option<Turn>,
-    /// When pages that were accessed were last made known to reclaim.
+    /// When accessed pages were last reported to reclaim.
     pub(super) marked: Duration,
     pub(super) manager_cpu: Duration,
     pub(super) longest_call: Duration,
-    /// What stopped it, if it can't go on.
+    /// The error that stopped it, if it can't go on.
     pub(super) broken: Option<EngineError>,
 }
 
@@ -111,7 +110,7 @@ impl Engine {
     /// A machine after boot, and programs that start when the workload says.
     ///
     /// # Errors
-    /// A machine that can't be built, or programs that can't.
+    /// The machine or one of its programs can't be built.
     pub fn new(spec: &EngineSpec, workload: &Workload) -> Result<Self, EngineError> {
         let mut engine = Self::with(spec, &workload.processes, false)?;
         for guest in &workload.guests {
@@ -123,7 +122,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A machine without virtual machines; `hosted` if it is one.
+    /// A machine without virtual machines of its own; `hosted` if it is a virtual machine itself.
     pub(super) fn with(
         spec: &EngineSpec,
         processes: &[Process],
@@ -147,7 +146,7 @@ impl Engine {
         }
         let mut kernel = Kernel::new(KernelSpec {
             memory_bytes: spec.memory_bytes,
-            faults: spec.faults.clone(),
+            faults: spec.faults,
             costs: spec.costs,
             swap: spec.swap,
         })?;
@@ -156,11 +155,12 @@ impl Engine {
             kernel.zero_all();
         }
         if hosted {
-            // What a guest has zeroed before is what its host never gave it.
+            // Recording starts here: frames that a guest zeroed before are ones that its host never
+            // gave it.
             kernel.record_frame_touches();
         }
         if spec.fragmented > 0.0 {
-            kernel.fragment(spec.fragmented, Fragmenter::PageCache, spec.seed);
+            kernel.fragment(spec.fragmented, spec.seed);
         }
         kernel.set_merging(spec.merging);
         kernel.record_remapped(spec.processor.groups != Groups::NONE);
@@ -214,12 +214,12 @@ impl Engine {
         &self.kernel
     }
 
-    /// What stopped it, if it could not go on.
+    /// The error that stopped it, if it can't go on.
     pub fn broken(&self) -> Option<&EngineError> {
         self.broken.as_ref()
     }
 
-    /// Whether no program is there or to come but those in the background, if there are others.
+    /// Whether all programs have ended. Background programs count only if there are no others.
     pub fn is_over(&self) -> bool {
         let all = || self.all_programs();
         let only_background = all().all(|p| p.spec.background);
@@ -233,7 +233,7 @@ impl Engine {
         self.programs.iter().chain(guests)
     }
 
-    /// What came of it so far.
+    /// The results so far.
     pub fn figures(&self) -> EngineFigures {
         let ends = self.all_programs().map(|p| match p.life {
             Life::Ended(_, at) => at,

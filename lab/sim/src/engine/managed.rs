@@ -14,17 +14,19 @@ use hawkeye_policy::{
 };
 use std::time::Duration;
 
-/// How long counters run in a window: as long as probing a live process takes.
+type Result<T> = std::result::Result<T, MachineError>;
+
+/// Time for which counters run in a window: as long as probing a live process takes.
 const PROBED: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// A virtual machine by the process that it is.
+    /// The virtual machine that a process is, if it is one.
     fn guest(&mut self, id: ProcessId) -> Option<&mut Guest> {
         let mut guests = self.guests.iter_mut();
         guests.find(|guest| guest.id == id && guest.is_alive())
     }
 
-    fn alive(&mut self, id: ProcessId) -> Result<&mut Program, MachineError> {
+    fn alive(&mut self, id: ProcessId) -> Result<&mut Program> {
         let found = self
             .programs
             .iter_mut()
@@ -32,26 +34,27 @@ impl Engine {
         found.ok_or(MachineError::Gone(id))
     }
 
-    fn space_of(&mut self, id: ProcessId) -> Result<SpaceId, MachineError> {
+    fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
         let guest = self.guest(id).and_then(|guest| guest.space());
         guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
-    /// A call that held nobody up beyond what is said elsewhere.
+    /// Accounts for a call of the manager's. What else the call holds up is accounted for
+    /// elsewhere.
     fn call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
         self.spend(time);
     }
 
-    /// The kernel changed memory of a process, so much around a region: the processor learns of it, and its program waits
-    /// for `locked`.
+    /// The kernel remapped memory of a process, one page of size `order` around a region. The
+    /// processor learns of it, and the program waits for `locked`.
     fn changed(
         &mut self,
         id: ProcessId,
         region: RegionAddr,
         order: PageOrder,
         locked: Duration,
-    ) -> Result<(), MachineError> {
+    ) -> Result<()> {
         if let Some(guest) = self.guest(id) {
             let bytes = order.regions() * HUGE_PAGE_BYTES;
             let first = region.start() / bytes * bytes;
@@ -63,7 +66,7 @@ impl Engine {
         }
         let found = self.programs.iter_mut().find(|p| p.id == id);
         let program = found.ok_or(MachineError::Gone(id))?;
-        // Who sleeps waits for nothing.
+        // A sleeping program waits for no lock.
         if !matches!(program.work, Work::Waiting(_)) {
             let woken = self.kernel.waited_for_lock(program.space).time;
             program.held_up(locked + woken);
@@ -100,7 +103,7 @@ impl Machine for Engine {
         Progress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
     }
 
-    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+    fn memory(&mut self) -> Result<MemoryState> {
         Ok(MemoryState {
             machine: self.kernel.memory_use(),
             groups: Vec::new(),
@@ -109,7 +112,7 @@ impl Machine for Engine {
         })
     }
 
-    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
+    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse> {
         match scope {
             Scope::Machine => Ok(self.kernel.memory_use()),
             Scope::Group(name) => Err(MachineError::Other(format!("there is no group {name}"))),
@@ -121,7 +124,7 @@ impl Machine for Engine {
         MachineShape {
             tlb: self.entries,
             promotable: self.promotable,
-            at_faults: self.kernel.fault_policy().offered_sizes(),
+            at_faults: self.kernel.fault_policy().offered_sizes,
             cores: f64::from(self.cores),
             memory_bytes: self.kernel.figures().total_bytes,
             base_fault: Duration::from_nanos(costs.base_fault_ns),
@@ -135,7 +138,7 @@ impl Machine for Engine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
+    ) -> Result<Promoted> {
         if !self.promotable.contains(order) {
             return Err(MachineError::PageSize(order));
         }
@@ -156,7 +159,7 @@ impl Machine for Engine {
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
                 call: "collapse",
                 process,
-                // Other sizes that can't be had say nothing about huge pages.
+                // A refusal of another size says nothing about huge pages.
                 errno: if order == PageOrder::HUGE {
                     Errno::ENOMEM
                 } else {
@@ -172,23 +175,19 @@ impl Machine for Engine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
+    ) -> Result<ZeroScan> {
         let space = self.space_of(process)?;
         let scanned = self
             .kernel
             .scan_zeros(space, region, enough, Payer::Manager);
-        // It is no huge page any more: nothing to be found in it.
+        // `None`: it is no huge page any more, so there is nothing to find.
         let (zero_pages, took) =
             scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.paid.time));
         self.spend(took);
         Ok(ZeroScan { zero_pages, took })
     }
 
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Result<Recovered> {
         let space = self.space_of(process)?;
         let done = self.kernel.recover(space, region, Payer::Manager);
         let done = done.map_err(|_| MachineError::Refused {
@@ -196,7 +195,7 @@ impl Machine for Engine {
             process,
             errno: Errno::EINVAL,
         })?;
-        // Pages are looked at and remapped with the page table locked.
+        // The page table is locked while pages are read and remapped.
         self.changed(process, region, PageOrder::HUGE, done.paid.time)?;
         self.call(done.paid.time);
         Ok(Recovered {
@@ -207,11 +206,7 @@ impl Machine for Engine {
         })
     }
 
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
+    fn footprint(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<Footprint>> {
         let space = self.space_of(process)?;
         let figures = self.kernel.space_figures(space);
         let figures = figures.map_err(|_| MachineError::Gone(process))?;
@@ -235,7 +230,7 @@ impl Sampling for Engine {
         process: ProcessId,
         _needs: Needs,
         _until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
+    ) -> Result<Progress<()>> {
         let space = self.space_of(process)?;
         let (clear, _) = self.sampling_time(space)?;
         self.call(clear);
@@ -249,12 +244,9 @@ impl Sampling for Engine {
         Ok(Progress::Done(()))
     }
 
-    /// Walks are seen while the window is open: it must last for a while, also where nothing else is looked for.
-    fn probe(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Option<Duration>, MachineError> {
+    /// Walks are seen only while the window is open. It must last for a while, even if nothing else
+    /// is sampled.
+    fn probe(&mut self, process: ProcessId, _until: Duration) -> Result<Option<Duration>> {
         let now = self.now;
         let opened = match self.guest(process) {
             Some(guest) => guest.window(),
@@ -267,11 +259,7 @@ impl Sampling for Engine {
         Ok((seen < PROBED).then(|| PROBED - seen))
     }
 
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
+    fn sample(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<ProcessSample>> {
         let space = self.space_of(process)?;
         let (_, read) = self.sampling_time(space)?;
         let now = self.now;
@@ -286,7 +274,7 @@ impl Sampling for Engine {
                 program.observe(kernel, now, self.promotable)
             }
         };
-        // Read in short slices: not one long call.
+        // A live manager reads in short slices, so this is not one long call.
         self.spend(read);
         Ok(Progress::Done(sample))
     }
@@ -295,7 +283,7 @@ impl Sampling for Engine {
         &mut self,
         process: ProcessId,
         _until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+    ) -> Result<Progress<Vec<RegionSample>>> {
         let space = self.space_of(process)?;
         let mut huge = self.kernel.huge_samples(space).unwrap_or_default();
         for sample in &mut huge {
@@ -307,18 +295,14 @@ impl Sampling for Engine {
         Ok(Progress::Done(huge))
     }
 
-    /// Access bits are set by hardware, unaided.
+    /// Hardware sets access bits, so a first touch costs the kernel nothing.
     fn first_touch_cost(&self) -> Duration {
         Duration::ZERO
     }
 }
 
 impl FaultPageSizes for Engine {
-    fn set_fault_sizes(
-        &mut self,
-        process: ProcessId,
-        orders: PageOrders,
-    ) -> Result<(), MachineError> {
+    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         let space = self.space_of(process)?;
         let set = self.kernel.set_fault_sizes(space, orders);
         set.map_err(|error| MachineError::Other(error.to_string()))
@@ -352,7 +336,7 @@ impl Explain for Engine {
 }
 
 impl Engine {
-    fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration), MachineError> {
+    fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
         let time = self.kernel.sampling_time(space);
         time.map_err(|error| MachineError::Other(error.to_string()))
     }

@@ -1,4 +1,4 @@
-//! What accesses cost at present, by a sample of them.
+//! The present cost of accesses, measured by a sample of them.
 
 use super::EngineError;
 use super::accesses::Source;
@@ -10,17 +10,18 @@ use crate::mmu::translation::{Access, Fault, LeafSize, TranslationCounters, Work
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
-/// What one access costs on average.
+/// The average cost of one access.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pace {
     pub(super) at: Duration,
     pub(super) cycles: f64,
     pub(super) walk_cycles: f64,
-    /// Of each stream: walks by the size of the TLB entry, an access of it.
+    /// For each stream: walks per access, by the size of the TLB entry.
     pub(super) walks: Vec<Walks>,
 }
 
-/// Page walks, or how many an access or a page has of them: by [`EntrySize`](crate::mmu::translation::EntrySize).
+/// Page walks, or walks per access or per page, by
+/// [`EntrySize`](crate::mmu::translation::EntrySize).
 pub(super) type Walks = [f64; 5];
 
 impl Pace {
@@ -39,25 +40,25 @@ impl Pace {
 
 /// Accesses in a round, in which each stream makes its share, one stream after the other.
 const ROUND: f64 = 64.0;
-/// Accesses of the rarest stream in a sample, for which the sample is made larger,
+/// Accesses that the rarest stream should have in a sample; the sample is enlarged for it.
 const RAREST: f64 = 1000.0;
-/// up to so many times.
+/// Largest factor by which a sample is enlarged.
 const MOST_TIMES: f64 = 50.0;
 
-/// Times that each line of tables is accessed before the first sample of a phase, so that the caches hold what they hold in
-/// the long run;
+/// Accesses to each line of tables before the first sample of a phase, so that the caches hold what
+/// they hold in the long run.
 const WARM: f64 = 3.0;
-/// but in so many accesses at the most,
+/// Most accesses for that.
 const MOST_TO_WARM_UP: u32 = 5_000_000;
-/// and as many as in so many samples at the least: enough to fill the last-level cache with tables.
+/// Fewest accesses for that, in samples: enough to fill the last-level cache with tables.
 const WARM_UP_SAMPLES: u32 = 100;
 /// Streams with a smaller share of accesses find in the caches what the others leave them.
 const RARE: f64 = 0.05;
-/// Entries of a line of tables.
+/// Page-table entries per cache line.
 const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {
-    /// Accesses that a phase begins with before any counts, where a sample has so many.
+    /// Uncounted accesses at the start of a phase, given the number in a sample.
     pub(super) fn to_warm_up(&self, sample: u32) -> u32 {
         let least = sample.saturating_mul(WARM_UP_SAMPLES);
         self.to_warm_tables().min(MOST_TO_WARM_UP).max(least)
@@ -71,7 +72,7 @@ impl Program {
         let needed = sources.iter().filter(often).map(|source| {
             let size = |number: &usize| {
                 let region = self.lots.get(source.lot)?.region(*number);
-                self.seen.size(self.seen_space, region)
+                self.seen.size(region)
             };
             let regions = source.regions.clone();
             let base = regions.filter(|n| size(n) == Some(LeafSize::Base)).count();
@@ -81,7 +82,7 @@ impl Program {
         needed.fold(0.0, f64::max) as u32
     }
 
-    /// Makes accesses of the phase under way; what they cost.
+    /// Makes accesses of the current phase; returns their cost.
     pub(super) fn measure(
         &mut self,
         kernel: &mut Kernel,
@@ -115,10 +116,11 @@ impl Program {
             walk_cycles: 0.0,
             walks: Vec::new(),
         };
-        // Shares weigh, not what each stream's turns happened to add up to.
+        // Streams are weighted by their shares, not by the accesses that their turns happened to
+        // add up to.
         for (counted, (share, own)) in sampled?.iter().zip(shares) {
             if counted.accesses == 0 {
-                // All that was drawn is in swap.
+                // Every access drawn for it went to swap.
                 pace.cycles += share * own;
                 pace.walks.push(Walks::default());
                 continue;
@@ -162,16 +164,17 @@ impl Program {
                     millicycles_per_access: (source.cycles * 1000.0) as u32,
                     waited_permille: source.waited_permille,
                 };
-                let before = self.core.counters(self.seen_space);
+                let before = self.core.counters();
                 self.access(kernel, &batch, work)?;
-                let made = self.core.counters(self.seen_space).since(&before);
+                let made = self.core.counters().since(&before);
                 add(&mut counted[stream], &made);
             }
         }
         Ok(counted)
     }
 
-    /// Makes accesses; those that fault, after the fault; those to pages in swap are left out.
+    /// Makes accesses. One that faults is repeated after the fault; those to pages in swap are left
+    /// out.
     pub(super) fn access(
         &mut self,
         kernel: &mut Kernel,
@@ -180,9 +183,7 @@ impl Program {
     ) -> Result<(), KernelOrEngine> {
         let mut left = batch;
         while !left.is_empty() {
-            let done = self
-                .core
-                .translate(&mut self.seen, self.seen_space, left, work);
+            let done = self.core.translate(&mut self.seen, left, work);
             left = left.get(done.accesses..).unwrap_or_default();
             let Some(Fault::Unmapped(access) | Fault::Protected(access)) = done.fault else {
                 continue;
@@ -196,7 +197,8 @@ impl Program {
             let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
             let pages = PageBits::range(page as u16, 1);
             if !kernel.away(self.space, region).and(pages).is_empty() {
-                // What all accesses wait for is reckoned elsewhere (`swapping.rs`); a sample's would come on top.
+                // The wait of all accesses is accounted for in `swapping.rs`; adding a sample's
+                // would count it twice.
                 left = left.get(1..).unwrap_or_default();
                 continue;
             }
@@ -208,7 +210,7 @@ impl Program {
     }
 }
 
-/// Memory running out is the engine's to deal with; everything else is a bug.
+/// The engine deals with memory running out; every other error is a bug.
 #[derive(Debug)]
 pub(super) enum KernelOrEngine {
     OutOfMemory,

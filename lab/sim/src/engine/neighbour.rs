@@ -1,33 +1,36 @@
-//! What the zeroing thread takes from programs beside it: lines of the last-level cache, and time of the memory's channels.
+//! What the zeroing thread takes from programs beside it: lines of the last-level cache, and time
+//! of the memory's channels.
 //!
 //! # The model
 //!
-//! - *Cache.* Shared, fully associative, replaced by LRU. A line stays for as long as it takes all that is brought in to fill
-//!   the cache, which is the same for everybody (H. Che, Y. Tung, Z. Wang, "Hierarchical web caching systems: modeling, design
-//!   and experimental results", IEEE JSAC 2002): a program finds what it comes back to before that. Stores through the
-//!   caches bring in each line once and never come back to it; non-temporal ones bring in nothing.
-//! - *Memory.* Reads of a channel wait while it writes. Writes are collected and made in batches. A store through
-//!   the caches reads its line before, for ownership.
-//! - What an access of the program costs without the thread has what it finds in the caches in it already. What it finds no
-//!   more takes memory's latency in place of the cache's, of which it waits for the same share as of walks.
+//! - *Cache.* Shared, fully associative, replaced by LRU. A line stays for the time in which
+//!   incoming lines fill the cache, which is the same for every program (H. Che, Y. Tung, Z. Wang,
+//!   "Hierarchical web caching systems: modeling, design and experimental results", IEEE JSAC
+//!   2002). A program finds what it accesses again within that time. Stores through the caches
+//!   bring in each line once and never access it again. Non-temporal stores bring in nothing.
+//! - *Memory.* Reads of a channel wait while it writes. Writes are collected and made in batches. A
+//!   store through the caches first reads its line, for ownership.
+//! - The cost of an access without the thread already includes what it finds in the caches. A line
+//!   that it no longer finds costs memory's latency instead of the cache's. The program waits for
+//!   the same share of that as it does for walks.
 //!
-//! Left out: what programs take from each other; lines of page tables; the caches before the last, which are a core's own.
+//! Not modelled: what programs take from each other; lines of page tables; the caches before the
+//! last, which each core has for itself.
 
 use super::accesses::Source;
 use crate::kernel::Stepped;
 use crate::mmu::{CACHE_LINE_BYTES, MemorySpec, Processor};
 use std::time::Duration;
 
-/// What the thread does, by lines a second.
+/// The thread's traffic, in lines per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Traffic {
-    /// Written to memory.
     written: f64,
-    /// Of these, through the caches.
+    /// The part of it that goes through the caches.
     cached: f64,
 }
 
-/// What it did since its traffic was last reckoned: pages are zeroed one at a time, and steps can be short.
+/// Traffic since it was last averaged: pages are zeroed one at a time, and steps can be short.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     written_bytes: u64,
@@ -35,10 +38,9 @@ struct Recent {
     time: Duration,
 }
 
-/// Traffic is reckoned over this much time, at least.
+/// Traffic is averaged over this much time, at least.
 const RECKONED_OVER: Duration = Duration::from_millis(5);
 
-/// A program's neighbours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
     pub(super) memory: MemorySpec,
@@ -47,16 +49,16 @@ pub(super) struct Neighbour {
     recent: Recent,
 }
 
-/// What was worked out for a phase of a program.
+/// The slowdown estimated for a phase of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slowed {
     traffic: Traffic,
     cycles: f64,
-    /// Cycles that an access takes longer.
+    /// Additional cycles per access.
     pub(super) by: f64,
 }
 
-/// It is worked out anew when traffic has changed by more than this share.
+/// The slowdown is estimated again when traffic has changed by more than this share.
 const SAME: f64 = 0.02;
 
 impl Slowed {
@@ -69,14 +71,14 @@ impl Slowed {
     }
 }
 
-/// Lines that a channel writes in a row, a usual length of write queues.
+/// Lines that a channel writes in a row: a usual length of write queues.
 const WRITE_BATCH: f64 = 32.0;
-/// To turn a channel from reading to writing and back, in nanoseconds (DDR4: write-to-read delay and write latency, about
-/// 7.5 and 10 ns).
+/// Time to turn a channel from reading to writing and back, in nanoseconds (DDR4: write-to-read
+/// delay and write latency, about 7.5 and 10 ns).
 const TURN_NS: f64 = 17.5;
-/// Rounds in which a program's speed and what it finds in the cache settle.
+/// Iterations in which a program's speed and its cache hits settle.
 const ROUNDS: u32 = 10;
-/// Halvings in which the time that a line stays is found, to within 0.1 us.
+/// Bisection steps that find the time for which a line stays to within 0.1 us.
 const HALVINGS: u32 = 40;
 
 impl Neighbour {
@@ -89,7 +91,8 @@ impl Neighbour {
         }
     }
 
-    /// What the kernel's thread did in a step, beside what another one in the same caches does.
+    /// Records what the kernel's thread did in a step, beside the traffic of another thread in the
+    /// same caches.
     pub(super) fn note(&mut self, done: &Stepped, step: Duration, other: Traffic) {
         let recent = &mut self.recent;
         recent.written_bytes += done.written_bytes;
@@ -107,8 +110,8 @@ impl Neighbour {
         *recent = Recent::default();
     }
 
-    /// How much longer an access of a program of so many threads takes, on average, if it takes `cycles` without; `known` is
-    /// what was worked out before.
+    /// The additional time of an average access of a program with `threads` threads, where an
+    /// access takes `cycles` without the zeroing thread. `known` is the estimate before.
     pub(super) fn slowed(
         &self,
         sources: &[Source],
@@ -131,7 +134,7 @@ impl Neighbour {
         let mut slower = 0.0;
         for _ in 0..ROUNDS {
             let per_s = f64::from(threads) * self.ghz * 1e9 / (cycles + slower);
-            // Half the way: what it loses makes it slower, and being slower it loses more.
+            // Half a step, because the two depend on each other: a slower program loses more lines.
             slower = (slower + self.extra_cycles(sources, per_s)) / 2.0;
         }
         slower
@@ -154,7 +157,8 @@ impl Neighbour {
         each.sum()
     }
 
-    /// How long a line stays in the cache, in seconds, if so many lines a second are brought in beside the program.
+    /// How long a line stays in the cache, in seconds, if `others` lines per second are brought in
+    /// beside the program.
     fn stays_s(&self, sources: &[Source], per_s: f64, others: f64) -> f64 {
         let [_, _, last] = self.memory.caches;
         let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;
@@ -162,7 +166,7 @@ impl Neighbour {
             let own = sources.iter().map(|s| s.lines(per_s * s.share, stays_s));
             own.sum::<f64>() + others * stays_s
         };
-        // A day is for ever.
+        // A day stands for ever.
         let (mut low, mut high) = (0.0, 86_400.0);
         if brought(high) < lines {
             return high;
@@ -178,8 +182,8 @@ impl Neighbour {
         low
     }
 
-    /// What a read from memory waits for, on average: a batch of writes is under way, and half of it left; or another
-    /// read.
+    /// Average wait of a read from memory: for the rest of a batch of writes, which is half of it
+    /// on average, or for another read.
     fn wait_ns(&self) -> f64 {
         let channels = f64::from(self.memory.channels);
         let line_ns = CACHE_LINE_BYTES as f64 / self.memory.channel_gb_per_s;
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(slowed(source(small, Pattern::Random), lines, 0.0), 0.0);
         let through = slowed(source(small, Pattern::Random), lines, lines);
         assert!(through > 5.0, "{through}");
-        // Who finds nothing in the cache anyway loses nothing but time of the channels.
+        // A program that finds nothing in the cache anyway loses only time of the channels.
         let through = slowed(source(large, Pattern::Random), lines, lines);
         let past = slowed(source(large, Pattern::Random), lines, 0.0);
         assert!(past > 0.0 && through < 2.0 * past + 3.0, "{through} {past}");

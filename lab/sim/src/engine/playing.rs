@@ -1,6 +1,6 @@
-//! A program whose accesses are those of a trace, all of them, in their order.
+//! A program that replays a trace: all of its accesses, in their order.
 //!
-//! Nothing is drawn here: which pages were accessed, and which regions cause walks, is counted.
+//! Nothing is drawn here: accessed pages and the regions that cause walks are counted.
 
 use super::EngineError;
 use super::figures::Tally;
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 /// Accesses that are made at a time.
 const BATCH: usize = 256;
-/// Of so many batches one is made access by access, to count whose walks they are.
+/// One batch in this many is made access by access, to attribute its walks to regions.
 const ONE_IN: u64 = 16;
 
-/// A trace that is being played.
+/// A trace during replay.
 #[derive(Debug)]
 pub(super) struct Player {
     program: String,
@@ -31,12 +31,12 @@ pub(super) struct Player {
     scale: f64,
     batch: Vec<Access>,
     batches: u64,
-    /// By how much the last batch took longer than there was time for, in nanoseconds.
+    /// Time by which the last batch exceeded its budget, in nanoseconds.
     overdrawn_ns: f64,
 }
 
 impl Player {
-    /// From the beginning.
+    /// Opens a trace at its start.
     pub(super) fn open(program: &str, tape: &Tape) -> Result<Self, EngineError> {
         let trace = Trace::open(&tape.path, tape.bad).map_err(|e| told(program, &e))?;
         Ok(Self {
@@ -52,7 +52,7 @@ impl Player {
         })
     }
 
-    /// Reads the next batch; the program's own work for each of its accesses, in cycles.
+    /// Reads the next batch; returns the program's own work for each of its accesses, in cycles.
     fn read(&mut self) -> Result<f64, EngineError> {
         self.batch.clear();
         let mut instructions = 0_u64;
@@ -68,7 +68,7 @@ impl Player {
         }
         let accesses = self.batch.len().max(1) as f64;
         Ok(match instructions {
-            // The trace has none.
+            // The trace has no instruction counts.
             0 => self.cycles_per_access,
             _ => instructions as f64 * self.cycles_per_instruction / accesses,
         })
@@ -83,8 +83,8 @@ fn told(program: &str, error: &TraceError) -> EngineError {
 }
 
 impl Program {
-    /// Makes the accesses of its trace for as long as there is time, or until it has to pay for a fault; what that took, in
-    /// nanoseconds, and whether the trace is over.
+    /// Makes the accesses of its trace until the time is used up or a fault has to be paid. Returns
+    /// the time used, in nanoseconds, and whether the trace is over.
     pub(super) fn play(
         &mut self,
         kernel: &mut Kernel,
@@ -129,7 +129,7 @@ impl Program {
                 millicycles_per_access: (own_cycles * 1000.0) as u32,
                 waited_permille: player.waited_permille,
             };
-            let before = self.core.counters(self.seen_space);
+            let before = self.core.counters();
             if player.batches % ONE_IN == 0 {
                 for access in player.batch.chunks(1) {
                     self.access_counted(kernel, access, work, player.scale)?;
@@ -138,7 +138,7 @@ impl Program {
                 self.access(kernel, &player.batch, work)?;
             }
             player.batches += 1;
-            let made = self.core.counters(self.seen_space).since(&before);
+            let made = self.core.counters().since(&before);
             let tally = Tally {
                 accesses: player.scale * made.accesses as f64,
                 cycles: player.scale * made.millicycles as f64 / 1000.0,
@@ -154,7 +154,7 @@ impl Program {
         Ok((spent_ns.min(left_ns), played, false))
     }
 
-    /// One access, whose walk is its region's.
+    /// Makes one access, and counts its walk for its region.
     fn access_counted(
         &mut self,
         kernel: &mut Kernel,
@@ -163,7 +163,7 @@ impl Program {
         scale: f64,
     ) -> Result<(), KernelOrEngine> {
         let walks = |program: &Self| {
-            let counters = program.core.counters(program.seen_space);
+            let counters = program.core.counters();
             counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
         };
         let before = walks(self);
@@ -178,8 +178,8 @@ impl Program {
         Ok(())
     }
 
-    /// Pages of these accesses are in use from now on, and known to have been accessed; those in swap are brought in. What is
-    /// read has been written by somebody: the kernel, or the program before the trace began.
+    /// Marks the pages of these accesses as in use and accessed, and brings in those in swap. Data
+    /// that is read was written before: by the kernel, or by the program before the trace began.
     fn touch(&mut self, kernel: &mut Kernel, batch: &[Access]) -> Result<(), KernelOrEngine> {
         let mut rest = batch;
         while let Some(first) = rest.first() {
@@ -211,7 +211,7 @@ impl Program {
         Ok(())
     }
 
-    /// Pages of a region are in use; those that were not.
+    /// Marks pages of a region as in use; returns those that were not.
     fn use_pages(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
         let behind = self.lots.partition_point(|lot| lot.start <= region.start());
         let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));

@@ -1,4 +1,4 @@
-//! A program: its address space, as the kernel and as the processor know it, and how far it is.
+//! A program: its address space, as the kernel and as the processor see it, and its progress.
 
 use super::accesses::Source;
 use super::course::Course;
@@ -12,15 +12,14 @@ use super::sizes::SizesOverTime;
 use super::swapping::Swapping;
 use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
-use crate::kernel::{Faults, HugeAdvice, Kernel, SpaceFigures, SpaceId as KernelSpace};
-use crate::mmu::translation::{LeafSize, Mappings, SpaceId, Tables, Translator, TranslatorSpec};
+use crate::kernel::{Faults, Kernel, SpaceFigures, SpaceId};
+use crate::mmu::translation::{LeafSize, Mappings, Tables, Translator, TranslatorSpec};
 use crate::rng::Rng;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Whether a program is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     ToCome,
@@ -28,10 +27,9 @@ pub(super) enum Life {
     Ended(Outcome, Duration),
 }
 
-/// Where it is in its phase.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// It begins at the next step.
+    /// The phase begins at the next step.
     Begin,
     /// Regions of a lot, the next one first, in this round of the phase.
     Regions {
@@ -43,7 +41,7 @@ pub(super) enum Work {
     /// Accesses left, from these sources.
     Accesses {
         left: f64,
-        /// Without work, after each.
+        /// Idle time after each access.
         idle_ns: f64,
         sources: Vec<Source>,
     },
@@ -53,18 +51,17 @@ pub(super) enum Work {
     Waiting(f64),
 }
 
-/// Who looks at a program's accesses.
+/// An observer of a program's accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Viewer {
     /// The manager of its own kernel.
     Manager,
-    /// That of the host.
+    /// The manager of the host.
     Host,
-    /// Whoever looks for pages to swap.
+    /// The reclaim that looks for pages to swap.
     Reclaim,
 }
 
-/// A window in which accesses are looked at.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     pub(super) opened: Duration,
@@ -92,58 +89,55 @@ impl Window {
     }
 }
 
-/// What a stream did in a window.
 #[derive(Clone, Debug)]
 pub(super) struct Exposed {
     pub(super) source: Source,
     pub(super) accesses: f64,
-    /// Its page walks.
     pub(super) walks: Walks,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) id: ProcessId,
     pub(super) spec: Process,
     pub(super) life: Life,
     pub(super) arrives: Duration,
-    pub(super) space: KernelSpace,
+    pub(super) space: SpaceId,
     pub(super) seen: Mappings,
-    pub(super) seen_space: SpaceId,
     pub(super) core: Translator,
     pub(super) core_spec: TranslatorSpec,
-    /// Its caches are empty: a sample made now would not tell what accesses cost in the long run.
+    /// Whether its caches are empty. A sample made now would not show the cost in the long run.
     pub(super) cold: bool,
     pub(super) lots: Vec<Lot>,
     pub(super) rng: Rng,
     pub(super) phase: usize,
     pub(super) rounds: u32,
     pub(super) work: Work,
-    /// Processor time that it owes: faults, frees, its own work for them.
+    /// Processor time that it owes: for faults, frees and its own work for them.
     pub(super) owed_ns: f64,
     pub(super) pace: Option<Pace>,
     pub(super) swapping: Swapping,
-    /// By what the zeroing thread beside it does.
+    /// The slowdown by the zeroing thread beside it.
     pub(super) slowed: Option<Slowed>,
-    /// In a virtual machine: regions whose mappings have changed since it was last looked up what the host has behind them.
+    /// In a virtual machine: regions that were remapped since the host's mappings behind them were
+    /// last read.
     pub(super) moved: BTreeSet<RegionAddr>,
-    /// The mappings have changed since its accesses were last measured.
+    /// Whether the mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
-    /// In a virtual machine: which share of its accesses goes where they have.
+    /// In a virtual machine: the share of its accesses that goes where mappings have changed.
     pub(super) changed_share: f64,
     pub(super) windows: BTreeMap<Viewer, Window>,
     pub(super) total: Tally,
     in_phase: Tally,
     phase_began: Duration,
-    /// The kernel's last word on it.
+    /// The kernel's latest figures of it.
     pub(super) last: SpaceFigures,
     rss_peak_bytes: u64,
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
     course: Course,
     sizes: SizesOverTime,
-    /// Time in faults of its phases of filling.
+    /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
     useful_end_bytes: u64,
 }
@@ -157,7 +151,7 @@ impl Program {
         hosted: bool,
         kernel: &mut Kernel,
     ) -> Result<Self, EngineError> {
-        let mut seen = Mappings::with_groups(machine.processor.groups)?;
+        let seen = Mappings::with_groups(machine.processor.groups)?;
         let lots = lots(&spec.areas);
         let levels = machine.page_table_levels;
         let tables = if hosted {
@@ -176,14 +170,13 @@ impl Program {
         };
         let space = kernel.create_space();
         for mapping in lots.iter().flat_map(Lot::mappings) {
-            kernel.map(space, mapping, HugeAdvice::None)?;
+            kernel.map(space, mapping)?;
         }
         Ok(Self {
             id,
             life: Life::ToCome,
             arrives,
             space,
-            seen_space: seen.add_space()?,
             seen,
             core: Translator::new(&core)?,
             core_spec: core,
@@ -225,7 +218,7 @@ impl Program {
         self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, Work::Waiting(_)))
     }
 
-    /// What it would use of the cores now.
+    /// The share of the cores that it would use now.
     pub(super) fn demand(&self) -> Demand {
         Demand {
             threads: if self.is_busy() { self.spec.threads } else { 0 },
@@ -233,7 +226,7 @@ impl Program {
         }
     }
 
-    /// All its threads wait for so long.
+    /// All its threads wait for this time.
     pub(super) fn held_up(&mut self, time: Duration) {
         self.owed_ns += time.as_nanos() as f64 * f64::from(self.spec.threads);
     }
@@ -242,7 +235,6 @@ impl Program {
         self.spec.phases.get(self.phase)
     }
 
-    /// Counts accesses.
     pub(super) fn tally(&mut self, tally: Tally) {
         self.total.add(tally);
         self.in_phase.add(tally);
@@ -251,7 +243,7 @@ impl Program {
         }
     }
 
-    /// Pages are known to have been accessed.
+    /// Records that pages were accessed.
     pub(super) fn note_touched(&mut self, region: RegionAddr, pages: PageBits) {
         for window in self.windows.values_mut() {
             let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
@@ -259,12 +251,12 @@ impl Program {
         }
     }
 
-    /// Whether it runs in a virtual machine.
     pub(super) fn is_hosted(&self) -> bool {
         matches!(self.core_spec.tables, Tables::Nested { .. })
     }
 
-    /// Which share of the accesses of the phase under way goes to a region, on average over the regions of each stream.
+    /// The share of the current phase's accesses that goes to a region, on average over the regions
+    /// of each stream.
     pub(super) fn share_of(&self, region: RegionAddr) -> f64 {
         let Work::Accesses { sources, .. } = &self.work else {
             return 0.0;
@@ -277,7 +269,6 @@ impl Program {
         shares.sum()
     }
 
-    /// Takes down what the kernel says of it.
     pub(super) fn note(&mut self, kernel: &Kernel) {
         if let Ok(figures) = kernel.space_figures(self.space) {
             self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
@@ -286,7 +277,7 @@ impl Program {
         }
     }
 
-    /// Takes down how it is, if it is time for that.
+    /// Records its state, if the next moment is due.
     pub(super) fn chart(&mut self, kernel: &Kernel, now: Duration) {
         if self.course.is_due(now.as_secs_f64()) {
             self.note_sizes(kernel, now);
@@ -299,19 +290,18 @@ impl Program {
         }
     }
 
-    /// Takes down what of its memory holds data, before its end.
+    /// Records how much of its memory holds data, before its end.
     pub(super) fn note_useful(&mut self, kernel: &Kernel) {
         self.useful_end_bytes = kernel.useful_bytes(self.space).unwrap_or(0);
     }
 
-    /// Takes down by pages of which sizes its memory is mapped.
+    /// Records the page sizes by which its memory is mapped.
     pub(super) fn note_sizes(&mut self, kernel: &Kernel, now: Duration) {
         if let Ok(mapped) = kernel.mapped_by_size(self.space) {
             self.sizes.note(now, mapped);
         }
     }
 
-    /// Its phase is over.
     pub(super) fn end_phase(&mut self, now: Duration) {
         let tally = std::mem::take(&mut self.in_phase);
         self.phases.push(PhaseFigures {

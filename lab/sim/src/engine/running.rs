@@ -1,4 +1,4 @@
-//! A program runs: phase after phase, for as long as it has the processor.
+//! Runs a program phase after phase, while it has the processor.
 
 use super::EngineError;
 use super::accesses::Source;
@@ -10,7 +10,6 @@ use crate::kernel::Kernel;
 use crate::workloads::Phase;
 use std::time::Duration;
 
-/// How accesses are measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measuring {
     pub(super) accesses: u32,
@@ -18,32 +17,31 @@ pub(super) struct Measuring {
     pub(super) neighbour: Neighbour,
 }
 
-/// From one measurement to the next, at least.
+/// Shortest time between two measurements.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
-/// In a virtual machine, where either side changes mappings all the time and walks take four times as long to simulate:
-/// when so many of the program's accesses, 0-1, go where mappings have changed (what is not known of its overhead is less
-/// than that of it), or this long after the last measurement.
+/// In a virtual machine, either side changes mappings all the time, and walks take four times as
+/// long to simulate. There a measurement is made when this share of the program's accesses (0-1)
+/// goes where mappings have changed. The error of its overhead is less than this share. At the
+/// latest, one is made `MEASURE_AFTER` after the last.
 const CHANGED_SHARE: f64 = 0.005;
 const MEASURE_AFTER: Duration = Duration::from_secs(10);
 /// Time too short to do anything in, in nanoseconds.
 const NOTHING_NS: f64 = 1e-3;
 
-/// A step of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) now: Duration,
     pub(super) step: Duration,
-    /// Processor time that its threads have together, by the time that goes by (over 0).
+    /// Processor time that its threads have together per elapsed time (over 0).
     pub(super) speed: f64,
 }
 
 impl Turn {
-    /// Processor time, in nanoseconds.
     fn budget_ns(&self) -> f64 {
         self.step.as_nanos() as f64 * self.speed
     }
 
-    /// When so much of the processor time is left.
+    /// The time at which this much of the processor time is left.
     pub(super) fn at(&self, left_ns: f64) -> Duration {
         let ran = (self.budget_ns() - left_ns) / self.speed;
         self.now + Duration::from_nanos(ran as u64)
@@ -51,7 +49,7 @@ impl Turn {
 }
 
 impl Program {
-    /// Runs; returns what processor time is left when it ends before, in nanoseconds.
+    /// Runs the program; returns the processor time that is left if it ends before, in nanoseconds.
     pub(super) fn run(
         &mut self,
         kernel: &mut Kernel,
@@ -65,7 +63,7 @@ impl Program {
                 self.owed_ns -= paid;
                 left_ns -= paid;
                 self.count_busy(paid);
-                // Unhalted, and in no page walk.
+                // These cycles are unhalted, and in no page walk.
                 self.count_kernel_cycles(paid * measuring.ghz);
                 continue;
             }
@@ -182,7 +180,8 @@ impl Program {
         Ok(())
     }
 
-    /// Makes as many accesses as there is time for; how long that takes, and whether they were the last.
+    /// Makes as many accesses as there is time for. Returns how long that takes, and whether they
+    /// were the last.
     fn make_accesses(
         &mut self,
         kernel: &mut Kernel,
@@ -243,7 +242,7 @@ impl Program {
                 exposed.source = source.clone();
             }
         }
-        // A fraction of an access that rounding leaves undone.
+        // Less than half an access is left: a fraction from rounding.
         let over = *left < 0.5;
         let mut tally = pace.tally(made);
         tally.cycles += made * slowed.by;

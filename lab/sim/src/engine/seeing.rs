@@ -1,4 +1,4 @@
-//! What the kernel has mapped, made known to the processor.
+//! Keeps the processor's view in step with what the kernel has mapped.
 
 use super::EngineError;
 use super::program::Program;
@@ -9,14 +9,15 @@ use crate::mmu::{Group, GroupCondition};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 
 impl Program {
-    /// Tells the processor what the kernel has mapped in a region now; where that is or was part of a larger page, in all of it.
+    /// Updates the processor's view of a region. If the region is or was part of a larger page,
+    /// updates all of that page.
     pub(super) fn see(&mut self, kernel: &Kernel, region: RegionAddr) -> Result<(), EngineError> {
         let joined = joined(self, kernel, region);
-        let was_giant = self.seen.size(self.seen_space, region) == Some(LeafSize::Giant);
+        let was_giant = self.seen.size(region) == Some(LeafSize::Giant);
         if was_giant && joined != Some(PageOrder::GIANT) {
-            // Its parts are found one by one.
+            // Its parts are updated one by one below.
             let all = regions(region, PageOrder::GIANT);
-            self.seen.unmap_giant(self.seen_space, region.start())?;
+            self.seen.unmap_giant(region.start())?;
             for part in all {
                 self.see_region(kernel, part)?;
             }
@@ -25,7 +26,7 @@ impl Program {
             self.see_joined(kernel, region, order)?;
         } else {
             let before = self.see_region(kernel, region)?;
-            // What was not mapped is in no TLB.
+            // A region that was not mapped is in no TLB.
             if before.is_some() {
                 self.forget(region, PageOrder::HUGE);
             }
@@ -43,8 +44,8 @@ impl Program {
         let group = self.seen.groups().huge.map(|group| group.order);
         let grouped = group.is_some_and(|group| order.number() == PageOrder::HUGE.number() + group);
         let as_it_is = match order {
-            PageOrder::GIANT => self.seen.size(self.seen_space, region) == Some(LeafSize::Giant),
-            _ => grouped && self.seen.is_in_huge_group(self.seen_space, region),
+            PageOrder::GIANT => self.seen.size(region) == Some(LeafSize::Giant),
+            _ => grouped && self.seen.is_in_huge_group(region),
         };
         if as_it_is {
             return Ok(());
@@ -53,16 +54,16 @@ impl Program {
             self.see_region(kernel, part)?;
         }
         if order == PageOrder::GIANT {
-            self.seen.unmap_giant(self.seen_space, region.start())?;
-            self.seen.map_giant(self.seen_space, region.start())?;
+            self.seen.unmap_giant(region.start())?;
+            self.seen.map_giant(region.start())?;
         } else if grouped {
-            self.seen.map_huge_group(self.seen_space, region)?;
+            self.seen.map_huge_group(region)?;
         }
         self.forget(region, order);
         Ok(())
     }
 
-    /// Of one region; returns how it was mapped before.
+    /// Updates one region; returns how it was mapped before.
     fn see_region(
         &mut self,
         kernel: &Kernel,
@@ -70,40 +71,36 @@ impl Program {
     ) -> Result<Option<LeafSize>, EngineError> {
         let found = kernel.space(self.space)?;
         let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
-        let before = self.seen.size(self.seen_space, region);
+        let before = self.seen.size(region);
         let huge = found.is_some_and(|found| found.huge.is_some());
         if self.is_hosted() {
             self.changed_share += self.share_of(region);
             self.moved.insert(region);
             if before.is_none() && found.is_some() {
-                // Until it is known better (`guests/backing.rs`).
-                self.seen
-                    .set_host(self.seen_space, region, LeafSize::Base)?;
+                // A guess until `guests/backing.rs` knows better.
+                self.seen.set_host(region, LeafSize::Base)?;
             }
         }
         if huge {
-            let grouped = self.seen.is_in_huge_group(self.seen_space, region);
+            let grouped = self.seen.is_in_huge_group(region);
             if before != Some(LeafSize::Huge) || grouped {
-                self.seen.map_huge(self.seen_space, region)?;
+                self.seen.map_huge(region)?;
             }
             return Ok(before);
         }
         let present = found.map_or(PageBits::EMPTY, |found| found.present);
         let zeros = found.map_or(PageBits::EMPTY, |found| found.zero_mapped);
         let gone = PageBits::FULL.minus(present.or(zeros));
-        self.seen.split(self.seen_space, region)?;
-        self.seen
-            .unmap_pages(self.seen_space, region, gone.words())?;
+        self.seen.split(region);
+        self.seen.unmap_pages(region, gone.words())?;
         if !present.is_empty() {
-            self.seen
-                .map_pages(self.seen_space, region, present.words())?;
+            self.seen.map_pages(region, present.words())?;
         }
         if !zeros.is_empty() {
-            self.seen
-                .map_protected(self.seen_space, region, zeros.words())?;
+            self.seen.map_protected(region, zeros.words())?;
         }
         let groups = self.groups(found);
-        self.seen.set_groups(self.seen_space, region, groups)?;
+        self.seen.set_groups(region, groups);
         Ok(before)
     }
 
@@ -120,21 +117,20 @@ impl Program {
             .fold(0, |all, number| all | 1 << number)
     }
 
-    /// Nothing of a page around a region is in a TLB any more.
+    /// Drops the page of this size around a region from all TLBs.
     fn forget(&mut self, region: RegionAddr, order: PageOrder) {
         let bytes = order.regions() * HUGE_PAGE_BYTES;
         let first = region.start() / bytes * bytes;
-        self.core
-            .invalidate(&self.seen, self.seen_space, first..first + bytes);
+        self.core.invalidate(&self.seen, first..first + bytes);
     }
 
-    /// In debug builds: what the processor knows is what the kernel has mapped.
+    /// In debug builds: the processor's view equals what the kernel has mapped.
     #[cfg(debug_assertions)]
     pub(super) fn debug_check(&self, kernel: &Kernel) {
         use crate::mmu::translation::LeafSize::{Giant, Huge};
         for sample in kernel.samples(self.space).unwrap_or_default() {
             let region = sample.region;
-            let size = self.seen.size(self.seen_space, region);
+            let size = self.seen.size(region);
             let huge = size >= Some(Huge);
             assert_eq!(huge, sample.is_huge(), "{region} of {}", self.id);
             let giant = sample.order == PageOrder::GIANT;
@@ -143,18 +139,18 @@ impl Program {
             let group = group
                 .and_then(|group| PageOrder::new((PageOrder::HUGE.number() + group.order) as u8));
             let in_group = group == Some(sample.order);
-            let known = self.seen.is_in_huge_group(self.seen_space, region);
+            let known = self.seen.is_in_huge_group(region);
             assert_eq!(known, in_group, "{region} of {}", self.id);
             if huge {
                 continue;
             }
-            let seen = self.seen.present(self.seen_space, region);
+            let seen = self.seen.present(region);
             let pages: u32 = seen.iter().map(|word| word.count_ones()).sum();
             let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.space(self.space).ok();
             let found = found.and_then(|s| s.table.get(region.start() / HUGE_PAGE_BYTES));
-            let groups = self.seen.base_groups(self.seen_space, region);
+            let groups = self.seen.base_groups(region);
             assert_eq!(groups, self.groups(found), "{region} of {}", self.id);
         }
     }
@@ -174,9 +170,10 @@ fn regions(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionA
 
 /// Base pages of a region that are in groups.
 ///
-/// Where groups must be marked the kernel must do so: Linux does it for folios of 64 KiB and more on Arm since 6.9
-/// (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks hugetlb pages alone; Svnapot for anonymous memory is a
-/// series of patches (linux-riscv, April 2026), which do what is done on Arm, as this does.
+/// Where groups must be marked, the kernel must mark them. Linux does so for folios of 64 KiB and
+/// more on Arm since 6.9 (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks only
+/// hugetlb pages. Svnapot for anonymous memory is a series of patches (linux-riscv, April 2026),
+/// which work as on Arm; so does this.
 pub(super) fn grouped(found: &Region, group: Group) -> PageBits {
     match group.condition {
         GroupCondition::Contiguous => found.contiguous(group.order),

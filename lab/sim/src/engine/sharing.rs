@@ -1,16 +1,16 @@
-//! Who gets how much of the cores.
+//! Division of the cores among threads.
 
-/// What somebody who wants to run asks for.
+/// A demand for processor time: threads that want to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Demand {
-    /// Threads that could run at once.
     pub(super) threads: u32,
-    /// Weight of each of them beside others (over 0).
+    /// Weight of each of these threads beside others (over 0).
     pub(super) weight: f64,
 }
 
-/// How much of a core each thread gets (0-1), by demand: in proportion to weights, no thread more than a core, and what some
-/// can't use goes to the others. So a fair scheduler divides time among those that run (Linux, `kernel/sched/fair.c`).
+/// The share of a core that each thread gets (0-1), by demand. Shares are in proportion to weights,
+/// and no thread gets more than a core. What some threads can't use goes to the others. A fair
+/// scheduler divides time so among running threads (Linux, `kernel/sched/fair.c`).
 pub(super) fn shares(cores: u32, demands: &[Demand]) -> Vec<f64> {
     let mut shares = vec![1.0; demands.len()];
     let mut limited = vec![true; demands.len()];
@@ -93,7 +93,7 @@ mod tests {
             let threads: u32 = demands.iter().map(|(t, _)| t).sum();
             let expected = f64::from(cores.min(threads));
             prop_assert!((used - expected).abs() < 1e-6, "{used} of {expected}");
-            // Nobody with more weight has less.
+            // No thread with more weight has less.
             for (a, wa) in got.iter().zip(demands.iter().map(|d| d.1)) {
                 for (b, wb) in got.iter().zip(demands.iter().map(|d| d.1)) {
                     prop_assert!(wa < wb || a + 1e-9 >= *b);

@@ -1,11 +1,11 @@
-//! By pages of which sizes a program's memory is mapped, over time.
+//! The page sizes by which a program's memory is mapped, over time.
 
 use super::figures::SizeFigures;
 use crate::kernel::{Faults, MappedBySize};
 use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
-/// What was mapped when it was last looked at, and the sum of all before.
+/// The sizes at the last update, and their sums over the time before.
 #[derive(Clone, Debug)]
 pub(super) struct SizesOverTime {
     began: Duration,
@@ -25,7 +25,7 @@ impl SizesOverTime {
         }
     }
 
-    /// What is mapped now; until now it was what was mapped before.
+    /// Records what is mapped now. What was recorded before counts until now.
     pub(super) fn note(&mut self, now: Duration, mapped: MappedBySize) {
         let lasted_s = now.saturating_sub(self.at).as_secs_f64();
         for (sum, (_, bytes)) in self.sums.iter_mut().zip(self.mapped.iter()) {

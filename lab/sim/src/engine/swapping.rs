@@ -1,7 +1,8 @@
-//! Accesses to memory that is in swap, the program's kernel's or its host's.
+//! Accesses to memory in swap: in that of the program's kernel or of its host.
 //!
-//! Between two samples accesses are not made one by one. How many go to pages in swap follows from where they go, and
-//! which pages these are is drawn with the probabilities of *all* accesses, as access bits are. The program waits for each.
+//! Accesses between two samples are not made one by one. Their distribution gives how many go to
+//! pages in swap. Which pages these are is drawn with the probabilities of *all* accesses, as
+//! access bits are. The program waits for each.
 
 use super::accesses::Source;
 use super::measuring::KernelOrEngine;
@@ -11,33 +12,33 @@ use crate::kernel::Kernel;
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
 
-/// What accesses have met of pages in swap.
+/// State of a program's accesses to pages in swap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Swapping {
-    /// When it was last worked out; never in this phase.
+    /// When the wait was last estimated; `None` if never in this phase.
     at: Option<Duration>,
-    /// What an access waits for on average, in nanoseconds.
+    /// Average wait of an access, in nanoseconds.
     waits_ns: f64,
-    /// Accesses made since.
+    /// Accesses made since the estimate.
     made: f64,
-    /// What they have waited already, by expectation, in nanoseconds.
+    /// Expected wait of these accesses, already spent, in nanoseconds.
     waited_ns: f64,
 }
 
 impl Swapping {
-    /// So many accesses were made, and each has waited.
+    /// Records accesses that were made, each with the average wait.
     pub(super) fn wait(&mut self, made: f64) {
         self.made += made;
         self.waited_ns += made * self.waits_ns;
     }
 }
 
-/// It is worked out so often, at the most.
+/// Shortest time between two estimates.
 const EVERY: Duration = Duration::from_millis(100);
 
 impl Program {
-    /// Brings in what was accessed since this was last done, if that is long enough ago or `must` be; returns the time that
-    /// an access waits from now on, on average, in nanoseconds.
+    /// Brings in what was accessed since the last call, if that was at least `EVERY` ago or if
+    /// `must` is set. Returns the average wait of an access from now on, in nanoseconds.
     pub(super) fn swap_in(
         &mut self,
         kernel: &mut Kernel,
@@ -57,7 +58,7 @@ impl Program {
         Ok(self.swapping.waits_ns)
     }
 
-    /// Time that an access waits on average because what it goes to is in swap, in nanoseconds.
+    /// Average wait of an access because its page is in swap, in nanoseconds.
     fn swap_wait_ns(&self, kernel: &Kernel) -> f64 {
         let Work::Accesses { sources, .. } = &self.work else {
             return 0.0;
@@ -74,7 +75,7 @@ impl Program {
         waits.sum::<f64>() * each
     }
 
-    /// Brings in what the last `made` accesses went to.
+    /// Brings in the pages that the last `made` accesses went to.
     fn fetch(&mut self, kernel: &mut Kernel, made: f64) -> Result<(), KernelOrEngine> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, Work::Begin);
@@ -102,7 +103,8 @@ impl Program {
         Ok(())
     }
 
-    /// Pages that it accessed have been brought in: it waits for as much as it has not waited already.
+    /// Pages that it accessed have been brought in. It owes the part of `time` that it has not yet
+    /// waited.
     pub(super) fn waited_for(&mut self, time: Duration) {
         let time_ns = time.as_nanos() as f64;
         let already = self.swapping.waited_ns.min(time_ns);
@@ -126,7 +128,7 @@ impl Program {
         })
     }
 
-    /// What was accessed since this was last asked: pages of each region. `then` is told each region's.
+    /// Calls `then` for each region with the pages that were accessed since the last call.
     pub(super) fn take_accessed(
         &mut self,
         kernel: &Kernel,

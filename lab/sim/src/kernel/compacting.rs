@@ -1,16 +1,16 @@
-//! Compaction: pages are moved together, so that a huge page becomes free.
+//! Compaction: moves pages together, so that a huge page becomes free.
 
 use super::Kernel;
 use super::costs::times;
 use crate::memory::{FrameRun, Owner, Run, Scanned};
 use std::time::Duration;
 
-/// After failures compaction is not tried for a while (`defer_compaction`).
+/// Deferral of compaction for a while after failures (`defer_compaction`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deferral {
-    /// Tries that are still to be passed over.
+    /// Attempts that are still to be skipped.
     skip: u32,
-    /// log2 of how many the next failure costs.
+    /// log2 of the attempts that are skipped after the next failure.
     shift: u32,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Deferral {
 const MOST_SHIFT: u32 = 6;
 
 impl Kernel {
-    /// Tries to make a free huge page; adds what it took to `time`.
+    /// Tries to make a free huge page; adds the time that it took to `time`.
     pub(crate) fn compact(&mut self, time: &mut Duration) -> bool {
         if self.huge_frames.deferral.skip > 0 {
             self.huge_frames.deferral.skip -= 1;
@@ -27,7 +27,7 @@ impl Kernel {
         let mut scanned = Scanned::default();
         let mut moved = 0;
         let mut made = false;
-        // Once in full: the scanners may be on their way when it starts.
+        // One full pass needs two scans: the scanners may be half-way when it starts.
         for _ in 0..2 {
             if let Some(evacuation) = self.memory.next_evacuation(&mut scanned) {
                 for run in evacuation.pages {
@@ -48,16 +48,16 @@ impl Kernel {
         made && self.memory.has_huge()
     }
 
-    /// Moves a run of pages out of a pageblock, as many at a time as find room side by side, and folios as wholes where there is
-    /// room for one; returns how many pages.
+    /// Moves a run of pages out of a pageblock; returns the number of pages. Moves as many at a
+    /// time as find room side by side, and whole folios where there is room for one.
     fn evacuate(&mut self, block: u32, run: Run, scanned: &mut Scanned) -> u64 {
         let mut moved = 0;
         while moved < run.count {
-            let rest = Run {
-                first: run.first + moved,
-                count: run.count - moved,
-                value: run.value + u64::from(moved),
-            };
+            let rest = Run::new(
+                run.first + moved,
+                run.count - moved,
+                run.value + u64::from(moved),
+            );
             let owner = Owner::unpack(rest.value);
             let piece = self.next_piece(block, rest);
             let room = piece.order.and_then(|order| self.memory.room_for(order));
@@ -69,10 +69,10 @@ impl Kernel {
             let Some(got) = self.memory.allocate_at(target, most, owner) else {
                 break;
             };
-            let from = FrameRun {
-                first: FrameRun::of_block(block).first + u32::from(rest.first),
-                count: got.frames.count,
-            };
+            let from = FrameRun::new(
+                FrameRun::of_block(block).first + u32::from(rest.first),
+                got.frames.count,
+            );
             self.moved(owner, from, got.frames.first);
             self.memory.free(from);
             moved += from.count as u16;

@@ -1,16 +1,17 @@
-//! Many pageblocks in a row, for a page larger than the buddy system has blocks (`alloc_contig_range` of
-//! `mm/page_alloc.c`): a range is chosen, nobody gets frames of it any more, and what is in it is moved out.
+//! Many pageblocks in a row, for a page larger than the buddy system's blocks (`alloc_contig_range`
+//! of `mm/page_alloc.c`). The kernel chooses a range, stops allocation from it, and moves its pages
+//! out.
 
-use super::Kernel;
 use super::costs::times;
-use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, MigrateType, Owner, Run};
+use super::{Kernel, SpaceId};
+use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, Owner, Run};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::ops::Range;
 use std::time::Duration;
 
 impl Kernel {
-    /// Takes so many pageblocks (a power of two), naturally aligned; returns the first. All of them are the kernel's until they are
-    /// handed over. Adds what it took to `time`.
+    /// Takes `count` pageblocks (a power of two), naturally aligned; returns the first. The kernel
+    /// owns all of them until they are handed over. Adds the time that it took to `time`.
     pub(super) fn contiguous_blocks(&mut self, count: u32, time: &mut Duration) -> Option<u32> {
         let (range, pages) = self.cheapest_range(count, time)?;
         let inside = u64::from(count) * u64::from(PAGES_PER_REGION) - pages;
@@ -42,8 +43,8 @@ impl Kernel {
         None
     }
 
-    /// The range out of which the fewest pages have to move, the lowest of equals, and how many these are. Linux takes the first
-    /// that may do.
+    /// The range from which the fewest pages have to move, and the number of these pages. Of equal
+    /// ranges it is the lowest. Linux takes the first range that may do.
     fn cheapest_range(&self, count: u32, time: &mut Duration) -> Option<(Range<u32>, u64)> {
         let mut best: Option<(Range<u32>, u64)> = None;
         let mut looked = 0;
@@ -72,39 +73,36 @@ impl Kernel {
     fn movable_in(&self, block: u32) -> Option<u64> {
         match self.memory.held_in(block)? {
             Held::Pages(pages) => Some(pages.into()),
-            Held::Whole(Owner::Anonymous { family, page }) => {
+            Held::Whole(Owner::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
-                let mut members = self.spaces.members(family).iter();
-                let large = members.any(|member| {
-                    let found = self.spaces.get(*member).and_then(|s| s.table.get(region));
-                    found.is_some_and(|found| found.joined.is_some())
-                });
-                (!large).then_some(PAGES_PER_REGION.into())
+                let space = self.spaces.get(SpaceId(space));
+                let found = space.and_then(|s| s.table.get(region));
+                let is_joined = found.is_some_and(|found| found.joined.is_some());
+                (!is_joined).then_some(PAGES_PER_REGION.into())
             }
             Held::Whole(_) => None,
         }
     }
 
-    /// Moves a run of pages to free frames anywhere: a huge page or a folio as a whole if there is one for it. Whether there was
-    /// room for all.
+    /// Moves a run of pages to free frames anywhere. A huge page or a folio moves as a whole if
+    /// there is a frame for it. Returns whether there was room for all.
     fn move_out(&mut self, block: u32, run: Run, moved: &mut u64) -> bool {
         let mut done = 0;
         while done < run.count {
-            let rest = Run {
-                first: run.first + done,
-                count: run.count - done,
-                value: run.value + u64::from(done),
-            };
+            let rest = Run::new(
+                run.first + done,
+                run.count - done,
+                run.value + u64::from(done),
+            );
             let owner = Owner::unpack(rest.value);
             let piece = self.next_piece(block, rest);
             let order = match piece.order {
                 Some(order) => Some(order.number() as u8),
                 None => (piece.count == PAGES_PER_REGION).then_some(HUGE_ORDER),
             };
-            let (memory, movable) = (&mut self.memory, MigrateType::Movable);
-            let whole = order.and_then(|o| memory.allocate(o, movable, Content::Dirty, owner));
-            let got =
-                whole.or_else(|| memory.allocate_run(piece.count, movable, Content::Dirty, owner));
+            let memory = &mut self.memory;
+            let whole = order.and_then(|order| memory.allocate(order, Content::Dirty, owner));
+            let got = whole.or_else(|| memory.allocate_run(piece.count, Content::Dirty, owner));
             let Some(got) = got else {
                 return false;
             };
@@ -129,8 +127,8 @@ fn is_isolated(run: Run) -> bool {
 }
 
 fn frames_of(block: u32, run: Run) -> FrameRun {
-    FrameRun {
-        first: FrameRun::of_block(block).first + u32::from(run.first),
-        count: run.count.into(),
-    }
+    FrameRun::new(
+        FrameRun::of_block(block).first + u32::from(run.first),
+        run.count.into(),
+    )
 }

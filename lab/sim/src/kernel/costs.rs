@@ -1,9 +1,10 @@
-//! How long the kernel's work takes, in nanoseconds.
+//! Time that the kernel's work takes, in nanoseconds.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What operations of a kernel cost. Two sets: [`KernelCosts::paper`] and [`KernelCosts::this_machine`].
+/// Costs of a kernel's operations. There are two sets: [`KernelCosts::paper`] and
+/// [`KernelCosts::this_machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
@@ -11,7 +12,8 @@ pub struct KernelCosts {
     pub base_fault_ns: u64,
     /// A fault that maps a huge page, without zeroing it.
     pub huge_fault_ns: u64,
-    /// A write fault on a page that nobody shares any more: it is only made writable.
+    /// A write fault on a page that is no longer shared: it is only made writable. No simulated
+    /// program shares pages.
     pub reuse_fault_ns: u64,
     /// Zeroing a base page through the caches.
     pub zero_base_ns: u64,
@@ -25,29 +27,30 @@ pub struct KernelCosts {
     pub free_base_ns: u64,
     /// Unmapping and freeing a huge page.
     pub free_huge_ns: u64,
-    /// What collapsing a region takes beside copying and zeroing.
+    /// Collapsing a region, except copying and zeroing.
     pub collapse_ns: u64,
-    /// What splitting a huge page takes beside looking at what is in it.
+    /// Splitting a huge page, except the scan of its content.
     pub split_ns: u64,
-    /// Mapping a base page to the shared zero page instead, and freeing it.
+    /// Mapping the shared zero page in place of a base page, and freeing that page.
     pub remap_zero_ns: u64,
     /// Looking at a base page that is not zero, up to its first such byte.
     pub scan_used_ns: u64,
-    /// Looking at all of a base page that is zero.
+    /// Scanning a base page that is not zero, up to its first nonzero byte.
     pub scan_zero_ns: u64,
-    /// Taking translations out of the TLBs of other cores.
+    /// Scanning all of a base page that is zero.
     pub shoot_down_ns: u64,
-    /// Waiting for a collapse that has locked the address space: what falling asleep and being woken take beside the wait.
+    /// Waiting for a collapse that has locked the address space: the time to fall asleep and to be
+    /// woken, in addition to the wait.
     pub lock_wait_ns: u64,
-    /// Moving a base page for compaction, beside copying it.
+    /// Moving a base page for compaction, except copying it.
     pub migrate_base_ns: u64,
-    /// Looking at a pageblock for compaction.
+    /// Scanning a pageblock for compaction.
     pub scan_block_ns: u64,
     /// Dropping a page of the page cache.
     pub drop_cache_ns: u64,
-    /// Swapping a page out or in, beside what the device takes.
+    /// Swapping a page out or in, except the device's time.
     pub swap_base_ns: u64,
-    /// Copying the page table of a region for a fork.
+    /// Copying the page table of a region for a fork. No simulated program forks.
     pub fork_region_ns: u64,
     /// Clearing the access bits of a region of base pages.
     pub clear_region_ns: u64,
@@ -57,15 +60,17 @@ pub struct KernelCosts {
     pub read_region_ns: u64,
     /// Reading the access bit of a huge page.
     pub read_huge_ns: u64,
-    /// What the first access to a base page takes longer when its zeroing did not bring it into the caches.
+    /// Additional time of the first access to a base page if its zeroing did not bring it into the
+    /// caches.
     pub cold_touch_ns: u64,
-    /// What a program's own work takes longer after a fault, which leaves it with an empty pipeline and with less in its
-    /// caches and TLBs. Not part of the kernel's time.
+    /// Additional time of a program's own work after a fault, which leaves it with an empty
+    /// pipeline and with less in its caches and TLBs. Not part of the kernel's time.
     pub after_fault_ns: u64,
 }
 
-/// Figures that the costs of faults are worked out from: what a program that touches new memory page by page
-/// sees, under base pages and under huge pages, with all memory zeroed in the fault.
+/// Measured figures from which the costs of faults are derived. They are those of a program that
+/// touches new memory page by page, under base pages and under huge pages. All memory is zeroed in
+/// the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -73,13 +78,13 @@ pub struct Calibration {
     pub base_fault_ns: f64,
     /// Mean time of a huge page's fault.
     pub huge_fault_ns: f64,
-    /// Share of a huge page's fault that zeroing takes (over 0, under 1).
+    /// Share of a huge page's fault that goes to zeroing (over 0, under 1).
     pub zeroing_share: f64,
     /// System time outside of faults (freeing), for each base page.
     pub free_base_ns: f64,
     /// The same for each huge page.
     pub free_huge_ns: f64,
-    /// Making a region huge by copying, all in all.
+    /// Making a region huge by copying, in total.
     pub collapse_ns: f64,
     /// See [`KernelCosts::cold_touch_ns`].
     pub cold_touch_ns: f64,
@@ -90,18 +95,22 @@ pub struct Calibration {
 impl Calibration {
     /// The paper's machine: Table 1, its two columns with synchronous zeroing, and no other.
     ///
-    /// What these columns don't tell is from elsewhere, and each of it decides a figure of the other columns:
-    /// - How much of a fault is zeroing: 97 % for huge pages, by the text on the same runs (section 2.2). A base page is then
-    ///   zeroed at the same speed: 879 of 3534 ns, where the text says "about 25 %".
-    /// - What a collapse takes: 0.84 huge-page faults, as on this machine (405 of 482 us).
-    /// - What a touch takes longer when the page is in no cache: the latency of memory of the processor's preset, in full.
-    ///   This is chosen: it takes a touch of what was just zeroed to wait for nothing. With the latency of the last cache
-    ///   taken off (71 ns) the last column's total would be 3.6 s, where the paper has 4.4.
-    /// - What freeing a huge page takes: system time of the second column is printed as 24 s, so that 23.5 to 24.5 s were
-    ///   measured, of which 23.9 s are faults. Chosen in this range: 24.4 s, 9.7 us a page, as the kernel looks at each of its
-    ///   512 `struct page` before it frees them (`free_pages_prepare`). Decides system time of the last column (1.3 s).
-    /// - The program's own time for a touch is what the second column leaves (24.9 - 24.4 s); what the first takes more of it
-    ///   (4 s in all) comes after its faults.
+    /// What these columns don't give is from elsewhere. Each of these values decides a figure of
+    /// the other columns:
+    /// - Share of zeroing in a fault: 97 % for huge pages, by the text on the same runs (section
+    ///   2.2). A base page is then zeroed at the same speed: 879 of 3534 ns, where the text says
+    ///   "about 25 %".
+    /// - Time of a collapse: 0.84 huge-page faults, as on this machine (405 of 482 us).
+    /// - Additional time of a touch when the page is in no cache: the memory latency of the
+    ///   processor's preset, in full. This is chosen: it assumes that a touch of what was just
+    ///   zeroed waits for nothing. With the latency of the last cache taken off (71 ns) the last
+    ///   column's total would be 3.6 s, where the paper has 4.4.
+    /// - Time to free a huge page. System time of the second column is printed as 24 s, so that
+    ///   23.5 to 24.5 s were measured, of which 23.9 s are faults. Chosen in this range: 24.4 s,
+    ///   9.7 us a page. The reason is that the kernel looks at each of its 512 `struct page` before
+    ///   it frees them (`free_pages_prepare`). Decides system time of the last column (1.3 s).
+    /// - The program's own time for a touch is what the second column leaves (24.9 - 24.4 s). What
+    ///   the first takes more of it (4 s in all) comes after its faults.
     pub const TABLE_1: Self = Self {
         base_fault_ns: 92.6e9 / 26.2e6,
         huge_fault_ns: 23.9e9 / 51.5e3,
@@ -113,10 +122,14 @@ impl Calibration {
         after_fault_ns: ((106.0 - 102.0) - (24.9 - 24.4)) * 1e9 / 26.2e6,
     };
 
-    /// The virtual machine of `kernel-facts.md`: 1 GiB touched in 555 ms under base pages and 247 ms under huge
-    /// ones; 330-370 us to have a huge page zeroed by a remote read, nearly all of it zeroing; 370-440 us to collapse
-    /// a region. Freeing was not measured: the paper's figures.
-    /// A touch's own time is part of the measured ones here.
+    /// The virtual machine of `kernel-facts.md`:
+    ///
+    /// - 1 GiB touched in 555 ms under base pages and 247 ms under huge ones
+    /// - 330-370 us to have a huge page zeroed by a remote read, nearly all of it zeroing
+    /// - 370-440 us to collapse a region
+    ///
+    /// Freeing was not measured: the figures are the paper's. A touch's own time is part of the
+    /// measured ones here.
     pub const THIS_MACHINE: Self = Self {
         base_fault_ns: 555e6 / 262_144.0,
         huge_fault_ns: 247e6 / 512.0,
@@ -127,7 +140,7 @@ impl Calibration {
         ..Self::TABLE_1
     };
 
-    /// All costs. What the calibration says nothing of is [`KernelCosts::this_machine`]'s.
+    /// All costs. Those that the calibration doesn't give are [`KernelCosts::this_machine`]'s.
     pub fn costs(&self) -> KernelCosts {
         let zero_huge = self.huge_fault_ns * self.zeroing_share;
         let zero_base = zero_huge / 512.0;
@@ -136,7 +149,8 @@ impl Calibration {
             base_fault_ns: (self.base_fault_ns - zero_base).round() as u64,
             huge_fault_ns: (self.huge_fault_ns - zero_huge).round() as u64,
             zero_base_ns: zero_base.round() as u64,
-            // "Non-temporal store instructions provide performance similar to regular" (section 3.1).
+            // "Non-temporal store instructions provide performance similar to regular" (section
+            // 3.1).
             zero_base_non_temporal_ns: zero_base.round() as u64,
             zero_huge_ns: zero_huge.round() as u64,
             copy_base_ns: ((self.collapse_ns - overhead) / 512.0).round() as u64,
@@ -149,7 +163,8 @@ impl Calibration {
     }
 }
 
-/// What no calibration says, from `kernel-facts.md` where nothing else is said.
+/// Costs that no calibration gives. They are from `kernel-facts.md` unless a comment says
+/// otherwise.
 const UNCALIBRATED: KernelCosts = KernelCosts {
     base_fault_ns: 0,
     huge_fault_ns: 0,
@@ -165,7 +180,7 @@ const UNCALIBRATED: KernelCosts = KernelCosts {
     reuse_fault_ns: 500,
     // The small part of a collapse's 405 us that is not copying; estimated.
     collapse_ns: 20_000,
-    // Split and de-duplication: 500 us, of them 412 pages looked at and remapped; estimated.
+    // Split and de-duplication: 500 us, including 412 pages scanned and remapped; estimated.
     split_ns: 50_000,
     remap_zero_ns: 400,
     // Aims of the live scan: 40 us for a full huge page, 200 us for an empty one.
@@ -201,7 +216,6 @@ impl KernelCosts {
     }
 }
 
-/// So many of something at a price.
 pub(crate) fn times(count: u64, ns: u64) -> Duration {
     Duration::from_nanos(count.saturating_mul(ns))
 }

@@ -1,4 +1,4 @@
-//! What a kernel refuses.
+//! Errors of a kernel.
 
 use super::SpaceId;
 use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
@@ -7,10 +7,10 @@ use thiserror::Error;
 /// An operation that could not be done.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KernelError {
-    /// No such address space, or it has ended.
+    /// The address space does not exist or has ended.
     #[error("there is no address space {0}")]
     Space(SpaceId),
-    /// A range that is no range of whole pages.
+    /// The range does not consist of whole pages.
     #[error("{start:#x} to {end:#x} is no range of whole pages under 2^48")]
     Range {
         /// First byte.
@@ -18,20 +18,20 @@ pub enum KernelError {
         /// First byte after it.
         end: u64,
     },
-    /// Something is mapped there already.
+    /// Something is mapped in the range already.
     #[error("address space {space} has something mapped between {start:#x} and {end:#x}")]
     Occupied {
-        /// Whose.
+        /// The address space.
         space: SpaceId,
         /// First byte.
         start: u64,
         /// First byte after it.
         end: u64,
     },
-    /// An access to what isn't mapped.
+    /// The range that was accessed isn't mapped.
     #[error("address space {space} has not mapped all of {start:#x} to {end:#x}")]
     NotMapped {
-        /// Whose.
+        /// The address space.
         space: SpaceId,
         /// First byte.
         start: u64,
@@ -41,53 +41,60 @@ pub enum KernelError {
     /// Nothing could be reclaimed for a fault.
     #[error("there is no memory left for address space {0}")]
     OutOfMemory(SpaceId),
-    /// A region that can't be mapped by larger pages: it is already, or no mapping that allows it holds all of it, or nothing
-    /// is in it, or some of it is in swap; or one of several that a page is to map is so.
+    /// A region can't be mapped by larger pages, or one of several regions that a page is to map
+    /// can't:
+    ///
+    /// - it is already, or nothing is in it
+    /// - no mapping that allows it holds all of it
+    /// - some of it is in swap
     #[error("region {1} of address space {0} is no candidate for larger pages")]
     NotCandidate(SpaceId, RegionAddr),
     /// No memory for pages of this size is free, and none could be made.
     #[error("there are no frames for pages of {2} in region {1} of address space {0}")]
     NoFrames(SpaceId, RegionAddr, PageOrder),
-    /// First touches can't be given pages of all of these sizes.
+    /// The kernel can't map pages of all of these sizes at first touches.
     #[error("pages of {0} can't all be given at first touches")]
     Sizes(PageOrders),
-    /// Something that only a huge page has was asked of a region without one.
+    /// The operation needs a huge page, and the region is none.
     #[error("region {1} of address space {0} is no huge page")]
     NotHuge(SpaceId, RegionAddr),
-    /// Costs, sizes or rates that make no machine.
+    /// Costs, sizes or rates are out of range.
     #[error("{what} must be {allowed}")]
     Spec {
-        /// Which.
+        /// The name of the value.
         what: &'static str,
-        /// What it can be, worded to follow "must be".
+        /// The allowed range, worded to follow "must be".
         allowed: &'static str,
     },
 }
 
+/// The result of an operation.
+pub(crate) type Result<T> = std::result::Result<T, KernelError>;
+
 /// A kernel that contradicts itself: a bug in the model.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BrokenKernel {
-    /// In physical memory.
+    /// A rule on physical memory is broken.
     #[error("frames: {0}")]
     Frames(&'static str),
-    /// In an address space.
+    /// A rule on an address space is broken.
     #[error("region {region:#x} of address space {space}: {rule}")]
     Region {
-        /// Whose.
+        /// The address space.
         space: SpaceId,
-        /// Its first address.
+        /// The region's first address.
         region: u64,
-        /// What should hold.
+        /// The rule that should hold.
         rule: &'static str,
     },
-    /// In the counts of an address space or of the machine.
+    /// A count of an address space or of the machine is wrong.
     #[error("{what}: {counted} are counted, and {there} are there")]
     Count {
-        /// Of what.
+        /// The name of the count.
         what: &'static str,
-        /// As kept.
+        /// The count as kept.
         counted: u64,
-        /// As found.
+        /// The count as found.
         there: u64,
     },
 }

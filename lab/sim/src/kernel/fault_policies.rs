@@ -1,36 +1,18 @@
-//! What a kernel does at a page fault: one file for each system.
+//! Behaviour of a kernel at a page fault: one constant for each system.
 
-mod freebsd;
-mod hawkeye;
-mod ingens;
-mod linux_base;
-mod linux_mthp;
-mod linux_thp;
-mod unzeroed;
+use hawkeye_policy::{PageOrder, PageOrders};
 
-pub use freebsd::FreeBsd;
-pub use hawkeye::{HawkEyeBase, HawkEyeHuge, HawkEyeSizes};
-pub use ingens::IngensFaults;
-pub use linux_base::LinuxBase;
-pub use linux_mthp::{LinuxMthp, MTHP_SIZES};
-pub use linux_thp::{Defrag, Enabled, LinuxThp};
-pub use unzeroed::Unzeroed;
-
-use super::HugeAdvice;
-use hawkeye_policy::PageOrders;
-use std::fmt::Debug;
-
-/// How a region in which nothing is mapped yet gets its first page.
+/// The first page of a region in which nothing is mapped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstTouch {
-    /// By a base page.
+    /// A base page.
     Base,
-    /// By a huge page, if a huge frame is free; else by a base page.
+    /// A huge page, if a huge frame is free; otherwise a base page.
     Huge {
         /// Whether to compact memory for one first.
         compact: bool,
     },
-    /// By a base page in a huge frame that is reserved for the region.
+    /// A base page in a huge frame that is reserved for the region.
     Reserve,
 }
 
@@ -41,43 +23,97 @@ pub enum Zeroing {
     InFault,
     /// In the fault, unless it was zeroed in advance.
     InAdvance,
-    /// Never. Nobody runs that: it shows what zeroing costs (paper, Table 1).
+    /// Never. No system does that: it shows the cost of zeroing (paper, Table 1).
     Never,
 }
 
-/// What a kernel does at a page fault.
-pub trait FaultPolicy: Debug + Send + Sync {
-    /// Its name in tables and on the command line.
-    fn name(&self) -> &'static str;
-
-    /// Asked at the first fault in a region that one mapping holds in full and that has nothing in it.
-    fn first_touch(&self, advice: HugeAdvice) -> FirstTouch;
-
-    /// Sizes under that of a huge page that a first touch maps where it maps no huge page: the largest that fits and that
-    /// memory is free for. Not asked for processes that were given sizes of their own
-    /// ([`Kernel::set_fault_sizes`](super::Kernel::set_fault_sizes)).
-    fn sizes(&self, _advice: HugeAdvice) -> PageOrders {
-        PageOrders::NONE
-    }
-
-    /// Sizes that a process can be given of its own.
-    fn offered_sizes(&self) -> PageOrders {
-        PageOrders::NONE
-    }
-
+/// The behaviour of a kernel at a page fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultPolicy {
+    /// At the first fault in an empty region that one mapping holds in full.
+    pub first_touch: FirstTouch,
+    /// Sizes below a huge page that a first touch maps where it maps no huge page. It maps the
+    /// largest that fits and for which memory is free. Not for processes that have sizes of their
+    /// own ([`Kernel::set_fault_sizes`](super::Kernel::set_fault_sizes)).
+    pub sizes: PageOrders,
+    /// Sizes that can be set for a process.
+    pub offered_sizes: PageOrders,
     /// When memory is zeroed.
-    fn zeroing(&self) -> Zeroing {
-        Zeroing::InFault
-    }
-
-    /// Whether it keeps a bitmap of pages that were faulted in and not freed, so that what a promotion filled up is not
-    /// taken for use.
-    fn counts_faulted(&self) -> bool {
-        false
-    }
-
-    /// Whether a read of untouched memory maps a page of zeros that all share.
-    fn shares_zero_page(&self) -> bool {
-        true
-    }
+    pub zeroing: Zeroing,
+    /// Whether it keeps a bitmap of pages that were faulted in and not freed. With it, pages that a
+    /// promotion added don't count as used.
+    pub counts_faulted: bool,
+    /// Whether a read of untouched memory maps a shared page of zeros.
+    pub shares_zero_page: bool,
 }
+
+/// Linux without huge pages (`enabled` is `never`): the paper's Linux-4KB.
+pub const LINUX_BASE: FaultPolicy = FaultPolicy {
+    first_touch: FirstTouch::Base,
+    sizes: PageOrders::NONE,
+    offered_sizes: PageOrders::NONE,
+    zeroing: Zeroing::InFault,
+    counts_faulted: false,
+    shares_zero_page: true,
+};
+
+/// Linux with transparent huge pages (`Documentation/admin-guide/mm/transhuge.rst`) and `defrag` at
+/// `always`, the default until Linux 4.6: the paper's Linux-2MB. khugepaged is the policy `linux`.
+pub const LINUX_THP: FaultPolicy = FaultPolicy {
+    first_touch: FirstTouch::Huge { compact: true },
+    ..LINUX_BASE
+};
+
+/// 16 KiB to 1 MiB: all sizes below a huge page. Anonymous folios of two pages don't exist
+/// (`THP_ORDERS_ALL_ANON` of `include/linux/huge_mm.h`).
+pub const MTHP_SIZES: PageOrders = {
+    let mut sizes = PageOrders::NONE;
+    let mut number = 2;
+    while number < PageOrder::HUGE.number() as u8 {
+        if let Some(order) = PageOrder::new(number) {
+            sizes = sizes.with(order);
+        }
+        number += 1;
+    }
+    sizes
+};
+
+/// Ingens: base pages only (`__handle_mm_fault` in its deferred modes). Huge pages come later, by
+/// the policy `ingens`. `do_anonymous_page` sets bits in its `population_node`, and `munmap` and
+/// `MADV_DONTNEED` clear them.
+pub const INGENS: FaultPolicy = FaultPolicy {
+    counts_faulted: true,
+    ..LINUX_BASE
+};
+
+/// FreeBSD's reservations (`sys/vm/vm_reserv.c`; Navarro et al., OSDI'02).
+///
+/// The kernel reserves a huge frame at the first fault in a region and maps base pages in it as
+/// they are touched. When all 512 are present it makes the frame a huge page. When memory is short
+/// it gives back the rest of the least recently used reservation. `vm_fault` zero-fills a page of
+/// its own for reads too.
+pub const FREEBSD: FaultPolicy = FaultPolicy {
+    first_touch: FirstTouch::Reserve,
+    shares_zero_page: false,
+    ..LINUX_BASE
+};
+
+/// HawkEye-4KB: base pages, of memory that was zeroed in advance (paper, section 3.1). Promotions
+/// and recovery are policies.
+pub const HAWKEYE_BASE: FaultPolicy = FaultPolicy {
+    zeroing: Zeroing::InAdvance,
+    ..LINUX_BASE
+};
+
+/// HawkEye-2MB: a huge page at the first fault while any is free; no fault waits for compaction.
+pub const HAWKEYE_HUGE: FaultPolicy = FaultPolicy {
+    first_touch: FirstTouch::Huge { compact: false },
+    ..HAWKEYE_BASE
+};
+
+/// HawkEye on a kernel with pages of many sizes: first touches map base pages, or the sizes that
+/// the manager chooses for a process.
+pub const HAWKEYE_SIZES: FaultPolicy = FaultPolicy {
+    offered_sizes: MTHP_SIZES,
+    ..HAWKEYE_BASE
+};

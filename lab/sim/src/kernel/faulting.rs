@@ -1,25 +1,25 @@
-//! A program accesses memory: page faults.
+//! Page faults: a program accesses memory.
 
 use super::fault_policies::FirstTouch;
-use super::fault_sum::Sum;
 use super::payer::{Paid, Payer};
 use super::promoting::number;
 use super::region::Region;
 use super::sized_faults::Sized;
 use super::space::{Faults, by_region, first_page, pages_of};
-use super::{Kernel, KernelError, SpaceId};
+use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
+use std::time::Duration;
 
-/// What a program does with a page.
+/// A program's access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads.
+    /// A read.
     Read,
-    /// Writes something other than zeros.
+    /// A write of something other than zeros.
     Write,
-    /// Fills it with zeros.
+    /// A write of zeros to all of it.
     WriteZeros,
 }
 
@@ -28,27 +28,35 @@ impl Access {
         self != Self::Read
     }
 
-    /// Whether other than zeros is written, if anything is.
+    /// Whether something other than zeros is written; `None` for a read.
     fn written(self) -> Option<bool> {
         self.writes().then_some(self == Self::Write)
     }
 }
 
-/// What accesses brought about.
+/// The result of accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// Time in faults, paid by the program; what direct reclaim and compaction took is part of it.
+    /// Time in faults, paid by the program, including direct reclaim and compaction.
     pub paid: Paid,
     /// Faults by kind.
     pub faults: Faults,
     /// Base pages zeroed in faults.
     pub zeroed: u64,
-    /// Pages written for the first time that no zeroing had brought into the caches; each makes the program wait
-    /// [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer, which is not part of `paid`.
+    /// Pages written for the first time that no zeroing had brought into the caches. The program
+    /// waits [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer for each. That time is not
+    /// part of `paid`.
     pub cold: u64,
 }
 
-/// Why a page faults.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    pub(super) time: Duration,
+    pub(super) faults: Faults,
+    pub(super) zeroed: u64,
+    pub(super) cold: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// Nothing is there.
@@ -57,21 +65,14 @@ enum Cause {
     Swapped,
     /// A write to the shared zero page.
     ZeroPage,
-    /// A write to a page that relatives may have.
-    Shared,
 }
 
 impl Kernel {
     /// A program accesses every base page of a range in ascending order.
     ///
     /// # Errors
-    /// A range that isn't mapped; or no memory left, with what came before done.
-    pub fn touch(
-        &mut self,
-        space: SpaceId,
-        bytes: Range<u64>,
-        access: Access,
-    ) -> Result<Touched, KernelError> {
+    /// The range isn't mapped. Or no memory is left; pages before the failing one are done.
+    pub fn touch(&mut self, space: SpaceId, bytes: Range<u64>, access: Access) -> Result<Touched> {
         let pages = pages_of(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
             return Err(KernelError::NotMapped {
@@ -103,7 +104,7 @@ impl Kernel {
         region: RegionAddr,
         pages: PageBits,
         access: Access,
-    ) -> Result<Touched, KernelError> {
+    ) -> Result<Touched> {
         let region = number(region);
         for (first, count) in pages.each_run() {
             let start = first_page(region) + u64::from(first);
@@ -143,7 +144,7 @@ impl Kernel {
         pages: PageBits,
         access: Access,
         sum: &mut Sum,
-    ) -> Result<(), KernelError> {
+    ) -> Result<()> {
         let mut from = 0;
         while from < PAGES_PER_REGION {
             let table = &mut self.space_mut(space)?.table;
@@ -151,7 +152,8 @@ impl Kernel {
             let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
             let faulting = ahead.minus(found.accessible(access));
             let next = faulting.next_run(0);
-            // What lies before the next fault was accessed by then: reclaim in that fault may take it.
+            // Pages before the next fault count as accessed by then: reclaim in that fault may take
+            // them.
             let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
             let before = ahead.and(PageBits::range(from, until - from));
             sum.cold += u64::from(found.touched(before, access.written()));
@@ -167,7 +169,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Handles faults on neighbouring pages, all of one cause; returns how many pages were dealt with, at least one.
+    /// Handles faults on neighbouring pages, all of one cause. Returns the number of pages handled,
+    /// at least one.
     #[allow(clippy::too_many_arguments)]
     fn fault(
         &mut self,
@@ -178,9 +181,8 @@ impl Kernel {
         cause: Cause,
         access: Access,
         sum: &mut Sum,
-    ) -> Result<u16, KernelError> {
+    ) -> Result<u16> {
         match cause {
-            Cause::Shared => self.copy_on_write(space, region, first, sum),
             Cause::Swapped => self.swap_in(space, region, first, count, sum),
             Cause::ZeroPage => {
                 let found = self.space_mut(space)?.table.touch(region);
@@ -189,7 +191,7 @@ impl Kernel {
                     sum.faults.zero_page_writes += u64::from(got);
                     return Ok(got);
                 }
-                // The huge zero page makes room for a huge page, or becomes 512 small ones.
+                // A huge page replaces the huge zero page, or 512 small zero pages do.
                 found.zero_mapped = PageBits::EMPTY;
                 found.huge_zero = false;
                 if self.map_huge(space, region, sum)? {
@@ -214,9 +216,9 @@ impl Kernel {
         count: u16,
         access: Access,
         sum: &mut Sum,
-    ) -> Result<u16, KernelError> {
+    ) -> Result<u16> {
         let choice = self.choice(space, region)?;
-        if access == Access::Read && self.faults.shares_zero_page() {
+        if access == Access::Read && self.faults.shares_zero_page {
             return self.map_zero_page(space, region, (first, count), choice, sum);
         }
         match choice {
@@ -244,19 +246,18 @@ impl Kernel {
 }
 
 impl Region {
-    /// Pages that can be accessed like this without a fault.
+    /// Pages that allow this access without a fault.
     fn accessible(&self, access: Access) -> PageBits {
         if access.writes() {
-            self.present.minus(self.shared)
+            self.present
         } else {
             self.present.or(self.zero_mapped)
         }
     }
 
-    /// Why the first of these pages faults, and how many of them do for the same reason.
+    /// The cause of the first page's fault, and the number of pages that fault for the same cause.
     fn cause(&self, first: u16, count: u16) -> (Cause, u16) {
         let causes = [
-            (Cause::Shared, self.shared),
             (Cause::Swapped, self.swapped),
             (Cause::ZeroPage, self.zero_mapped),
         ];

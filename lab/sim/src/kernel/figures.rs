@@ -1,15 +1,16 @@
-//! What is known of a kernel and its address spaces, for engines, policies and reports.
+//! Figures of a kernel and its address spaces, for engines, policies and reports.
 
 use super::payer::KernelThread;
 use super::promoting::number;
+use super::region::Region;
 use super::space::Faults;
-use super::{Kernel, KernelCosts, KernelError, SpaceId};
+use super::{Kernel, KernelCosts, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, PhysicalMemory};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, MemoryUse, RegionAddr, RegionSample};
 use std::time::Duration;
 
-/// One address space.
+/// Figures of one address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceFigures {
     /// Resident memory.
@@ -20,18 +21,18 @@ pub struct SpaceFigures {
     pub swapped_bytes: u64,
     /// Faults so far.
     pub faults: Faults,
-    /// System time its program was charged so far.
+    /// System time that its program was charged so far.
     pub system_time: Duration,
 }
 
-/// The machine.
+/// Figures of the machine's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryFigures {
     /// All memory.
     pub total_bytes: u64,
-    /// Free.
+    /// Free memory.
     pub free_bytes: u64,
-    /// Free and known to be zero.
+    /// Free memory that is known to be zero.
     pub zeroed_bytes: u64,
     /// The page cache.
     pub cached_bytes: u64,
@@ -43,18 +44,18 @@ pub struct MemoryFigures {
     pub dirty_huge_frames: u64,
     /// Partly populated reservations.
     pub reservations: u64,
-    /// Reservations that were broken for lack of memory.
+    /// Reservations that were broken because memory was short.
     pub broken_reservations: u64,
     /// Free memory fragmentation index for huge pages (0-1).
     pub fmfi: f64,
 }
 
 impl Kernel {
-    /// One address space.
+    /// Figures of one address space.
     ///
     /// # Errors
     /// No such address space.
-    pub fn space_figures(&self, space: SpaceId) -> Result<SpaceFigures, KernelError> {
+    pub fn space_figures(&self, space: SpaceId) -> Result<SpaceFigures> {
         let space = self.space(space)?;
         Ok(SpaceFigures {
             rss_bytes: space.resident * BASE_PAGE_BYTES,
@@ -65,7 +66,7 @@ impl Kernel {
         })
     }
 
-    /// The machine.
+    /// Figures of the machine's memory.
     pub fn figures(&self) -> MemoryFigures {
         let memory = &self.memory;
         MemoryFigures {
@@ -82,7 +83,7 @@ impl Kernel {
         }
     }
 
-    /// Memory in use as the manager sees it: what is neither free nor page cache.
+    /// Memory in use as the manager sees it: neither free nor page cache.
     pub fn memory_use(&self) -> MemoryUse {
         let figures = self.figures();
         MemoryUse {
@@ -106,7 +107,7 @@ impl Kernel {
         self.accounts.manager_time()
     }
 
-    /// What things cost.
+    /// The costs of operations.
     pub fn costs(&self) -> &KernelCosts {
         &self.costs
     }
@@ -116,23 +117,23 @@ impl Kernel {
         &self.memory
     }
 
-    /// All regions with anything in them, in address order. Access figures are those that reclaim goes by; an engine with
-    /// a model of the processor replaces them.
+    /// All regions with anything in them, in address order. Access figures are those of reclaim; an
+    /// engine with a model of the processor replaces them.
     ///
     /// # Errors
     /// No such address space.
-    pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>, KernelError> {
+    pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
         Ok(regions
             .filter_map(|(region, found)| found.sample(address(region)))
             .collect())
     }
 
-    /// The same of huge pages alone.
+    /// The same for huge pages only.
     ///
     /// # Errors
     /// No such address space.
-    pub fn huge_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>, KernelError> {
+    pub fn huge_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
         Ok(regions
             .filter(|(_, found)| found.huge.is_some())
@@ -142,43 +143,40 @@ impl Kernel {
 
     /// One region, if there is anything in it.
     pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
-        let found = self.spaces.get(space)?.table.get(number(region))?;
-        found.sample(region)
+        self.region(space, region)?.sample(region)
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
     pub fn nonzero(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self
-            .spaces
-            .get(space)
-            .and_then(|s| s.table.get(number(region)));
+        let found = self.region(space, region);
         found.map_or(PageBits::EMPTY, |found| found.nonzero)
     }
 
     /// Base pages of a region that have a frame of their own.
     pub fn present(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self
-            .spaces
-            .get(space)
-            .and_then(|s| s.table.get(number(region)));
+        let found = self.region(space, region);
         found.map_or(PageBits::EMPTY, |found| found.present)
+    }
+
+    pub(super) fn region(&self, space: SpaceId, region: RegionAddr) -> Option<&Region> {
+        self.spaces.get(space)?.table.get(number(region))
     }
 
     /// Memory that holds something other than zeros: what the program really uses.
     ///
     /// # Errors
     /// No such address space.
-    pub fn useful_bytes(&self, space: SpaceId) -> Result<u64, KernelError> {
+    pub fn useful_bytes(&self, space: SpaceId) -> Result<u64> {
         let regions = self.space(space)?.table.iter();
         let pages = regions.map(|(_, r)| u64::from(r.nonzero.and(r.present).count()));
         Ok(pages.sum::<u64>() * BASE_PAGE_BYTES)
     }
 
-    /// The time to clear a space's access bits, and to read them: what sampling takes.
+    /// The time to clear a space's access bits, and the time to read them, in sampling.
     ///
     /// # Errors
     /// No such address space.
-    pub fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration), KernelError> {
+    pub fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
         let space = self.space(space)?;
         let regions = space.table.iter().count() as u64 - space.huge;
         let costs = &self.costs;

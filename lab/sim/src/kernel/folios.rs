@@ -1,4 +1,4 @@
-//! Pages larger than a base page and smaller than a region: which pages of a region belong to one folio.
+//! Folios: pages larger than a base page and smaller than a region.
 
 use crate::bits::PageBits;
 use hawkeye_policy::PageOrder;
@@ -6,13 +6,13 @@ use hawkeye_policy::PageOrder;
 /// The least order of a folio of anonymous memory.
 const LEAST: u32 = 2;
 
-/// The folios of a region, of 2^1 to 2^8 base pages each. One is as naturally aligned in memory as in its region, and all
-/// of its pages are mapped.
+/// The folios of a region, of 2^1 to 2^8 base pages each. A folio is as naturally aligned in memory
+/// as in its region, and all of its pages are mapped.
 ///
-/// In Linux a folio of which a part is unmapped, swapped or replaced stays one until memory is short
-/// (`deferred_split_folio` of `mm/huge_memory.c`), though no TLB holds more of it as one page than the blocks of it that are
-/// mapped in full. Here it ends at once: those blocks are smaller folios from then on, the rest base pages, all in the frames
-/// that they have, and what was unmapped is free.
+/// In Linux a folio of which a part is unmapped, swapped or replaced remains one until memory is
+/// short (`deferred_split_folio` of `mm/huge_memory.c`). A TLB entry, though, then holds at most a
+/// block of it that is mapped in full. Here such a folio ends at once. Those blocks become smaller
+/// folios, and the rest base pages, all in their present frames; what was unmapped is free.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Folios(
     /// Pages by the order of their folio; no set is empty.
@@ -24,36 +24,32 @@ impl Folios {
         self.0.is_empty()
     }
 
-    /// Pages in folios of one order.
     #[cfg(test)]
     pub(crate) fn of(&self, order: PageOrder) -> PageBits {
         let found = self.0.iter().find(|(of, _)| *of == order);
         found.map_or(PageBits::EMPTY, |(_, pages)| *pages)
     }
 
-    /// Pages in folios of an order or a higher one.
+    /// Pages in folios of at least this order.
     pub(crate) fn at_least(&self, order: PageOrder) -> PageBits {
         let large = self.0.iter().filter(|(of, _)| *of >= order);
         large.fold(PageBits::EMPTY, |all, (_, pages)| all.or(*pages))
     }
 
-    /// Pages in any.
     pub(crate) fn all(&self) -> PageBits {
         self.at_least(PageOrder::BASE)
     }
 
-    /// The order of the folio that a page is in.
     pub(crate) fn order_at(&self, page: u16) -> Option<PageOrder> {
         let found = self.0.iter().find(|(_, pages)| pages.contains(page));
         found.map(|(order, _)| *order)
     }
 
-    /// Pages by the order of their folio.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PageOrder, PageBits)> {
         self.0.iter().copied()
     }
 
-    /// Whole blocks of an order that are in none become one each.
+    /// Makes each whole block of this order a folio, unless it is in one.
     pub(crate) fn insert(&mut self, order: PageOrder, pages: PageBits) {
         debug_assert!(self.all().and(pages).is_empty());
         match self.0.iter_mut().find(|(of, _)| *of == order) {
@@ -62,8 +58,8 @@ impl Folios {
         }
     }
 
-    /// Ends those that any of these pages is in; the largest blocks of them that none is in, of [`LEAST`] pages and more, are
-    /// folios of their own.
+    /// Ends the folios that contain any of these pages. The largest remaining blocks of at least
+    /// [`LEAST`] pages that contain none become folios of their own.
     pub(crate) fn end(&mut self, pages: PageBits) {
         let mut smaller = Vec::new();
         for (order, of) in &mut self.0 {
@@ -106,7 +102,7 @@ mod tests {
         assert_eq!(folios.order_at(48), None);
         folios.end(PageBits::range(33, 1).or(PageBits::range(71, 100)));
         assert_eq!(folios.of(sixteen), PageBits::range(16, 16));
-        // What is left of the other one but for pages 32 to 35.
+        // What is left of the other one, except pages 32 to 35.
         let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
         assert_eq!(folios.of(four), left);
         let eight = PageOrder::new(3).unwrap_or_default();

@@ -1,22 +1,24 @@
-//! A program gives memory back.
+//! Freeing: a program gives memory back.
 
 use super::costs::times;
 use super::payer::{Paid, Payer};
 use super::promoting::number;
+use super::reclaim::huge_run;
 use super::space::{by_region, first_page, pages_of};
-use super::{Kernel, KernelError, SpaceId};
+use super::{Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 impl Kernel {
-    /// Frees what is in a range and leaves it mapped (`MADV_DONTNEED`): it reads as zeros afterwards. Huge pages that are
-    /// freed in part are split at once (Linux 4.3; since 4.5 their rest is given back when memory is short).
+    /// Frees the memory in a range and leaves the range mapped (`MADV_DONTNEED`); it reads as zeros
+    /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
+    /// Linux frees the part only when memory is short.
     ///
     /// # Errors
-    /// No whole pages.
-    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid, KernelError> {
+    /// The range does not consist of whole pages.
+    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid> {
         let pages = pages_of(&bytes)?;
         let time = self.free_range(space, pages)?;
         let paid = self.pay(Payer::Program(space), time);
@@ -33,18 +35,18 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         pages: PageBits,
-    ) -> Result<Paid, KernelError> {
+    ) -> Result<Paid> {
         let time = self.free_in_region(space, number(region), pages)?;
         let paid = self.pay(Payer::Program(space), time);
         self.debug_check();
         Ok(paid)
     }
 
-    /// Frees what is in a range and unmaps it (`munmap`).
+    /// Frees the memory in a range and unmaps the range (`munmap`).
     ///
     /// # Errors
-    /// No whole pages.
-    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid, KernelError> {
+    /// The range does not consist of whole pages.
+    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid> {
         let pages = pages_of(&bytes)?;
         let time = self.unmap_pages(space, pages)?;
         let paid = self.pay(Payer::Program(space), time);
@@ -52,26 +54,22 @@ impl Kernel {
         Ok(paid)
     }
 
-    pub(crate) fn unmap_pages(
-        &mut self,
-        space: SpaceId,
-        pages: Range<u64>,
-    ) -> Result<Duration, KernelError> {
+    pub(crate) fn unmap_pages(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
         let time = self.free_range(space, pages.clone())?;
         let owned = self.space_mut(space)?;
         owned.unmap(&pages);
-        // Page tables go where nothing is mapped any more.
+        // A page table is freed when nothing is mapped by it any more.
         for (region, _, _) in by_region(pages) {
             let all = first_page(region)..first_page(region + 1);
             let mapped = owned.mappings.range(..all.end).next_back();
-            if mapped.is_none_or(|(_, mapping)| mapping.end <= all.start) {
+            if mapped.is_none_or(|(_, end)| *end <= all.start) {
                 owned.table.remove(region);
             }
         }
         Ok(time)
     }
 
-    fn free_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration, KernelError> {
+    fn free_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
         let mut time = Duration::ZERO;
         for (region, first, count) in by_region(pages) {
             let pages = PageBits::range(first, count);
@@ -80,26 +78,20 @@ impl Kernel {
         Ok(time)
     }
 
-    fn free_in_region(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-        pages: PageBits,
-    ) -> Result<Duration, KernelError> {
+    fn free_in_region(&mut self, space: SpaceId, region: u64, pages: PageBits) -> Result<Duration> {
         let each = self.costs.split_ns + self.costs.shoot_down_ns;
         let found = self.space(space)?.table.get(region);
         let Some(found) = found else {
             return Ok(Duration::ZERO);
         };
         if let Some(block) = found.huge.filter(|_| pages.full()) {
-            // Where all of a larger page goes this is one split too many.
+            // If all of a larger page is freed, this counts one split too many.
             let larger = u64::from(self.end_joined(space, region));
             let owned = self.space_mut(space)?;
             owned.table.remove(region);
             owned.huge -= 1;
             owned.resident -= 512;
-            let (page, run) = Self::huge_run(block, region);
-            self.release(space, page, run);
+            self.release(huge_run(block));
             return Ok(self.freeing_time(0, 1) + times(larger, each));
         }
         let time = times(self.split_huge(space, region)?, each);
@@ -124,7 +116,7 @@ impl Kernel {
         owned.swapped -= swapped;
         self.reclaim_state.swap.used -= swapped;
         for run in runs {
-            self.release(space, first_page(region) + u64::from(run.first), run);
+            self.release(run);
         }
         if !gone.is_empty() {
             self.leave_reservation(space, region);

@@ -1,32 +1,36 @@
-//! Where programs touch memory for the first time: what fault-ahead is fed with, as the live manager is by its BPF program
-//! (`crates/linux/src/bpf/frontier.bpf.c`), whose rules and figures (`frontier.h`) these are.
+//! First touches of programs' memory: the input of prefault. The live manager gets it from its BPF
+//! program (`crates/linux/src/bpf/frontier.bpf.c`). The rules and figures here are those of that
+//! program (`frontier.h`).
 //!
-//! What differs: the kernel has no clock of its own, so that a program which takes its steps too fast to be filled ahead of is
-//! reported all the same; nobody is muted; and nothing is lost between threads.
+//! The differences:
+//!
+//! - The kernel has no clock of its own. It also reports a program that steps too fast to be filled
+//!   ahead of.
+//! - No program is muted.
+//! - Nothing is lost between threads.
 
 use super::{Kernel, SpaceId};
 use hawkeye_policy::RegionAddr;
 use hawkeye_policy::fault_ahead::Advance;
 use std::collections::BTreeMap;
 
-/// Places that are followed in one address space.
+/// Streams that are followed in one address space.
 const TRACKS: usize = 8;
 /// Largest distance between two regions of one stream, in regions.
 const LARGEST_STEP: i64 = 16;
-/// Steps that may have been filled ahead, at the most.
+/// Most steps that may have been filled ahead.
 const LARGEST_WINDOW: i64 = 128;
 /// First touches in a region that make it dense.
 const DENSE_TOUCHES: u64 = 64;
 /// Steps after which a stream is reported.
 const PROVEN: u32 = 2;
-/// Touches that go on where others were, over touches that don't: kept between these.
+/// Limits of the score: touches that continue others, minus touches that don't.
 const SCORES: (i32, i32) = (-64, 64);
-/// Of a program under 0, one burst of so many touches
+/// Touches in a burst. Only some bursts of a program with a score below 0 are examined.
 const BURST: u32 = 256;
-/// in so many is looked at.
+/// One burst in this many is examined then.
 const SKIPPED: u32 = 16;
 
-/// One place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     region: i64,
@@ -36,7 +40,8 @@ struct Track {
 }
 
 impl Track {
-    /// Whether a distance leads it on: one step, or some of them where the regions between were filled.
+    /// Whether a distance continues the stream: one step, or several where the regions between were
+    /// filled.
     fn leads_on(&self, distance: i64) -> bool {
         if self.step == 0 || (distance < 0) != (self.step < 0) {
             return false;
@@ -63,7 +68,7 @@ impl Watched {
         self.score = (self.score - 1).max(SCORES.0);
     }
 
-    /// One first touch; the advance that it is, if it is one.
+    /// Records one first touch; returns the advance that it makes, if it makes one.
     fn first_touch(&mut self, region: i64) -> Option<Advance> {
         if self.score < 0 {
             let burst = self.skipped / BURST;
@@ -85,7 +90,7 @@ impl Watched {
             (track.region, track.touches) = (region, 1);
             track.advances += 1;
             let (step, proven) = (track.step as i32, track.advances >= PROVEN);
-            // A leap may be over what was filled, or chance.
+            // A leap may cross filled memory, or be chance.
             if exact {
                 self.goes_on();
             }
@@ -123,7 +128,6 @@ impl Watched {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier {
     watched: BTreeMap<SpaceId, Watched>,
@@ -135,7 +139,7 @@ impl Frontier {
         self.watched.remove(&space);
     }
 
-    /// A program touched so many pages of a region for the first time.
+    /// A program touched `pages` pages of a region for the first time.
     pub(crate) fn first_touches(&mut self, space: SpaceId, region: u64, pages: u16) {
         let Some(watched) = self.watched.get_mut(&space) else {
             return;
@@ -149,12 +153,12 @@ impl Frontier {
 }
 
 impl Kernel {
-    /// Watches where an address space is touched for the first time.
+    /// Starts to watch first touches in an address space.
     pub fn watch_first_touches(&mut self, space: SpaceId) {
         self.reports.frontier.watched.entry(space).or_default();
     }
 
-    /// Who advanced from region to region since this was last asked.
+    /// The advances from region to region since the last call.
     pub fn take_advances(&mut self) -> Vec<(SpaceId, Advance)> {
         std::mem::take(&mut self.reports.frontier.advances)
     }

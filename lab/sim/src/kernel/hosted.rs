@@ -1,32 +1,32 @@
-//! What a kernel in a virtual machine can't see and its programs feel: frames that the host doesn't have at hand.
+//! Frames of a virtual machine that its host doesn't have at hand. The guest's kernel can't see
+//! that, but its programs wait for it.
 //!
-//! Its host says so ([`Kernel::set_away`]), is told which of them are accessed ([`Kernel::take_wanted`]), and says what
-//! that took.
+//! The host reports these frames ([`Kernel::set_away`]), asks which of them are accessed
+//! ([`Kernel::take_wanted`]), and reports the time that these accesses took.
 
 use super::costs::times;
 use super::figures::address;
 use super::promoting::number;
 use super::space::by_region;
-use super::{Access, Kernel, KernelError, SpaceId};
+use super::{Access, Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Owner, block_of, offset_of};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Frames of a guest as its host has them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hosted {
-    /// In the host's swap, by pageblock.
+    /// Frames in the host's swap, by pageblock.
     away: BTreeMap<u32, PageBits>,
-    /// What the guest waits for, for each of them.
+    /// The guest's wait for each of them.
     each: Duration,
-    /// Accessed since the host last asked.
+    /// Those accessed since the host's last call.
     wanted: Vec<FrameRun>,
 }
 
 impl Kernel {
-    /// For a guest: these frames of a pageblock, and no others of it, are in its host's swap; the guest waits `each` long
+    /// For a guest: sets which frames of a pageblock are in its host's swap. The guest waits `each`
     /// for one of them.
     pub fn set_away(&mut self, block: u32, frames: PageBits, each: Duration) {
         self.reports.hosted.each = each;
@@ -37,29 +37,25 @@ impl Kernel {
         }
     }
 
-    /// For a guest: frames in its host's swap that were accessed since this was last asked.
+    /// For a guest: frames in its host's swap that were accessed since the last call.
     pub fn take_wanted(&mut self) -> Vec<FrameRun> {
         std::mem::take(&mut self.reports.hosted.wanted)
     }
 
-    /// For a guest: whose pages lie in a pageblock of its memory. One region can come several times.
+    /// For a guest: the regions with pages in a pageblock of its memory. A region can occur several
+    /// times.
     pub(crate) fn regions_in(&self, block: u32) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
         let anonymous = self.memory.owners_in(block).filter_map(|run| {
-            let Owner::Anonymous { family, page } = Owner::unpack(run.value) else {
+            let Owner::Anonymous { space, page } = Owner::unpack(run.value) else {
                 return None;
             };
-            Some((family, page..page + u64::from(run.count)))
+            Some((SpaceId(space), page..page + u64::from(run.count)))
         });
-        anonymous.flat_map(|(family, pages)| {
-            let members = self.spaces.members(family).iter();
-            members.flat_map(move |space| {
-                let regions = by_region(pages.clone());
-                regions.map(|(region, ..)| (*space, address(region)))
-            })
+        anonymous.flat_map(|(space, pages)| {
+            by_region(pages).map(move |(region, ..)| (space, address(region)))
         })
     }
 
-    /// What is known of a pageblock.
     #[cfg(debug_assertions)]
     pub(crate) fn known_away(&self, block: u32) -> PageBits {
         self.away_of(block)
@@ -85,10 +81,7 @@ impl Kernel {
             return self.away_of(block);
         }
         for run in found.frames.iter() {
-            let frames = FrameRun {
-                first: run.value as u32,
-                count: run.count.into(),
-            };
+            let frames = FrameRun::new(run.value as u32, run.count.into());
             let mut page = run.first;
             for (block, first, count) in frames.by_block() {
                 let there = self.away_of(block).and(PageBits::range(first, count));
@@ -101,7 +94,7 @@ impl Kernel {
         away
     }
 
-    /// What an access to a page in swap takes: the expectation, of this kernel's and of its host's.
+    /// Expected time of an access to a page in swap, of this kernel's and of its host's.
     pub(crate) fn away_time(&self) -> Duration {
         let costs = &self.costs;
         let own =
@@ -113,17 +106,17 @@ impl Kernel {
         }
     }
 
-    /// A program accesses pages of a region that are in swap. Of those in the host's, it is for the host to say what they
-    /// took.
+    /// A program accesses pages of a region that are in swap. For pages in the host's swap, the
+    /// host reports the time.
     ///
     /// # Errors
-    /// No memory left, or no such address space.
+    /// No memory is left, or no such address space.
     pub(crate) fn fetch(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
         pages: PageBits,
-    ) -> Result<Duration, KernelError> {
+    ) -> Result<Duration> {
         let found = self.space(space)?.table.get(number(region));
         let Some(found) = found else {
             return Ok(Duration::ZERO);
@@ -158,10 +151,7 @@ impl Kernel {
         }
         match self.reports.hosted.wanted.last_mut() {
             Some(last) if last.first + last.count == frame => last.count += 1,
-            _ => self.reports.hosted.wanted.push(FrameRun {
-                first: frame,
-                count: 1,
-            }),
+            _ => self.reports.hosted.wanted.push(FrameRun::new(frame, 1)),
         }
     }
 }

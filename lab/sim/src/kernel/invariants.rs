@@ -1,4 +1,4 @@
-//! What holds at any time.
+//! Invariants of the model.
 
 mod sizes;
 
@@ -8,29 +8,31 @@ use super::{BrokenKernel, Kernel, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Owner};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
-use std::collections::BTreeSet;
 
-/// Machines up to this many frames (512 MiB) are checked in full after every call of a debug build; larger ones when
-/// somebody asks.
+/// A debug build checks machines of up to this many frames (512 MiB) in full after every call.
+/// Larger ones are checked only by explicit calls.
 const SMALL: u64 = 1 << 17;
 
 impl Kernel {
-    /// Checks that the model doesn't contradict itself: frames are conserved, every mapped page is backed by exactly one
-    /// frame of its family, zeroed frames are free, counts are right, reservations are consistent.
+    /// Checks that the model doesn't contradict itself:
+    ///
+    /// - frames are conserved
+    /// - exactly one frame of its own backs every mapped page
+    /// - zeroed frames are free
+    /// - counts are right
+    /// - reservations are consistent
     ///
     /// # Errors
     /// The first contradiction found.
     pub fn check(&self) -> Result<(), BrokenKernel> {
         self.memory.check().map_err(BrokenKernel::Frames)?;
         let mut mapped = 0;
-        let mut shared = BTreeSet::new();
         let (mut swapped, mut reserved, mut reservations) = (0, 0, 0);
         for space in self.spaces.iter() {
             self.check_counts(space)?;
             swapped += space.swapped;
-            let alone = !self.spaces.has_relatives(space.family);
             for (number, region) in space.table.iter() {
-                self.check_region(space.id, space.family, number, region)?;
+                self.check_region(space.id, number, region)?;
                 if let Some(rule) = sizes::broken(space, number, region) {
                     return Err(BrokenKernel::Region {
                         space: space.id,
@@ -38,12 +40,7 @@ impl Kernel {
                         rule,
                     });
                 }
-                if alone {
-                    mapped += u64::from(region.present.count());
-                } else {
-                    let frames = (0..PAGES_PER_REGION).filter(|p| region.present.contains(*p));
-                    shared.extend(frames.filter_map(|page| region.frame(page)));
-                }
+                mapped += u64::from(region.present.count());
                 if let Some(reservation) = region.reservation {
                     reservations += 1;
                     reserved += self.unused_frames(reservation.block);
@@ -80,7 +77,7 @@ impl Kernel {
             self.reclaim_state.cache.iter().count() as u64,
         )?;
         let owned = self.memory.frames() - self.memory.free_frames() - self.memory.kernel_frames();
-        let known = mapped + shared.len() as u64 + reserved + self.reclaim_state.cache.pages;
+        let known = mapped + reserved + self.reclaim_state.cache.pages;
         count("frames in use", owned, known)
     }
 
@@ -121,7 +118,6 @@ impl Kernel {
     fn check_region(
         &self,
         space: SpaceId,
-        family: u32,
         number: u64,
         region: &Region,
     ) -> Result<(), BrokenKernel> {
@@ -140,9 +136,9 @@ impl Kernel {
         {
             return broken("a page is in one place only");
         }
-        let of_present = [region.shared, region.written, region.accessed.minus(zero)];
+        let of_present = [region.written, region.accessed.minus(zero)];
         if !of_present.iter().all(|set| set.within(present)) {
-            return broken("only present pages are shared, written or accessed");
+            return broken("only present pages are written or accessed");
         }
         if !region.nonzero.within(present.or(region.swapped)) {
             return broken("only present and swapped pages hold anything");
@@ -153,7 +149,7 @@ impl Kernel {
         let mut backed = PageBits::EMPTY;
         for page in (0..PAGES_PER_REGION).filter(|page| present.contains(*page)) {
             let owner = Owner::Anonymous {
-                family,
+                space: space.0,
                 page: first_page(number) + u64::from(page),
             };
             let frame = region.frame(page);

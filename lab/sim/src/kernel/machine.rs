@@ -1,4 +1,4 @@
-//! The kernel's state, and address spaces as they come and go.
+//! The kernel's state, and the creation and end of address spaces.
 
 use super::cache::PageCache;
 use super::compacting::Deferral;
@@ -14,35 +14,34 @@ use super::space::{AddressSpace, pages_of};
 use super::spaces::Spaces;
 use super::swap::{Swap, SwapSpec};
 use super::threads::Threads;
-use super::{HugeAdvice, KernelCosts, KernelError, SpaceId};
+use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// A machine with a kernel.
+/// Specification of a machine with a kernel.
 #[derive(Clone, Debug)]
 pub struct KernelSpec {
     /// Its memory, in bytes (2 MiB to 1 TiB).
     pub memory_bytes: u64,
-    /// What it does at page faults.
-    pub faults: Arc<dyn FaultPolicy>,
-    /// What things cost on it.
+    /// Its behaviour at page faults.
+    pub faults: FaultPolicy,
+    /// The costs of its operations.
     pub costs: KernelCosts,
-    /// Where pages are swapped to; `None`: nowhere.
+    /// The swap device; `None` if there is none.
     pub swap: Option<SwapSpec>,
 }
 
-/// Largest memory, in bytes: frames are numbered by 32 bits, and this is far under that.
+/// Largest memory, in bytes. Frames are numbered by 32 bits, and this is far below that limit.
 const MOST_BYTES: u64 = 1 << 40;
 
-/// A kernel at work. See the module.
+/// A kernel at work; see the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     pub(super) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
-    pub(super) faults: Arc<dyn FaultPolicy>,
+    pub(super) faults: FaultPolicy,
     pub(super) spaces: Spaces,
     pub(super) reclaim_state: ReclaimState,
     pub(super) huge_frames: HugeFrames,
@@ -51,7 +50,7 @@ pub struct Kernel {
     pub(super) accounts: Accounts,
 }
 
-/// What can be taken back when memory runs short, in which order, and how short is short.
+/// What can be taken back when memory runs short, in which order, and from which watermarks on.
 #[derive(Clone, Debug)]
 pub(super) struct ReclaimState {
     pub(super) watermarks: ZoneWatermarks,
@@ -67,7 +66,7 @@ pub(super) struct HugeFrames {
     pub(super) deferral: Deferral,
 }
 
-/// What the kernel tells the machine around it: the engine, and the host of a virtual machine.
+/// What the kernel reports to the machine around it: the engine, and the host of a virtual machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reports {
     pub(super) frontier: Frontier,
@@ -79,8 +78,8 @@ impl Kernel {
     /// A machine after boot: no address spaces, all memory free and not known to be zero.
     ///
     /// # Errors
-    /// Memory outside of 2 MiB to 1 TiB.
-    pub fn new(spec: KernelSpec) -> Result<Self, KernelError> {
+    /// The size of memory is outside 2 MiB to 1 TiB.
+    pub fn new(spec: KernelSpec) -> Result<Self> {
         if !(HUGE_PAGE_BYTES..=MOST_BYTES).contains(&spec.memory_bytes) {
             return Err(KernelError::Spec {
                 what: "memory",
@@ -111,18 +110,13 @@ impl Kernel {
         self.spaces.create()
     }
 
-    /// Maps private anonymous memory. It takes no time worth counting, and no memory.
+    /// Maps private anonymous memory. It takes no significant time and no memory.
     ///
     /// # Errors
-    /// No whole pages, or something mapped there already.
-    pub fn map(
-        &mut self,
-        space: SpaceId,
-        bytes: Range<u64>,
-        advice: HugeAdvice,
-    ) -> Result<(), KernelError> {
+    /// The range does not consist of whole pages, or something is mapped in it already.
+    pub fn map(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<()> {
         let pages = pages_of(&bytes)?;
-        let mapped = self.space_mut(space)?.map(pages, advice);
+        let mapped = self.space_mut(space)?.map(pages);
         mapped.then_some(()).ok_or(KernelError::Occupied {
             space,
             start: bytes.start,
@@ -130,28 +124,13 @@ impl Kernel {
         })
     }
 
-    /// Sets what is said about huge pages (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`) for faults to come.
-    ///
-    /// # Errors
-    /// No whole pages.
-    pub fn advise(
-        &mut self,
-        space: SpaceId,
-        bytes: Range<u64>,
-        advice: HugeAdvice,
-    ) -> Result<(), KernelError> {
-        let pages = pages_of(&bytes)?;
-        self.space_mut(space)?.advise(&pages, advice);
-        Ok(())
-    }
-
-    /// The end of an address space: everything is freed, which its program waits for.
+    /// Ends an address space. Everything in it is freed, and its program waits for that.
     ///
     /// # Errors
     /// No such address space.
-    pub fn exit(&mut self, space: SpaceId) -> Result<Paid, KernelError> {
+    pub fn exit(&mut self, space: SpaceId) -> Result<Paid> {
         let mapped = self.space(space)?.mappings.iter();
-        let mapped: Vec<Range<u64>> = mapped.map(|(start, m)| *start..m.end).collect();
+        let mapped: Vec<Range<u64>> = mapped.map(|(start, end)| *start..*end).collect();
         let mut time = Duration::ZERO;
         for pages in mapped {
             time += self.unmap_pages(space, pages)?;
@@ -163,15 +142,14 @@ impl Kernel {
         Ok(paid)
     }
 
-    pub(crate) fn space(&self, space: SpaceId) -> Result<&AddressSpace, KernelError> {
+    pub(crate) fn space(&self, space: SpaceId) -> Result<&AddressSpace> {
         self.spaces.get(space).ok_or(KernelError::Space(space))
     }
 
-    pub(crate) fn space_mut(&mut self, space: SpaceId) -> Result<&mut AddressSpace, KernelError> {
+    pub(crate) fn space_mut(&mut self, space: SpaceId) -> Result<&mut AddressSpace> {
         self.spaces.get_mut(space).ok_or(KernelError::Space(space))
     }
 
-    /// Charges time to somebody.
     pub(crate) fn pay(&mut self, by: Payer, time: Duration) -> Paid {
         match by {
             Payer::Program(space) => {
@@ -185,12 +163,10 @@ impl Kernel {
         Paid { by, time }
     }
 
-    /// What it does at page faults.
-    pub(crate) fn fault_policy(&self) -> &dyn FaultPolicy {
-        self.faults.as_ref()
+    pub(crate) fn fault_policy(&self) -> FaultPolicy {
+        self.faults
     }
 
-    /// Time to free these.
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {
         times(base_pages, self.costs.free_base_ns) + times(huge_pages, self.costs.free_huge_ns)
     }

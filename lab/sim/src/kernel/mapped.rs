@@ -1,7 +1,9 @@
-//! What of an address space is mapped by pages of which size, and where there are mappings too small for a huge page.
+//! The page sizes by which an address space is mapped, and its mappings that are too small for a
+//! huge page.
 
+use super::promoting::number;
 use super::space::{by_region, first_page};
-use super::{Kernel, KernelError, SpaceId};
+use super::{Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, OutsideRegions, PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::ops::Range;
@@ -14,13 +16,13 @@ impl MappedBySize {
     /// Orders that pages can have: 0 to this, exclusive.
     pub const ORDERS: usize = PageOrder::GIANT.number() as usize + 1;
 
-    /// All sizes with what they map, the smallest first.
+    /// All sizes with the memory that they map, the smallest first.
     pub fn iter(&self) -> impl Iterator<Item = (PageOrder, u64)> {
         let orders = (0..Self::ORDERS as u8).filter_map(PageOrder::new);
         orders.zip(self.0)
     }
 
-    /// What pages of one size map.
+    /// Memory that pages of one size map, in bytes.
     pub fn of(&self, order: PageOrder) -> u64 {
         self.0.get(order.number() as usize).copied().unwrap_or(0)
     }
@@ -33,11 +35,11 @@ impl MappedBySize {
 }
 
 impl Kernel {
-    /// What of an address space is mapped by pages of which size.
+    /// The memory of an address space, by the size of the pages that map it.
     ///
     /// # Errors
     /// No such address space.
-    pub fn mapped_by_size(&self, space: SpaceId) -> Result<MappedBySize, KernelError> {
+    pub fn mapped_by_size(&self, space: SpaceId) -> Result<MappedBySize> {
         let space = self.space(space)?;
         let mut mapped = MappedBySize::default();
         if space.many_sizes {
@@ -60,11 +62,11 @@ impl Kernel {
     ///
     /// # Errors
     /// No such address space.
-    pub fn outside(&self, space: SpaceId) -> Result<OutsideRegions, KernelError> {
+    pub fn outside(&self, space: SpaceId) -> Result<OutsideRegions> {
         let owned = self.space(space)?;
         let mut outside = OutsideRegions::default();
-        for (start, mapping) in &owned.mappings {
-            for end in ends(*start..mapping.end) {
+        for (start, last) in &owned.mappings {
+            for end in ends(*start..*last) {
                 for (order, pages) in blocks(end.clone()) {
                     if let Some(bytes) = outside.mapped_bytes.get_mut(order as usize) {
                         *bytes += pages * BASE_PAGE_BYTES;
@@ -84,15 +86,12 @@ impl Kernel {
     /// Whether one mapping holds all of a region.
     pub fn holds_region(&self, space: SpaceId, region: RegionAddr) -> bool {
         let found = self.spaces.get(space);
-        found.is_some_and(|space| {
-            space
-                .region_advice(super::promoting::number(region))
-                .is_some()
-        })
+        found.is_some_and(|space| space.holds_region(number(region)))
     }
 }
 
-/// What lies before the first whole region of some pages and behind the last; all of them where there is none.
+/// The pages before the first whole region and behind the last; all pages if there is no whole
+/// region.
 fn ends(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let per_region = u64::from(PAGES_PER_REGION);
     let first = first_page(pages.start.div_ceil(per_region));
@@ -105,7 +104,8 @@ fn ends(pages: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     parts.into_iter().filter(|part| !part.is_empty())
 }
 
-/// Pages by the largest naturally aligned blocks that they can be cut into: the order of each and its pages.
+/// The largest naturally aligned blocks into which pages can be cut: the order of each and its
+/// pages.
 fn blocks(pages: Range<u64>) -> impl Iterator<Item = (u32, u64)> {
     let mut from = pages.start;
     std::iter::from_fn(move || {

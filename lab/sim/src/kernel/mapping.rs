@@ -1,28 +1,28 @@
-//! What a fault maps.
+//! Maps pages at faults.
 
 use super::costs::times;
 use super::fault_policies::{FirstTouch, Zeroing};
-use super::fault_sum::Sum;
+use super::faulting::Sum;
 use super::region::Reservation;
 use super::space::first_page;
-use super::{Kernel, KernelError, SpaceId};
+use super::{Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content, FrameRun, Owner};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 use std::time::Duration;
 
 impl Kernel {
-    /// How a region is to be mapped: the policy's choice while nothing is in it, and base pages then.
-    pub(super) fn choice(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-    ) -> Result<FirstTouch, KernelError> {
-        let policy = self.faults.clone();
+    /// How to map a region: the policy's choice while it is empty, and base pages after that.
+    pub(super) fn choice(&mut self, space: SpaceId, region: u64) -> Result<FirstTouch> {
+        let first_touch = self.faults.first_touch;
         let space = self.space_mut(space)?;
         let untouched = space.table.touch(region).untouched;
-        let advice = space.region_advice(region).filter(|_| untouched);
-        Ok(advice.map_or(FirstTouch::Base, |advice| policy.first_touch(advice)))
+        let chosen = untouched && space.holds_region(region);
+        Ok(if chosen {
+            first_touch
+        } else {
+            FirstTouch::Base
+        })
     }
 
     pub(super) fn map_zero_page(
@@ -32,7 +32,7 @@ impl Kernel {
         (first, count): (u16, u16),
         choice: FirstTouch,
         sum: &mut Sum,
-    ) -> Result<u16, KernelError> {
+    ) -> Result<u16> {
         let fault_ns = self.costs.base_fault_ns;
         let found = self.space_mut(space)?.table.touch(region);
         if matches!(choice, FirstTouch::Huge { .. }) {
@@ -49,13 +49,8 @@ impl Kernel {
         Ok(count)
     }
 
-    /// Maps a huge page, if the policy lets the region have one and there is one.
-    pub(super) fn map_huge(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-        sum: &mut Sum,
-    ) -> Result<bool, KernelError> {
+    /// Maps a huge page, if the policy allows one in this region and one is available.
+    pub(super) fn map_huge(&mut self, space: SpaceId, region: u64, sum: &mut Sum) -> Result<bool> {
         let FirstTouch::Huge { compact } = self.choice(space, region)? else {
             return Ok(false);
         };
@@ -86,16 +81,16 @@ impl Kernel {
         first: u16,
         count: u16,
         sum: &mut Sum,
-    ) -> Result<u16, KernelError> {
+    ) -> Result<u16> {
         let page = first_page(region) + u64::from(first);
         let owner = self.owner(space, page)?;
         let reservation = self.space_mut(space)?.table.touch(region).reservation;
         let got = match reservation {
             Some(reservation) => {
-                let frames = FrameRun {
-                    first: FrameRun::of_block(reservation.block).first + u32::from(first),
-                    count: count.into(),
-                };
+                let frames = FrameRun::new(
+                    FrameRun::of_block(reservation.block).first + u32::from(first),
+                    count.into(),
+                );
                 self.memory.hand_over(frames, owner);
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 Allocated { frames, dirty }
@@ -115,15 +110,15 @@ impl Kernel {
         Ok(frames.count as u16)
     }
 
-    /// Zeroes what a fault has to zero; says whether memory was mapped that is in no cache, and how many base pages were
-    /// zeroed.
+    /// Zeroes what a fault has to zero. Returns whether the mapped memory is in no cache, and the
+    /// number of base pages zeroed.
     pub(super) fn zero_in_fault(
         &self,
         got: &Allocated,
         huge: bool,
         time: &mut Duration,
     ) -> (bool, u64) {
-        let all = match self.faults.zeroing() {
+        let all = match self.faults.zeroing {
             Zeroing::Never => return (true, 0),
             Zeroing::InFault => got.frames.count,
             Zeroing::InAdvance => got.dirty,
@@ -139,7 +134,7 @@ impl Kernel {
         first: u16,
         count: u16,
         sum: &mut Sum,
-    ) -> Result<u16, KernelError> {
+    ) -> Result<u16> {
         let owner = self.owner(space, first_page(region) + u64::from(first))?;
         let got = self.base_frames(space, count, Content::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
@@ -154,46 +149,12 @@ impl Kernel {
         Ok(got.frames.count as u16)
     }
 
-    pub(super) fn copy_on_write(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-        page: u16,
-        sum: &mut Sum,
-    ) -> Result<u16, KernelError> {
-        let family = self.space(space)?.family;
-        let number = first_page(region) + u64::from(page);
-        let found = self.space_mut(space)?.table.touch(region);
-        let Some(frame) = found.frame(page) else {
-            return Ok(1);
-        };
-        if !self.is_mapped_by_relative(space, family, number, frame) {
-            let found = self.space_mut(space)?.table.touch(region);
-            found.shared.remove(page);
-            sum.faults.reused += 1;
-            sum.time += times(1, self.costs.reuse_fault_ns);
-            return Ok(1);
-        }
-        // As since Linux 5.8 a huge page is split and one base page copied; before, all of it was copied if possible.
-        self.split_huge(space, region)?;
-        let owner = self.owner(space, number)?;
-        let got = self.base_frames(space, 1, Content::Dirty, owner, &mut sum.time)?;
-        sum.time += times(1, self.costs.base_fault_ns + self.costs.copy_base_ns);
-        sum.faults.copied += 1;
-        // What relatives have is not reclaimed, so it is still there.
-        let found = self.space_mut(space)?.table.touch(region);
-        found.unmap(page, 1);
-        found.map(page, got.frames);
-        Ok(1)
+    pub(crate) fn owner(&self, space: SpaceId, page: u64) -> Result<Owner> {
+        let space = self.space(space)?.id.0;
+        Ok(Owner::Anonymous { space, page })
     }
 
-    /// The owner of the frame behind a page.
-    pub(crate) fn owner(&self, space: SpaceId, page: u64) -> Result<Owner, KernelError> {
-        let family = self.space(space)?.family;
-        Ok(Owner::Anonymous { family, page })
-    }
-
-    /// A reservation for a region that has none, if a huge frame is free.
+    /// Makes a reservation for a region that has none, if a huge frame is free.
     pub(super) fn reserve(&mut self, space: SpaceId, region: u64) {
         let page = first_page(region);
         let owner = Owner::Reserved {

@@ -1,15 +1,14 @@
 //! Same-page merging of zeros at a host (KSM with `use_zero_pages`, in outline).
 //!
-//! KSM merges pages of equal content; of content this model knows only zeros, which is what free memory of a guest that
-//! zeroes in advance holds (paper, section 4). A page is merged when the scan first comes to it; KSM waits until it has not
-//! changed from one scan to the next.
+//! KSM merges pages of equal content. The only content that this model knows is zeros. Free memory
+//! of a guest that zeroes in advance holds zeros (paper, section 4). Here a page is merged when the
+//! scan first reaches it; KSM waits until it has not changed from one scan to the next.
 
 use super::costs::times;
-use super::{Kernel, SpaceId};
+use super::{Kernel, Result, SpaceId};
 use crate::memory::FrameTouch;
 use std::time::Duration;
 
-/// Where the scan goes on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MergeCursor {
     space: u32,
@@ -17,31 +16,29 @@ pub(crate) struct MergeCursor {
 }
 
 impl Kernel {
-    /// For a guest: starts to write down which of its frames are handed out and zeroed.
+    /// For a guest: starts to record which of its frames are handed out and zeroed.
     pub fn record_frame_touches(&mut self) {
         self.memory.record_touches();
     }
 
-    /// For a guest: what happened to its frames since this was last asked. Its host sees that as accesses to the address
-    /// space in which the guest's memory lies, frame by page.
+    /// For a guest: what happened to its frames since the last call. Its host treats that as
+    /// accesses to the address space that holds the guest's memory, frame by page.
     pub fn take_frame_touches(&mut self) -> Vec<FrameTouch> {
         self.memory.take_touches()
     }
 
-    /// Lets same-page merging look at an address space (`MADV_MERGEABLE` on all of it), as a virtual machine's is.
+    /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it),
+    /// as for that of a virtual machine.
     ///
     /// # Errors
     /// No such address space.
-    pub fn set_mergeable(
-        &mut self,
-        space: SpaceId,
-        mergeable: bool,
-    ) -> Result<(), super::KernelError> {
+    pub fn set_mergeable(&mut self, space: SpaceId, mergeable: bool) -> Result<()> {
         self.space_mut(space)?.mergeable = mergeable;
         Ok(())
     }
 
-    /// Scans at least `pages` present pages, whole regions at a time; returns pages scanned and pages merged.
+    /// Scans at least `pages` present pages, whole regions at a time. Returns the number of pages
+    /// scanned and the number merged.
     pub(crate) fn merge(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
         let (mut scanned, mut merged) = (0, 0);
         let mut wrapped = false;

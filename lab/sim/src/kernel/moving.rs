@@ -1,4 +1,4 @@
-//! Pages move to other frames: whoever has them is told.
+//! Moves pages to other frames, and updates their owners.
 
 use super::space::{by_region, first_page};
 use super::{Kernel, SpaceId};
@@ -10,25 +10,22 @@ use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) count: u16,
-    /// They are a folio of this order.
     pub(super) order: Option<PageOrder>,
 }
 
 impl Kernel {
-    /// The first of a run of frames of a pageblock (with its packed owner) that should stay together: a folio, or all
-    /// before the next one.
+    /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
+    /// together: a folio, or all before the next one.
     pub(super) fn next_piece(&self, block: u32, run: Run) -> Piece {
         let all = Piece {
             count: run.count,
             order: None,
         };
-        let Owner::Anonymous { family, page } = Owner::unpack(run.value) else {
+        let Owner::Anonymous { space, page } = Owner::unpack(run.value) else {
             return all;
         };
-        let members = self.spaces.members(family).iter();
         let frame = FrameRun::of_block(block).first + u32::from(run.first);
-        let folios = members.filter_map(|member| self.next_folio(*member, page, frame, run.count));
-        match folios.min() {
+        match self.next_folio(SpaceId(space), page, frame, run.count) {
             None => all,
             Some((0, order)) => Piece {
                 count: run.count.min(order.pages() as u16),
@@ -41,7 +38,7 @@ impl Kernel {
         }
     }
 
-    /// The next folio that a space has in these frames, from their first page on: after how many pages, and its order.
+    /// The next folio of a space that starts in these frames: the pages before it, and its order.
     fn next_folio(
         &self,
         space: SpaceId,
@@ -62,10 +59,10 @@ impl Kernel {
         })
     }
 
-    /// What was in some frames is in others, from `to` on.
+    /// Updates the owner after its pages moved from some frames to others, from `to` on.
     pub(super) fn moved(&mut self, owner: Owner, from: FrameRun, to: u32) {
         match owner {
-            Owner::Anonymous { family, page } => self.remap(family, page, from, to),
+            Owner::Anonymous { space, page } => self.remap(SpaceId(space), page, from, to),
             Owner::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
                     self.reclaim_state.cache.moved(page, to);
@@ -75,36 +72,24 @@ impl Kernel {
         }
     }
 
-    /// All members of a family that have these frames at pages from `page` on have others now, from `to` on.
-    fn remap(&mut self, family: u32, page: u64, from: FrameRun, to: u32) {
-        for member in self.spaces.members(family).to_vec() {
-            for (region, first, count) in by_region(page..page + u64::from(from.count)) {
-                // From a page in this region to the frame it had.
-                let passed = first_page(region) + u64::from(first) - page;
-                let piece = FrameRun {
-                    first: from.first + passed as u32,
-                    count: count.into(),
-                };
-                self.remap_in_region(member, region, first, piece, to + passed as u32);
-            }
+    /// Updates the page table: pages from `page` on had these frames and now have others, from `to`
+    /// on.
+    fn remap(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
+        for (region, first, count) in by_region(page..page + u64::from(from.count)) {
+            // Offset of this region's first page in the run.
+            let passed = first_page(region) + u64::from(first) - page;
+            let piece = FrameRun::new(from.first + passed as u32, count.into());
+            self.remap_in_region(space, region, first, piece, to + passed as u32);
         }
     }
 
-    fn remap_in_region(
-        &mut self,
-        member: SpaceId,
-        region: u64,
-        first: u16,
-        from: FrameRun,
-        to: u32,
-    ) {
-        let found = self.spaces.get(member).and_then(|s| s.table.get(region));
-        // A relative that has split its huge page may have moved on; this one hasn't.
+    fn remap_in_region(&mut self, id: SpaceId, region: u64, first: u16, from: FrameRun, to: u32) {
+        let found = self.spaces.get(id).and_then(|s| s.table.get(region));
         let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
         if huge {
-            self.end_joined(member, region);
+            self.end_joined(id, region);
         }
-        let Some(space) = self.spaces.get_mut(member) else {
+        let Some(space) = self.spaces.get_mut(id) else {
             return;
         };
         let Some(found) = space.table.get_mut(region) else {
@@ -117,7 +102,7 @@ impl Kernel {
         if huge {
             found.split();
             space.huge -= 1;
-            self.reports.remapped.note(member, region);
+            self.reports.remapped.note(id, region);
         }
         let had = |place: u16| u64::from(from.first) + u64::from(place - first);
         let runs = found.frames.within(first, from.count as u16);
@@ -131,7 +116,7 @@ impl Kernel {
         }
         found.end_scattered_folios();
         if !same.is_empty() {
-            self.reports.remapped.note_moved(member, region);
+            self.reports.remapped.note_moved(id, region);
         }
     }
 }

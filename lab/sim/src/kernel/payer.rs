@@ -1,4 +1,4 @@
-//! Whose time the kernel's work takes.
+//! The payer of the kernel's work: the thread or program that loses the time.
 
 use super::SpaceId;
 use std::collections::BTreeMap;
@@ -7,22 +7,15 @@ use std::time::Duration;
 /// A thread of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KernelThread {
-    /// Reclaims when memory runs low.
+    /// kswapd: reclaims when memory runs low.
     Kswapd,
-    /// Promotes.
-    Khugepaged,
     /// Zeroes free memory.
     Zeroing,
     /// Merges pages of zeros.
     Merging,
 }
 
-impl KernelThread {
-    /// All.
-    pub const ALL: [Self; 4] = [Self::Kswapd, Self::Khugepaged, Self::Zeroing, Self::Merging];
-}
-
-/// Who waits while something is done.
+/// The program or thread that waits while something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Payer {
     /// The program that owns an address space.
@@ -33,12 +26,12 @@ pub enum Payer {
     Manager,
 }
 
-/// Time, and who pays it.
+/// Time, and its payer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paid {
-    /// Who.
+    /// The payer.
     pub by: Payer,
-    /// How much.
+    /// The time.
     pub time: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Regions get larger pages, by somebody's decision.
+//! Promotion: maps regions by larger pages, by a decision from outside.
 
 mod blocks;
 mod joined;
@@ -7,22 +7,23 @@ use super::costs::times;
 use super::payer::{Paid, Payer};
 use super::region::Region;
 use super::space::first_page;
-use super::{HugeAdvice, Kernel, KernelError, SpaceId};
+use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, block_of};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
-/// Memory that is mapped by larger pages now.
+/// The result of a promotion: memory that is mapped by larger pages now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collapsed {
-    /// Time, compaction included.
+    /// Its time, compaction included.
     pub paid: Paid,
-    /// How long the program can't fault meanwhile (the kernel holds `mmap_lock` for writing): copying and zeroing.
+    /// Time for which the program can't fault (the kernel holds `mmap_lock` for writing): copying
+    /// and zeroing.
     pub locked: Duration,
     /// Base pages that were copied.
     pub copied: u64,
-    /// Base pages that are there now and were not.
+    /// Base pages that are present now and were not before.
     pub added: u64,
 }
 
@@ -31,24 +32,24 @@ pub(crate) fn number(region: RegionAddr) -> u64 {
 }
 
 impl Kernel {
-    /// Maps memory by pages of this size, and copies what is there into them.
+    /// Maps memory by pages of this size, and copies what is present into them.
     ///
-    /// - A huge page maps all of the region (khugepaged's `collapse_huge_page`, `MADV_COLLAPSE`). Compaction makes a huge frame if
-    ///   none is free.
-    /// - Smaller pages each map a block of it in which something is (khugepaged since it collapses to folios of many
-    ///   sizes).
-    /// - A larger one maps the regions around this one, in all of which something is. No kernel does so by itself; its frames
-    ///   are had as `alloc_contig_range` has them.
+    /// - A huge page maps all of the region (khugepaged's `collapse_huge_page`, `MADV_COLLAPSE`).
+    ///   Compaction makes a huge frame if none is free.
+    /// - Smaller pages each map a block of the region in which something is present. khugepaged
+    ///   does so since it collapses to folios of many sizes.
+    /// - A larger page maps the regions around this one, if something is in each of them. No kernel
+    ///   does so by itself. Its frames are allocated as `alloc_contig_range` does.
     ///
     /// # Errors
-    /// Memory that is no candidate, or for which there are no frames.
+    /// The memory is no candidate, or there are no frames for it.
     pub fn promote(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
         order: PageOrder,
         payer: Payer,
-    ) -> Result<Collapsed, KernelError> {
+    ) -> Result<Collapsed> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
             PageOrder::HUGE => self.collapse(space, region, payer),
@@ -57,23 +58,18 @@ impl Kernel {
         }
     }
 
-    fn collapse(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        payer: Payer,
-    ) -> Result<Collapsed, KernelError> {
+    fn collapse(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Collapsed> {
         let at = number(region);
         let found = self.space(space)?.table.get(at);
         let fit = found.is_some_and(|found| {
             found.huge.is_none() && !found.present.is_empty() && found.swapped.is_empty()
         });
-        if !fit || !self.allows_huge(space, at) {
+        if !fit || !self.space(space)?.holds_region(at) {
             return Err(KernelError::NotCandidate(space, region));
         }
         let mut time = Duration::ZERO;
         let owner = self.owner(space, first_page(at))?;
-        // Most of it is overwritten, and overwriting needs no zeros.
+        // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(Content::Dirty, owner, true, &mut time);
         let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
         let owned = self.space_mut(space)?;
@@ -86,47 +82,55 @@ impl Kernel {
         owned.resident += u64::from(added);
         owned.huge += 1;
         for run in old {
-            self.release(space, first_page(at) + u64::from(run.first), run);
+            self.release(run);
         }
         self.break_reservation(space, at);
         let zeroed = if got.dirty == 0 { 0 } else { added };
-        let locked = times(copied.into(), self.costs.copy_base_ns)
-            + times(zeroed.into(), self.costs.zero_base_ns)
-            + times(1, self.costs.shoot_down_ns);
-        time += locked + times(1, self.costs.collapse_ns);
-        let paid = self.pay(payer, time);
-        self.debug_check();
-        Ok(Collapsed {
-            paid,
-            locked,
-            copied: copied.into(),
-            added: added.into(),
-        })
+        let pages = (copied.into(), added.into(), zeroed.into());
+        Ok(self.collapsed(payer, time, pages, (1, 1)))
     }
 
-    /// A program has had to wait for a collapse.
+    /// Accounts for a collapse, in addition to `search`. `pages` counts base pages: copied, added,
+    /// and zeroed among the added ones. `times` counts TLB flushes and scans of page tables.
+    fn collapsed(
+        &mut self,
+        payer: Payer,
+        search: Duration,
+        (copied, added, zeroed): (u64, u64, u64),
+        (flushed, looked): (u64, u64),
+    ) -> Collapsed {
+        let locked = times(copied, self.costs.copy_base_ns)
+            + times(zeroed, self.costs.zero_base_ns)
+            + times(flushed, self.costs.shoot_down_ns);
+        let time = search + locked + times(looked, self.costs.collapse_ns);
+        let paid = self.pay(payer, time);
+        self.debug_check();
+        Collapsed {
+            paid,
+            locked,
+            copied,
+            added,
+        }
+    }
+
+    /// A program had to wait for a collapse.
     pub fn waited_for_lock(&mut self, space: SpaceId) -> Paid {
         let time = times(1, self.costs.lock_wait_ns);
         self.pay(Payer::Program(space), time)
     }
 
-    /// Fills a region with nothing in it with a zeroed huge page, before its program touches it.
+    /// Maps a zeroed huge page in an empty region before its program touches it.
     ///
     /// # Errors
-    /// A region that isn't empty or can't be huge, or for which no huge frame is free.
-    pub fn fill_ahead(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        payer: Payer,
-    ) -> Result<Paid, KernelError> {
+    /// The region isn't empty or can't be huge, or no huge frame is free.
+    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Paid> {
         let at = number(region);
         let empty = self
             .space(space)?
             .table
             .get(at)
             .is_none_or(Region::is_empty);
-        if !empty || !self.allows_huge(space, at) {
+        if !empty || !self.space(space)?.holds_region(at) {
             return Err(KernelError::NotCandidate(space, region));
         }
         let mut time = Duration::ZERO;
@@ -146,34 +150,8 @@ impl Kernel {
         Ok(paid)
     }
 
-    /// Maps a huge page by base pages, in the same frames. Where it is part of a larger page, the rest of that becomes huge
-    /// pages.
-    ///
-    /// # Errors
-    /// A region that is no huge page.
-    pub fn split(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        payer: Payer,
-    ) -> Result<Paid, KernelError> {
-        let splits = self.split_huge(space, number(region))?;
-        if splits == 0 {
-            return Err(KernelError::NotHuge(space, region));
-        }
-        let time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-        let paid = self.pay(payer, time);
-        self.debug_check();
-        Ok(paid)
-    }
-
-    /// Whether a mapping that doesn't refuse huge pages holds all of a region.
-    fn allows_huge(&self, space: SpaceId, region: u64) -> bool {
-        let advice = self.spaces.get(space).and_then(|s| s.region_advice(region));
-        advice.is_some_and(|advice| advice != HugeAdvice::NoHuge)
-    }
-
-    /// Base pages of a region that the program accessed, as the processor's access bits say: reclaim goes by them.
+    /// Records base pages of a region that the program accessed, by the processor's access bits.
+    /// Reclaim uses them.
     pub fn note_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
         let found = self.spaces.get_mut(space);
         if let Some(found) = found.and_then(|space| space.table.get_mut(number(region))) {

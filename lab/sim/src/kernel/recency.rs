@@ -1,9 +1,12 @@
-//! In which order memory is swapped out: Linux's two lists of anonymous pages (`mm/vmscan.c` of 4.3), by regions.
+//! The order in which memory is swapped out: Linux's two lists of anonymous pages (`mm/vmscan.c` of
+//! 4.3), by regions.
 //!
-//! Memory is listed as active when it is first touched. Reclaim moves the oldest of it to the inactive list, forgetting its
-//! access bits, as long as that is short (`inactive_anon_is_low`), and takes the oldest there: what was accessed since
-//! becomes active again, the rest goes. So memory that nobody uses any more goes before what came later; memory that is
-//! used seldom goes when it is not accessed while it passes through the inactive list.
+//! Memory is listed as active at its first touch. While the inactive list is short
+//! (`inactive_anon_is_low`), reclaim moves the oldest active memory to it and forgets its access
+//! bits. Then reclaim takes the oldest inactive memory: what was accessed since becomes active
+//! again, and the rest is swapped out. Memory that is no longer used therefore goes before memory
+//! that came later. Memory that is seldom used goes if it is not accessed while it passes through
+//! the inactive list.
 
 use super::machine::ReclaimState;
 use super::{Kernel, SpaceId};
@@ -11,49 +14,48 @@ use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use std::collections::VecDeque;
 
-/// A region on a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
     pub(crate) space: SpaceId,
     pub(crate) region: u64,
-    /// What it was given when it was listed: a region that was unmapped and touched again is another one.
+    /// Its number from when it was listed. A region that was unmapped and touched again has another
+    /// number.
     number: u64,
 }
 
-/// The lists, the oldest first.
+/// The two lists, the oldest region first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recency {
     active: VecDeque<Listed>,
     inactive: VecDeque<Listed>,
-    /// How many were ever listed.
+    /// Regions that were ever listed.
     count: u64,
 }
 
 impl Recency {
-    /// Of how many regions on both lists one is inactive, all but one being active.
+    /// Active regions for each inactive one.
     fn ratio(memory_bytes: u64) -> usize {
         // `calculate_zone_inactive_ratio` of `mm/page_alloc.c`.
         (10 * (memory_bytes >> 30)).isqrt().max(1) as usize
     }
 
-    /// Regions on both lists.
     pub(crate) fn len(&self) -> usize {
         self.active.len() + self.inactive.len()
     }
 
-    /// It was accessed, or has nothing that could go.
+    /// Moves a region to the active list: it was accessed, or nothing of it can be swapped out.
     pub(crate) fn activate(&mut self, at: Listed) {
         self.active.push_back(at);
     }
 
-    /// More of it could go.
+    /// Puts back a region of which more can be swapped out.
     pub(crate) fn put_back(&mut self, at: Listed) {
         self.inactive.push_front(at);
     }
 }
 
 impl Kernel {
-    /// Lists regions that were touched for the first time since this was last done.
+    /// Lists regions that were touched for the first time since the last call.
     pub(crate) fn list_touched(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
         for space in self.spaces.iter_mut() {
@@ -74,7 +76,7 @@ impl Kernel {
         }
     }
 
-    /// The region whose memory is to go next, if it was not accessed; it is on no list any more.
+    /// Removes and returns the region to swap out next, unless it was accessed.
     pub(crate) fn next_inactive(&mut self) -> Option<Listed> {
         let ratio = Recency::ratio(self.memory.frames() * BASE_PAGE_BYTES);
         loop {

@@ -1,14 +1,14 @@
-//! Memory taken back: reservations first, then the page cache, then what can be swapped.
+//! Reclaim: takes back reservations first, then the page cache, then what can be swapped.
 
-use super::space::first_page;
-use super::{Kernel, SpaceId};
+use super::{Kernel, Result, SpaceId};
 use crate::memory::{FrameRun, Run};
 use hawkeye_policy::PageOrder;
 use std::ops::Range;
 use std::time::Duration;
 
 impl Kernel {
-    /// Frees up to about `want` frames; returns how many, and adds what it took to `time`.
+    /// Frees up to about `want` frames; returns their number, and adds the time that it took to
+    /// `time`.
     pub(crate) fn reclaim(&mut self, want: u64, time: &mut Duration) -> u64 {
         let mut freed = self.break_reservations(want);
         if freed < want {
@@ -20,46 +20,14 @@ impl Kernel {
         freed
     }
 
-    /// Whether a living relative of `space` has `frame` at this page too.
-    pub(crate) fn is_mapped_by_relative(
-        &self,
-        space: SpaceId,
-        family: u32,
-        page: u64,
-        frame: u32,
-    ) -> bool {
-        let members = self.spaces.members(family).iter();
-        let (region, place) = (page >> 9, (page & 511) as u16);
-        members.filter(|member| **member != space).any(|member| {
-            let found = self.spaces.get(*member).and_then(|s| s.table.get(region));
-            found.is_some_and(|found| found.frame(place) == Some(frame))
-        })
+    /// Frees the frames of pages that were unmapped; `run.value` is the first one.
+    pub(crate) fn release(&mut self, run: Run) {
+        self.memory
+            .free(FrameRun::new(run.value as u32, run.count.into()));
     }
 
-    /// Frames that `space` has unmapped (a run of pages from `page` on, `run.value` being the first frame) are freed,
-    /// unless a relative has them.
-    pub(crate) fn release(&mut self, space: SpaceId, page: u64, run: Run) {
-        let frames = FrameRun {
-            first: run.value as u32,
-            count: run.count.into(),
-        };
-        let family = self.spaces.get(space).map_or(0, |s| s.family);
-        if !self.spaces.has_relatives(family) {
-            self.memory.free(frames);
-            return;
-        }
-        for i in 0..frames.count {
-            let frame = frames.first + i;
-            if !self.is_mapped_by_relative(space, family, page + u64::from(i), frame) {
-                self.memory.free(FrameRun {
-                    first: frame,
-                    count: 1,
-                });
-            }
-        }
-    }
-
-    /// The address space that holds most memory, which Linux would kill when there is none left (`oom_badness`).
+    /// The address space that holds most memory. Linux would kill it when no memory is left
+    /// (`oom_badness`).
     pub fn out_of_memory_victim(&self) -> Option<SpaceId> {
         let largest = self
             .spaces
@@ -68,13 +36,9 @@ impl Kernel {
         Some(largest.id)
     }
 
-    /// Splits a huge page in the page table, if the region is one, and before that the larger page that it is part of.
-    /// Returns how many splits that took.
-    pub(crate) fn split_huge(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-    ) -> Result<u64, super::KernelError> {
+    /// Splits a region's huge page in the page table, if it has one. Splits the larger page that it
+    /// is part of before that. Returns the number of splits.
+    pub(crate) fn split_huge(&mut self, space: SpaceId, region: u64) -> Result<u64> {
         let larger = self.end_joined(space, region);
         let space = self.space_mut(space)?;
         let Some(found) = space.table.get_mut(region).filter(|r| r.huge.is_some()) else {
@@ -85,7 +49,8 @@ impl Kernel {
         Ok(1 + u64::from(larger))
     }
 
-    /// The larger page that a region is part of becomes huge pages, in the same frames; whether there was one.
+    /// Turns the larger page that a region is part of into huge pages, in the same frames. Returns
+    /// whether there was one.
     pub(crate) fn end_joined(&mut self, space: SpaceId, region: u64) -> bool {
         let Some(space) = self.spaces.get_mut(space) else {
             return false;
@@ -101,20 +66,15 @@ impl Kernel {
         }
         true
     }
-
-    /// First page of a region, and its first frame: what a huge page occupies.
-    pub(crate) fn huge_run(block: u32, region: u64) -> (u64, Run) {
-        let frames = FrameRun::of_block(block);
-        let run = Run {
-            first: 0,
-            count: frames.count as u16,
-            value: frames.first.into(),
-        };
-        (first_page(region), run)
-    }
 }
 
-/// The regions that one page of this size maps, of which this is one.
+/// A huge page's frames by its base pages.
+pub(crate) fn huge_run(block: u32) -> Run {
+    let frames = FrameRun::of_block(block);
+    Run::new(0, frames.count as u16, frames.first.into())
+}
+
+/// The regions that one page of this size maps, including this one.
 pub(crate) fn regions_around(region: u64, order: PageOrder) -> Range<u64> {
     let first = region & !(order.regions() - 1);
     first..first + order.regions()

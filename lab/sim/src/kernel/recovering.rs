@@ -1,47 +1,46 @@
-//! Pages of zeros: found, and given back.
+//! Finds base pages of zeros, and gives their memory back.
 
 use super::costs::times;
 use super::payer::{Paid, Payer};
 use super::promoting::number;
-use super::space::first_page;
-use super::{Kernel, KernelError, SpaceId};
+use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
-/// What a search for zeros found.
+/// The result of a scan for zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZeroPages {
-    /// Base pages that hold only zeros, up to as many as were enough.
+    /// Base pages that hold only zeros, at most as many as were asked for.
     pub zero_pages: u16,
-    /// Time.
+    /// The time that the scan took.
     pub paid: Paid,
 }
 
-/// What a recovery brought.
+/// The result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeDuplicated {
-    /// Resident memory that the address space has less of.
+    /// Resident memory that the address space gave back, in bytes.
     pub bytes: u64,
     /// Base pages of the region that still have memory of their own.
     pub left_present: u16,
-    /// Time.
+    /// The time that the recovery took.
     pub paid: Paid,
 }
 
 impl Kernel {
-    /// Counts the base pages of a huge page that are all zeros, and stops at the `enough`th. Others are left at their
-    /// first byte that isn't zero (paper, section 3.2).
+    /// Counts the base pages of a huge page that are all zeros, and stops at the `enough`th. Other
+    /// pages are read up to their first nonzero byte (paper, section 3.2).
     ///
     /// # Errors
-    /// A region that is no huge page.
+    /// The region is no huge page.
     pub fn scan_zeros(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
         enough: u16,
         payer: Payer,
-    ) -> Result<ZeroPages, KernelError> {
+    ) -> Result<ZeroPages> {
         let found = self.space(space)?.table.get(number(region));
         let found = found.filter(|found| found.huge.is_some());
         let found = found.ok_or(KernelError::NotHuge(space, region))?;
@@ -68,13 +67,13 @@ impl Kernel {
     /// Splits a huge page and maps its base pages of zeros to the shared zero page.
     ///
     /// # Errors
-    /// A region that is no huge page.
+    /// The region is no huge page.
     pub fn recover(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
         payer: Payer,
-    ) -> Result<DeDuplicated, KernelError> {
+    ) -> Result<DeDuplicated> {
         let at = number(region);
         let splits = self.split_huge(space, at)?;
         if splits == 0 {
@@ -91,13 +90,14 @@ impl Kernel {
         })
     }
 
-    /// Looks at all present base pages of a region, and maps those of zeros to the shared zero page; returns how many.
+    /// Scans all present base pages of a region and maps those of zeros to the shared zero page.
+    /// Returns their number.
     pub(crate) fn drop_zeros(
         &mut self,
         space: SpaceId,
         region: u64,
         time: &mut Duration,
-    ) -> Result<u16, KernelError> {
+    ) -> Result<u16> {
         let owned = self.space_mut(space)?;
         let Some(found) = owned.table.get_mut(region) else {
             return Ok(0);
@@ -112,7 +112,7 @@ impl Kernel {
         found.zero_mapped = found.zero_mapped.or(zeros);
         owned.resident -= u64::from(zeros.count());
         for run in runs {
-            self.release(space, first_page(region) + u64::from(run.first), run);
+            self.release(run);
         }
         if !zeros.is_empty() {
             self.leave_reservation(space, region);

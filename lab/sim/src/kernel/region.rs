@@ -1,4 +1,4 @@
-//! What is mapped in one region: 2 MiB of an address space.
+//! The mappings of one region: 2 MiB of an address space.
 
 use super::folios::Folios;
 use crate::bits::PageBits;
@@ -12,40 +12,35 @@ pub(crate) struct Reservation {
     pub(crate) block: u32,
     /// Whether its frames were zeroed when it was made.
     pub(crate) zeroed: bool,
-    /// When a page of it was last populated: its place in the order of use.
+    /// Its place in the order of use: when a page of it was last populated.
     pub(crate) used: u64,
 }
 
-/// A region's page table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Region {
     /// Pages with a frame; all of them under a huge page.
     pub(crate) present: PageBits,
-    /// Pages mapped to the shared zero page.
     pub(crate) zero_mapped: PageBits,
-    /// Pages whose content is in swap.
+    /// Pages with their content in swap.
     pub(crate) swapped: PageBits,
-    /// Present pages that a relative may have too: copied when they are written to.
-    pub(crate) shared: PageBits,
     /// Present or swapped pages that hold something other than zeros.
     pub(crate) nonzero: PageBits,
     /// Present pages written since they were mapped (the dirty bit).
     pub(crate) written: PageBits,
-    /// Pages accessed since reclaim looked.
+    /// Pages accessed since the last scan of reclaim.
     pub(crate) accessed: PageBits,
-    /// Frame by page, where they are base pages.
+    /// Frame by page, for base pages.
     pub(crate) frames: RunMap,
-    /// Which of its pages are in larger pages, where it is no huge page.
+    /// Pages of it that are in folios, if it is no huge page.
     pub(crate) folios: Folios,
-    /// The pageblock of its huge page.
     pub(crate) huge: Option<u32>,
-    /// The size of the page that it is a part of, together with the regions around it: over 2 MiB.
+    /// The size, over 2 MiB, of the page that it is a part of, together with the regions around it.
     pub(crate) joined: Option<PageOrder>,
-    /// All of it is mapped to the huge zero page by one entry.
     pub(crate) huge_zero: bool,
-    /// It has no page table: nothing was ever mapped by base pages.
+    /// Whether it has no page table: nothing was ever mapped by base pages.
     pub(crate) untouched: bool,
-    /// Mapped memory was not zeroed in its fault: a page that is not written yet is in no cache.
+    /// Whether mapped memory was not zeroed in its fault: a page that is not written yet is in no
+    /// cache.
     pub(crate) cold: bool,
     pub(crate) reservation: Option<Reservation>,
     /// Its number on reclaim's lists.
@@ -68,7 +63,6 @@ impl Region {
             && self.reservation.is_none()
     }
 
-    /// The frame of a page.
     pub(crate) fn frame(&self, page: u16) -> Option<u32> {
         match self.huge {
             Some(block) => Some(FrameRun::of_block(block).first + u32::from(page)),
@@ -76,7 +70,6 @@ impl Region {
         }
     }
 
-    /// Maps neighbouring pages to neighbouring frames.
     pub(crate) fn map(&mut self, first: u16, frames: FrameRun) {
         let count = frames.count as u16;
         let pages = PageBits::range(first, count);
@@ -85,63 +78,51 @@ impl Region {
         self.zero_mapped = self.zero_mapped.minus(pages);
         self.swapped = self.swapped.minus(pages);
         self.untouched = false;
-        self.frames.insert(Run {
-            first,
-            count,
-            value: frames.first.into(),
-        });
+        self.frames
+            .insert(Run::new(first, count, frames.first.into()));
     }
 
-    /// Maps a page of this order, in the frames of which the first is aligned so, at pages that are as well.
+    /// Maps a page of this order. Its first frame and its first page must both be aligned to its
+    /// size.
     pub(crate) fn map_folio(&mut self, order: PageOrder, first: u16, frames: FrameRun) {
         self.map(first, frames);
         let pages = PageBits::range(first, frames.count as u16);
         self.folios.insert(order, pages);
     }
 
-    /// Takes base pages away from their frames; what is known of them is forgotten but for `nonzero`.
+    /// Takes base pages away from their frames, and forgets all of their state except `nonzero`.
     pub(crate) fn unmap(&mut self, first: u16, count: u16) {
         let pages = PageBits::range(first, count);
-        for set in [
-            &mut self.present,
-            &mut self.shared,
-            &mut self.written,
-            &mut self.accessed,
-        ] {
+        for set in [&mut self.present, &mut self.written, &mut self.accessed] {
             *set = set.minus(pages);
         }
         self.folios.end(pages);
         self.frames.remove(first, count);
     }
 
-    /// One huge page becomes 512 base pages in the same frames.
+    /// Splits the huge page into 512 base pages in the same frames.
     pub(crate) fn split(&mut self) {
         self.joined = None;
         if let Some(block) = self.huge.take() {
             let frames = FrameRun::of_block(block);
-            self.frames = RunMap::of(Run {
-                first: 0,
-                count: PAGES_PER_REGION,
-                value: frames.first.into(),
-            });
+            self.frames = RunMap::of(Run::new(0, PAGES_PER_REGION, frames.first.into()));
             self.untouched = false;
         }
     }
 
-    /// All of it is one huge page from now on.
+    /// Makes all of it one huge page.
     pub(crate) fn become_huge(&mut self, block: u32) {
         self.huge = Some(block);
         self.frames.clear();
         self.folios.clear();
         self.present = PageBits::FULL;
         self.zero_mapped = PageBits::EMPTY;
-        self.shared = PageBits::EMPTY;
         self.huge_zero = false;
         self.untouched = false;
     }
 
-    /// The program accessed these mapped pages; returns how many of them it had to wait for because
-    /// they were in no cache.
+    /// Records accesses to these mapped pages. Returns for how many of them the program had to wait
+    /// because they were in no cache.
     pub(crate) fn touched(&mut self, pages: PageBits, write: Option<bool>) -> u16 {
         self.accessed = self.accessed.or(pages);
         let Some(nonzero) = write else {
@@ -161,7 +142,11 @@ impl Region {
         cold
     }
 
-    /// The size of the pages that most of what is present is mapped by; of equals the larger.
+    fn huge_order(&self) -> PageOrder {
+        self.joined.unwrap_or(PageOrder::HUGE)
+    }
+
+    /// The size of the pages that map most of what is present; of equals, the larger.
     fn usual_order(&self) -> PageOrder {
         if self.folios.is_empty() {
             return PageOrder::BASE;
@@ -172,7 +157,8 @@ impl Region {
         usual.map_or(PageOrder::BASE, |(order, _)| order)
     }
 
-    /// Pages in naturally aligned blocks of 2^`order` pages that lie in as many frames in a row, aligned alike.
+    /// Pages in naturally aligned blocks of 2^`order` pages, where a block's frames are contiguous
+    /// and aligned in the same way.
     pub(crate) fn contiguous(&self, order: u32) -> PageBits {
         let size = 1u64 << order;
         let mut pages = PageBits::EMPTY;
@@ -184,7 +170,7 @@ impl Region {
         pages
     }
 
-    /// Ends folios whose pages do not lie in a row any more.
+    /// Ends folios with pages that are no longer contiguous.
     pub(crate) fn end_scattered_folios(&mut self) {
         let folios: Vec<_> = self.folios.iter().collect();
         for (order, pages) in folios {
@@ -193,12 +179,10 @@ impl Region {
         }
     }
 
-    /// Base pages that it maps by pages of each size; a page of several regions counts in each with its part.
+    /// Base pages that pages of each size map. A page of several regions counts in each region with
+    /// its part.
     pub(crate) fn each_size(&self) -> impl Iterator<Item = (PageOrder, u16)> {
-        let huge = self.huge.map(|_| {
-            let order = self.joined.unwrap_or(PageOrder::HUGE);
-            (order, PAGES_PER_REGION)
-        });
+        let huge = self.huge.map(|_| (self.huge_order(), PAGES_PER_REGION));
         let base = match huge {
             Some(_) => 0,
             None => self.present.minus(self.folios.all()).count(),
@@ -211,29 +195,14 @@ impl Region {
         folios.chain(huge).chain(base)
     }
 
-    /// As a policy sees it, if there is anything in it.
+    /// The region as a policy sees it, if there is anything in it.
     pub(crate) fn sample(&self, region: RegionAddr) -> Option<RegionSample> {
-        if self.huge.is_some() {
-            let (accessed, runs) = if self.accessed.is_empty() {
-                (0, 0)
-            } else {
-                (PAGES_PER_REGION, 1)
-            };
-            return Some(RegionSample {
-                region,
-                present: PAGES_PER_REGION,
-                accessed,
-                runs,
-                written: self.written.count(),
-                zero_mapped: 0,
-                maybe_shared: 0,
-                swapped: 0,
-                order: self.joined.unwrap_or(PageOrder::HUGE),
-                walks_per_s: 0,
-            });
-        }
         let mapped = self.present.or(self.zero_mapped).or(self.swapped);
-        let accessed = self.accessed.and(self.present);
+        let (accessed, order) = match self.huge {
+            Some(_) if self.accessed.is_empty() => (PageBits::EMPTY, self.huge_order()),
+            Some(_) => (PageBits::FULL, self.huge_order()),
+            None => (self.accessed.and(self.present), self.usual_order()),
+        };
         (!mapped.is_empty()).then(|| RegionSample {
             region,
             present: self.present.count(),
@@ -243,7 +212,7 @@ impl Region {
             zero_mapped: self.zero_mapped.count(),
             maybe_shared: 0,
             swapped: self.swapped.count(),
-            order: self.usual_order(),
+            order,
             walks_per_s: 0,
         })
     }

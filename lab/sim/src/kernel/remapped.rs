@@ -1,15 +1,16 @@
-//! What the kernel did to mappings without being asked by their owner: swapping, same-page merging and, where it matters in
-//! which frames pages lie, compaction. A processor must learn of it.
+//! Changes that the kernel made to mappings without a request by their owner. These are swapping,
+//! same-page merging and, where the frames of pages matter, compaction. A processor must learn of
+//! them.
 
 use super::{Kernel, SpaceId};
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::collections::BTreeSet;
 
-/// Regions with such changes, if somebody wants to know.
+/// Regions with such changes, if they are recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remapped {
     regions: Option<BTreeSet<(SpaceId, u64)>>,
-    /// Those count, too, whose pages were moved to other frames.
+    /// Whether moves of pages to other frames count too.
     moves: bool,
 }
 
@@ -28,14 +29,14 @@ impl Remapped {
 }
 
 impl Kernel {
-    /// Starts to write down which regions the kernel swaps from or merges pages of; with `moves` also those of which it moves
-    /// pages to other frames.
+    /// Starts to record regions from which the kernel swaps or merges pages. With `moves` it also
+    /// records those in which it moves pages to other frames.
     pub fn record_remapped(&mut self, moves: bool) {
         self.reports.remapped.regions.get_or_insert_default();
         self.reports.remapped.moves = moves;
     }
 
-    /// Those regions since this was last asked, in ascending order.
+    /// Those regions since the last call, in ascending order.
     pub fn take_remapped(&mut self) -> Vec<(SpaceId, RegionAddr)> {
         let regions = self.reports.remapped.regions.as_mut().map(std::mem::take);
         let regions = regions.unwrap_or_default().into_iter();

@@ -12,10 +12,10 @@ use std::time::Duration;
 /// Least recently used first (`vm_rvq_partpop`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reservations {
-    /// By when a page was last populated.
+    /// Regions by the time at which a page was last populated.
     queue: BTreeMap<u64, (SpaceId, u64)>,
     clock: u64,
-    /// How many were broken for lack of memory.
+    /// Reservations that were broken because memory was short.
     pub(crate) broken: u64,
 }
 
@@ -26,8 +26,8 @@ impl Reservations {
 }
 
 impl Kernel {
-    /// Pages of a region were mapped: a reservation moves to the end of the queue, and becomes a huge page when all of
-    /// it is populated.
+    /// Pages of a region were mapped: its reservation moves to the end of the queue, and becomes a
+    /// huge page when it is fully populated.
     pub(crate) fn populated(&mut self, space: SpaceId, region: u64, time: &mut Duration) {
         let Some(owned) = self.spaces.get_mut(space) else {
             return;
@@ -43,22 +43,18 @@ impl Kernel {
             .queue
             .remove(&reservation.used);
         let frames = FrameRun::of_block(reservation.block);
-        let whole = Run {
-            first: 0,
-            count: PAGES_PER_REGION,
-            value: frames.first.into(),
-        };
-        if found.frames.is(whole) && found.shared.is_empty() {
+        let whole = Run::new(0, PAGES_PER_REGION, frames.first.into());
+        if found.frames.is(whole) {
             let block = reservation.block;
             found.reservation = None;
             found.become_huge(block);
             owned.huge += 1;
             let owner = Owner::Anonymous {
-                family: owned.family,
+                space: space.0,
                 page: first_page(region),
             };
             self.memory.hand_over(frames, owner);
-            // The page table is looked through once.
+            // The page table is scanned once.
             *time += times(1, self.costs.read_region_ns);
         } else {
             self.huge_frames.reservations.clock += 1;
@@ -70,8 +66,8 @@ impl Kernel {
         }
     }
 
-    /// Gives the unused frames of reservations back, least recently used first, until `want` are free; returns how
-    /// many.
+    /// Gives the unused frames of reservations back, least recently used first, until `want` are
+    /// free. Returns the number of frames.
     pub(crate) fn break_reservations(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {
@@ -85,7 +81,8 @@ impl Kernel {
         freed
     }
 
-    /// Ends the reservation of a region, if it has one; returns how many unused frames that frees.
+    /// Ends the reservation of a region, if it has one; returns the number of unused frames that
+    /// this frees.
     pub(crate) fn break_reservation(&mut self, space: SpaceId, region: u64) -> u64 {
         let found = self.spaces.get_mut(space);
         let found = found.and_then(|space| space.table.get_mut(region));
@@ -99,24 +96,22 @@ impl Kernel {
         let unused = self.memory.reserved_frames(reservation.block);
         let start = FrameRun::of_block(reservation.block).first;
         for (first, count) in unused.each_run() {
-            self.memory.free(FrameRun {
-                first: start + u32::from(first),
-                count: count.into(),
-            });
+            self.memory
+                .free(FrameRun::new(start + u32::from(first), count.into()));
         }
         unused.count().into()
     }
 
-    /// Pages of a region were unmapped and their frames freed: what is left of a reservation is not kept.
+    /// Pages of a region were unmapped and their frames freed: the rest of its reservation ends.
     ///
-    /// FreeBSD puts the freed pages back into the reservation and keeps it while a page is populated.
+    /// FreeBSD puts the freed pages back into the reservation and keeps it while a page is
+    /// populated.
     pub(crate) fn leave_reservation(&mut self, space: SpaceId, region: u64) {
         self.break_reservation(space, region);
     }
 }
 
 impl crate::memory::PhysicalMemory {
-    /// Frames of a pageblock that are reserved and not in use.
     fn reserved_frames(&self, block: u32) -> PageBits {
         let start = FrameRun::of_block(block).first;
         let mut reserved = PageBits::EMPTY;

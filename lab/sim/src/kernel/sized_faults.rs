@@ -1,55 +1,53 @@
-//! First touches that map a page between a base and a huge one (`alloc_anon_folio` of `mm/memory.c`).
+//! First touches that map a page between a base and a huge page (`alloc_anon_folio` of
+//! `mm/memory.c`).
 
 use super::costs::times;
-use super::fault_sum::Sum;
+use super::faulting::Sum;
 use super::space::first_page;
-use super::{Kernel, KernelError, SpaceId};
+use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{Allocated, Content, MigrateType, Owner};
+use crate::memory::{Allocated, Content};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
 use std::time::Duration;
 
-/// What a first touch that gets no huge page gets.
+/// The result of a first touch that maps no huge page.
 pub(super) enum Sized {
-    /// A page of some size, by which so many of the touched pages are there.
+    /// A page of some size was mapped; the number of touched pages in it.
     Mapped(u16),
-    /// Base pages, so many of the touched ones at the most: others may get larger ones.
+    /// At most this many touched pages get base pages; later ones may get larger pages.
     Base(u16),
 }
 
 impl Kernel {
-    /// Has memory of an address space that is touched for the first time be given pages of these sizes, which are of those
-    /// that the kernel [offers](super::fault_policies::FaultPolicy::offered_sizes); none: base pages.
+    /// Sets the page sizes that first touches in an address space map. They must be among those
+    /// that the kernel [offers](super::fault_policies::FaultPolicy::offered_sizes). None means base
+    /// pages.
     ///
     /// # Errors
     /// No such address space, or a size that isn't offered.
-    pub fn set_fault_sizes(
-        &mut self,
-        space: SpaceId,
-        orders: PageOrders,
-    ) -> Result<(), KernelError> {
-        if orders.and(self.faults.offered_sizes()) != orders {
+    pub fn set_fault_sizes(&mut self, space: SpaceId, orders: PageOrders) -> Result<()> {
+        if orders.and(self.faults.offered_sizes) != orders {
             return Err(KernelError::Sizes(orders));
         }
         self.space_mut(space)?.fault_sizes = Some(orders);
         Ok(())
     }
 
-    /// Maps the largest page that is allowed and fits around `first`, a page of a region in which nothing is, and for which
-    /// memory is free; `count` pages from there on are touched.
+    /// Maps the largest page that is allowed and fits around `first`, for which memory is free.
+    /// `first` is a page in empty memory of a region, and `count` pages from there on are touched.
     pub(super) fn map_sized(
         &mut self,
         space: SpaceId,
         region: u64,
         (first, count): (u16, u16),
         sum: &mut Sum,
-    ) -> Result<Sized, KernelError> {
+    ) -> Result<Sized> {
         let page = first_page(region) + u64::from(first);
         let allowed = self.allowed_sizes(space, page)?;
         let Some(smallest) = allowed.iter().next() else {
-            let end = self.space(space)?.mapping(page).map(|(_, m)| m.end);
-            // Another mapping may be given others.
-            let here = end.map_or(1, |end| end - page);
+            // Another mapping may allow other sizes.
+            let mapping = self.space(space)?.mapping(page);
+            let here = mapping.map_or(1, |mapping| mapping.end - page);
             return Ok(Sized::Base(u64::from(count).min(here) as u16));
         };
         let found = self.space_mut(space)?.table.touch(region);
@@ -70,53 +68,39 @@ impl Kernel {
             let end = (first | (order.pages() as u16 - 1)) + 1;
             return Ok(Sized::Mapped(count.min(end - first)));
         }
-        // Around the pages of the smallest block there is something now, or soon.
+        // In the smallest block around the first page, something is mapped now, or soon will be.
         let end = (first | (smallest.pages() as u16 - 1)) + 1;
         Ok(Sized::Base(count.min(end - first)))
     }
 
-    fn allowed_sizes(&self, space: SpaceId, page: u64) -> Result<PageOrders, KernelError> {
+    fn allowed_sizes(&self, space: SpaceId, page: u64) -> Result<PageOrders> {
         let space = self.space(space)?;
-        let Some((_, mapping)) = space.mapping(page) else {
-            return Ok(PageOrders::NONE);
-        };
-        let all = self.faults.sizes(mapping.advice);
-        Ok(match space.fault_sizes {
-            Some(_) if mapping.advice == super::HugeAdvice::NoHuge => PageOrders::NONE,
-            Some(own) => own,
-            None => all,
-        })
+        let own = space.fault_sizes.unwrap_or(self.faults.sizes);
+        Ok(space.mapping(page).map_or(PageOrders::NONE, |_| own))
     }
 
-    /// Whether the mapping of a page holds all of the block of this size around it (`thp_vma_suitable_order`).
-    pub(super) fn fits(
-        &self,
-        space: SpaceId,
-        page: u64,
-        order: PageOrder,
-    ) -> Result<bool, KernelError> {
+    /// Whether one mapping holds all of the block of this size around a page
+    /// (`thp_vma_suitable_order`).
+    pub(super) fn fits(&self, space: SpaceId, page: u64, order: PageOrder) -> Result<bool> {
         let start = page & !(order.pages() - 1);
         let mapping = self.space(space)?.mapping(page);
-        Ok(mapping
-            .is_some_and(|(from, mapping)| from <= start && start + order.pages() <= mapping.end))
+        Ok(mapping.is_some_and(|m| m.start <= start && start + order.pages() <= m.end))
     }
 
-    /// Frames for a page of this size, if that leaves more free than the low watermark: nobody reclaims or compacts for
-    /// it (`vma_thp_gfp_mask` under `defrag`'s default).
+    /// Frames for a page of this size, if more than the low watermark then remains free. It neither
+    /// reclaims nor compacts memory (`vma_thp_gfp_mask` under `defrag`'s default).
     pub(super) fn sized_frames(
         &mut self,
         space: SpaceId,
         page: u64,
         order: PageOrder,
-    ) -> Result<Option<Allocated>, KernelError> {
-        let owner: Owner = self.owner(space, page & !(order.pages() - 1))?;
+    ) -> Result<Option<Allocated>> {
+        let owner = self.owner(space, page & !(order.pages() - 1))?;
         if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
         let order = order.number() as u8;
-        Ok(self
-            .memory
-            .allocate(order, MigrateType::Movable, Content::Zeroed, owner))
+        Ok(self.memory.allocate(order, Content::Zeroed, owner))
     }
 
     fn map_folio(
@@ -126,7 +110,7 @@ impl Kernel {
         (first, order): (u16, PageOrder),
         got: Allocated,
         sum: &mut Sum,
-    ) -> Result<(), KernelError> {
+    ) -> Result<()> {
         sum.time += self.sized_fault_time(order);
         let (cold, zeroed) = self.zero_in_fault(&got, false, &mut sum.time);
         sum.zeroed += zeroed;
@@ -142,8 +126,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// A fault that maps a page of this size, without zeroing it: what a huge page's takes more than a base page's is for its
-    /// pages (each `struct page` of a folio is written, `prep_compound_page`), and here there are fewer.
+    /// Time of a fault that maps a page of this size, without zeroing it. A huge page's fault takes
+    /// longer than a base page's because of its pages: each `struct page` of a folio is written
+    /// (`prep_compound_page`). Here there are fewer.
     fn sized_fault_time(&self, order: PageOrder) -> Duration {
         let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
         let pages = order.pages() - 1;

@@ -1,8 +1,8 @@
-//! Frames for whoever needs them: from free memory, or else from whatever gives some up.
+//! Allocation of frames: from free memory, or else from reclaim and compaction.
 
 use super::costs::times;
-use super::{Kernel, KernelError, SpaceId};
-use crate::memory::{Allocated, Content, MigrateType, Owner};
+use super::{Kernel, KernelError, Result, SpaceId};
+use crate::memory::{Allocated, Content, HUGE_ORDER, Owner};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use std::time::Duration;
 pub(crate) const RECLAIM_BATCH: u64 = 32;
 
 impl Kernel {
-    /// As many single frames as single allocations would find neighbouring, at most `most` (1 or more); reclaims
-    /// when fewer than the lowest watermark are free, and adds what that takes to `time`.
+    /// Single frames, as many as single allocations would find side by side, at most `most` (1 or
+    /// more). Reclaims when fewer frames than the lowest watermark are free, and adds the time for
+    /// that to `time`.
     pub(crate) fn base_frames(
         &mut self,
         space: SpaceId,
@@ -19,7 +20,7 @@ impl Kernel {
         prefer: Content,
         owner: Owner,
         time: &mut Duration,
-    ) -> Result<Allocated, KernelError> {
+    ) -> Result<Allocated> {
         loop {
             let spare = self
                 .memory
@@ -27,9 +28,7 @@ impl Kernel {
                 .saturating_sub(self.reclaim_state.watermarks.min);
             let most = u64::from(most).min(spare) as u16;
             if most > 0 {
-                let got = self
-                    .memory
-                    .allocate_run(most, MigrateType::Movable, prefer, owner);
+                let got = self.memory.allocate_run(most, prefer, owner);
                 return got.ok_or(KernelError::OutOfMemory(space));
             }
             if self.reclaim(RECLAIM_BATCH, time) == 0 {
@@ -38,8 +37,8 @@ impl Kernel {
         }
     }
 
-    /// A huge frame that leaves more free than the low watermark, if there is one; with `compact` one is made where
-    /// there is memory for it.
+    /// A huge frame, if one is free and more than the low watermark then remains free. With
+    /// `compact`, one is made where there is memory for it.
     pub(crate) fn huge_frame(
         &mut self,
         prefer: Content,
@@ -55,19 +54,15 @@ impl Kernel {
         if !there {
             return None;
         }
-        self.memory.allocate(
-            crate::memory::HUGE_ORDER,
-            MigrateType::Movable,
-            prefer,
-            owner,
-        )
+        self.memory.allocate(HUGE_ORDER, prefer, owner)
     }
 
-    /// Time to zero frames of which so many are dirty, in a fault.
+    /// Time to zero frames in a fault, of which `dirty` are dirty.
     pub(crate) fn zeroing_time(&self, dirty: u32, huge: bool) -> Duration {
         let dirty = u64::from(dirty);
         if huge {
-            // All of a huge page is zeroed at the speed of huge pages, a part of it in proportion.
+            // All of a huge page is zeroed at the speed of huge pages, and a part of it in
+            // proportion.
             times(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
         } else {
             times(dirty, self.costs.zero_base_ns)

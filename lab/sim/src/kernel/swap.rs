@@ -1,11 +1,10 @@
-//! Swap: where to, how fast, and which pages of a region go.
+//! Swap: the device, its speed, and the pages of a region that are swapped out.
 
 use super::Kernel;
 use super::costs::times;
 use super::machine::ReclaimState;
 use super::recency::Listed;
 use super::region::Region;
-use super::space::first_page;
 use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -15,24 +14,28 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapSpec {
-    /// Its size.
+    /// Its size, in bytes.
     pub bytes: u64,
-    /// What reading a page takes: whoever faults waits for it.
+    /// Time to read a page, for which the faulting program waits.
     pub read_ns: u64,
-    /// What writing a page takes of the device, which does one write after the other.
+    /// Time that the device needs to write a page. It does one write after the other.
     pub write_ns: u64,
 }
 
 impl SwapSpec {
-    /// A SATA SSD, as in the paper (96 GB; it does not say which): about 100 us to read a page at random, 205 MB/s to write.
+    /// A SATA SSD, as in the paper (96 GB; it does not say which): about 100 us to read a page at
+    /// random, 205 MB/s to write.
     ///
-    /// Intel's DC S4500 of 2017 is specified with 110 us to read, and to write with up to 490 MB/s in a stream and up to 33,000
-    /// pages/s (135 MB/s) all over it; its DC S3610 of 2015 with 520 MB/s and 28,000. What Linux gives it lies between:
-    /// each core fills a cluster of 256 pages of its own (`scan_swap_map_try_ssd_cluster` of `mm/swapfile.c`), 32 pages at a
-    /// time, and takes turns with the others. How much of the two that makes is not known; it is chosen for Figure 11.
+    /// Intel's DC S4500 of 2017 is specified with 110 us to read. It writes up to 490 MB/s in a
+    /// stream, and up to 33,000 pages/s (135 MB/s) at random. Its DC S3610 of 2015 has 520 MB/s and
+    /// 28,000. Linux's pattern lies between the two. Each core fills a cluster of 256 pages of its
+    /// own (`scan_swap_map_try_ssd_cluster` of `mm/swapfile.c`), 32 pages at a time, and takes
+    /// turns with the others. The resulting rate between the two is not known; it is chosen for
+    /// Figure 11.
     ///
-    /// Neighbours in the swap area are not read along: after random accesses that were of no use Linux reads one page alone
-    /// (`swapin_nr_pages` of `mm/swap_state.c`), and accesses in order are not what programs here do to memory in swap.
+    /// Neighbours in the swap area are not read along. After random accesses that made no use of
+    /// them Linux reads only one page (`swapin_nr_pages` of `mm/swap_state.c`). Programs here don't
+    /// access memory in swap in order.
     pub const fn ssd(bytes: u64) -> Self {
         Self {
             bytes,
@@ -42,20 +45,19 @@ impl SwapSpec {
     }
 }
 
-/// The device.
 #[derive(Clone, Debug)]
 pub(crate) struct Swap {
     spec: Option<SwapSpec>,
-    /// Pages in it.
+    /// Pages in use on it.
     pub(crate) used: u64,
-    /// What it was given to write in this interval, and how much of the interval is over.
+    /// The device's time for writes of this interval, and the elapsed part of the interval.
     given: Duration,
     over: Duration,
-    /// How many times as long as alone a writer waits: all that write share what the device can.
+    /// Factor by which a writer waits longer than alone: all writers share the device.
     crowd: f64,
 }
 
-/// How often it is worked out how much of the device each writer has.
+/// Time between two estimates of each writer's share of the device.
 const SHARED_EVERY: Duration = Duration::from_millis(100);
 
 impl Swap {
@@ -69,12 +71,10 @@ impl Swap {
         }
     }
 
-    /// Whether there is any.
     pub(crate) fn is_there(&self) -> bool {
         self.spec.is_some()
     }
 
-    /// Pages that still fit.
     pub(crate) fn room(&self) -> u64 {
         let pages = self.spec.map_or(0, |spec| spec.bytes / BASE_PAGE_BYTES);
         pages.saturating_sub(self.used)
@@ -84,14 +84,15 @@ impl Swap {
         times(pages, self.spec.map_or(0, |spec| spec.read_ns))
     }
 
-    /// How long whoever writes these pages waits for the device.
+    /// Writes pages; returns how long the writer waits for the device.
     fn write(&mut self, pages: u64) -> Duration {
         let own = times(pages, self.spec.map_or(0, |spec| spec.write_ns));
         self.given += own;
         own.mul_f64(self.crowd)
     }
 
-    /// Time goes on. Writers that gave the device more than it could write wait longer from now on, by as much.
+    /// Advances time. If writers gave the device more than it could write, they wait longer from
+    /// now on, in proportion.
     pub(crate) fn step(&mut self, step: Duration) {
         self.over += step;
         if self.over < SHARED_EVERY {
@@ -103,13 +104,13 @@ impl Swap {
     }
 }
 
-/// How often each region is looked at, on average, before nothing is left that could go: once to find that it was accessed,
-/// once to find that it was not.
+/// Average visits to each region before nothing is left that could be swapped out. The first visit
+/// finds that it was accessed, the second that it was not.
 const MOST_LOOKS: usize = 2;
 
 impl Kernel {
-    /// Whether memory is so short that reclaim may look for old pages: less than this many times the high watermark is
-    /// free, or pages are in swap.
+    /// Whether memory is so short that reclaim may look for old pages. That is so if less than this
+    /// many times the high watermark is free, or if pages are in swap.
     pub(crate) fn is_short(&self, times_high: u64) -> bool {
         let ReclaimState {
             watermarks, swap, ..
@@ -117,13 +118,12 @@ impl Kernel {
         self.memory.free_frames() < times_high * watermarks.high || swap.used > 0
     }
 
-    /// Whether there is somewhere to swap to.
     pub(crate) fn has_swap(&self) -> bool {
         self.reclaim_state.swap.is_there()
     }
 
-    /// Swaps pages out that were not accessed lately; returns how many. Huge pages are split first. Pages that relatives
-    /// share stay.
+    /// Swaps out pages that were not accessed lately; returns their number. Huge pages are split
+    /// first.
     pub(crate) fn swap_out(&mut self, want: u64, time: &mut Duration) -> u64 {
         let want = want.min(self.reclaim_state.swap.room());
         self.list_touched();
@@ -145,12 +145,12 @@ impl Kernel {
         done
     }
 
-    /// Returns how many pages of a region went, and whether more of it could.
+    /// Swaps out pages of a region. Returns their number, and whether more of it can be swapped
+    /// out.
     fn swap_out_of(&mut self, at: Listed, want: u64, time: &mut Duration) -> (u64, bool) {
         let Some(space) = self.spaces.get_mut(at.space) else {
             return (0, false);
         };
-        let family = space.family;
         let Some(found) = space.table.get_mut(at.region) else {
             return (0, false);
         };
@@ -158,16 +158,12 @@ impl Kernel {
         if found.huge.is_some() && !accessed.is_empty() {
             return (0, false);
         }
-        let mut old = found.present.minus(accessed);
-        let shared = found.shared;
-        if self.spaces.has_relatives(family) {
-            old = old.minus(shared);
-        }
+        let old = found.present.minus(accessed);
         if old.is_empty() {
             return (0, false);
         }
         if u64::from(old.count()) > want {
-            // The rest of it is looked at again.
+            // The rest of it will be visited again.
             if let Some(found) = self.region_mut(at) {
                 found.accessed = accessed;
             }
@@ -207,8 +203,7 @@ impl Kernel {
         space.swapped += u64::from(count);
         self.reclaim_state.swap.used += u64::from(count);
         for run in runs {
-            let page = first_page(at.region) + u64::from(run.first);
-            self.release(at.space, page, run);
+            self.release(run);
         }
         self.leave_reservation(at.space, at.region);
     }
@@ -218,13 +213,13 @@ impl Kernel {
 mod tests {
     use super::*;
 
-    /// Pages that so many writers get written in a second, each waiting for the 32 before.
+    /// Pages written per second for this many writers, where each waits for its last 32 pages.
     fn written(writers: usize) -> u64 {
         let mut swap = Swap::new(Some(SwapSpec::ssd(1 << 40)));
         let step = Duration::from_millis(10);
         let mut owed = vec![Duration::ZERO; writers];
         let mut pages = 0;
-        // What the device is given at first is not counted.
+        // The first writes to the device are not counted.
         for moment in 0..200 {
             for owed in &mut owed {
                 while *owed < step {

@@ -25,7 +25,7 @@ impl RegionTable {
         slot.get_mut((region % PER_BLOCK) as usize)?.as_deref_mut()
     }
 
-    /// The region; an untouched one if there was none.
+    /// The region; creates an untouched one if there was none.
     pub(crate) fn touch(&mut self, region: u64) -> &mut Region {
         let block = self.blocks.entry(region / PER_BLOCK);
         let block = block.or_insert_with(|| vec![None; PER_BLOCK as usize]);
@@ -36,20 +36,10 @@ impl RegionTable {
         })
     }
 
-    /// Regions that were touched for the first time since this was last asked, in that order; some may be gone.
+    /// Regions that were touched for the first time since the last call, in that order; some may be
+    /// gone.
     pub(crate) fn take_created(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.created)
-    }
-
-    /// The same for another address space: to it they are all new.
-    pub(crate) fn copied(&self) -> Self {
-        let mut copy = self.clone();
-        copy.created = self.iter().map(|(region, _)| region).collect();
-        for (_, region) in copy.iter_mut() {
-            region.listed = None;
-            region.reservation = None;
-        }
-        copy
     }
 
     pub(crate) fn remove(&mut self, region: u64) {
@@ -62,7 +52,7 @@ impl RegionTable {
         }
     }
 
-    /// In ascending order.
+    /// All regions, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
         self.blocks.iter().flat_map(|(block, slots)| {
             let slots = slots.iter().enumerate();
@@ -71,16 +61,6 @@ impl RegionTable {
         })
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Region)> {
-        self.blocks.iter_mut().flat_map(|(block, slots)| {
-            let slots = slots.iter_mut().enumerate();
-            slots.filter_map(move |(i, slot)| {
-                Some((block * PER_BLOCK + i as u64, slot.as_deref_mut()?))
-            })
-        })
-    }
-
-    /// The first region at or after a number.
     pub(crate) fn next(&self, from: u64) -> Option<u64> {
         self.blocks
             .range(from / PER_BLOCK..)

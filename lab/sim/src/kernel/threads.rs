@@ -9,13 +9,13 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How free memory is zeroed in advance (paper, section 3.1).
+/// Settings of the thread that zeroes free memory in advance (paper, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ZeroingSpec {
-    /// Base pages per second at the most: 10,000 in the paper's practice.
+    /// Base pages per second, at most: 10,000 in the paper's practice.
     pub pages_per_s: u64,
-    /// Whether its stores go past the caches.
+    /// Whether its stores bypass the caches.
     pub non_temporal: bool,
 }
 
@@ -28,11 +28,11 @@ impl Default for ZeroingSpec {
     }
 }
 
-/// How fast pages are scanned for merging (`/sys/kernel/mm/ksm/`).
+/// Settings of same-page merging (`/sys/kernel/mm/ksm/`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MergeSpec {
-    /// Pages per second; KSM's defaults, 100 pages every 20 ms, make 5,000.
+    /// Pages scanned per second; KSM's defaults, 100 pages every 20 ms, make 5,000.
     pub pages_per_s: u64,
 }
 
@@ -42,18 +42,17 @@ impl Default for MergeSpec {
     }
 }
 
-/// What the threads are told and where they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Threads {
     zeroing: Option<ZeroingSpec>,
     merging: Option<MergeSpec>,
     pub(crate) merging_at: MergeCursor,
-    /// Work that a step was too short for, in pages times nanoseconds.
+    /// Unused part of earlier steps that were too short for a page, in pages times nanoseconds.
     zeroing_credit: u128,
     merging_credit: u128,
 }
 
-/// What the kernel's threads did in a step.
+/// The work of the kernel's threads in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stepped {
     /// Frames that kswapd freed.
@@ -64,11 +63,12 @@ pub struct Stepped {
     pub zeroed: u64,
     /// CPU time of the zeroing thread.
     pub zeroing: Duration,
-    /// Bytes it wrote to memory: traffic that everybody shares. Zero where there is no such thread.
+    /// Bytes that the zeroing thread wrote to memory, a traffic that all programs share. Zero
+    /// without such a thread.
     pub written_bytes: u64,
-    /// Bytes of them that went through the caches and threw other data out.
+    /// The part of these bytes that went through the caches and evicted other data.
     pub cached_bytes: u64,
-    /// Pages that same-page merging looked at.
+    /// Pages that same-page merging scanned.
     pub merge_scanned: u64,
     /// Pages that were merged with the zero page.
     pub merged: u64,
@@ -78,7 +78,7 @@ pub struct Stepped {
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// Whole pages that a rate allows, saving what is left of one.
+/// Whole pages that a rate allows; keeps the rest as credit.
 fn allowed(credit: &mut u128, pages_per_s: u64, step: Duration) -> u64 {
     *credit += u128::from(pages_per_s) * step.as_nanos();
     let pages = *credit / NS_PER_S;
@@ -92,7 +92,8 @@ impl Kernel {
         self.threads.zeroing = spec;
     }
 
-    /// Zeroes all free memory at once: what the thread has done on a machine that was idle for long enough. Nobody pays.
+    /// Zeroes all free memory at once, as the thread does on a machine that is idle for long
+    /// enough. No payer is charged.
     pub fn zero_all(&mut self) {
         self.memory.zero_free(u64::MAX);
         self.debug_check();
@@ -103,7 +104,7 @@ impl Kernel {
         self.threads.merging = spec;
     }
 
-    /// Lets the kernel's threads run for `step`, each on a core of its own.
+    /// Runs the kernel's threads for `step`, each on a core of its own.
     pub fn step(&mut self, step: Duration) -> Stepped {
         let mut done = Stepped::default();
         self.list_touched();
@@ -140,7 +141,7 @@ impl Kernel {
             self.costs.zero_base_ns
         };
         let rate = allowed(&mut self.threads.zeroing_credit, spec.pages_per_s, step);
-        // It can't zero more than a core can.
+        // A core limits what it can zero.
         let core = step.as_nanos() / u128::from(each.max(1));
         let most = rate.min(u64::try_from(core).unwrap_or(u64::MAX));
         done.zeroed = self.memory.zero_free(most).frames;

@@ -1,13 +1,13 @@
-//! A set of pageblocks whose first member is found in a few steps, however large memory is.
+//! A set of pageblocks that finds its first member in a few steps, however large memory is.
 
-/// Members in words of 64, above them words that say which words below are not empty.
+/// Members in words of 64. The words of each level above mark the non-empty words below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BlockSet {
     levels: Vec<Vec<u64>>,
 }
 
 impl BlockSet {
-    /// An empty set of blocks under `blocks`.
+    /// An empty set of blocks below `blocks`.
     pub(crate) fn new(blocks: u32) -> Self {
         let mut levels = Vec::new();
         let mut words = blocks as usize;
@@ -63,7 +63,6 @@ impl BlockSet {
         self.levels.last().is_none_or(|top| top[0] == 0)
     }
 
-    /// The lowest member.
     pub(crate) fn first(&self) -> Option<u32> {
         if self.is_empty() {
             return None;
@@ -75,7 +74,7 @@ impl BlockSet {
         Some(index)
     }
 
-    /// The lowest member that is not under `from`.
+    /// The lowest member that is at least `from`.
     pub(crate) fn next(&self, from: u32) -> Option<u32> {
         let mut from = from as usize;
         for (height, level) in self.levels.iter().enumerate() {

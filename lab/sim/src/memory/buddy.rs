@@ -1,4 +1,4 @@
-//! The buddy system: free lists by migrate type, content and order.
+//! The buddy system: free lists by content and order.
 
 mod choosing;
 mod lists;
@@ -9,11 +9,11 @@ use super::block_set::BlockSet;
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::parts::{Part, Parts, aligned_pieces};
 use super::run_map::Run;
-use super::{Content, FrameTouch, HUGE_ORDER, MigrateType, ORDERS, Owner, PART_ORDERS};
+use super::{Content, FrameTouch, HUGE_ORDER, ORDERS, Owner, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
-/// Which frames of a free pageblock are known to be zero.
+/// The frames of a free pageblock that are known to be zero.
 #[derive(Clone, Debug)]
 pub(super) enum Zeroes {
     None,
@@ -41,7 +41,6 @@ impl Zeroes {
     }
 }
 
-/// How a pageblock is used.
 #[derive(Clone, Debug)]
 pub(super) enum State {
     /// Free as a whole, alone (order 9) or together with its buddy (10).
@@ -53,37 +52,26 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Block {
-    pub(super) migrate: MigrateType,
-    pub(super) state: State,
-}
-
-/// Free blocks of one type, content and order.
-#[derive(Clone, Debug)]
 pub(super) struct List {
     /// Pageblocks that hold (or, from order 9 on, begin) such a block.
     pub(super) blocks: BlockSet,
-    /// How many such blocks there are.
     pub(super) count: u64,
 }
 
 /// The frames of a machine.
 #[derive(Clone, Debug)]
 pub struct PhysicalMemory {
-    pub(super) blocks: Vec<Block>,
-    /// By migrate type, content and order.
-    pub(super) lists: [[Vec<List>; 2]; 3],
-    /// Free frames.
+    pub(super) blocks: Vec<State>,
+    /// Free lists by content and order.
+    pub(super) lists: [Vec<List>; 2],
     free: u64,
-    /// Those of them known to be zero.
     zeroed: u64,
-    /// Where compaction's scanners are, in pageblocks.
+    /// Positions of compaction's scanners, in pageblocks.
     pub(super) scanners: (u32, u32),
-    /// What happened to frames, where somebody wants to know.
+    /// What happened to frames, if it is recorded.
     pub(super) touches: Option<Vec<FrameTouch>>,
 }
 
-/// Frames that were handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocated {
     pub(crate) frames: FrameRun,
@@ -92,8 +80,8 @@ pub(crate) struct Allocated {
 }
 
 impl PhysicalMemory {
-    /// Memory of so many bytes, rounded down to whole pageblocks of 2 MiB, all free, movable and not
-    /// known to be zero, as after boot. At most 4 TiB, at least one pageblock.
+    /// Memory of `bytes`, rounded down to whole pageblocks of 2 MiB. All of it is free and not
+    /// known to be zero, as after boot. At least one pageblock, at most 4 TiB.
     pub fn new(bytes: u64) -> Self {
         let most = u64::from(u32::MAX / 4 / u32::from(PAGES_PER_REGION));
         let blocks = (bytes / HUGE_PAGE_BYTES).clamp(1, most) as u32;
@@ -102,24 +90,16 @@ impl PhysicalMemory {
             count: 0,
         };
         let orders = vec![list; usize::from(ORDERS)];
-        let by_content = [orders.clone(), orders];
         let frames = u64::from(blocks) * u64::from(PAGES_PER_REGION);
-        let free = Block {
-            migrate: MigrateType::Movable,
-            state: State::Owned(0),
-        };
         let mut memory = Self {
-            blocks: vec![free; blocks as usize],
-            lists: [by_content.clone(), by_content.clone(), by_content],
+            blocks: vec![State::Owned(0); blocks as usize],
+            lists: [orders.clone(), orders],
             free: 0,
             zeroed: 0,
             scanners: (0, blocks),
             touches: None,
         };
-        memory.free(FrameRun {
-            first: 0,
-            count: frames as u32,
-        });
+        memory.free(FrameRun::new(0, frames as u32));
         memory
     }
 
@@ -139,32 +119,25 @@ impl PhysicalMemory {
     }
 
     /// Free blocks of one kind.
-    pub fn free_blocks(&self, migrate: MigrateType, content: Content, order: u8) -> u64 {
-        let lists = &self.lists[migrate.index()][content.index()];
-        lists.get(usize::from(order)).map_or(0, |list| list.count)
+    pub fn free_blocks(&self, content: Content, order: u8) -> u64 {
+        let list = self.lists[content.index()].get(usize::from(order));
+        list.map_or(0, |list| list.count)
     }
 
-    /// Huge pages that could be had at once with this content.
+    /// Huge pages of this content that are available at once.
     pub fn free_huge_frames(&self, content: Content) -> u64 {
-        let types = MigrateType::ALL.iter();
-        types
-            .map(|migrate| {
-                let of = |order| self.free_blocks(*migrate, content, order);
-                of(HUGE_ORDER) + 2 * of(HUGE_ORDER + 1)
-            })
-            .sum()
+        self.free_blocks(content, HUGE_ORDER) + 2 * self.free_blocks(content, HUGE_ORDER + 1)
     }
 
-    /// 2^order neighbouring frames, aligned, of this type; of the content that is preferred if there
-    /// is any. `None`: there is no such block.
+    /// 2^order neighbouring frames, aligned, of the preferred content if there are any. `None`:
+    /// there is no such block.
     pub(crate) fn allocate(
         &mut self,
         order: u8,
-        migrate: MigrateType,
         prefer: Content,
         owner: Owner,
     ) -> Option<Allocated> {
-        let pick = self.pick(order, migrate, prefer)?;
+        let pick = self.pick(order, prefer)?;
         if order < HUGE_ORDER {
             let part = self.break_up(pick)?;
             return Some(self.take(pick.block, part, part.offset, 1 << order, owner));
@@ -180,49 +153,44 @@ impl PhysicalMemory {
             dirty += u32::from(PAGES_PER_REGION) - zero;
             self.zeroed -= u64::from(zero);
             let owner = owner.pack() + u64::from(first_of(block - pick.block));
-            self.blocks[block as usize].state = State::Owned(owner);
+            self.blocks[block as usize] = State::Owned(owner);
         }
-        let frames = FrameRun {
-            first: first_of(pick.block),
-            count: 1 << order,
-        };
+        let frames = FrameRun::new(first_of(pick.block), 1 << order);
         self.free -= u64::from(frames.count);
         self.record(frames, Content::Dirty);
         Some(Allocated { frames, dirty })
     }
 
-    /// Single frames, as many neighbours of them as single allocations one after the other would get, at
-    /// most `most` (1-512), all of one content.
+    /// Neighbouring single frames, as many as successive single allocations would get, at most
+    /// `most` (1-512), all of one content.
     pub(crate) fn allocate_run(
         &mut self,
         most: u16,
-        migrate: MigrateType,
         prefer: Content,
         owner: Owner,
     ) -> Option<Allocated> {
-        let pick = self.pick(0, migrate, prefer)?;
-        // Pieces of different content, or of another type, would not be used up one after the other.
+        let pick = self.pick(0, prefer)?;
+        // Single allocations would not use up pieces of different content one after the other.
         let pair_differs = pick.order > HUGE_ORDER && pick.content == Content::Dirty && {
             let zeroes = self.zeroes(pick.block).or(self.zeroes(pick.block + 1));
             !zeroes.is_empty()
         };
         let part = self.break_up(pick)?;
-        let single = pick.foreign || pair_differs || !self.parts(pick.block)?.is_uniform(part);
+        let single = pair_differs || !self.parts(pick.block)?.is_uniform(part);
         let most = if single { 1 } else { most };
         let count = most.min(1 << part.order);
         Some(self.take(pick.block, part, part.offset, count, owner))
     }
 
-    /// This very frame, if it is free, and up to `most` (1 or more) neighbours above it that are in the same free block of
-    /// the buddy system.
+    /// Allocates exactly this frame, if it is free, and neighbours above it that are in the same
+    /// free block of the buddy system; at most `most` frames (1 or more).
     pub(crate) fn allocate_at(&mut self, frame: u32, most: u16, owner: Owner) -> Option<Allocated> {
         let (block, offset) = (block_of(frame), offset_of(frame));
-        let part = match &self.blocks.get(block as usize)?.state {
+        let part = match self.blocks.get(block as usize)? {
             State::Free { order, .. } => self.break_up(Pick {
                 block,
                 order: *order,
                 content: Content::Dirty,
-                foreign: false,
             })?,
             State::Parts(parts) => parts.part_with(offset)?,
             State::Owned(_) => return None,
@@ -231,7 +199,7 @@ impl PhysicalMemory {
         Some(self.take(block, part, offset, count, owner))
     }
 
-    /// Gives frames back; they are dirty. All of them must be somebody's.
+    /// Gives frames back; they are dirty. All of them must have an owner.
     pub(crate) fn free(&mut self, frames: FrameRun) {
         self.free += u64::from(frames.count);
         for (block, first, count) in frames.by_block() {
@@ -246,10 +214,10 @@ impl PhysicalMemory {
         }
     }
 
-    /// Whose a frame is; `None` for a free one.
+    /// The owner of a frame; `None` for a free one.
     pub(crate) fn owner(&self, frame: u32) -> Option<Owner> {
         let offset = offset_of(frame);
-        let packed = match &self.blocks.get(block_of(frame) as usize)?.state {
+        let packed = match self.blocks.get(block_of(frame) as usize)? {
             State::Free { .. } => return None,
             State::Owned(owner) => owner + u64::from(offset),
             State::Parts(parts) => parts.owners().get(offset)?,
@@ -257,28 +225,22 @@ impl PhysicalMemory {
         Some(Owner::unpack(packed))
     }
 
-    /// Whose the frames of a pageblock are: runs of them with their (packed) owners.
+    /// The owners of a pageblock's frames: runs of frames with their (packed) owners.
     pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Run> {
-        let state = self.blocks.get(block as usize).map(|block| &block.state);
-        let (whole, parts) = match state {
+        let (whole, parts) = match self.blocks.get(block as usize) {
             Some(State::Owned(owner)) => (Some(*owner), None),
             Some(State::Parts(parts)) => (None, Some(parts.owners().iter())),
             Some(State::Free { .. }) | None => (None, None),
         };
-        let whole = whole.map(|value| Run {
-            first: 0,
-            count: PAGES_PER_REGION,
-            value,
-        });
+        let whole = whole.map(|value| Run::new(0, PAGES_PER_REGION, value));
         whole.into_iter().chain(parts.into_iter().flatten())
     }
 
-    /// Frames of one pageblock change hands.
     pub(crate) fn hand_over(&mut self, frames: FrameRun, owner: Owner) {
         let mut owner = owner.pack();
         for (block, first, count) in frames.by_block() {
             if count == PAGES_PER_REGION {
-                self.blocks[block as usize].state = State::Owned(owner);
+                self.blocks[block as usize] = State::Owned(owner);
             } else {
                 self.parts_mut(block).hand_over(first, count, owner);
             }
@@ -286,12 +248,13 @@ impl PhysicalMemory {
         }
     }
 
-    /// The free block of the buddy system that was picked; a whole pageblock is put in parts for it.
+    /// The free block of the buddy system that was picked. A whole pageblock is put in parts for
+    /// it.
     fn break_up(&mut self, pick: Pick) -> Option<Part> {
         if pick.order < HUGE_ORDER {
             return self.parts(pick.block)?.first(pick.order, pick.content);
         }
-        // Either of a pair may be meant.
+        // The pick may be either block of a pair.
         let first = pick.block & !u32::from(pick.order > HUGE_ORDER);
         self.remove_whole(first);
         if pick.order > HUGE_ORDER {
@@ -299,7 +262,7 @@ impl PhysicalMemory {
         }
         let zero = self.zeroes(pick.block);
         let parts = Parts::all_free(zero);
-        self.blocks[pick.block as usize].state = State::Parts(Box::new(parts));
+        self.blocks[pick.block as usize] = State::Parts(Box::new(parts));
         Some(Part {
             offset: 0,
             order: HUGE_ORDER,
@@ -327,10 +290,7 @@ impl PhysicalMemory {
         }
         self.free -= u64::from(count);
         self.zeroed -= u64::from(zero);
-        let frames = FrameRun {
-            first: first_of(block) + u32::from(first),
-            count: count.into(),
-        };
+        let frames = FrameRun::new(first_of(block) + u32::from(first), count.into());
         self.record(frames, Content::Dirty);
         Allocated {
             frames,
@@ -357,30 +317,23 @@ impl PhysicalMemory {
         }
     }
 
-    /// A pageblock without heads becomes free as a whole.
+    /// Makes a pageblock without heads free as a whole.
     fn set_free(&mut self, block: u32, zero: PageBits) {
-        if let State::Parts(parts) = &self.blocks[block as usize].state {
+        if let State::Parts(parts) = &self.blocks[block as usize] {
             debug_assert!(
                 Content::BOTH
                     .iter()
                     .all(|c| (0..PART_ORDERS).all(|o| !parts.any(o, *c)))
             );
         }
-        self.blocks[block as usize].state = State::Free {
+        self.blocks[block as usize] = State::Free {
             order: HUGE_ORDER,
             zeroes: Zeroes::of(zero),
         };
         let buddy = block ^ 1;
-        let other = self.blocks.get(buddy as usize).map(|b| &b.state);
-        if matches!(
-            other,
-            Some(State::Free {
-                order: HUGE_ORDER,
-                ..
-            })
-        ) {
+        let other = self.blocks.get(buddy as usize);
+        if matches!(other, Some(State::Free { order, .. }) if *order == HUGE_ORDER) {
             self.remove_whole(buddy);
-            self.blocks[buddy as usize].migrate = self.blocks[block as usize].migrate;
             self.add_whole(block & !1, HUGE_ORDER + 1);
         } else {
             self.add_whole(block, HUGE_ORDER);

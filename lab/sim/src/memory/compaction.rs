@@ -1,14 +1,12 @@
-//! Compaction's two scanners (`mm/compaction.c` in outline): one looks upwards for pageblocks that can be
-//! emptied, the other downwards for free frames to move their pages to.
+//! Compaction's two scanners (`mm/compaction.c` in outline). One looks upwards for pageblocks that
+//! can be emptied, the other downwards for free frames to move their pages to.
 
-use super::buddy::State;
 use super::frames::first_of;
 use super::parts::Parts;
 use super::run_map::Run;
-use super::{Content, MigrateType, Owner, PhysicalMemory};
+use super::{Content, Owner, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
-/// Pages of a pageblock that are to move.
 #[derive(Clone, Debug)]
 pub(crate) struct Evacuation {
     pub(crate) block: u32,
@@ -16,21 +14,20 @@ pub(crate) struct Evacuation {
     pub(crate) pages: Vec<Run>,
 }
 
-/// What the scanners did on their way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
-    /// Pageblocks looked at.
     pub(crate) blocks: u64,
 }
 
 impl PhysicalMemory {
-    /// The next pageblock that can be emptied into free frames above it; `None` when the scanners have
-    /// met: then they start again from the ends of memory.
+    /// The next pageblock that can be emptied into free frames above it. `None` when the scanners
+    /// have met: then they start again from the ends of memory.
     ///
-    /// Linux tries to empty any movable pageblock it comes to. Here one is passed over when it holds
-    /// something that can't be moved, or more than there is room for, so that no move is in vain.
+    /// Linux tries to empty any movable pageblock that it reaches. Here a pageblock is skipped if
+    /// it holds something that can't be moved, or more than there is room for. No move is therefore
+    /// in vain.
     pub(crate) fn next_evacuation(&mut self, scanned: &mut Scanned) -> Option<Evacuation> {
-        // Room above a pageblock is never more than it was above one before.
+        // The room above a pageblock is never more than the room above an earlier one.
         let mut most = u64::MAX;
         while self.scanners.0 < self.scanners.1 {
             let block = self.scanners.0;
@@ -54,7 +51,7 @@ impl PhysicalMemory {
     }
 
     /// Free frames in the highest pageblocks that are neither free as a whole nor under the other
-    /// scanner: where one page of an evacuated block may go.
+    /// scanner. A single page of an evacuated block may move there.
     pub(crate) fn next_target(&mut self, scanned: &mut Scanned) -> Option<(u32, u16)> {
         while self.scanners.1 > self.scanners.0 {
             let block = self.scanners.1 - 1;
@@ -68,8 +65,9 @@ impl PhysicalMemory {
         None
     }
 
-    /// A naturally aligned free block of this size in the highest pageblock that has one, of those that
-    /// [`next_target`](Self::next_target) may come to: where a folio of an evacuated block may go as a whole.
+    /// A naturally aligned free block of this size in the highest pageblock that has one. A folio
+    /// of an evacuated block may move there as a whole. Only pageblocks that
+    /// [`next_target`](Self::next_target) may reach count.
     pub(crate) fn room_for(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
@@ -80,22 +78,18 @@ impl PhysicalMemory {
     }
 
     fn target_frames(&self, block: u32) -> Option<&Parts> {
-        let movable = self.blocks.get(block as usize)?.migrate == MigrateType::Movable;
-        self.parts(block)
-            .filter(|p| movable && !p.free().is_empty())
+        self.parts(block).filter(|parts| !parts.free().is_empty())
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
     fn movable_pages(&self, block: u32) -> Option<Vec<Run>> {
-        let State::Parts(parts) = &self.blocks.get(block as usize)?.state else {
-            return None;
-        };
+        let parts = self.target_frames(block)?;
         let moves = |run: Run| Owner::unpack(run.value).is_movable();
-        (!parts.free().is_empty() && parts.owners().iter().all(moves))
-            .then(|| parts.owners().iter().collect())
+        let all_move = parts.owners().iter().all(moves);
+        all_move.then(|| parts.owners().iter().collect())
     }
 
-    /// Free frames above a pageblock that pages can be moved to; counted no further than `enough`.
+    /// Free frames above a pageblock to which pages can be moved; counted up to `enough`.
     fn room_above(&self, block: u32, enough: u64) -> u64 {
         let mut room = 0;
         for target in (block + 1..self.scanners.1).rev() {
@@ -114,7 +108,7 @@ impl PhysicalMemory {
         frames.iter().any(|frames| *frames > 0)
     }
 
-    /// Free frames outside of free huge pages: what a huge page could be made of.
+    /// Free frames outside of free huge pages, from which compaction could make a huge page.
     pub(crate) fn scattered_frames(&self) -> u64 {
         let huge: u64 = Content::BOTH.map(|c| self.free_huge_frames(c)).iter().sum();
         self.free_frames() - huge * u64::from(PAGES_PER_REGION)

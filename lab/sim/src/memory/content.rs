@@ -1,4 +1,4 @@
-//! What free memory holds.
+//! Contents of free memory.
 
 /// What the kernel knows of a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,7 +10,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Both.
+    /// Both contents.
     pub const BOTH: [Self; 2] = [Self::Dirty, Self::Zeroed];
 
     pub(crate) fn index(self) -> usize {

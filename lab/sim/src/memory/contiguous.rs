@@ -1,4 +1,4 @@
-//! Pageblocks that are emptied, so that many of them in a row become one allocation.
+//! Empties pageblocks, so that many of them in a row become one allocation.
 
 use super::buddy::State;
 use super::frames::first_of;
@@ -8,21 +8,20 @@ use hawkeye_policy::PAGES_PER_REGION;
 /// What a pageblock holds that could be moved out of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// So many pages (0-512).
+    /// A number of pages (0-512).
     Pages(u16),
-    /// One page, and whose it is.
+    /// One page, and its owner.
     Whole(Owner),
 }
 
 impl PhysicalMemory {
-    /// Pageblocks.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks.len() as u32
     }
 
-    /// What is in a pageblock; `None` if some of that can't move.
+    /// The content of a pageblock; `None` if some of it can't move.
     pub(crate) fn held_in(&self, block: u32) -> Option<Held> {
-        match &self.blocks.get(block as usize)?.state {
+        match self.blocks.get(block as usize)? {
             State::Free { .. } => Some(Held::Pages(0)),
             State::Owned(owner) => {
                 let owner = Owner::unpack(*owner);
@@ -38,11 +37,12 @@ impl PhysicalMemory {
         }
     }
 
-    /// Takes the free frames of a pageblock for the kernel, so that nobody else gets them (`MIGRATE_ISOLATE`).
+    /// Takes the free frames of a pageblock for the kernel, so that no other allocation gets them
+    /// (`MIGRATE_ISOLATE`).
     pub(crate) fn isolate(&mut self, block: u32) {
         let start = first_of(block);
         loop {
-            let free = match self.blocks.get(block as usize).map(|b| &b.state) {
+            let free = match self.blocks.get(block as usize) {
                 Some(State::Free { .. }) => Some((0, PAGES_PER_REGION)),
                 Some(State::Parts(parts)) => parts.free().next_run(0),
                 Some(State::Owned(_)) | None => None,
@@ -58,7 +58,7 @@ impl PhysicalMemory {
         }
     }
 
-    /// Frames of an isolated pageblock whose page was moved out are not free again.
+    /// Keeps frames of an isolated pageblock for the kernel after their page was moved out.
     pub(crate) fn keep_isolated(&mut self, frames: FrameRun) {
         self.hand_over(frames, isolated(frames.first));
     }

@@ -5,13 +5,12 @@ use hawkeye_policy::PAGES_PER_REGION;
 /// Neighbouring frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRun {
-    /// Number of the first: its physical address over 4 KiB.
+    /// Number of the first frame: its physical address over 4 KiB.
     pub first: u32,
-    /// How many.
+    /// Number of frames.
     pub count: u32,
 }
 
-/// Number of the pageblock that holds a frame.
 pub(crate) fn block_of(frame: u32) -> u32 {
     frame / u32::from(PAGES_PER_REGION)
 }
@@ -21,12 +20,15 @@ pub(crate) fn offset_of(frame: u32) -> u16 {
     (frame % u32::from(PAGES_PER_REGION)) as u16
 }
 
-/// First frame of a pageblock.
 pub(crate) fn first_of(block: u32) -> u32 {
     block * u32::from(PAGES_PER_REGION)
 }
 
 impl FrameRun {
+    pub(crate) const fn new(first: u32, count: u32) -> Self {
+        Self { first, count }
+    }
+
     /// The 512 frames of a pageblock.
     pub(crate) fn of_block(block: u32) -> Self {
         Self {
@@ -35,7 +37,8 @@ impl FrameRun {
         }
     }
 
-    /// Cut at pageblocks: for each its number, the first frame in it, and how many.
+    /// Cuts the run at pageblock boundaries: for each pageblock its number, the first frame in it,
+    /// and the number of frames.
     pub(crate) fn by_block(self) -> impl Iterator<Item = (u32, u16, u16)> {
         let end = self.first + self.count;
         let mut from = self.first;

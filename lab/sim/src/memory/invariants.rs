@@ -1,21 +1,20 @@
-//! What holds of physical memory at any time.
+//! Invariants of physical memory.
 
 use super::buddy::State;
 use super::parts::Parts;
-use super::{Content, HUGE_ORDER, MigrateType, ORDERS, Owner, PART_ORDERS, PhysicalMemory};
+use super::{Content, HUGE_ORDER, ORDERS, Owner, PART_ORDERS, PhysicalMemory};
 use crate::bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl PhysicalMemory {
-    /// Checks that every frame is either free, in exactly one free block, or somebody's; that free blocks
-    /// could not be merged, are on the list of their type, content and order; and all counts. In words, what is
-    /// wrong.
+    /// Checks all counts and the state of every frame. A frame is either free, in exactly one free
+    /// block, or has an owner. Free blocks can't be merged further, and are on the list of their
+    /// content and order. Returns the rule that is broken.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
-        let mut counts = [[[0u64; ORDERS as usize]; 2]; 3];
+        let mut counts = [[0u64; ORDERS as usize]; 2];
         let (mut free, mut zeroed) = (0, 0);
         for (index, block) in self.blocks.iter().enumerate() {
-            let of_type = &mut counts[block.migrate.index()];
-            match &block.state {
+            match block {
                 State::Owned(_) => {}
                 State::Free { order, zeroes } => {
                     free += u64::from(PAGES_PER_REGION);
@@ -23,8 +22,8 @@ impl PhysicalMemory {
                     let index = index as u32;
                     if *order == HUGE_ORDER || index % 2 == 0 {
                         let content = self.whole_content(index, *order);
-                        of_type[content.index()][usize::from(*order)] += 1;
-                        self.listed(index, block.migrate, content, *order, true)?;
+                        counts[content.index()][usize::from(*order)] += 1;
+                        self.listed(index, content, *order, true)?;
                     }
                     self.check_pair(index, *order)?;
                 }
@@ -35,8 +34,8 @@ impl PhysicalMemory {
                     for content in Content::BOTH {
                         for order in 0..PART_ORDERS {
                             let there = parts.count(order, content);
-                            of_type[content.index()][usize::from(order)] += there;
-                            self.listed(index as u32, block.migrate, content, order, there > 0)?;
+                            counts[content.index()][usize::from(order)] += there;
+                            self.listed(index as u32, content, order, there > 0)?;
                         }
                     }
                 }
@@ -45,20 +44,17 @@ impl PhysicalMemory {
         if (free, zeroed) != (self.free_frames(), self.zeroed_frames()) {
             return Err("free or zeroed frames are miscounted");
         }
-        for migrate in MigrateType::ALL {
-            for content in Content::BOTH {
-                for order in 0..ORDERS {
-                    let counted = counts[migrate.index()][content.index()][usize::from(order)];
-                    if self.free_blocks(migrate, content, order) != counted {
-                        return Err("a free list is miscounted");
-                    }
+        for content in Content::BOTH {
+            for order in 0..ORDERS {
+                let counted = counts[content.index()][usize::from(order)];
+                if self.free_blocks(content, order) != counted {
+                    return Err("a free list is miscounted");
                 }
             }
         }
         Ok(())
     }
 
-    /// Frames that are the kernel's own.
     pub(crate) fn kernel_frames(&self) -> u64 {
         let is_kernel = |packed| matches!(Owner::unpack(packed), Owner::Kernel { .. });
         let of = |state: &State| match state {
@@ -69,18 +65,17 @@ impl PhysicalMemory {
                 runs.map(|run| u64::from(run.count)).sum()
             }
         };
-        self.blocks.iter().map(|block| of(&block.state)).sum()
+        self.blocks.iter().map(of).sum()
     }
 
     fn listed(
         &self,
         block: u32,
-        migrate: MigrateType,
         content: Content,
         order: u8,
         there: bool,
     ) -> Result<(), &'static str> {
-        let list = &self.lists[migrate.index()][content.index()][usize::from(order)];
+        let list = &self.lists[content.index()][usize::from(order)];
         if (list.blocks.next(block) == Some(block)) == there {
             Ok(())
         } else {
@@ -90,7 +85,7 @@ impl PhysicalMemory {
 
     fn check_pair(&self, block: u32, order: u8) -> Result<(), &'static str> {
         let buddy = self.blocks.get((block ^ 1) as usize);
-        let buddy_order = buddy.and_then(|buddy| match buddy.state {
+        let buddy_order = buddy.and_then(|buddy| match *buddy {
             State::Free { order, .. } => Some(order),
             State::Owned(_) | State::Parts(_) => None,
         });

@@ -1,4 +1,5 @@
-//! What happens to frames, for a host under a virtual machine: the guest's frames are memory of its own there.
+//! Records what happens to frames, for the host of a virtual machine: to the host the guest's
+//! frames are memory of its own.
 
 use super::{Content, FrameRun, PhysicalMemory};
 use crate::bits::PageBits;
@@ -6,20 +7,20 @@ use crate::bits::PageBits;
 /// Frames that got new contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTouch {
-    /// Which.
+    /// The frames.
     pub frames: FrameRun,
-    /// [`Content::Zeroed`]: they were zeroed while free. [`Content::Dirty`]: somebody got them, and is taken to write to
-    /// all of them.
+    /// [`Content::Zeroed`]: they were zeroed while free. [`Content::Dirty`]: they were handed out,
+    /// and their new owner is assumed to write to all of them.
     pub content: Content,
 }
 
 impl PhysicalMemory {
-    /// Starts to write down which frames are handed out and zeroed.
+    /// Starts to record which frames are handed out and zeroed.
     pub(crate) fn record_touches(&mut self) {
         self.touches.get_or_insert_default();
     }
 
-    /// What was written down since this was last asked, in order.
+    /// Returns the records since the last call, in order.
     pub(crate) fn take_touches(&mut self) -> Vec<FrameTouch> {
         self.touches
             .as_mut()
@@ -48,10 +49,7 @@ impl PhysicalMemory {
         }
         for (first, count) in frames.each_run() {
             let start = FrameRun::of_block(block).first + u32::from(first);
-            let frames = FrameRun {
-                first: start,
-                count: count.into(),
-            };
+            let frames = FrameRun::new(start, count.into());
             self.record(frames, Content::Zeroed);
         }
     }

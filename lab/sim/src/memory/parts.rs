@@ -1,12 +1,13 @@
-//! A pageblock that is neither free nor allocated as a whole: which of its frames are free, in which
-//! free blocks of the buddy system, and whose the others are.
+//! A pageblock that is neither free nor allocated as a whole: its free frames, their free blocks of
+//! the buddy system, and the owners of the other frames.
 
 use super::run_map::{Run, RunMap};
 use super::{Content, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
-/// First frames of free blocks of orders 0 to 8 in a pageblock, as bits: 512 of order 0, 256 of order 1 ...
+/// First frames of free blocks of orders 0 to 8 in a pageblock, as bits: 512 of order 0, 256 of
+/// order 1 ...
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Heads([u64; 16]);
 
@@ -40,7 +41,6 @@ impl Heads {
         self.0[bit / 64] >> (bit % 64) & 1 == 1
     }
 
-    /// How many there are of an order.
     fn count(&self, order: u8) -> u64 {
         let (first, words, mask) = Self::words(order);
         let words = &self.0[first..first + words];
@@ -64,16 +64,14 @@ impl Heads {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
-    /// By content.
+    /// Heads of free blocks, by content.
     heads: [Heads; 2],
-    /// Frames that nobody has.
+    /// Frames without an owner.
     free: PageBits,
-    /// Those of them that are known to be zero.
     zero: PageBits,
-    /// To whom the others belong, packed.
+    /// Owners of the other frames, packed.
     owners: RunMap,
 }
 
@@ -87,7 +85,7 @@ pub(crate) struct Part {
 }
 
 impl Parts {
-    /// A block that is all free, with no heads yet; `zero` are its zeroed frames.
+    /// A pageblock that is all free, with no heads yet; `zero` are its zeroed frames.
     pub(crate) fn all_free(zero: PageBits) -> Self {
         Self {
             heads: [Heads([0; 16]), Heads([0; 16])],
@@ -97,15 +95,11 @@ impl Parts {
         }
     }
 
-    /// A block that was allocated as one.
+    /// A pageblock that was allocated as one.
     pub(crate) fn all_owned(owner: u64) -> Self {
         Self {
             free: PageBits::EMPTY,
-            owners: RunMap::of(Run {
-                first: 0,
-                count: PAGES_PER_REGION,
-                value: owner,
-            }),
+            owners: RunMap::of(Run::new(0, PAGES_PER_REGION, owner)),
             ..Self::all_free(PageBits::EMPTY)
         }
     }
@@ -128,7 +122,7 @@ impl Parts {
         Content::zeroed_if(frames.within(self.zero))
     }
 
-    /// Whether these frames are all zeroed or all not.
+    /// Whether these frames are all zeroed or all dirty.
     pub(crate) fn is_uniform(&self, part: Part) -> bool {
         let frames = PageBits::range(part.offset, 1 << part.order);
         part.content == Content::Zeroed || frames.and(self.zero).is_empty()
@@ -162,7 +156,6 @@ impl Parts {
         })
     }
 
-    /// The free block that holds a frame.
     pub(crate) fn part_with(&self, frame: u16) -> Option<Part> {
         (0..PART_ORDERS).find_map(|order| self.part_at(order, frame >> order << order))
     }
@@ -178,30 +171,19 @@ impl Parts {
         self.heads[part.content.index()].set(part.order, part.offset, there);
     }
 
-    /// Gives free frames to somebody.
     pub(crate) fn own(&mut self, first: u16, count: u16, owner: u64) {
         let frames = PageBits::range(first, count);
         debug_assert!(frames.within(self.free));
         self.free = self.free.minus(frames);
         self.zero = self.zero.minus(frames);
-        self.owners.insert(Run {
-            first,
-            count,
-            value: owner,
-        });
+        self.owners.insert(Run::new(first, count, owner));
     }
 
-    /// Frames change hands.
     pub(crate) fn hand_over(&mut self, first: u16, count: u16, owner: u64) {
         self.owners.remove(first, count);
-        self.owners.insert(Run {
-            first,
-            count,
-            value: owner,
-        });
+        self.owners.insert(Run::new(first, count, owner));
     }
 
-    /// Takes frames from their owner.
     pub(crate) fn disown(&mut self, first: u16, count: u16) {
         let frames = PageBits::range(first, count);
         debug_assert!(frames.and(self.free).is_empty());
@@ -209,7 +191,6 @@ impl Parts {
         self.owners.remove(first, count);
     }
 
-    /// Free frames were zeroed.
     pub(crate) fn set_zero(&mut self, frames: PageBits) {
         debug_assert!(frames.within(self.free));
         self.zero = self.zero.or(frames);

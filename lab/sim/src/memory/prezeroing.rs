@@ -1,26 +1,26 @@
-//! Zeroing free memory before anybody asks for it (paper, section 3.1).
+//! Zeroes free memory before it is allocated (paper, section 3.1).
 
 use super::buddy::{State, Zeroes};
 use super::parts::Part;
-use super::{Content, HUGE_ORDER, MigrateType, ORDERS, PhysicalMemory};
+use super::{Content, HUGE_ORDER, ORDERS, PhysicalMemory};
 use crate::bits::PageBits;
 
-/// What a round of zeroing did.
+/// The result of a round of zeroing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreZeroed {
     /// Frames that were zeroed.
     pub frames: u64,
-    /// Whether nothing dirty is left.
+    /// Whether no dirty free frame is left.
     pub all_done: bool,
 }
 
 impl PhysicalMemory {
-    /// Zeroes up to `most` free frames, of the largest free blocks first: those make huge pages. Blocks
-    /// move to the zeroed lists when all of them is zero.
+    /// Zeroes up to `most` free frames. The largest free blocks come first, because they make huge
+    /// pages. A block moves to the zeroed lists when all of it is zero.
     pub fn zero_free(&mut self, most: u64) -> PreZeroed {
         let mut left = most;
         while left > 0 {
-            let Some((block, order, migrate)) = self.dirtiest() else {
+            let Some((block, order)) = self.dirtiest() else {
                 return PreZeroed {
                     frames: most - left,
                     all_done: true,
@@ -31,7 +31,6 @@ impl PhysicalMemory {
             } else {
                 self.zero_part(block, order, left)
             };
-            debug_assert!(migrate == self.blocks[block as usize].migrate);
         }
         PreZeroed {
             frames: most,
@@ -39,20 +38,12 @@ impl PhysicalMemory {
         }
     }
 
-    /// The largest dirty free block.
-    fn dirtiest(&self) -> Option<(u32, u8, MigrateType)> {
-        (0..ORDERS).rev().find_map(|order| {
-            [
-                MigrateType::Movable,
-                MigrateType::Reclaimable,
-                MigrateType::Unmovable,
-            ]
-            .into_iter()
-            .find_map(|migrate| {
-                let list = &self.lists[migrate.index()][Content::Dirty.index()][usize::from(order)];
-                Some((list.blocks.first()?, order, migrate))
-            })
-        })
+    fn dirtiest(&self) -> Option<(u32, u8)> {
+        let lists = &self.lists[Content::Dirty.index()];
+        let orders = (0..ORDERS).rev();
+        orders
+            .filter_map(|order| Some((lists[usize::from(order)].blocks.first()?, order)))
+            .next()
     }
 
     fn zero_whole(&mut self, block: u32, order: u8, most: u64) -> u64 {
@@ -63,7 +54,7 @@ impl PhysicalMemory {
             let dirty = PageBits::FULL.minus(before);
             let now = lowest(dirty, left);
             left -= u64::from(now.count());
-            if let State::Free { zeroes, .. } = &mut self.blocks[member as usize].state {
+            if let State::Free { zeroes, .. } = &mut self.blocks[member as usize] {
                 *zeroes = Zeroes::of(before.or(now));
             }
             self.record_zeroed(member, now);

@@ -1,16 +1,16 @@
-//! Allocations and frees on bare physical memory, one after the other: what a kernel's free lists are compared with.
+//! Replays allocations and frees on bare physical memory, one after the other. The result is
+//! compared with a kernel's free lists.
 
-use super::MigrateType;
 use super::{Content, FrameRun, Owner, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::HashMap;
 
-/// What an allocation of several blocks got.
+/// The result of an allocation of several blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Frames allocated; fewer than asked for where memory was full.
     pub frames: u64,
-    /// Those of them that were zeroed in advance.
+    /// The number of these that were zeroed in advance.
     pub zeroed: u64,
 }
 
@@ -23,7 +23,7 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Nothing is allocated yet.
+    /// A replay with nothing allocated.
     pub fn new(memory: PhysicalMemory) -> Self {
         Self {
             memory,
@@ -37,17 +37,17 @@ impl Replay {
         &self.memory
     }
 
-    /// Zeroes so many free frames at the most, and says how many there were.
+    /// Zeroes at most `most` free frames, and returns the number zeroed.
     pub fn zero(&mut self, most: u64) -> u64 {
         self.memory.zero_free(most).frames
     }
 
-    /// Allocates so many huge pages, one after the other, under this name.
+    /// Allocates `count` huge pages, one after the other, under this name.
     pub fn allocate_huge(&mut self, name: &str, count: u64, prefer: Content) -> Replayed {
         self.allocate(name, count, super::HUGE_ORDER, prefer)
     }
 
-    /// The same of base pages.
+    /// The same for base pages.
     pub fn allocate_base(&mut self, name: &str, count: u64, prefer: Content) -> Replayed {
         self.allocate(name, count, 0, prefer)
     }
@@ -57,8 +57,7 @@ impl Replay {
         let held = self.held.entry(name.to_owned()).or_default();
         for _ in 0..count {
             let owner = Owner::Cache { page: self.next };
-            let movable = MigrateType::Movable;
-            let Some(one) = self.memory.allocate(order, movable, prefer, owner) else {
+            let Some(one) = self.memory.allocate(order, prefer, owner) else {
                 break;
             };
             let frames = u64::from(one.frames.count);
@@ -70,7 +69,8 @@ impl Replay {
         got
     }
 
-    /// Gives back every `step`th base page of what is held under this name, beginning with the first (1: all of it).
+    /// Frees every `step`th base page that is held under this name, beginning with the first (1:
+    /// all of them).
     pub fn free(&mut self, name: &str, step: u64) {
         let step = step.max(1);
         let mut kept = Vec::new();
@@ -81,10 +81,7 @@ impl Replay {
                 continue;
             }
             for frame in run.first..run.first + run.count {
-                let one = FrameRun {
-                    first: frame,
-                    count: 1,
-                };
+                let one = FrameRun::new(frame, 1);
                 if number % step == 0 {
                     self.memory.free(one);
                 } else {
@@ -98,8 +95,8 @@ impl Replay {
         }
     }
 
-    /// Takes memory away until so many frames are free, as a kernel does before anything is run on it: from where allocations
-    /// that want anything take it first.
+    /// Allocates memory until `frames` are free, as a kernel does before any program runs on it. It
+    /// takes memory from where allocations that accept any content take it first.
     pub fn leave_free(&mut self, frames: u64) {
         let more = self.memory.free_frames().saturating_sub(frames);
         let region = u64::from(PAGES_PER_REGION);

@@ -1,4 +1,4 @@
-//! Values of 512 places, kept by runs: neighbouring places with ascending values take no more room
+//! Values of 512 places, kept by runs. Neighbouring places with ascending values take no more room
 //! than one. Where there are many runs, each place has its own value.
 
 /// Neighbouring places: `first + i` has the value `value + i`.
@@ -10,6 +10,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    pub(crate) const fn new(first: u16, count: u16, value: u64) -> Self {
+        Self {
+            first,
+            count,
+            value,
+        }
+    }
+
     fn end(self) -> u16 {
         self.first + self.count
     }
@@ -29,14 +37,14 @@ impl Run {
 /// A partial map from the base pages of a region (or the frames of a pageblock) to numbers.
 #[derive(Clone, Debug)]
 pub(crate) enum RunMap {
-    /// In ascending order, disjoint, none goes on where the one before it ends.
+    /// In ascending order, disjoint, and as few as possible: no run continues the one before it.
     Runs(Vec<Run>),
-    /// By place.
+    /// One value for each place.
     Places(Box<[u64; PLACES]>),
 }
 
 const PLACES: usize = hawkeye_policy::PAGES_PER_REGION as usize;
-/// More runs than this are slower to move about than places are to scan.
+/// More runs than this are slower to move than places are to scan.
 const MOST_RUNS: usize = 48;
 /// A place without a value.
 const NONE: u64 = u64::MAX;
@@ -60,11 +68,7 @@ fn run_of_places(values: &[u64; PLACES], from: u16, end: u16) -> Option<Run> {
     let count = alike
         .zip(value..)
         .take_while(|(value, next)| *value == next);
-    Some(Run {
-        first,
-        count: count.count() as u16,
-        value,
-    })
+    Some(Run::new(first, count.count() as u16, value))
 }
 
 fn goes_on(low: &Run, high: &Run) -> bool {
@@ -72,12 +76,10 @@ fn goes_on(low: &Run, high: &Run) -> bool {
 }
 
 impl RunMap {
-    /// One run.
     pub(crate) fn of(run: Run) -> Self {
         Self::Runs(vec![run])
     }
 
-    /// Whether this run is all there is.
     pub(crate) fn is(&self, run: Run) -> bool {
         let mut runs = self.iter();
         runs.next() == Some(run) && runs.next().is_none()
@@ -128,7 +130,7 @@ impl RunMap {
         *self = Self::Places(values);
     }
 
-    /// Takes the values of `count` places from `first` on away.
+    /// Removes the values of `count` places from `first` on.
     pub(crate) fn remove(&mut self, first: u16, count: u16) {
         let end = first + count;
         match self {
@@ -145,7 +147,7 @@ impl RunMap {
         }
     }
 
-    /// The runs within `count` places from `first` on, cut where they go beyond.
+    /// The runs within `count` places from `first` on, cut at both ends.
     pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = Run> {
         let end = first + count;
         let mut from = first;
@@ -167,7 +169,6 @@ impl RunMap {
         })
     }
 
-    /// All runs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
         self.within(0, PLACES as u16)
     }
@@ -230,7 +231,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(rebuilt, array);
-            // As few runs as there can be.
+            // The number of runs is minimal.
             prop_assert!(map.iter().zip(map.iter().skip(1)).all(|(a, b)| !goes_on(&a, &b)));
         }
     }

@@ -1,27 +1,29 @@
-//! How much memory is kept free.
+//! Watermarks: the memory that is kept free.
 
 /// Free frames at which something happens (`mm/page_alloc.c`, `__setup_per_zone_wmarks`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneWatermarks {
-    /// No program gets a frame when fewer would be left: it has to reclaim some itself.
+    /// No program gets a frame if fewer would remain free; it has to reclaim some itself.
     pub min: u64,
-    /// Under it kswapd starts to reclaim.
+    /// Below it kswapd starts to reclaim.
     pub low: u64,
     /// At it kswapd stops.
     pub high: u64,
 }
 
-/// `min_free_kbytes` is at most this (`init_per_zone_wmark_min`: 64 MiB until Linux 5.8, 256 MiB since).
+/// Largest `min_free_kbytes` (`init_per_zone_wmark_min`: 64 MiB until Linux 5.8, 256 MiB since).
 const MOST_MIN_KIB: u64 = 65_536;
 const LEAST_MIN_KIB: u64 = 128;
 
 impl ZoneWatermarks {
-    /// Linux's for so many frames: `min_free_kbytes` is the square root of 16 times memory in KiB; the others are a
-    /// quarter of it, or a thousandth of memory (`watermark_scale_factor`), above each other.
+    /// Linux's watermarks for this number of frames. `min_free_kbytes` is the square root of 16
+    /// times memory in KiB. The low watermark is one step above that, and the high one two steps. A
+    /// step is a quarter of `min_free_kbytes`, or a thousandth of memory if that is more
+    /// (`watermark_scale_factor`).
     pub fn of(frames: u64) -> Self {
         let kib = frames * 4;
         let min = (kib * 16).isqrt().clamp(LEAST_MIN_KIB, MOST_MIN_KIB) / 4;
-        // A machine of a few MiB must have something left to give.
+        // A machine of a few MiB must still have memory to hand out.
         let min = min.min(frames / 8);
         let step = (min / 4).max(frames / 1000);
         Self {

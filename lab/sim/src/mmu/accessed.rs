@@ -7,17 +7,17 @@ use hawkeye_policy::PAGES_PER_REGION;
 /// Words of a region's bits.
 pub(crate) const WORDS: usize = PAGES_PER_REGION as usize / u64::BITS as usize;
 
-/// One bit for each page. A walk sets it; a translation that a TLB has leaves it as it is.
+/// One bit for each page. A walk sets it; a TLB hit leaves it unchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessBits {
     size: PageSize,
-    /// What is set at a time.
+    /// The bits that one walk sets.
     mark: Mark,
     bits: Vec<u64>,
 }
 
 impl AccessBits {
-    /// All set: a fault maps a page as accessed.
+    /// All bits set: a fault maps a page as accessed.
     pub(crate) fn new(regions: usize, size: PageSize) -> Self {
         let words = match size {
             PageSize::Base => regions * WORDS,
@@ -30,7 +30,7 @@ impl AccessBits {
         }
     }
 
-    /// Where several pages have one bit.
+    /// Sets how many pages share one bit.
     pub(crate) fn set_mark(&mut self, mark: Mark) {
         self.mark = mark;
     }
@@ -45,8 +45,8 @@ impl AccessBits {
         was_clear
     }
 
-    /// Whether the bits of the pages around `offset` are set, so many (a power of two of at most 64) and aligned alike: of
-    /// all of them, and of all others.
+    /// Access bits of the aligned block of `pages` pages (a power of two, at most 64) around
+    /// `offset`: whether all are set, and whether all others are.
     #[inline]
     pub(crate) fn are_set(&self, offset: u64, pages: u32) -> (bool, bool) {
         let page = offset / self.size.bytes();
@@ -56,7 +56,6 @@ impl AccessBits {
         (clear == 0, clear & !(1 << (page % 64)) == 0)
     }
 
-    /// Clears the bits of the pages of a region.
     pub(crate) fn clear(&mut self, region: usize) {
         match self.size {
             PageSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),

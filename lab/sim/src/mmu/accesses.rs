@@ -1,4 +1,4 @@
-//! The accesses of a pattern, one after the other.
+//! Generator of a pattern's accesses.
 
 use super::caches::CACHE_LINE_BYTES;
 use super::pattern::Pattern;
@@ -7,33 +7,31 @@ use crate::rng::Rng;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use rand_distr::Distribution;
 
-/// One load of the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// Where, in bytes from the begin of the memory.
+    /// Offset in bytes from the start of the memory.
     pub(crate) offset: u64,
-    /// Whether its address is known only when the access before it has its data.
+    /// Whether its address depends on the data of the access before it.
     pub(crate) after_previous: bool,
-    /// Instructions since the access before it, itself included.
+    /// Instructions since the access before it, this one included.
     pub(crate) instructions: u32,
 }
 
-/// Bytes of what is read at random.
+/// Bytes of a random read.
 const WORD_BYTES: u64 = 8;
-/// Bytes of an entry of a table of blocks: where it is, and how long.
+/// Bytes of an entry in a table of blocks: address and length.
 const HANDLE_BYTES: u64 = 16;
 /// Bytes of an entry or node of a hash table.
 const ENTRY_BYTES: u64 = 32;
-/// Instructions from a pointer to what it points to, and from one line of a value to the next.
+/// Instructions from a pointer to its target, and from one line of a value to the next.
 const STEP_INSTRUCTIONS: u32 = 8;
-/// A key-value store's hash table and its entries as parts of its memory; values take the rest. So
-/// it is about with values of some hundred bytes to some thousand.
+/// Shares of a key-value store's memory, as divisors: its hash table, and its entries. Values take
+/// the rest. Roughly right for values of some hundred to some thousand bytes.
 const TABLE_PART: u64 = 64;
 const ENTRIES_PART: u64 = 16;
-/// The array of buckets as a part of a hash map's memory.
+/// Share of a hash map's memory in its array of buckets, as a divisor.
 const BUCKETS_PART: u64 = 8;
 
-/// Draws the accesses of a pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Accesses {
     bytes: u64,
@@ -70,7 +68,7 @@ enum Generator {
         blocks: u64,
         block_bytes: u64,
         used_bytes: u64,
-        /// The block whose entry was read.
+        /// The block of the entry that was read.
         found: Option<u64>,
         instructions: u32,
     },
@@ -90,7 +88,7 @@ enum Generator {
 }
 
 impl Accesses {
-    /// Accesses to `bytes` of memory, at least one region; the pattern has been checked.
+    /// Accesses to `bytes` of memory, at least one region. The pattern was checked before.
     pub(crate) fn new(pattern: Pattern, bytes: u64, seed: u64) -> Self {
         let mut rng = Rng::new(seed, 0);
         let generator = match pattern {
@@ -106,7 +104,7 @@ impl Accesses {
                         pages: Scatter::new(pages, &mut rng),
                         instructions,
                     },
-                    // Only of no pages, or for a theta that was refused before.
+                    // Only for no pages, or for a theta that was rejected before.
                     Err(_) => Generator::Random { instructions },
                 }
             }
@@ -164,7 +162,6 @@ impl Accesses {
         }
     }
 
-    /// The next one.
     #[inline]
     pub(crate) fn next(&mut self) -> Access {
         let (bytes, rng) = (self.bytes, &mut self.rng);
@@ -289,7 +286,7 @@ fn dependent(offset: u64, instructions: u32) -> Access {
     }
 }
 
-/// One of the items of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
+/// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
 #[inline]
 fn draw(rng: &mut Rng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
     begin + rng.below(bytes / item_bytes) * item_bytes

@@ -1,4 +1,4 @@
-//! Three levels of data cache, for the program's own lines and those of its page tables alike.
+//! Three levels of data cache, shared by the program's own lines and those of its page tables.
 
 use super::lru::{LruSets, Shape};
 use super::rrip::RripSets;
@@ -26,21 +26,20 @@ impl CacheLevel {
     }
 }
 
-/// Which line of a set makes room.
+/// Which line of a set is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
-    /// The one used longest ago.
+    /// The least recently used one.
     #[default]
     LeastRecentlyUsed,
-    /// One that was not used again for long, before those that were (`rrip.rs`).
+    /// One that was not reused for long, before lines that were reused (`rrip.rs`).
     ReReference {
-        /// So many of a hundred new lines are taken, and the others pass by.
+        /// Share of new lines that are inserted, in per cent; the others bypass the cache.
         taken_percent: u32,
     },
 }
 
-/// Where a line was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     L1 = 0,
@@ -58,7 +57,7 @@ pub(crate) struct Caches {
     neighbours: Option<Neighbours>,
 }
 
-/// The last level, which others use too.
+/// The last level, which other cores use too.
 #[derive(Clone, Debug)]
 enum Shared {
     Lru(LruSets),
@@ -82,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// New lines after which a set has none of those it had.
+    /// Number of new lines after which a set has none of its earlier ones.
     fn renewed_after(&self) -> u32 {
         match self {
             Self::Lru(sets) => sets.ways(),
@@ -90,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// Brings a line in that is not there.
+    /// Inserts a line that is not there.
     #[inline]
     fn fill(&mut self, set: usize, tag: u32) {
         match self {
@@ -101,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// Uses a line; whether it was there.
+    /// Uses a line; true if it was there.
     #[inline]
     fn access(&mut self, set: usize, tag: u32) -> bool {
         match self {
@@ -122,7 +121,7 @@ impl Caches {
         }
     }
 
-    /// The same where others bring so many bytes a cycle into the last level.
+    /// The same, where other cores bring `bytes_per_cycle` into the last level.
     pub(crate) fn shared_with(mut self, bytes_per_cycle: f64) -> Self {
         let sets = 1usize << self.l3.set_bits();
         let lines_per_cycle = bytes_per_cycle / CACHE_LINE_BYTES as f64 / sets as f64;
@@ -140,7 +139,7 @@ impl Caches {
         self.load_beyond_first(line, frame_bytes, now)
     }
 
-    /// The same where the first level is not asked, and doesn't get the line.
+    /// The same without the first level, which is neither read nor filled.
     #[inline]
     pub(crate) fn load_beyond_first(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
         let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
@@ -159,16 +158,16 @@ impl Caches {
     }
 }
 
-/// Those who use the last level too. Each of its sets gets a line of theirs at equal intervals, which they never come
-/// back to. A set is told of it when it is used next: nobody sees it before.
+/// Other users of the last level. Each of its sets gets one of their lines at equal intervals; they
+/// never reuse a line. A set is updated when it is next used, since nothing observes it before.
 #[derive(Clone, Debug)]
 struct Neighbours {
     lines_per_cycle: f64,
-    /// How many lines each set has been told of.
+    /// Number of the neighbours' lines that each set has received.
     told: Vec<u32>,
 }
 
-/// Marks a neighbour's tag; those of our own lines have 31 bits.
+/// Marks a neighbour's tag; tags of the simulated program have 31 bits.
 const NEIGHBOURS: u32 = 1 << 31;
 
 impl Neighbours {
@@ -181,26 +180,27 @@ impl Neighbours {
 
     #[inline]
     fn load_until(&mut self, now: f64, set: usize, level: &mut Shared) {
-        // Not all sets at once.
+        // Spreads the sets' updates over time.
         let phase = set as f64 / self.told.len() as f64;
         let lines = (now * self.lines_per_cycle + phase) as u32;
         let told = std::mem::replace(&mut self.told[set], lines);
         let new = lines.saturating_sub(told).min(level.renewed_after());
         for line in lines - new..lines {
-            // Lines that are in a set at the same time must be told apart, and from what is empty.
+            // Lines in a set at the same time need distinct tags, different from the empty one.
             level.fill(set, NEIGHBOURS | (line & ((NEIGHBOURS >> 1) - 1)));
         }
     }
 }
 
-/// Bits of a line's number that choose the set within a slice of the last level: 2,048 sets, 6 bits above the line's
-/// 64 bytes. The slice is chosen by a hash of the whole address (C. Maurice, N. Le Scouarnec, C. Neumann, O. Heen,
-/// A. Francillon, "Reverse engineering Intel last-level cache complex addressing using performance counters", RAID
-/// 2015).
+/// Bits of a line's number that choose the set within a slice of the last level: 2,048 sets, 6 bits
+/// above the line's 64 bytes. A hash of the whole address chooses the slice (C. Maurice, N. Le
+/// Scouarnec, C. Neumann, O. Heen, A. Francillon, "Reverse engineering Intel last-level cache
+/// complex addressing using performance counters", RAID 2015).
 const WITHIN_SLICE: u64 = (1 << 11) - 1;
 
-/// Set and tag of a line. Programs don't choose their frames, so that a frame's address is any; the set's bits in
-/// `own` are the line's own. Lines at a distance that leaves these as they are meet in few sets.
+/// Set and tag of a line. Programs don't choose their frames, so a frame's address is arbitrary.
+/// The set's bits in `own` are the line's own. Lines at a distance that leaves these bits unchanged
+/// map to few sets.
 #[inline]
 fn placed(set_bits: u32, line: u64, own: u64) -> (usize, u32) {
     let all = (1u64 << set_bits) - 1;
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(load(&mut caches, 0), Level::L3);
     }
 
-    /// How many of so many lines at a distance are still in a level of 2,048 sets of 16 ways, or in one as large again
-    /// behind it.
+    /// Of `lines` lines at a distance, how many are still cached: in a level of 2,048 sets of 16
+    /// ways, and in a second level of the same size.
     fn kept(lines: u64, distance: u64, frame: u64) -> [usize; 2] {
         let mut caches = Caches::new([level(2, 2), level(32_768, 16), level(32_768, 16)], LRU);
         let all = || (0..lines).map(|n| n * distance);
@@ -259,22 +259,22 @@ mod tests {
         for line in all() {
             load(line);
         }
-        // Newest first, so that what is looked at does not drive out what is looked at later.
+        // Newest first, so that a probe does not evict a line that is probed later.
         let found: Vec<Level> = all().rev().map(load).collect();
         [Level::L2, Level::L3].map(|level| found.iter().filter(|at| **at == level).count())
     }
 
     #[test]
     fn lines_at_a_distance_meet_in_the_sets_that_their_frames_leave_them() {
-        // In a row they fill the level, whatever the frames.
+        // Neighbouring lines fill the level, whatever the frames.
         for frame in [BASE_PAGE_BYTES, HUGE_PAGE_BYTES] {
             let [l2, _] = kept(16_384, 1, frame);
             assert!(l2 > 15_000, "{l2}, {frame:?}");
         }
-        // One line of each base page: 32 of the sets, in which ever they are.
+        // One line of each base page: 32 of the sets, wherever they are.
         let [base, _] = kept(4096, 64, BASE_PAGE_BYTES);
         assert!((480..=512).contains(&base), "{base}");
-        // Every 64 KiB of a huge page: two sets, less what the first level has.
+        // Every 64 KiB of a huge page: two sets, minus the lines in the first level.
         assert_eq!(kept(4096, 1024, HUGE_PAGE_BYTES)[0], 30);
         // One line more each time: all sets.
         let [l2, _] = kept(16_384, 1025, HUGE_PAGE_BYTES);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn slices_of_the_last_level_are_chosen_by_the_whole_address() {
         let mut caches = Caches::new([level(2, 2), level(4, 4), level(1 << 20, 16)], LRU);
-        // 32 slices: 64 KiB apart, lines meet in two sets of each.
+        // 32 slices: lines at a distance of 64 KiB map to two sets of each slice.
         let all = || (0..2048).map(|n| n * 1024);
         let mut load = |line| caches.load(line, HUGE_PAGE_BYTES, 0.0);
         for line in all() {
@@ -309,7 +309,7 @@ mod tests {
         };
         assert!(kept_for(0.0) && kept_for(299.0));
         assert!(!kept_for(401.0) && !kept_for(1e9));
-        // Who comes back often stays.
+        // A line that is often reused stays.
         let mut caches = Caches::new(levels, LRU).shared_with(bytes_per_cycle);
         let mut at = 0.0;
         for visit in 0..1000u32 {
@@ -324,7 +324,8 @@ mod tests {
     #[test]
     fn a_last_level_keeps_what_is_come_back_to() {
         let levels = [level(1, 1), level(2, 2), level(1 << 12, 16)];
-        // A sixteenth of what it holds, used twice, and found again after half as much again as it holds of other lines.
+        // A sixteenth of its capacity, used twice, is found again after other lines of 1.5 times
+        // its capacity.
         let found_again = |last| {
             let mut caches = Caches::new(levels, last);
             let mut load = |line| caches.load(line, BASE_PAGE_BYTES, 0.0);
@@ -339,7 +340,8 @@ mod tests {
 
     #[test]
     fn what_is_come_back_to_outlasts_three_fills_by_neighbours() {
-        // 16 sets of 16 ways, 4 of them ours: a line of a neighbour's in every set each 100 cycles.
+        // 16 sets of 16 ways, 4 of them for the program: every 100 cycles a neighbour's line in
+        // every set.
         let bytes_per_cycle = 16.0 * CACHE_LINE_BYTES as f64 / 100.0;
         let found_after = |cycles: f64| {
             let levels = [level(1, 1), level(2, 2), level(256, 16)];
@@ -369,14 +371,15 @@ mod tests {
     }
 
     proptest! {
-        /// Against lists: sets are those that the address and the frame choose, each with the lines used last.
+        /// Compared with lists: address and frame choose the set, and each set has the lines used
+        /// last.
         #[test]
         fn a_level_keeps_what_was_used_last_of_each_set(
             loads in proptest::collection::vec(0u64..1 << 14, 1..600),
         ) {
             let (sets_bits, ways) = (9, 2);
             let mut caches = Caches::new([level(1, 1), level(2 << sets_bits, ways), level(1, 1)], LRU);
-            // Every set, by the bits that are its lines' own and what is left of the address.
+            // Every set, by the bits that are its lines' own and the rest of the address.
             let mut lists: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
             let mut last = None;
             for line in loads {

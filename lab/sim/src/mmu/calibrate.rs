@@ -1,4 +1,4 @@
-//! What a page walk costs, measured as on a machine without counters.
+//! Costs of a page walk, measured as on a machine without counters.
 
 use super::error::MmuError;
 use super::pattern::Pattern;
@@ -7,26 +7,27 @@ use super::truth::Truth;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::Serialize;
 
-/// Time that a page walk adds, in nanoseconds, by what the program does meanwhile.
+/// Time that a page walk adds, in nanoseconds, by the kind of access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WalkCosts {
     /// Pages read in order: neighbouring entries share cache lines.
     pub streamed_ns: f64,
-    /// Random reads that don't wait for each other.
+    /// Random reads that don't depend on each other.
     pub independent_ns: f64,
-    /// Each read's address is what the one before found.
+    /// Each read's address is the data of the read before.
     pub dependent_ns: f64,
 }
 
-/// Fewest reads of each kind. Otherwise each page is read once, after it was once before.
+/// Fewest reads of each kind. With more pages, each page is read once after a first pass.
 const MIN_READS: u64 = 1 << 17;
 
 /// Measures with tight loops over `bytes` of memory: one read of each base page in order, random
-/// reads, and a chase, each under base pages and under huge ones, whose walks (none, while the second
-/// TLB level reaches over `bytes`) are taken off.
+/// reads, and a pointer chase. Each runs under base pages and under huge pages; the time and the
+/// walks under huge pages are subtracted. There are no such walks while the second TLB level covers
+/// `bytes`.
 ///
-/// Walks get dearer with `bytes`, as less of the page tables is in the caches: calibrate over about as
-/// much memory as the programs use.
+/// Walks get more expensive with `bytes`, because less of the page tables is in the caches.
+/// Calibrate over about as much memory as the programs use.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What the simulated core counts, like the counters of a real one.
+//! Counters of the simulated core, like those of a real one.
 
 use serde::Serialize;
 use std::time::Duration;
@@ -10,17 +10,17 @@ pub struct Counters {
     pub accesses: u64,
     /// Instructions, the loads among them.
     pub instructions: u64,
-    /// Translations that the second TLB level had and the first had not.
+    /// Translations that hit the second TLB level after a miss in the first.
     pub l2_tlb_hits: u64,
-    /// Page walks: translations that no TLB had.
+    /// Page walks: translations that missed all TLBs.
     pub walks: u64,
     /// Loads of page walks by where the line was: L1, L2, L3, memory.
     pub walk_loads: [u64; 4],
     /// Access bits that a walk set.
     pub first_touches: u64,
-    /// Cycles in which at least one walk was under way (Intel's WALK_ACTIVE).
+    /// Cycles in which at least one walk was active (Intel's WALK_ACTIVE).
     pub walk_active_cycles: f64,
-    /// The same for each walker, added up (Intel's WALK_PENDING, or WALK_DURATION).
+    /// The same for each walker, summed (Intel's WALK_PENDING, or WALK_DURATION).
     pub walk_pending_cycles: f64,
     /// All cycles.
     pub cycles: f64,
@@ -29,7 +29,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was counted after `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut walk_loads = self.walk_loads;
         for (loads, before) in walk_loads.iter_mut().zip(earlier.walk_loads) {
@@ -49,24 +49,19 @@ impl Counters {
         }
     }
 
-    /// Share of all cycles in which at least one walk was under way, in per cent: what hardware
+    /// Share of all cycles in which at least one walk was active, in per cent: what hardware
     /// counters would show as MMU overhead.
     pub fn walk_active_percent(&self) -> f64 {
         100.0 * ratio(self.walk_active_cycles, self.cycles)
     }
 
-    /// Page walks per second of time on the processor.
-    pub fn walks_per_s(&self) -> f64 {
-        ratio(self.walks as f64, self.cpu_time.as_secs_f64())
-    }
-
-    /// Time on the processor for one access, in nanoseconds.
+    /// Time on the processor per access, in nanoseconds.
     pub fn access_ns(&self) -> f64 {
         ratio(self.cpu_time.as_secs_f64() * 1e9, self.accesses as f64)
     }
 }
 
-/// 0 of nothing is 0.
+/// The ratio; 0 if both are 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -96,7 +91,6 @@ mod tests {
         let part = late.since(&early);
         assert_eq!(part.walk_active_percent(), 50.0);
         assert_eq!(part.access_ns(), 2.5);
-        assert_eq!(part.walks_per_s(), 2e8);
         assert_eq!(Counters::default().walk_active_percent(), 0.0);
     }
 }

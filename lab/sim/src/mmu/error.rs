@@ -1,4 +1,4 @@
-//! What can be wrong with a run.
+//! Errors of a run.
 
 use thiserror::Error;
 

@@ -3,15 +3,18 @@
 use super::error::MmuError;
 use serde::{Deserialize, Serialize};
 
-/// Neighbours, naturally aligned, that one TLB entry can hold, though each has an entry of its own in the page table.
+/// Neighbours, naturally aligned, that one TLB entry can hold, though each has its own entry in the
+/// page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// Binary logarithm of how many they are: 2 to 6 of base pages (4 is 64 KiB), 1 to 6 of huge pages.
+    /// Binary logarithm of the number of pages: 2 to 6 for base pages (4 is 64 KiB), 1 to 6 for
+    /// huge pages.
     pub order: u32,
-    /// What makes them one entry.
+    /// Condition for one entry.
     pub condition: GroupCondition,
-    /// Whether the first level of the TLB holds them as one entry too. Else it has pages of them, one by one.
+    /// Whether the first level of the TLB holds a group as one entry too. Else it holds its pages
+    /// one by one.
     pub in_l1: bool,
 }
 
@@ -19,34 +22,36 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupCondition {
-    /// The walker sees, in the line of the page table that it has loaded, that frames are contiguous and all else is
-    /// alike, access bits included: AMD. Each page keeps its access bit, and neighbours become one entry once all of
-    /// them have theirs set.
+    /// The walker reads the page-table line that it has loaded and sees contiguous frames and equal
+    /// attributes, access bits included: AMD. Each page keeps its access bit. Neighbours become one
+    /// entry once all of them have it set.
     Contiguous,
-    /// The kernel has marked the entries of all of them: the contiguous bit of Arm, N of RISC-V's Svnapot. To software
-    /// they have one access bit: the walker may set that of any of them, and kernels read all and clear all (Linux,
-    /// `arch/arm64/mm/contpte.c`: `contpte_ptep_get`, `contpte_ptep_test_and_clear_young`).
+    /// The kernel has marked the entries of all of them: the contiguous bit of Arm, N of RISC-V's
+    /// Svnapot. To software they have one access bit. The walker may set the bit of any of them,
+    /// and kernels read all and clear all (Linux, `arch/arm64/mm/contpte.c`: `contpte_ptep_get`,
+    /// `contpte_ptep_test_and_clear_young`).
     Marked,
 }
 
-/// The groups that a processor knows.
+/// The groups that a processor supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Groups {
-    /// Of base pages. They are where base pages are in the TLBs, one entry each.
+    /// Of base pages. They are in the same TLBs as base pages, one entry each.
     pub base: Option<Group>,
-    /// Of huge pages. They are where huge pages are.
+    /// Of huge pages. They are in the same TLBs as huge pages.
     pub huge: Option<Group>,
 }
 
 impl Groups {
-    /// None.
+    /// No groups.
     pub const NONE: Self = Self {
         base: None,
         huge: None,
     };
 
-    /// Refuses orders out of range, and groups of huge pages that aren't marked; `owner` is whose groups they are.
+    /// Rejects orders out of range, and groups of huge pages that aren't marked. `owner` names the
+    /// processor in the error.
     pub(crate) fn check(&self, owner: &'static str) -> Result<(), MmuError> {
         match self.can_be() {
             true => Ok(()),

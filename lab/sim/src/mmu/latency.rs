@@ -1,26 +1,31 @@
-//! How long memory takes: not always the same.
+//! Latency of memory, which varies.
 //!
-//! A row of DRAM is open or not, its bank is busy or being refreshed. As instructions leave a core in order, one read that
-//! takes long holds up all behind it: where many are under way it is the long ones that count. (Measured on a Zen 5: with a tenth of reads at 190 to
-//! 370 ns and the others at 110 to 150, 14 independent reads are under way in place of the 20 that there are registers for. Chains of reads, none of
-//! which waits for another's, overlap 31-fold there.)
+//! A row of DRAM is open or not; its bank may be busy or refreshing. Instructions leave a core in
+//! order, so one slow read delays all behind it. Where many reads are under way, the slow ones
+//! dominate.
+//!
+//! Measured on a Zen 5, with a tenth of reads at 190 to 370 ns and the others at 110 to 150: 14
+//! independent reads are under way instead of the 20 that there are registers for. Chains of reads
+//! that don't wait for each other overlap 31-fold there.
 
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
 
-/// Equally likely latencies that are told apart.
+/// Number of equally likely latencies.
 const PARTS: usize = 16;
 
-/// How reads of memory differ: means of the sixteenths of them, shortest first, in per cent of the mean of all.
+/// Distribution of read latencies: means of the sixteen equal parts, shortest first, in per cent of
+/// the overall mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LatencyShape([u16; PARTS]);
 
 impl LatencyShape {
-    /// Each takes as long as any other.
+    /// Every read takes equally long.
     pub const SAME: Self = Self([100; PARTS]);
 
-    /// Of the latencies of many reads; the same for all where there are fewer than sixteen, or they sum up to nothing.
+    /// Built from the latencies of many reads. All parts are equal if there are fewer than sixteen,
+    /// or if their sum is 0.
     pub fn of(mut latencies: Vec<f64>) -> Self {
         latencies.sort_unstable_by(f64::total_cmp);
         let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
@@ -48,20 +53,19 @@ impl Default for LatencyShape {
     }
 }
 
-/// Draws them.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     /// Equally likely, in cycles.
     cycles: [f64; PARTS],
-    /// `None` where all are the same.
+    /// `None` if all are equal.
     random: Option<Rng>,
 }
 
 impl Latencies {
-    /// So many cycles on average.
+    /// A mean of `mean_cycles` cycles.
     pub(crate) fn new(mean_cycles: f64, shape: LatencyShape) -> Self {
         let varies = shape != LatencyShape::SAME;
-        // Rounded, they need not be 100 % on average.
+        // After rounding, the mean may differ from 100 %.
         let mean_percent = shape
             .0
             .iter()
@@ -76,7 +80,6 @@ impl Latencies {
         }
     }
 
-    /// The next one's.
     #[inline]
     pub(crate) fn draw(&mut self) -> f64 {
         match &mut self.random {

@@ -1,23 +1,23 @@
-//! Sets of a few ways each, with exact least-recently-used replacement: what TLBs, page-walk caches
-//! and data caches are made of.
+//! Sets of a few ways each, with exact least-recently-used replacement. TLBs, page-walk caches and
+//! data caches consist of them.
 //!
-//! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to the
-//! front, and the tag at the end falls out.
+//! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to
+//! the front, and the tag at the end falls out.
 
 use super::vectors::{EMPTY, LANES, Place, lanes, lanes_mut, leave_missed, touch};
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
 
-/// Ways that are compared before a branch is taken.
+/// Ways that are compared per branch.
 const CHUNK: usize = 4;
 
 /// Size of a set-associative structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    /// Entries in all. Over `ways` it is a power of two.
+    /// Entries in total. `entries` over `ways` is a power of two.
     pub entries: u32,
-    /// Entries in one set; as many as `entries` where any entry can hold anything.
+    /// Entries in one set; equal to `entries` in a fully associative structure.
     pub ways: u32,
 }
 
@@ -39,14 +39,14 @@ impl Shape {
     }
 }
 
-/// What became of a tag that was used.
+/// Result of using a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// It was there.
+    /// The tag was there.
     Hit,
-    /// It was not.
+    /// The tag was not there.
     Miss {
-        /// What made room; [`EMPTY`] if there was room.
+        /// The evicted tag; [`EMPTY`] if there was room.
         evicted: u32,
     },
 }
@@ -58,19 +58,18 @@ impl Lookup {
     }
 }
 
-/// Tags by set. Which set a tag belongs to is the user's business.
+/// Tags by set. The caller maps tags to sets.
 #[derive(Clone, Debug)]
 pub(crate) struct LruSets {
-    /// Whole vectors for each set; what is over its ways is [`EMPTY`].
+    /// Whole vectors for each set; lanes beyond its ways are [`EMPTY`].
     tags: Vec<u32x4>,
     ways: usize,
-    /// Vectors of a set.
     vectors: usize,
     set_bits: u32,
 }
 
 impl LruSets {
-    /// Empty. The shape must have a power of two of sets; what is over it is left out.
+    /// Empty. The number of sets must be a power of two; entries beyond that are left out.
     pub(crate) fn new(shape: Shape) -> Self {
         let ways = shape.ways.max(1);
         let set_bits = (shape.entries / ways).max(1).ilog2();
@@ -83,30 +82,28 @@ impl LruSets {
         }
     }
 
-    /// Tags of a set.
     pub(crate) fn ways(&self) -> u32 {
         self.ways as u32
     }
 
-    /// Bits of a key that choose its set.
     pub(crate) fn set_bits(&self) -> u32 {
         self.set_bits
     }
 
-    /// The lowest bits of `key` as its set, and the others.
+    /// The lowest bits of `key` as its set, and the other bits.
     #[inline]
     pub(crate) fn split(&self, key: u64) -> (usize, u32) {
         let set = key & ((1 << self.set_bits) - 1);
         (set as usize, (key >> self.set_bits) as u32)
     }
 
-    /// Uses `tag`. It is the most recently used one afterwards; if it was not there, the least
-    /// recently used one has made room.
+    /// Uses `tag`, which becomes the most recently used one. If it was not there, it evicts the
+    /// least recently used one.
     #[inline]
     pub(crate) fn access(&mut self, set: usize, tag: u32) -> Lookup {
         let ways = self.set(set);
-        // Moves everything back by one way up to where the tag was. Several ways at a time, with one
-        // branch for them: half of the simulator's time goes here.
+        // Moves all ways before the tag back by one. It moves several ways per branch: half of the
+        // simulator's time goes here.
         let mut moved = tag;
         let mut chunks = ways.chunks_exact_mut(CHUNK);
         for chunk in &mut chunks {
@@ -125,7 +122,7 @@ impl LruSets {
         move_back(chunks.into_remainder(), tag, moved)
     }
 
-    /// The same without saying what made room: faster.
+    /// The same without the evicted tag: faster.
     #[inline]
     pub(crate) fn touch(&mut self, set: usize, tag: u32) -> bool {
         match self.ways {
@@ -138,7 +135,7 @@ impl LruSets {
         }
     }
 
-    /// As [`touch`](Self::touch), where the number of vectors is known when this is compiled.
+    /// As [`touch`](Self::touch), with the number of vectors known at compile time.
     #[inline(always)]
     fn touch_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
         let first = set * VECTORS;
@@ -149,8 +146,8 @@ impl LruSets {
         }
     }
 
-    /// Uses the tags of items, and leaves, at the begin, those whose tags were not there: so many. None if sets
-    /// don't consist of whole vectors: nothing was done.
+    /// Uses the tags of items, moves the items that missed to the front, and returns their number.
+    /// `None` if sets don't consist of whole vectors; then it changes nothing.
     #[inline(always)]
     pub(crate) fn leave_missed<T: Copy>(
         &mut self,
@@ -168,8 +165,8 @@ impl LruSets {
         })
     }
 
-    /// After a miss: lets the least recently used of the tags that `choose` is true for make room
-    /// instead of `evicted`. If there is none, nothing happens.
+    /// After a miss: evicts the least recently used tag for which `choose` returns true instead of
+    /// `evicted`. Without such a tag it changes nothing.
     pub(crate) fn evict_instead(&mut self, set: usize, evicted: u32, choose: impl Fn(u32) -> bool) {
         let ways = self.set(set);
         if let Some(way) = ways.iter().rposition(|tag| *tag != EMPTY && choose(*tag)) {
@@ -180,14 +177,14 @@ impl LruSets {
         }
     }
 
-    /// How many tags of a set there are that `choose` is true for.
+    /// Number of tags of a set for which `choose` returns true.
     pub(crate) fn count(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
         let ways = &lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
         let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));
         chosen.count()
     }
 
-    /// Drops every entry for which `keep` is false, asked with its set and tag.
+    /// Drops every entry for which `keep` returns false; `keep` gets its set and tag.
     pub(crate) fn retain(&mut self, keep: impl Fn(usize, u32) -> bool) {
         for (set, ways) in self.tags.chunks_exact_mut(self.vectors).enumerate() {
             let ways = &mut lanes_mut(ways)[..self.ways];
@@ -203,7 +200,6 @@ impl LruSets {
         }
     }
 
-    /// Drops everything.
     pub(crate) fn clear(&mut self) {
         self.tags.fill(u32x4::splat(EMPTY));
     }
@@ -215,8 +211,8 @@ impl LruSets {
     }
 }
 
-/// Puts `first` in front of some ways and moves the others back by one, up to where `tag` was or else
-/// until the last has made room.
+/// Puts `first` in front of some ways and moves the others back by one, up to the position of
+/// `tag`. Without `tag`, it evicts the last one.
 #[inline]
 fn move_back(ways: &mut [u32], tag: u32, first: u32) -> Lookup {
     let mut moved = first;
@@ -267,8 +263,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against the definition: a tag is there if fewer than `ways` others of its set were used
-        /// since it was.
+        /// Compared with the definition: a tag is there if fewer than `ways` other tags of its set
+        /// were used since.
         #[test]
         fn as_the_definition_says(
             ways in 1u32..26,

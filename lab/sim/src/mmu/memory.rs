@@ -1,4 +1,4 @@
-//! How long loads take: caches, line-fill buffers, the memory channel and the stream prefetcher.
+//! Latency of loads: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
 use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level, Replacement};
 use super::latency::{Latencies, LatencyShape};
@@ -10,56 +10,59 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySpec {
-    /// L1, L2 and L3. What a core can use of a shared one is all of it: it runs alone.
+    /// L1, L2 and L3. A core can use all of a shared cache, because it runs alone.
     pub caches: [CacheLevel; 3],
-    /// From the start of a load to its data where no cache has it, in nanoseconds, on average.
+    /// Mean time from the start of a load to its data where no cache has it, in nanoseconds.
     pub latency_ns: f64,
-    /// How that varies. The fast model knows the average alone.
+    /// Distribution of that latency. The fast model uses only the mean.
     #[serde(default)]
     pub latency_shape: LatencyShape,
-    /// What one core can read in a stream, in gigabytes (1e9) per second.
+    /// Streaming read bandwidth of one core, in gigabytes (1e9) per second.
     pub bandwidth_gb_per_s: f64,
-    /// Lines that the L1 cache can be waiting for ("line-fill buffers").
+    /// L1 misses that can be outstanding ("line-fill buffers").
     pub fill_buffers: u32,
-    /// Channels of a socket's memory, which all its cores share.
+    /// Memory channels of a socket, shared by all its cores.
     pub channels: u32,
-    /// What each of them can transfer, in gigabytes (1e9) per second.
+    /// Bandwidth of each channel, in gigabytes (1e9) per second.
     pub channel_gb_per_s: f64,
-    /// What programs on other cores, or of other guests, bring into the last level and so drive out of it, in gigabytes
-    /// (1e9) per second: where that can't be kept apart from what is simulated. The fast model knows of none.
+    /// Data that programs on other cores, or of other guests, bring into the last level, in
+    /// gigabytes (1e9) per second. It evicts lines there; set it where the neighbours can't be
+    /// separated from the simulated program. The fast model ignores it.
     #[serde(default)]
     pub neighbours_gb_per_s: f64,
-    /// Which lines of the last level make room. The fast model knows LRU alone.
+    /// Replacement in the last level. The fast model has only LRU.
     #[serde(default)]
     pub last_level: Replacement,
-    /// Page walks ask the second level and not the first, and take none of its buffers. The fast model knows of no first level.
+    /// Page walks access the second level, not the first, and use none of its buffers. The fast
+    /// model has no first level.
     #[serde(default)]
     pub walks_pass_first_level: bool,
 }
 
-/// Neighbouring lines read one after the other before the prefetcher runs ahead.
+/// Neighbouring lines read in order before the prefetcher runs ahead.
 const LINES_TO_A_STREAM: u32 = 2;
-/// Lines of a base page. Prefetchers see physical addresses, and stay in 4 KiB also where pages are
-/// huge.
+/// Lines of a base page. Prefetchers see physical addresses, and stay within 4 KiB even in huge
+/// pages.
 const LINES_PER_PREFETCH_AREA: u64 = BASE_PAGE_BYTES / CACHE_LINE_BYTES;
 
-/// Caches and memory at work. All times are in cycles since the start.
+/// State of caches and memory. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     caches: Caches,
-    /// What is in one piece of physical memory, of the program's.
+    /// Size of a contiguous frame of the program's memory.
     frame_bytes: u64,
-    /// Of each level, and of memory on average.
+    /// Latency of each level, and mean latency of memory.
     latency: [f64; 4],
-    /// Of memory.
+    /// Latencies of memory.
     latencies: Latencies,
-    /// The channel's time for one line.
+    /// Time of one line on the channel.
     line_cycles: f64,
-    /// When the channel has passed on all that was asked for, if it was asked at once.
+    /// When the channel has transferred all requests, if they had been made at once.
     channel_free: f64,
-    /// When the access that loads are made for entered the core: none of its loads, nor any later one's, is earlier.
+    /// When the access that caused the current loads entered the core. Neither its loads nor any
+    /// later access's are earlier.
     entered: f64,
-    /// Lines that the L1 cache waits for.
+    /// Lines that the L1 cache is waiting for.
     fill_buffers: Slots<u64>,
     stream: Stream,
     walks_pass_first_level: bool,
@@ -69,14 +72,14 @@ pub(crate) struct Memory {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     line: u64,
-    /// When its data is there.
+    /// When its data arrives.
     ready: f64,
-    /// Lines read in a row, within a base page.
+    /// Lines read in order, within a base page.
     length: u32,
 }
 
 impl Memory {
-    /// The program's memory is in frames of this size.
+    /// Memory of a program with frames of this size.
     pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
         Self {
@@ -90,7 +93,7 @@ impl Memory {
             entered: 0.0,
             fill_buffers: Slots::new(spec.fill_buffers),
             stream: Stream {
-                // No line's number, and no line's neighbour.
+                // A number that is no line's and no neighbour's.
                 line: u64::MAX - 1,
                 ready: 0.0,
                 length: 0,
@@ -99,18 +102,18 @@ impl Memory {
         }
     }
 
-    /// Where its frames are of another size.
+    /// Changes the size of the program's frames.
     pub(crate) fn set_frames(&mut self, frame_bytes: u64) {
         self.frame_bytes = frame_bytes;
     }
 
-    /// What follows is for an access that entered the core at this time, no earlier than the last.
+    /// Sets the time at which the next loads' access entered the core; it never decreases.
     #[inline]
     pub(crate) fn begin(&mut self, entered: f64) {
         self.entered = entered;
     }
 
-    /// A load of the program's at `start`; returns when its data is there.
+    /// A load of the program at `start`; returns when its data arrives.
     #[inline]
     pub(crate) fn load(&mut self, line: u64, start: f64) -> f64 {
         if line == self.stream.line {
@@ -132,7 +135,7 @@ impl Memory {
         self.stream.ready
     }
 
-    /// A load of a page walk's at `start`; returns where the line was, and when it is there.
+    /// A load of a page walk at `start`; returns the level that had the line, and when it arrives.
     #[inline]
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
         if self.walks_pass_first_level {
@@ -144,7 +147,7 @@ impl Memory {
         (level, self.demanded(line, level, start))
     }
 
-    /// From the start of a load to its data.
+    /// Latency of a load.
     #[inline]
     fn takes(&mut self, level: Level) -> f64 {
         match level {
@@ -153,14 +156,14 @@ impl Memory {
         }
     }
 
-    /// When a line is asked for that is wanted at `start`.
+    /// When a line that is wanted at `start` is requested from the channel.
     #[inline]
     fn on_the_channel(&mut self, level: Level, start: f64) -> f64 {
         if level != Level::Memory {
             return start;
         }
-        // A walk's last load is far ahead of the next access. It takes the channel's time, but doesn't keep it
-        // from what is asked for in between.
+        // A walk's last load is far ahead of the next access. It uses the channel's time, but does
+        // not delay requests made in between.
         let free = self.channel_free.max(self.entered);
         self.channel_free = free + self.line_cycles;
         start.max(free)
@@ -169,7 +172,7 @@ impl Memory {
     #[inline]
     fn demanded(&mut self, line: u64, level: Level, start: f64) -> f64 {
         if level == Level::L1 {
-            // The cache knows a line as soon as it was asked for.
+            // The cache contains a line as soon as it is requested.
             let hit = start + self.latency[Level::L1 as usize];
             return self.fill_buffers.wait(line, hit);
         }
@@ -181,7 +184,7 @@ impl Memory {
         ready
     }
 
-    /// A line that was asked for a memory latency ago and waits in the second level.
+    /// A prefetched line: it was requested a memory latency ago and waits in the second level.
     #[inline]
     fn prefetched(&mut self, start: f64) -> f64 {
         let asked = start - self.latency[Level::Memory as usize];
@@ -234,7 +237,7 @@ mod tests {
     fn a_buffer_is_not_kept_for_what_comes_late() {
         let mut memory = memory();
         assert_eq!(memory.load(1000, 0.0), 100.0);
-        // It takes one of them from then on only.
+        // It takes a buffer only from then on.
         assert_eq!(memory.load_for_walk(2000, 300.0).1, 400.0);
         assert_eq!(memory.load(3000, 50.0), 150.0);
         assert_eq!(memory.load(4000, 50.0), 200.0, "both are taken");
@@ -260,7 +263,7 @@ mod tests {
             memory.load_for_walk(line, 0.0);
         }
         assert_eq!(memory.load_for_walk(1000, 200.0), (Level::L2, 214.0));
-        // Behind the three on the channel, and no further.
+        // Behind the three lines on the channel, and no further.
         assert_eq!(memory.load(4000, 0.0), 130.0);
         assert_eq!(memory.load(5000, 0.0), 140.0);
         assert_eq!(memory.load(6000, 0.0), 230.0, "the first buffer is free");

@@ -5,24 +5,24 @@ use serde::Serialize;
 
 /// An access pattern. Shares and counts of instructions are checked when a run starts.
 ///
-/// `instructions` are those from one access to the next, the access included (at least 1).
+/// `instructions` counts from one access to the next, that access included (at least 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// Independent reads of words, all equally likely.
+    /// Independent reads of random words, all equally likely.
     Random {
         /// For each read.
         instructions: u32,
     },
-    /// Independent reads of words on pages whose popularity falls with their rank, as
-    /// `1 / rank^theta`. Popular pages are no neighbours.
+    /// Independent reads of words. The popularity of pages falls with their rank, as `1 /
+    /// rank^theta`; popular pages are not neighbours.
     Zipf {
-        /// How uneven popularity is (at least 0, which makes all pages alike; 0.99 is YCSB's).
+        /// Skew (at least 0, where all pages are equally popular; YCSB uses 0.99).
         theta: f64,
         /// For each read.
         instructions: u32,
     },
-    /// Reads at a constant distance, from the begin of the memory again and again.
+    /// Reads at a constant distance, from the start of the memory again and again.
     Stride {
         /// The distance (at least 1).
         bytes: u64,
@@ -34,37 +34,38 @@ pub enum Pattern {
         /// For each read.
         instructions: u32,
     },
-    /// Independent reads of words, more often of those in the first part of the memory.
+    /// Independent reads of words, more often in the first part of the memory.
     HotSpot {
         /// That part's share of the memory (over 0, at most 1).
         hot_memory: f64,
-        /// Share of the reads that go to it and nowhere else (0-1).
+        /// Share of the reads that go to that part only (0-1).
         hot_reads: f64,
         /// For each read.
         instructions: u32,
     },
-    /// Reads of words in blocks that lie side by side, each used from its begin on, behind a table of 16 bytes for each: an entry
-    /// is read, then a word of the block that it leads to. All blocks are equally likely, and all words in use of each.
+    /// Reads of words in neighbouring blocks, each used from its start on, with a table of 16 bytes
+    /// per block before them. A request reads an entry, then a word of its block. All blocks are
+    /// equally likely, and so are all used words of each.
     Blocks {
-        /// From the begin of one to that of the next (at least 8, at most the memory).
+        /// Distance between block starts (at least 8, at most the memory).
         block_bytes: u64,
-        /// What is used of each (at least 8, at most all of it).
+        /// Used bytes of each block (at least 8, at most all of it).
         used_bytes: u64,
-        /// For each of both reads together (at least 4).
+        /// For both reads together (at least 4).
         instructions: u32,
     },
-    /// Requests to a key-value store like Redis: a bucket of the hash table, the entry found there,
-    /// the value that it leads to and all of its lines in order, for keys that are all equally likely.
+    /// Requests to a key-value store like Redis, for uniformly random keys. Each reads a bucket of
+    /// the hash table, its entry, and all lines of the value in order.
     KeyValue {
         /// Length of a value (1 to 1 MiB).
         value_bytes: u32,
-        /// For each request, beside the reads: reading it, answering it, everything else.
+        /// For each request, without the reads: parsing it, answering it, everything else.
         instructions: u32,
     },
-    /// Look-ups in a hash map of boxed keys and values, as a JVM's: bucket, node, and what the node
-    /// leads to.
+    /// Look-ups in a hash map of boxed keys and values, like a JVM's: bucket, node, and the objects
+    /// that the node refers to.
     HashMap {
-        /// For each look-up, beside the reads.
+        /// For each look-up, without the reads.
         instructions: u32,
     },
 }
@@ -77,7 +78,7 @@ impl Pattern {
         theta: 0.99,
         instructions: 120,
     };
-    /// Every word in order, and a little done with each.
+    /// Every word in order, with little work for each.
     pub const SEQUENTIAL: Self = Self::Stride {
         bytes: 8,
         instructions: 12,
@@ -108,7 +109,7 @@ impl Pattern {
     /// A hash map of a JVM.
     pub const HASH_MAP: Self = Self::HashMap { instructions: 60 };
 
-    /// All of the above by name.
+    /// All patterns above by name.
     pub const ALL: [(&'static str, Self); 9] = [
         ("random", Self::RANDOM),
         ("zipf", Self::ZIPF),

@@ -1,11 +1,14 @@
-//! A core that runs ahead of what it waits for: when each access is done.
+//! A core that runs ahead of what it waits for: it computes when each access is done.
 //!
-//! Instructions enter in order, as many a cycle as the core is wide, and leave in order. One can
-//! enter as long as the reorder buffer reaches from the oldest that has not left to it. An access
-//! starts when it enters, or where its address depends on the access before, when that has its data.
-//! It is translated first, if need be by a page walk, and then loads its line. So walks and loads that
-//! don't depend on each other overlap, as far as there are walkers and fill buffers; these are
-//! granted in the order of the program, but from when they are needed (`slots.rs`).
+//! Instructions enter in order, at most the core's width per cycle, and leave in order. One can
+//! enter as long as the reorder buffer has room for it and everything from the oldest one under
+//! way. An access starts when it enters. If its address depends on the access before, it starts
+//! when that one has its data. It is translated first, with a page walk if needed, and then loads
+//! its line.
+//!
+//! Walks and loads that don't depend on each other therefore overlap, up to the number of walkers
+//! and fill buffers. These are granted in program order, but from when they are needed
+//! (`slots.rs`).
 
 use super::accessed::AccessBits;
 use super::accesses::Access;
@@ -21,19 +24,18 @@ use super::walk::PageTables;
 use super::walkers::Walkers;
 use std::time::Duration;
 
-/// The core at work. All times are in cycles since the start.
+/// State of the core. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
     size: PageSize,
-    /// The entry that its own tables allow for a page: the page, or the group that it is in.
+    /// The entry that the guest's or native tables allow for a page: the page, or its group.
     own: EntrySize,
-    /// By what the host maps it; by the largest pages if there is no host.
+    /// Page size of the host; the largest if there is no host.
     host: EntrySize,
-    /// Its groups, if the processor sees them as one only where all access bits are set.
+    /// Its groups, if the processor forms them only when all access bits are set.
     seen_if_accessed: Option<Group>,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
-    first_touch_cycles: f64,
     tlb: Tlb,
     tables: PageTables,
     walkers: Walkers,
@@ -45,7 +47,7 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Its memory of `bytes` is mapped by pages of this size.
+    /// A core with `bytes` of memory, mapped by pages of this size.
     pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
         Self {
             size,
@@ -54,7 +56,6 @@ impl Pipeline {
             seen_if_accessed: None,
             ghz: processor.ghz,
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
-            first_touch_cycles: 0.0,
             tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb, processor.groups),
             tables: PageTables::new(processor.walk_caches, bytes),
             walkers: Walkers::new(processor.walkers),
@@ -65,7 +66,7 @@ impl Pipeline {
         }
     }
 
-    /// The same in a virtual machine whose host maps it by pages of this size.
+    /// The same in a virtual machine; its host maps it by pages of this size.
     pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
         self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
@@ -73,7 +74,8 @@ impl Pipeline {
         self
     }
 
-    /// The same where its pages are in groups, as far as the processor knows any; how walks set access bits then.
+    /// The same with pages in groups, if the processor supports any. Also returns how walks set
+    /// access bits then.
     pub(crate) fn in_groups(mut self, processor: &Processor) -> (Self, Mark) {
         let (size, group) = match self.size {
             PageSize::Base => (EntrySize::BaseGroup, processor.groups.base),
@@ -89,22 +91,19 @@ impl Pipeline {
         (self, mark)
     }
 
-    /// What one TLB entry holds: what its own tables and the host's allow.
+    /// What one TLB entry holds: the smaller of what its own tables and the host's allow.
     fn entry_size(&self) -> EntrySize {
         self.own.min(self.host)
     }
 
-    /// So many instructions a cycle where nothing holds them up, instead of as many as the core is wide.
+    /// Sets how many instructions per cycle enter where nothing delays them, instead of the core's
+    /// width.
     pub(crate) fn set_pace(&mut self, instructions_per_cycle: f64) {
         self.order.cycles_per_instruction = instructions_per_cycle.recip();
     }
 
-    /// What a walk that sets an access bit adds.
-    pub(crate) fn set_first_touch(&mut self, cost: Duration) {
-        self.first_touch_cycles = cost.as_secs_f64() * 1e9 * self.ghz;
-    }
-
-    /// Forgets the translations of entries for which `keep` is false, asked with their first byte and that behind them.
+    /// Drops the translations of entries for which `keep` returns false; `keep` gets the first byte
+    /// of the entry and the byte after it.
     pub(crate) fn flush(&mut self, keep: impl Fn(u64, u64) -> bool) {
         self.tlb.retain(keep);
         self.tables.flush();
@@ -126,7 +125,7 @@ impl Pipeline {
         }
     }
 
-    /// Makes one access, and the instructions before it.
+    /// Makes one access, after the instructions before it.
     #[inline]
     pub(crate) fn step(&mut self, access: Access, bits: &mut AccessBits) {
         self.counters.accesses += 1;
@@ -144,14 +143,14 @@ impl Pipeline {
         self.order.leave(ready);
     }
 
-    /// Looks for an address in the TLBs, and by which entry it is there afterwards.
+    /// Looks up an address in the TLBs; also returns the entry that holds it afterwards.
     #[inline]
     fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (Found, EntrySize) {
         let mut size = self.entry_size();
         if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
             let (all, others) = bits.are_set(offset, 1 << group.order);
             if !all {
-                // It may have been seen as one before. A walk sets this page's bit.
+                // It may have been one entry before. A walk sets this page's bit.
                 let sizes = [EntrySize::BaseGroup, EntrySize::Base];
                 if let Some(known) = self.tlb.look_up_known(offset, sizes) {
                     return known;
@@ -164,13 +163,14 @@ impl Pipeline {
         (self.tlb.look_up(offset, size), size)
     }
 
-    /// When an access that entered the core before and starts at `start` has its translation.
+    /// When an access has its translation, if it entered the core at `entered` and starts at
+    /// `start`.
     #[inline]
     fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
         let (found, size) = self.look_up(offset, bits);
         let entry = self.tlb.entry(offset, size);
         let start = match found {
-            // The TLB knows a page as soon as its walk has begun.
+            // The TLB contains a page as soon as its walk has begun.
             Found::L1 => return self.walkers.wait(entry, start),
             found => {
                 let start = start + self.l2_tlb_hit_cycles;
@@ -191,18 +191,12 @@ impl Pipeline {
                 arrives
             })
         });
-        if !bits.set(offset) {
-            return done;
-        }
-        self.counters.first_touches += 1;
-        if self.first_touch_cycles > 0.0 {
-            return self.order.stall(done, self.first_touch_cycles);
-        }
+        self.counters.first_touches += u64::from(bits.set(offset));
         done
     }
 }
 
-/// In which order and how fast instructions enter and leave.
+/// Order and rate in which instructions enter and leave.
 #[derive(Clone, Debug)]
 struct Order {
     cycles_per_instruction: f64,
@@ -211,9 +205,8 @@ struct Order {
     under_way: Vec<(u64, f64)>,
     oldest: usize,
     youngest: usize,
-    /// Instructions that have entered.
     entered: u64,
-    /// When the last of them did.
+    /// When the last of them left.
     front: f64,
     /// When everything that has entered is done.
     done: f64,
@@ -221,7 +214,7 @@ struct Order {
 
 impl Order {
     fn new(reorder_buffer: u32, width: u32) -> Self {
-        // Each access is an instruction at least, so there can't be more under way.
+        // Each access is at least one instruction, so no more can be under way.
         let most = (reorder_buffer as usize + 2).next_power_of_two();
         Self {
             cycles_per_instruction: 1.0 / f64::from(width),
@@ -235,7 +228,7 @@ impl Order {
         }
     }
 
-    /// Lets instructions in, the last of which is an access; returns when that has entered.
+    /// Lets instructions enter, the last of which is an access; returns when that one entered.
     #[inline]
     fn enter(&mut self, instructions: u32) -> f64 {
         self.entered += u64::from(instructions);
@@ -255,20 +248,12 @@ impl Order {
         self.front
     }
 
-    /// The access that has entered last has its data at `ready`.
+    /// The access that entered last has its data at `ready`.
     #[inline]
     fn leave(&mut self, ready: f64) {
         self.done = self.done.max(ready);
         self.under_way[self.youngest] = (self.entered, self.done);
         self.youngest = self.next(self.youngest);
-    }
-
-    /// Does nothing else for some cycles, once everything so far and whatever is done `after` is
-    /// done; returns the end of it.
-    fn stall(&mut self, after: f64, cycles: f64) -> f64 {
-        self.done = self.done.max(after) + cycles;
-        self.front = self.done;
-        self.done
     }
 
     #[inline]
@@ -283,27 +268,18 @@ mod tests {
 
     #[test]
     fn accesses_overlap_within_the_reorder_buffer() {
-        // 20 instructions, two a cycle.
+        // 20 instructions, two per cycle.
         let mut order = Order::new(20, 2);
         assert_eq!(order.enter(10), 5.0);
         order.leave(105.0);
         assert_eq!(order.enter(10), 10.0);
         order.leave(50.0);
-        // The first one is 20 instructions away: this one has to wait for it.
+        // The first one is 20 instructions away, so this one waits for it.
         assert_eq!(order.enter(10), 105.0);
         order.leave(110.0);
         // 40 away, of which the last 20 have to enter after the second has left with the first.
         assert_eq!(order.enter(30), 120.0);
         order.leave(121.0);
         assert_eq!(order.done, 121.0);
-    }
-
-    #[test]
-    fn a_stall_comes_after_everything_before_it() {
-        let mut order = Order::new(100, 1);
-        assert_eq!(order.enter(10), 10.0);
-        order.leave(200.0);
-        assert_eq!(order.stall(150.0, 1000.0), 1200.0);
-        assert_eq!(order.enter(10), 1210.0);
     }
 }

@@ -9,22 +9,22 @@ use super::walk::{NestedCaches, WalkCacheSizes};
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
 
-/// One core and what it has for itself.
+/// One core and its private resources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// What it is called. Not part of its data as it is written to a file.
+    /// Name. Not written to files.
     #[serde(skip)]
     pub name: &'static str,
-    /// Where its figures are from. Not part of its data either.
+    /// Sources of its figures. Not written to files.
     #[serde(skip)]
     pub source: &'static str,
     /// Cycles per nanosecond.
     pub ghz: f64,
-    /// Instructions per cycle at best.
+    /// Most instructions per cycle.
     pub width: u32,
-    /// Instructions between the oldest one under way and the youngest, at most; as measured, those that write a register,
-    /// of which there are fewer.
+    /// Most instructions from the oldest one under way to the youngest. In a measured processor it
+    /// counts only those that write a register, which are fewer.
     pub reorder_buffer: u32,
     /// First-level TLB for data.
     pub l1_tlb: L1Tlb,
@@ -35,7 +35,7 @@ pub struct Processor {
     pub groups: Groups,
     /// Caches of upper page-table entries.
     pub walk_caches: WalkCacheSizes,
-    /// What speeds up walks of the host's tables in a virtual machine.
+    /// Caches for walks of the host's tables in a virtual machine.
     pub nested: NestedCaches,
     /// Page walks that can be under way at the same time.
     pub walkers: u32,
@@ -43,7 +43,7 @@ pub struct Processor {
     pub memory: MemorySpec,
 }
 
-/// Most entries of one TLB or walk cache, and most lines of a cache: more exists nowhere.
+/// Most entries of one TLB or walk cache, and most lines of a cache; no real one is larger.
 const MAX_ENTRIES: u32 = 1 << 26;
 
 /// Most entries of a walk cache.
@@ -113,7 +113,7 @@ impl Processor {
             ),
             (
                 counts.iter().chain([&memory.fill_buffers]).all(|n| {
-                    // More than any processor has, and few enough to be searched one by one.
+                    // More than any processor has, and few enough for a linear search.
                     (1..=1 << 16).contains(n)
                 }),
                 "width, reorder buffer, walkers and fill buffers",

@@ -1,29 +1,34 @@
-//! Sets of a few ways that keep what was used again before what was used once: what last-level caches are made of.
+//! Sets of a few ways that prefer lines that were reused to lines that were used once. Last-level
+//! caches consist of them.
 //!
-//! Re-reference interval prediction of two bits (SRRIP with hit priority: A. Jaleel, K. Theobald, S. Steely, J. Emer, "High
-//! performance cache replacement using re-reference interval prediction", ISCA 2010). Memory that is read once passes
-//! through without driving out page tables, which are come back to. A part of new lines only is taken, at random, if so
-//! wanted: after one read of each, a cache that others fill has some of them and not all (measured on a Zen 5: 20 to 40 of
-//! 100, all after 16 reads). Processors' own rules are not published, and differ; those of Intel's last levels since Ivy
+//! Re-reference interval prediction of two bits (SRRIP with hit priority: A. Jaleel, K. Theobald,
+//! S. Steely, J. Emer, "High performance cache replacement using re-reference interval prediction",
+//! ISCA 2010). Memory that is read once passes through without evicting page tables, which are
+//! reused.
+//!
+//! If wanted, only a random part of new lines is inserted. In a cache that other programs fill, one
+//! read of each line leaves only some of them there (measured on a Zen 5: 20 to 40 of 100, all
+//! after 16 reads).
+//!
+//! Processors' own rules are not published, and differ. Those of Intel's last levels since Ivy
 //! Bridge are of this kind (A. Abel, J. Reineke, "nanoBench", ISPASS 2020).
 
 use super::lru::Shape;
 use super::vectors::EMPTY;
 use crate::rng::Rng;
 
-/// Of a line that makes room for the next one.
+/// Age of a line that is replaced next.
 const OLDEST: u8 = 3;
-/// Of a line that is new.
+/// Age of a new line.
 const NEW: u8 = OLDEST - 1;
 
-/// A way.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     tag: u32,
     age: u8,
 }
 
-/// Tags by set. Which set a tag belongs to is the user's business.
+/// Tags by set. The caller maps tags to sets.
 #[derive(Clone, Debug)]
 pub(crate) struct RripSets {
     ways: Vec<Way>,
@@ -34,8 +39,8 @@ pub(crate) struct RripSets {
 }
 
 impl RripSets {
-    /// Empty. The shape must have a power of two of sets; what is over it is left out. Of a hundred tags that are not there
-    /// when they are used `taken_percent` are taken.
+    /// Empty. The number of sets must be a power of two; entries beyond that are left out.
+    /// `taken_percent` of the tags that miss are inserted.
     pub(crate) fn new(shape: Shape, taken_percent: u32) -> Self {
         let per_set = shape.ways.max(1);
         let set_bits = (shape.entries / per_set).max(1).ilog2();
@@ -52,18 +57,19 @@ impl RripSets {
         }
     }
 
-    /// New tags after which no tag is left in a set of those that were there, however often they had been used.
+    /// Number of new tags after which a set has none of its earlier tags, however often those were
+    /// used.
     pub(crate) fn renewed_after(&self) -> u32 {
-        // Each time that all ways have got older, one at least is new.
+        // Between two steps of ageing, at least one line is new.
         (u32::from(OLDEST) + 1) * self.per_set as u32
     }
 
-    /// Bits of a key that choose its set.
     pub(crate) fn set_bits(&self) -> u32 {
         self.set_bits
     }
 
-    /// Uses `tag`; whether it was there. If it was not and is taken, the first of the oldest has made room.
+    /// Uses `tag`; true if it was there. If it was not and is inserted, it evicts the first of the
+    /// oldest.
     #[inline]
     pub(crate) fn access(&mut self, set: usize, tag: u32) -> bool {
         let ways = &mut self.ways[set * self.per_set..][..self.per_set];
@@ -77,7 +83,6 @@ impl RripSets {
         false
     }
 
-    /// Takes a tag that is not there.
     #[inline]
     pub(crate) fn fill(&mut self, set: usize, tag: u32) {
         let ways = &mut self.ways[set * self.per_set..][..self.per_set];
@@ -105,10 +110,11 @@ mod tests {
     fn what_was_used_again_stays_while_others_pass() {
         let mut sets = RripSets::new(Shape::new(4, 4), 100);
         assert!(!sets.access(0, 1) && sets.access(0, 1));
-        // The three other ways are enough for what passes: twice, as all get older before each third of it.
+        // The three other ways are enough for the lines that pass through. Twice, because all lines
+        // age before each third of them.
         assert!((2..=7).all(|tag| !sets.access(0, tag)));
         assert!(sets.access(0, 1));
-        // Nothing stays that is not used any more.
+        // Lines that are no longer used do not stay.
         let passing = 100..100 + sets.renewed_after();
         assert!(passing.into_iter().all(|tag| !sets.access(0, tag)));
         assert!(!sets.access(0, 1));
@@ -125,7 +131,7 @@ mod tests {
     fn a_part_of_what_is_new_is_taken() {
         let (tags, sets) = (1 << 14, 1 << 10);
         let mut rrip = RripSets::new(Shape::new(tags, 16), 30);
-        // A quarter of what there is room for, again and again.
+        // A quarter of the capacity, again and again.
         let mut lap = || {
             let used = (0..tags / 4).map(|n| rrip.access((n % sets) as usize, n));
             used.filter(|there| *there).count() as f64 / f64::from(tags / 4)
@@ -137,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the paper's own steps, over lists.
+        /// Compared with the paper's own steps, on lists.
         #[test]
         fn as_the_paper_has_it(
             ways in 1usize..18,

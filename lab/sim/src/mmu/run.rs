@@ -11,13 +11,12 @@ use super::processor::Processor;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::time::Duration;
 
-/// Where the memory begins that a program accesses: a multiple of what one entry of the topmost
-/// table maps.
+/// Start of the program's memory: a multiple of what one entry of the topmost table maps.
 const START: u64 = 0x7f00_0000_0000;
 /// Most memory of a run.
 const MAX_BYTES: u64 = 1 << 40;
 
-/// One thread that accesses memory by a pattern, and nothing else, on a core of its own.
+/// One thread that accesses memory by a pattern, and does nothing else, on its own core.
 ///
 /// All pages are present and marked as accessed at the start; TLBs and caches are empty.
 #[derive(Clone, Debug)]
@@ -26,13 +25,14 @@ pub struct Run {
     accesses: Accesses,
     bits: AccessBits,
     pipeline: Pipeline,
-    /// Up to when it was to run, in cycles since the start.
+    /// End of the run that was requested, in cycles since the start.
     until: f64,
     ghz: f64,
 }
 
 impl Run {
-    /// `bytes` of memory (whole regions, at most 1 TiB), all mapped by pages of one size.
+    /// A run over `bytes` of memory (whole regions, at most 1 TiB), all mapped by pages of one
+    /// size.
     ///
     /// # Errors
     ///
@@ -60,17 +60,18 @@ impl Run {
         })
     }
 
-    /// The same in a virtual machine whose host maps all of the guest's memory by pages of this size. Walks go through
-    /// the host's tables too, and the TLBs hold what one page of either maps.
+    /// Moves the run into a virtual machine; its host maps all of the guest's memory by pages of
+    /// size `backed_by`. Walks go through the host's tables too. A TLB entry holds the smaller of
+    /// the guest's and the host's page.
     pub fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
         self.pipeline = self.pipeline.in_guest(processor, backed_by);
         self
     }
 
-    /// The same where its memory lies in groups of pages, as large as one TLB entry of this processor can hold: base pages
-    /// from folios of 64 KiB, for instance. Where the processor knows none of such pages, nothing changes.
-    /// What is left over at the end of the memory counts as a whole group. In a virtual machine a TLB holds a group as
-    /// one entry where the host's pages are as large, or larger.
+    /// Puts its memory into groups of pages, as large as one TLB entry of this processor can hold:
+    /// base pages from folios of 64 KiB, for instance. Nothing changes if the processor supports
+    /// none of such pages. A remainder at the end of the memory counts as a whole group. In a
+    /// virtual machine a TLB holds a group as one entry if the host's pages are at least as large.
     pub fn in_groups(mut self, processor: &Processor) -> Self {
         let mark;
         (self.pipeline, mark) = self.pipeline.in_groups(processor);
@@ -78,22 +79,16 @@ impl Run {
         self
     }
 
-    /// The same for a program that gets through so many instructions a cycle (over 0) where memory doesn't hold it up,
-    /// because they depend on each other or branches are mispredicted; at most as many as the core is wide.
+    /// Limits the program to `instructions_per_cycle` (over 0) where memory doesn't delay it,
+    /// because of dependences between instructions or mispredicted branches. At most the core's
+    /// width.
     pub fn with_pace(mut self, instructions_per_cycle: f64) -> Self {
         self.pipeline.set_pace(instructions_per_cycle);
         self
     }
 
-    /// The same, where a walk that sets an access bit costs this in addition, and nothing else goes
-    /// on meanwhile: an exit to a hypervisor that keeps shadow page tables.
-    pub fn with_first_touch(mut self, cost: Duration) -> Self {
-        self.pipeline.set_first_touch(cost);
-        self
-    }
-
-    /// Runs for so long, up to the end of the access then under way. What that takes too long, the
-    /// next call takes less.
+    /// Runs for `time`, up to the end of the access then under way. The next call is shorter by
+    /// what this one ran too long.
     pub fn advance(&mut self, time: Duration) {
         self.until += time.as_secs_f64() * 1e9 * self.ghz;
         while self.pipeline.cycles() < self.until {
@@ -101,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Runs for so many accesses.
+    /// Runs for `count` accesses.
     pub fn advance_accesses(&mut self, count: u64) {
         for _ in 0..count {
             self.pipeline.step(self.accesses.next(), &mut self.bits);
@@ -115,9 +110,9 @@ impl Run {
         regions.map(|index| RegionAddr::containing(START + u64::from(index) * HUGE_PAGE_BYTES))
     }
 
-    /// Clears the access bits of these regions. With `flush`, the TLBs forget their pages, as with
-    /// `MADV_COLD`; without, a page that a TLB still has is not marked until it has been replaced
-    /// there, as with `clear_refs`. Regions that are not its own are left out.
+    /// Clears the access bits of these regions. With `flush`, the TLBs drop their pages, as with
+    /// `MADV_COLD`. Without it, a page in a TLB is not marked until its entry is evicted, as with
+    /// `clear_refs`. Foreign regions are ignored.
     pub fn clear(&mut self, regions: &[RegionAddr], flush: bool) {
         let mut cleared = vec![false; self.regions];
         for region in regions {
@@ -135,19 +130,14 @@ impl Run {
         }
     }
 
-    /// Access bits of a region's 512 base pages, the first one lowest; of a huge page, all or none.
-    /// None of a region that is not its own.
+    /// Access bits of a region's 512 base pages, the first page lowest; of a huge page, all or
+    /// none. None for a foreign region.
     pub fn accessed(&self, region: RegionAddr) -> [u64; 8] {
         let bits = self.index(region).map(|index| self.bits.of_region(index));
         bits.unwrap_or_default()
     }
 
-    /// Time on the processor so far.
-    pub fn cpu_time(&self) -> Duration {
-        self.counters().cpu_time
-    }
-
-    /// What was counted so far.
+    /// Counts so far.
     pub fn counters(&self) -> Counters {
         self.pipeline.counters()
     }

@@ -1,8 +1,8 @@
-//! A random order of many things that takes no memory.
+//! A random order of many items that takes no memory.
 
 use crate::rng::Rng;
 
-/// A permutation of the numbers under `count`.
+/// A permutation of the numbers below `count`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scatter {
     count: u64,
@@ -12,7 +12,7 @@ pub(crate) struct Scatter {
 }
 
 impl Scatter {
-    /// One of the permutations of `count` numbers (1 to 2^62), chosen by chance.
+    /// A random permutation of `count` numbers (1 to 2^62).
     pub(crate) fn new(count: u64, rng: &mut Rng) -> Self {
         let space = count.next_power_of_two().max(4);
         Self {
@@ -23,12 +23,12 @@ impl Scatter {
         }
     }
 
-    /// Where `number` (under `count`) is sent.
+    /// Image of `number` (below `count`).
     #[inline]
     pub(crate) fn of(&self, number: u64) -> u64 {
         let mut at = number;
-        // Each round permutes the power of two around the numbers. To follow it until it comes back
-        // under `count` permutes the numbers themselves.
+        // Each round permutes the smallest power of two that holds the numbers. Repeating it until
+        // the result is below `count` permutes the numbers themselves.
         loop {
             for key in self.keys {
                 at = (at ^ key) & self.mask;

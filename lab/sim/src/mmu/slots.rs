@@ -1,16 +1,17 @@
-//! What a core has a few of, each busy with one thing at a time: page walkers, fill buffers.
+//! Scarce resources of a core, each busy with one thing at a time: page walkers, fill buffers.
 //!
-//! Accesses come in the order of the program, and what they need not in that of time: one that waits for another
-//! access's data walks and loads long after the next that doesn't. So a slot is taken from when its work begins, and is
-//! free for others until then. What they begin there may last longer than that: then there is one slot more for a while.
+//! Accesses come in program order, but their needs do not come in order of time. An access that
+//! depends on another one's data walks and loads long after the next that does not. So a slot is
+//! taken only from the start of its work, and is free for other accesses until then. Their work may
+//! last longer than that; then there is one slot more for a while.
 
-/// So many slots, and what they are busy with.
+/// A number of slots, and the work in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots<T> {
     count: usize,
-    /// What is not over yet, in order of its begin.
+    /// Work that is not over, in order of its start.
     spans: Vec<Span<T>>,
-    /// Between these times all slots are known to be taken, and stay so.
+    /// Between these times all slots are known to be taken, and stay taken.
     full: (f64, f64),
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Span<T> {
 }
 
 impl<T: Copy + PartialEq> Slots<T> {
-    /// None are taken. There is at least one.
+    /// `count` free slots, at least one.
     pub(crate) fn new(count: u32) -> Self {
         Self {
             count: count.max(1) as usize,
@@ -32,13 +33,13 @@ impl<T: Copy + PartialEq> Slots<T> {
         }
     }
 
-    /// Forgets what is over at a time before which nothing will be asked for.
+    /// Drops work that is over at `before`; nothing is requested before that time any more.
     #[inline]
     pub(crate) fn forget(&mut self, before: f64) {
         self.spans.retain(|span| span.end > before);
     }
 
-    /// From `start` on, when a slot is free.
+    /// First time from `start` on with a free slot.
     #[inline]
     pub(crate) fn free(&mut self, start: f64) -> f64 {
         let (from, until) = self.full;
@@ -63,7 +64,6 @@ impl<T: Copy + PartialEq> Slots<T> {
         at
     }
 
-    /// Takes a slot that is free at `begin`.
     #[inline]
     pub(crate) fn take(&mut self, on: T, begin: f64, end: f64) {
         let later = self.spans.iter().rev();
@@ -72,14 +72,14 @@ impl<T: Copy + PartialEq> Slots<T> {
         self.spans.insert(place, Span { on, begin, end });
     }
 
-    /// When what is done on this will be over, of what is not over at `start`; `start` if nothing is.
+    /// When the last work on `on` that is not over at `start` will end; `start` if there is none.
     #[inline]
     pub(crate) fn wait(&self, on: T, start: f64) -> f64 {
         let spans = self.spans.iter().filter(|span| span.on == on);
         spans.fold(start, |until, span| until.max(span.end))
     }
 
-    /// What is not over, in order of its begin.
+    /// Work that is not over, in order of its start.
     pub(crate) fn spans(&self) -> &[Span<T>] {
         &self.spans
     }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against every cycle counted by itself.
+        /// Compared with every cycle counted by itself.
         #[test]
         fn the_first_free_cycle_is_found(
             wanted in proptest::collection::vec((0u32..30, 0u32..150, 1u32..60), 1..80),

@@ -6,11 +6,11 @@ use super::translation::{EntrySize, LeafSize, Orders};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-/// The first level.
+/// First level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum L1Tlb {
-    /// One for each page size.
+    /// One TLB for each page size.
     Split {
         /// For base pages.
         base: Shape,
@@ -19,37 +19,37 @@ pub enum L1Tlb {
         /// For pages of 1 GiB.
         giant: Shape,
     },
-    /// One for all pages.
+    /// One TLB for all pages.
     Shared(Shape),
 }
 
-/// A second level that holds pages of both sizes.
+/// Second level, which holds pages of both sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct L2Tlb {
     /// Its size.
     pub shape: Shape,
-    /// Where all entries of more than one base page are, if they have a part of their own; what is said of huge pages and of
-    /// pages of 1 GiB below does not matter then.
+    /// Shape of a separate part for all entries of more than one base page, if there is one. The
+    /// fields below on huge pages and pages of 1 GiB are ignored then.
     #[serde(default)]
     pub large: Option<Shape>,
     /// Ways of a set that huge pages may take (1 to all).
     pub huge_ways: u32,
-    /// Where pages of 1 GiB are.
+    /// Where it holds pages of 1 GiB.
     pub giant: GiantPages,
-    /// What a hit in it takes longer than one in the first level, in cycles.
+    /// Extra latency of a hit, over a hit in the first level, in cycles.
     pub hit_cycles: u32,
 }
 
-/// Where the second level has pages of 1 GiB.
+/// Where the second level holds pages of 1 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GiantPages {
-    /// Nowhere: what the first level has not is walked for.
+    /// Nowhere: a miss in the first level causes a walk.
     Nowhere,
-    /// Among the others, in at most so many ways of a set (1 to all).
+    /// Among the others, in a limited number of ways of a set.
     Among {
-        /// Ways of a set.
+        /// Most ways of a set (1 to all).
         ways: u32,
     },
     /// In a TLB of their own.
@@ -58,7 +58,6 @@ pub enum GiantPages {
     AsHuge,
 }
 
-/// Where a translation was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     L1,
@@ -67,14 +66,15 @@ pub(crate) enum Found {
     Nowhere,
 }
 
-/// What one entry of the second level holds: its number among those of its size.
+/// An entry of the second level: its number among entries of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) number: u32,
     pub(crate) size: EntrySize,
 }
 
-/// Both levels. What is looked up is in both afterwards; what falls out of the second level may stay in the first.
+/// Both levels. A looked-up page is in both afterwards. A page evicted from the second level may
+/// stay in the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
     /// For base pages, or for all.
@@ -115,12 +115,10 @@ impl Tlb {
         }
     }
 
-    /// Bytes that an entry of a size holds.
     pub(crate) fn bytes(&self, size: EntrySize) -> u64 {
         self.orders.bytes(size)
     }
 
-    /// Translates an address by an entry of this size.
     #[inline]
     pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> Found {
         if self.use_l1(offset, size) {
@@ -132,7 +130,8 @@ impl Tlb {
         Found::Nowhere
     }
 
-    /// The same by the first of these sizes of which it has the entry, without making one; and which.
+    /// Looks up each of these sizes in order, without creating an entry, up to the first hit; also
+    /// returns its size.
     pub(crate) fn look_up_known(
         &mut self,
         offset: u64,
@@ -195,7 +194,8 @@ impl Tlb {
         }
     }
 
-    /// Forgets every entry for which `keep` is false, asked with its first byte and the one after its last.
+    /// Drops every entry for which `keep` returns false; `keep` gets the entry's first byte and the
+    /// byte after it.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
         let first = [Some(&mut self.l1), self.l1_huge.as_mut()];
         let second = [Some(&mut self.l2), self.l2_large.as_mut()];
@@ -213,10 +213,9 @@ impl Tlb {
     }
 }
 
-/// Bits of a tag that are the size, the lowest.
+/// Lowest bits of a tag, which are the size.
 const SIZE_BITS: u32 = 3;
 
-/// The base page at `offset`.
 #[inline]
 fn page(offset: u64) -> u32 {
     (offset / BASE_PAGE_BYTES) as u32
@@ -257,7 +256,6 @@ mod tests {
     const BASE: EntrySize = EntrySize::Base;
     const HUGE: EntrySize = EntrySize::Huge;
 
-    /// Offset and size of a base page.
     fn base(number: u64) -> (u64, EntrySize) {
         (number << 12, BASE)
     }

@@ -1,9 +1,12 @@
-//! A fast model of address translation, for whole simulated machines: what a [`Processor`](super::Processor) finds in
-//! its TLBs, what it walks for and how long, and which access bits that sets. On one core of a virtual AMD EPYC the
-//! example `translation_speed` measured 57 million random accesses a second over 16 GiB of base pages, 68 of huge
-//! pages, 37 over 1 TiB of base pages; of sequential ones a thousand million by access, and twice that by
-//! [`Sweep`]. Where each access waits for the one before (a few PDPTEs that are used in turn) it is made beside what
-//! does not: on its own that took a sixth of the time.
+//! A fast model of address translation, for whole simulated machines. It computes what a
+//! [`Processor`](super::Processor) finds in its TLBs, which walks it makes and how long they take,
+//! and which access bits they set.
+//!
+//! The example `translation_speed` measured it on one core of a virtual AMD EPYC: 57 million random
+//! accesses a second over 16 GiB of base pages, 68 of huge pages, 37 over 1 TiB of base pages; of
+//! sequential ones a thousand million. Where each access waits for the one before (a few PDPTEs
+//! that are used in turn), that step runs beside independent ones. On its own it took a sixth of
+//! the time.
 //!
 //! ```
 //! use hawkeye_sim::mmu::SKYLAKE;
@@ -11,52 +14,60 @@
 //! use hawkeye_policy::RegionAddr;
 //!
 //! let mut mappings = Mappings::new();
-//! let space = mappings.add_space()?;
 //! let region = RegionAddr::containing(0x7f00_0000_0000);
-//! mappings.map_pages(space, region, [u64::MAX; 8])?;
-//! mappings.clear_accessed(space, region);
+//! mappings.map_pages(region, [u64::MAX; 8])?;
+//! mappings.clear_accessed(region);
 //! let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
 //! let batch = [Access::load(region.start()), Access::store(region.start() + 4096)];
-//! let done = core.translate(&mut mappings, space, &batch, Work::default());
+//! let done = core.translate(&mut mappings, &batch, Work::default());
 //! assert_eq!((done.accesses, done.fault), (2, None));
-//! assert_eq!(mappings.accessed(space, region)[0], 0b11);
-//! assert_eq!(core.counters(space).walks(), 2);
+//! assert_eq!(mappings.accessed(region)[0], 0b11);
+//! assert_eq!(core.counters().walks(), 2);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # The model
 //!
-//! - [`Mappings`] say what is mapped by which [`LeafSize`], in address spaces of any number, with one
-//!   byte for a region and three bits for a base page: about 100 MiB for 1 TiB, up to 200 with what vectors
-//!   hold in reserve; 8 MiB more where base pages have groups. In a virtual machine a
-//!   region also has the size by which the host maps what is behind it.
-//! - A [`Translator`] is one core: TLBs with exact LRU replacement, split by page size; caches of the
-//!   upper entries; and radix tables of 4 or 5 levels, of which a walk loads lines of eight entries.
-//! - In a virtual machine each table of the guest and the page itself is walked for in the tables of
-//!   the host as well. The TLB entry that results is of the smaller of both sizes. Guest-physical
-//!   memory lies in the order of the guest's addresses; all guests' page tables share the upper tables
-//!   of the host.
-//! - What a walk's load takes depends on where the line is: in the second-level cache, in the last
-//!   level, or in memory, both caches with exact LRU replacement among lines of page tables. What the
-//!   program's own data leaves of them is [`TranslatorSpec::page_table_share_percent`].
+//! - [`Mappings`] hold the [`LeafSize`] of each mapping in one address space, with one byte for a
+//!   region and three bits for a base page. That is about 100 MiB for 1 TiB, or up to 200 with the
+//!   spare capacity of vectors. Groups of base pages take 8 MiB more. In a virtual machine a region
+//!   also has the size by which the host maps the memory behind it.
+//! - A [`Translator`] is one core: TLBs with exact LRU replacement, split by page size; caches of
+//!   the upper entries; and radix tables of 4 or 5 levels. A walk loads lines of eight entries.
+//! - In a virtual machine a walk also walks the host's tables, for each table of the guest and for
+//!   the page itself. The resulting TLB entry has the smaller of both sizes. Guest-physical memory
+//!   lies in the order of the guest's addresses; all guests' page tables share the upper tables of
+//!   the host.
+//! - The time of a walk's load depends on where the line is: in the second-level cache, in the last
+//!   level, or in memory. Both caches have exact LRU replacement among lines of page tables. Their
+//!   share beside the program's own data is [`TranslatorSpec::page_table_share_percent`].
 //! - A walk sets the access bit of the page that the program sees; a TLB hit does not.
-//! - Pages keep their entries in the table where they are a [group](crate::mmu::Group) that one TLB entry holds
-//!   ([`Mappings::set_groups`], [`Mappings::map_huge_group`]): a walk loads that of the page that was missed. Marked ones
-//!   have one access bit. Those that the processor sees by itself have one each, and are one entry as long as all are set;
-//!   else their pages are looked for as the group, in case it is still known, and then as themselves, one access at a
-//!   time. A page that has come to be in a group is not looked for by itself any more.
-//! - In a virtual machine a group is one entry where the host's pages are as large, or are such groups too.
+//! - Pages that one TLB entry holds as a [group](crate::mmu::Group) keep their entries in the table
+//!   ([`Mappings::set_groups`], [`Mappings::map_huge_group`]). A walk loads the entry of the page
+//!   that missed.
+//! - Marked groups have one access bit. Groups that the processor sees by itself have one for each
+//!   page, and are one entry as long as all are set. Otherwise their pages are looked up one access
+//!   at a time: as the group, in case a TLB still has it, and then as themselves. A page that has
+//!   joined a group is no longer looked up by itself.
+//! - In a virtual machine a group is one entry if the host's pages are as large, or are such groups
+//!   too.
 //!
-//! # Beside the exact model
+//! # Compared with the exact model
 //!
-//! The [exact model](super) runs one pattern over one page size and has the program's data in the same
-//! caches as its page tables; here a share of them stands for that. There walks have their place in
-//! time and overlap; here their lengths are added up, and [`Work`] says how much of that the program
-//! waits for. There the first-level cache may have a table's line; here a load takes the second level's
-//! time at least. There caches have the ways of the processor; here their parts for page tables have sets of
-//! four lines, and the same size. Walks take within 20 % of what they take there (random reads over 1 and 16
-//! GiB, every preset). TLB hits, walks and
-//! what a walk has to load are the same in both (`lab/sim/tests/translation/exact.rs`).
+//! The [exact model](super) runs one pattern over one page size:
+//!
+//! - There, the program's data uses the same caches as its page tables. Here, page tables have a
+//!   share of them.
+//! - There, walks have start times and overlap. Here, their lengths are added up, and [`Work`]
+//!   gives the share that the program waits for.
+//! - There, the first-level cache may have a table's line. Here, a load takes at least the time of
+//!   the second level.
+//! - There, caches have the ways of the processor. Here, their parts for page tables have sets of
+//!   four lines, and the same size.
+//!
+//! Walks take within 20 % of what they take there (random reads over 1 and 16 GiB, every preset).
+//! TLB hits, walks, and the loads that a walk needs are the same in both
+//! (`lab/sim/tests/translation/exact.rs`).
 
 mod access;
 mod associative;
@@ -71,7 +82,6 @@ mod outcome;
 mod place;
 mod recent;
 mod sizes;
-mod space_id;
 mod spec;
 mod state;
 mod tags;
@@ -80,15 +90,14 @@ mod translator;
 mod upper;
 mod walker;
 
-pub use access::{Access, Sweep};
+pub use access::Access;
 pub use associative::Associative;
 pub use counters::TranslationCounters;
 pub use error::MappingError;
 pub use mappings::Mappings;
 pub(crate) use mappings::Mark;
-pub use outcome::{Done, Fault, Swept};
+pub use outcome::{Done, Fault};
 pub(crate) use sizes::Orders;
 pub use sizes::{EntrySize, LeafSize};
-pub use space_id::SpaceId;
 pub use spec::{Levels, Tables, TranslatorSpec, Work};
 pub use translator::Translator;

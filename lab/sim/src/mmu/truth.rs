@@ -1,4 +1,4 @@
-//! What address translation costs, from counters: the truth that estimates are held against.
+//! What address translation costs, from counters: the truth that estimates are compared with.
 
 use super::counters::Counters;
 use super::error::MmuError;
@@ -18,7 +18,7 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Counts `accesses` of a pattern over `bytes` of memory, after as many that fill the caches.
+    /// Measures `accesses` accesses of a pattern over `bytes` of memory, after as many to warm up.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Truth {
         Self::of(new, accesses)
     }
 
-    /// The same of runs that `new` makes for each size of pages.
+    /// Like [`measure`](Self::measure), with runs that `new` makes for each page size.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Truth {
         })
     }
 
-    /// Time that huge pages save, in per cent of the time with base pages. Under 0 where they cost
+    /// Time that huge pages save, in per cent of the time with base pages. Negative if they cost
     /// time.
     pub fn gain_percent(&self) -> f64 {
         let base = self.base.access_ns();
@@ -67,7 +67,7 @@ impl Truth {
         }
     }
 
-    /// What each walk that huge pages save costs the program, in nanoseconds; `None` where they save
+    /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` if they save
     /// none.
     pub fn walk_ns(&self) -> Option<f64> {
         let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;

@@ -1,20 +1,20 @@
-//! Tags of a set in order of use, four at a time in vectors that every x86-64 and 64-bit Arm processor has.
+//! Tags of a set in order of use, four to a vector. Every x86-64 and 64-bit Arm processor has such
+//! vectors.
 
 use bytemuck::Pod;
 use wide::{i32x4, u32x4};
 
-/// No page and no line: tags are of at most 31 bits.
+/// Tag of an empty way: real tags have at most 31 bits.
 pub(super) const EMPTY: u32 = u32::MAX;
 
 /// Tags of a vector.
 pub(super) const LANES: usize = 4;
 
-/// The tags of vectors.
 pub(super) fn lanes(vectors: &[u32x4]) -> &[u32] {
     bytemuck::cast_slice(vectors)
 }
 
-/// The same, to be changed.
+/// The same, mutable.
 #[inline]
 pub(super) fn lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
     bytemuck::cast_slice_mut(vectors)
@@ -25,8 +25,8 @@ pub(super) const fn empty<const VECTORS: usize>() -> [u32x4; VECTORS] {
     [u32x4::new([EMPTY; LANES]); VECTORS]
 }
 
-/// Which lanes of a vector stay, by those that have the tag (a bit each) and whether a vector before it had the tag
-/// (bit 4): what is behind the tag. The others move on by one.
+/// Lanes of a vector that stay (those after the tag); the others move on by one. The index has a
+/// bit for each lane with the tag, and bit 4 if an earlier vector had it.
 const STAYS: [u32x4; 32] = {
     let mut stays = [u32x4::new([u32::MAX; LANES]); 32];
     let mut same = 0;
@@ -45,14 +45,15 @@ const STAYS: [u32x4; 32] = {
     stays
 };
 
-/// Uses a tag; true if it was there. It is the first afterwards; if it was not there, the last has made room.
+/// Uses a tag; true if it was there. It is first afterwards. If it was not there, the last one is
+/// evicted.
 #[inline(always)]
 pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32) -> bool {
     let before = *ways;
     let wanted = u32x4::splat(tag);
     let same = before.map(|ways| ways.cmp_eq(wanted));
     if VECTORS > 1 {
-        // So many that what a branch spares outweighs it.
+        // With more than one vector, the branch saves more than it costs.
         let any = same.into_iter().fold(u32x4::ZERO, |any, same| any | same);
         if lanes_set(any) == 0 {
             let ways = lanes_mut(ways);
@@ -72,8 +73,8 @@ pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32)
     found != 0
 }
 
-/// The same of one vector, where the next use waits for this one: no way leads through memory. Nothing changes unless
-/// it `counts`. Not 0 if it does and the tag was there.
+/// The same for one vector, where the next use depends on this one: it avoids a path through
+/// memory. Nothing changes unless it `counts`. Returns nonzero if it does and the tag was there.
 #[inline(always)]
 pub(super) fn touch_in_turn(ways: &mut u32x4, tag: u32, counts: bool) -> u8 {
     let before = *ways;
@@ -86,14 +87,14 @@ pub(super) fn touch_in_turn(ways: &mut u32x4, tag: u32, counts: bool) -> u8 {
     lanes_set(same) as u8 & !uncounted as u8
 }
 
-/// The lanes of a comparison that are true, a bit each.
+/// The true lanes of a comparison, a bit each.
 #[inline(always)]
 fn lanes_set(same: u32x4) -> usize {
     let same: i32x4 = bytemuck::cast(same);
     same.move_mask() as usize & 0xf
 }
 
-/// A vector moved on by one lane, with `first` in front; and what fell out at its end.
+/// A vector moved on by one lane, with `first` in front; and the lane that fell out.
 #[inline(always)]
 fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
     let [a, b, c, last] = ways.to_array();
@@ -103,7 +104,8 @@ fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
 /// A set and a tag in it.
 pub(super) type Place = (u32, u32);
 
-/// Uses the tags of items one after the other, and leaves, at the begin, those whose tags were not there: so many.
+/// Uses the tags of items in order, moves the items that missed to the front, and returns their
+/// number.
 #[inline(always)]
 pub(super) fn leave_missed<const VECTORS: usize, T: Copy>(
     sets: &mut [u32x4],
@@ -114,7 +116,7 @@ where
     [u32x4; VECTORS]: Pod,
 {
     let sets: &mut [[u32x4; VECTORS]] = bytemuck::cast_slice_mut(sets);
-    // Without a branch, as nobody can foresee which these are.
+    // Without a branch, because the result is unpredictable.
     let mut missed = 0;
     for index in 0..items.len() {
         let item = items[index];

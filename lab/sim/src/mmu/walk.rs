@@ -1,4 +1,4 @@
-//! What a page walk has to load: the tables of four levels, and the caches of their upper entries; in a
+//! Loads of a page walk: the tables of four levels, and the caches of their upper entries. In a
 //! virtual machine those of the host as well.
 
 use super::caches::CACHE_LINE_BYTES;
@@ -15,7 +15,8 @@ const ENTRIES_PER_TABLE: u64 = 512;
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
 const PTE: usize = 0;
 const PDE: usize = 1;
-/// Most loads of a walk: four of the guest's tables, and before each and for the page itself four of the host's.
+/// Most loads of a walk: four of the guest's tables; before each of them and for the page itself,
+/// four of the host's.
 const MOST_LOADS: usize = 24;
 
 /// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
@@ -30,18 +31,25 @@ pub struct WalkCacheSizes {
     pub pml4e: u32,
 }
 
-/// What a processor remembers of the way from guest-physical to host-physical addresses.
+impl WalkCacheSizes {
+    /// Sizes by level, the lowest level first.
+    pub const fn new(pde: u32, pdpte: u32, pml4e: u32) -> Self {
+        Self { pde, pdpte, pml4e }
+    }
+}
+
+/// A processor's caches of translations from guest-physical to host-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NestedCaches {
-    /// Entries of the nested TLB, fully associative: host translations of the guest's page tables; 0
-    /// where there is none.
+    /// Entries of the nested TLB, fully associative: host translations of the guest's page tables;
+    /// 0 if there is none.
     pub tlb: u32,
     /// Caches of the host's upper page-table entries.
     pub walk_caches: WalkCacheSizes,
 }
 
-/// The cache lines that a walk loads one after the other, by their number in memory.
+/// The cache lines that a walk loads in turn, by their number in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
     lines: [u64; MOST_LOADS],
@@ -65,8 +73,8 @@ impl Walk {
     }
 }
 
-/// The page tables of an address space, the walk caches in front of them, and in a virtual machine the
-/// host's.
+/// The page tables of an address space, the walk caches in front of them, and in a virtual machine
+/// the host's.
 #[derive(Clone, Debug)]
 pub(crate) struct PageTables {
     tables: Tables,
@@ -74,7 +82,7 @@ pub(crate) struct PageTables {
 }
 
 impl PageTables {
-    /// Tables for `bytes` of memory, which lie behind it. Tables of one level are neighbours.
+    /// Tables for `bytes` of memory, placed after it. Tables of one level are neighbours.
     pub(crate) fn new(sizes: WalkCacheSizes, bytes: u64) -> Self {
         Self {
             tables: Tables::new(sizes, bytes / CACHE_LINE_BYTES, bytes),
@@ -82,7 +90,8 @@ impl PageTables {
         }
     }
 
-    /// The same as a guest's: all its memory and its tables are mapped by the host, by pages of this size.
+    /// Makes them a guest's tables: the host maps all its memory and its tables by pages of this
+    /// size.
     pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: PageSize) -> Self {
         self.host = Some(Host::new(caches, backed_by, self.tables.end));
         self
@@ -108,8 +117,8 @@ impl PageTables {
         walk
     }
 
-    /// Forgets all upper entries, as every flush of a page does (Intel SDM, volume 3A, 4.10.4.1:
-    /// INVLPG "invalidates all entries in all paging-structure caches"), but not what is known of the host
+    /// Drops all upper entries, as every flush of a page does (Intel SDM, volume 3A, 4.10.4.1:
+    /// INVLPG "invalidates all entries in all paging-structure caches"). Host translations stay
     /// (volume 3C, "Operations that Invalidate Cached Mappings": guest-physical mappings stay).
     pub(crate) fn flush(&mut self) {
         self.tables.flush();
@@ -119,7 +128,7 @@ impl PageTables {
 /// Tables of four levels, and the caches of their upper entries.
 #[derive(Clone, Debug)]
 struct Tables {
-    /// By level from the page directory up; none where there is no cache.
+    /// By level from the page directory up; `None` where there is no cache.
     caches: [Option<LruSets>; 3],
     /// First line of each level's tables.
     begins: [u64; LEVEL_SHIFTS.len()],
@@ -128,7 +137,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// For addresses under `bytes`; their lines are from `begin` on.
+    /// Tables for addresses below `bytes`; their lines start at `begin`.
     fn new(sizes: WalkCacheSizes, begin: u64, bytes: u64) -> Self {
         let mut end = begin;
         let begins = LEVEL_SHIFTS.map(|shift| {
@@ -143,8 +152,8 @@ impl Tables {
         }
     }
 
-    /// Levels that have to be loaded for an address, those under the leaf included. What is not known is
-    /// afterwards.
+    /// Number of levels to load for an address, including the leaf. Caches the entries that were
+    /// missing.
     #[inline]
     fn first_level(&mut self, address: u64, leaf: usize) -> usize {
         let hit = (leaf + 1..LEVEL_SHIFTS.len()).find(|level| {
@@ -155,7 +164,6 @@ impl Tables {
         hit.unwrap_or(LEVEL_SHIFTS.len())
     }
 
-    /// The line of the entry for an address.
     #[inline]
     fn line(&self, level: usize, address: u64) -> u64 {
         self.begins[level] + (address >> LEVEL_SHIFTS[level]) / ENTRIES_PER_LINE
@@ -168,8 +176,8 @@ impl Tables {
     }
 }
 
-/// Where a guest's page tables are in its physical memory: far behind all else, those of each level by
-/// themselves. First page of each level.
+/// Position of a guest's page tables in its physical memory: far behind everything else, each level
+/// apart. First page of each level.
 const GUEST_TABLES: [u64; LEVEL_SHIFTS.len()] = [
     1 << 30,
     (1 << 30) + (1 << 22),
@@ -179,12 +187,12 @@ const GUEST_TABLES: [u64; LEVEL_SHIFTS.len()] = [
 /// End of a guest's physical memory, in bytes.
 const GUEST_END: u64 = 1 << (12 + 31);
 
-/// The host's tables for a guest's memory, which begins with that of its program, and what a core
-/// remembers of them.
+/// The host's tables for a guest's memory, and the core's caches of them. The guest's memory begins
+/// with that of its program.
 #[derive(Clone, Debug)]
 struct Host {
     backed_by: PageSize,
-    /// Of the guest's page tables.
+    /// Nested TLB, for the guest's page tables.
     tlb: Option<LruSets>,
     tables: Tables,
 }
@@ -198,7 +206,7 @@ impl Host {
         }
     }
 
-    /// Translates the address of a guest's table, told by its level and number.
+    /// Translates the address of a guest's table, given by its level and number.
     #[inline]
     fn find_table(&mut self, level: usize, number: u64, walk: &mut Walk) {
         let address = (GUEST_TABLES[level] + number) * BASE_PAGE_BYTES;
@@ -210,7 +218,6 @@ impl Host {
         self.walk(address, walk);
     }
 
-    /// Walks for an address in the guest's memory.
     #[inline]
     fn walk(&mut self, address: u64, walk: &mut Walk) {
         let leaf = leaf_level(self.backed_by);
@@ -221,7 +228,7 @@ impl Host {
     }
 }
 
-/// The level of tables whose entries map pages of this size.
+/// The level of tables with entries that map pages of this size.
 #[inline]
 const fn leaf_level(size: PageSize) -> usize {
     match size {
@@ -230,7 +237,7 @@ const fn leaf_level(size: PageSize) -> usize {
     }
 }
 
-/// A cache of so many entries; none of 0.
+/// A cache of this many entries; `None` for 0.
 fn fully_associative(entries: u32) -> Option<LruSets> {
     (entries > 0).then(|| LruSets::new(Shape::fully_associative(entries)))
 }
@@ -243,11 +250,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn tables() -> PageTables {
-        let sizes = WalkCacheSizes {
-            pde: 2,
-            pdpte: 1,
-            pml4e: 0,
-        };
+        let sizes = WalkCacheSizes::new(2, 1, 0);
         PageTables::new(sizes, 4 * GIB)
     }
 

@@ -3,14 +3,14 @@
 use super::slots::Slots;
 use super::tlb::Entry;
 
-/// Walkers at work. All times are in cycles since the start.
+/// State of the walkers. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Walkers {
     walks: Slots<Entry>,
-    /// Up to when it is counted how long walkers are at work. No walk begins before it any more.
+    /// Time up to which active cycles are counted. No walk begins before it any more.
     counted_until: f64,
     active_cycles: f64,
-    /// Each walker's cycles at work, added up.
+    /// Active cycles of all walkers, summed.
     pending_cycles: f64,
 }
 
@@ -24,15 +24,16 @@ impl Walkers {
         }
     }
 
-    /// When a walk for this entry that is still under way at `start` will be done; `start` if there is
+    /// When a walk for this entry that is under way at `start` will be done; `start` if there is
     /// none.
     #[inline]
     pub(crate) fn wait(&self, entry: Entry, start: f64) -> f64 {
         self.walks.wait(entry, start)
     }
 
-    /// Walks for an entry as soon after `start` as a walker is free. `walk` says when a walk that begins at the time it
-    /// is shown is done. Returns that. Nothing will be asked for that starts before `entered`, which never falls.
+    /// Walks for an entry as soon after `start` as a walker is free, and returns when the walk is
+    /// done. `walk` gets the start time of the walk and returns its end. No later call has a
+    /// `start` before `entered`, which never decreases.
     #[inline]
     pub(crate) fn walk(
         &mut self,
@@ -51,17 +52,17 @@ impl Walkers {
         done
     }
 
-    /// Each walker's cycles at work, added up.
+    /// Active cycles of all walkers, summed.
     pub(crate) fn pending_cycles(&self) -> f64 {
         self.pending_cycles
     }
 
-    /// Cycles with at least one walker at work.
+    /// Cycles with at least one active walker.
     pub(crate) fn active_cycles(&self) -> f64 {
         self.active_cycles + self.active(self.counted_until, f64::INFINITY)
     }
 
-    /// The same between two times, of the walks that are not over.
+    /// The same between two times, for the walks that are not over.
     fn active(&self, from: f64, until: f64) -> f64 {
         let mut counted = from;
         let mut cycles = 0.0;
@@ -105,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against every cycle looked at by itself.
+        /// Compared with every cycle counted by itself.
         #[test]
         fn time_at_work_is_counted_once(
             walks in proptest::collection::vec((0u32..50, 0u32..200, 1u32..60), 1..60),

@@ -11,58 +11,58 @@ use std::time::Duration;
 use thiserror::Error;
 use toml::{Table, Value};
 
-/// What a sweep starts from.
+/// The run that a sweep varies.
 #[derive(Clone, Debug)]
 pub struct Base {
     /// The machine.
     pub setup: Setup,
-    /// What the workload is called in errors.
+    /// Name of the workload in errors.
     pub name: String,
     /// The workload's text.
     pub text: String,
 }
 
-/// A key that was split at its dots.
+/// A key, split at its dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     key: String,
 }
 
-/// A parameter that there isn't, or a value that it can't have.
+/// Why a parameter cannot be set.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum SweepError {
-    /// No such part.
+    /// The key's first part is unknown.
     #[error(
         "there is no parameter {0:?}: it starts with machine., processor., costs., system. or workload."
     )]
     Part(String),
-    /// Nothing of that name in a part.
+    /// The part has no such key.
     #[error("there is no parameter {key:?}: {part:?} has {known}")]
     Key {
-        /// As it was given.
+        /// The key as given.
         key: String,
-        /// Up to where it was understood.
+        /// The prefix that was understood.
         part: String,
-        /// What would be there.
+        /// The keys that exist there.
         known: String,
     },
-    /// A value that the parameter can't have.
+    /// The parameter can't have this value.
     #[error("{key} can't be {value:?}: {message}")]
     Value {
         /// The parameter.
         key: String,
-        /// As it was given.
+        /// The value as given.
         value: String,
-        /// Why not.
+        /// The reason.
         message: String,
     },
-    /// The workload without anything varied.
+    /// The workload is invalid even without the change.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
 }
 
 impl Parameter {
-    /// The parameter of this key; whether there is one shows when it is set.
+    /// The parameter of this key. [`set`](Self::set) reports whether it exists.
     pub fn new(key: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -74,10 +74,10 @@ impl Parameter {
         &self.key
     }
 
-    /// What is to be run with this value of it.
+    /// Machine and workload with this value of the parameter.
     ///
     /// # Errors
-    /// A parameter that there isn't, a value that it can't have.
+    /// An unknown parameter, or a value that it can't have.
     pub fn set(&self, base: &Base, value: &str) -> Result<(Setup, Workload), SweepError> {
         let mut setup = base.setup;
         let mut path = self.key.split('.');
@@ -154,7 +154,7 @@ impl Parameter {
     }
 
     fn workload(&self, base: &Base, path: &[&str], value: &str) -> Result<Workload, SweepError> {
-        // Whatever is wrong with it as it is, is not the parameter's fault.
+        // An error in the unchanged text is not the parameter's fault.
         Workload::parse(&base.name, &base.text)?;
         let table: Result<Table, _> = base.text.parse();
         let mut whole = Value::Table(table.map_err(|e| self.refused(value, e))?);
@@ -164,7 +164,6 @@ impl Parameter {
         workload.map_err(|error| self.refused(value, last_line(&error.to_string())))
     }
 
-    /// `data` with one value in it changed.
     fn changed<T: Serialize + DeserializeOwned>(
         &self,
         data: &T,
@@ -177,7 +176,7 @@ impl Parameter {
         changed.map_err(|e: toml::de::Error| self.refused(value, last_line(e.message())))
     }
 
-    /// Puts the value where the path leads. The last key may be one that is not given yet.
+    /// Puts the value at the end of the path. The last key may be one that is not set yet.
     fn put(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<(), SweepError> {
         let mut place = whole;
         for (depth, key) in path.iter().enumerate() {
@@ -202,7 +201,7 @@ impl Parameter {
         Ok(())
     }
 
-    /// The key up to so many dots after its first part.
+    /// The key with `depth` dots after its first part.
     fn part(&self, depth: usize) -> String {
         self.key
             .split('.')
@@ -242,7 +241,7 @@ impl Parameter {
     }
 }
 
-/// What could follow in a key.
+/// The keys that can follow.
 fn keys(place: &Value) -> Vec<String> {
     match place {
         Value::Table(table) => table.keys().cloned().collect(),
@@ -257,7 +256,7 @@ fn keys(place: &Value) -> Vec<String> {
     }
 }
 
-/// An item by its name, or by its number from 0.
+/// An item by its name, or by its index from 0.
 fn item<'a>(items: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
     let named = |item: &Value| item.get("name").and_then(Value::as_str) == Some(key);
     let place = items.iter().position(named);
@@ -277,7 +276,7 @@ fn literal(value: &str) -> Value {
     }
 }
 
-/// Parsers put a picture of the line before what they say.
+/// The last line of an error. Parsers put an excerpt of the text before their message.
 fn last_line(message: &str) -> &str {
     message.lines().last().unwrap_or(message)
 }

@@ -1,8 +1,8 @@
-//! Lists and ranges of values, as they are written.
+//! Parser of lists and ranges of values.
 
 use thiserror::Error;
 
-/// Values that can't be understood.
+/// Why a list of values was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ValuesError {
     /// Neither a value nor a range.
@@ -10,25 +10,25 @@ pub enum ValuesError {
         "{0:?} is no range: write FROM..TO+STEP or FROM..TO*FACTOR, such as 0..1+0.25 or 4GiB..64GiB*2"
     )]
     Range(String),
-    /// A range that never ends, or hardly.
+    /// A range with too many values, or without an end.
     #[error("{range:?} has over {MOST} values: take larger steps")]
     Endless {
-        /// As it was given.
+        /// The range as given.
         range: String,
     },
-    /// Nothing.
+    /// An empty value.
     #[error("there is no value between two commas of {0:?}")]
     Empty(String),
 }
 
-/// Values of one sweep at the most.
+/// Most values of one sweep.
 const MOST: usize = 10_000;
 
-/// Reads `A,B,C`, in which each may be a range `FROM..TO+STEP` or `FROM..TO*FACTOR`, both ends included. A unit
-/// may follow the numbers: `4GiB..64GiB*2`.
+/// Reads `A,B,C`, in which each may be a range `FROM..TO+STEP` or `FROM..TO*FACTOR`, both ends
+/// included. A unit may follow the numbers: `4GiB..64GiB*2`.
 ///
 /// # Errors
-/// What is neither; more than 10,000 values.
+/// Text that is neither; more than 10,000 values.
 pub fn parse_values(text: &str) -> Result<Vec<String>, ValuesError> {
     let mut values = Vec::new();
     for item in text.split(',').map(str::trim) {
@@ -63,7 +63,7 @@ fn range(item: &str, values: &mut Vec<String>) -> Result<(), ValuesError> {
     if !units || !grows || from > to {
         return Err(wrong());
     }
-    // A last value that rounding puts a little beyond the end is still meant.
+    // Rounding may put the last value slightly beyond the end; it still counts.
     let end = to + to.abs() * 1e-9;
     let at = |n: usize| match multiplied {
         true => from * by.powi(n as i32),
@@ -79,12 +79,12 @@ fn range(item: &str, values: &mut Vec<String>) -> Result<(), ValuesError> {
     Ok(())
 }
 
-/// 0.1 + 0.2 is meant to be 0.3.
+/// Removes rounding errors: 0.1 + 0.2 becomes 0.3.
 fn rounded(value: f64) -> f64 {
     format!("{value:.12e}").parse().unwrap_or(value)
 }
 
-/// A finite number and the unit behind it.
+/// A finite number and the unit after it.
 fn number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));

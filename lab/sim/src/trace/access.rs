@@ -1,4 +1,4 @@
-//! What a trace tells of an access.
+//! One access of a trace.
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,24 +7,24 @@ pub enum Kind {
     Load,
     /// Writes.
     Store,
-    /// Reads and then writes the same place.
+    /// Reads and then writes the same address.
     Modify,
     /// Fetches an instruction.
     Fetch,
 }
 
-/// One access of a trace. What its format does not tell is `None`.
+/// One access of a trace. A field that the format lacks is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceAccess {
     /// What it does.
     pub kind: Kind,
-    /// Its first byte. Of a kernel's memory too, where the trace has that.
+    /// Address of its first byte. May be in a kernel's memory, if the trace contains that.
     pub address: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: Option<u32>,
-    /// Whose it is: a thread, or of `perf script` the process if that is all it was asked for.
+    /// The thread; for `perf script` without thread ids, the process.
     pub thread: Option<u64>,
-    /// When, in nanoseconds of the trace's own clock.
+    /// Time, in nanoseconds of the trace's own clock.
     pub time_ns: Option<u64>,
 }
 

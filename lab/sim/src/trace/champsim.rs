@@ -1,6 +1,7 @@
-//! ChampSim's traces (`inc/trace_instruction.h`, `struct input_instr`): 64 bytes for each instruction, in
-//! little-endian order: its address (8), whether it is a branch (1) and is taken (1), 2 registers written and
-//! 4 read (1 each), 2 addresses written and 4 read (8 each). An address of 0 is none.
+//! ChampSim's traces (`inc/trace_instruction.h`, `struct input_instr`): 64 bytes for each
+//! instruction, in little-endian order: its address (8), whether it is a branch (1) and is taken
+//! (1), 2 registers written and 4 read (1 each), 2 addresses written and 4 read (8 each). An
+//! address of 0 is none.
 
 use super::error::{Position, TraceError};
 use super::text::failed;
@@ -16,11 +17,10 @@ const READ: usize = 32;
 /// One instruction.
 pub(super) type Record = [u8; RECORD_BYTES];
 
-/// Reads records one at a time.
 #[derive(Debug)]
 pub(super) struct Records<R> {
     input: R,
-    /// Where the record begins that was read last.
+    /// Where the record that was read last begins.
     begin: u64,
     end: u64,
 }
@@ -38,7 +38,7 @@ impl<R: Read> Records<R> {
         Position::Byte(self.begin)
     }
 
-    /// The next one; none at the end.
+    /// The next record; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Record>, TraceError> {
         self.begin = self.end;
         let mut record = [0; RECORD_BYTES];
@@ -63,12 +63,11 @@ impl<R: Read> Records<R> {
     }
 }
 
-/// Whether this can be a record.
 pub(super) fn is_record(record: &[u8]) -> bool {
     record.len() >= RECORD_BYTES && record[8] <= 1 && record[9] <= record[8].max(1)
 }
 
-/// Accesses of one instruction: it is fetched, loads and then stores.
+/// Accesses of one instruction: its fetch, its loads, then its stores.
 pub(super) fn accesses(record: &Record) -> impl Iterator<Item = TraceAccess> + use<> {
     let word = |at: usize| {
         let bytes = record[at..].first_chunk().copied().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Which format a trace has.
+//! Detection of a trace's format.
 
 use super::fields::{Line, Parse};
 use super::{champsim, drmemtrace, lackey, perf_script};
 
-/// Formats that can be read. Compression by xz is found by itself.
+/// Formats that can be read. Compression by xz is detected automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Valgrind's lackey.
@@ -16,7 +16,7 @@ pub enum Format {
     PerfScript,
 }
 
-/// Formats of text, with how a line of each is understood.
+/// Text formats, each with its line parser.
 const TEXTS: [(Format, Parse); 3] = [
     (Format::Lackey, lackey::parse),
     (Format::Drmemtrace, drmemtrace::parse),
@@ -24,14 +24,15 @@ const TEXTS: [(Format, Parse); 3] = [
 ];
 
 impl Format {
-    /// The format of a trace that begins so and is called so; `None` if it is no such trace.
+    /// The format of a trace with this name and this beginning; `None` if it is no known trace.
     ///
-    /// Text is told by its first line that is an access of one format. What is no text is ChampSim's if
-    /// all whole records in `begin` can be, and the name says so or there are at least two.
+    /// Text has the format that parses its first access. Anything else is ChampSim's if two
+    /// conditions hold: every whole record in `begin` is valid, and the name says so or there are
+    /// at least two records.
     pub fn detect(name: &str, begin: &[u8]) -> Option<Self> {
         let text = match std::str::from_utf8(begin) {
             Ok(text) => text,
-            // The last character may be cut.
+            // The last character may be cut off.
             Err(error) if error.error_len().is_none() => {
                 std::str::from_utf8(&begin[..error.valid_up_to()]).unwrap_or_default()
             }

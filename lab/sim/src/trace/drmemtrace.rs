@@ -1,6 +1,7 @@
-//! The text that drmemtrace's view tool prints (DynamoRIO, `clients/drcachesim/tools/view.cpp`): a record
-//! number, an instruction number, a colon and a thread, then `read`, `write` or `ifetch` with
-//! `SIZE byte(s) @ 0xADDRESS`, or a marker, or something that is no access of the program's.
+//! The text that drmemtrace's view tool prints (DynamoRIO, `clients/drcachesim/tools/view.cpp`). A
+//! line has a record number, an instruction number, a colon and a thread. Then follows `read`,
+//! `write` or `ifetch` with `SIZE byte(s) @ 0xADDRESS`, a marker, or something that is no access of
+//! the program.
 
 use super::fields::{Line, decimal, hex};
 use super::{Kind, TraceAccess};
@@ -23,7 +24,7 @@ fn record(line: &str) -> Option<Line> {
         return None;
     }
     let (thread, details) = rest.trim_start().split_once(' ')?;
-    // Older versions write T before it, newer ones may write the workload's number too: W0.T1.
+    // Older versions write T before it; newer ones may write the workload's number too: W0.T1.
     let digits = thread
         .rfind(|c: char| !c.is_ascii_digit())
         .map_or(0, |at| at + 1);
@@ -39,7 +40,7 @@ fn record(line: &str) -> Option<Line> {
         "ifetch" => Some(Kind::Fetch),
         "iflush" | "dflush" => None,
         name if name.starts_with("pref") => None,
-        // What of an instruction's bytes had no room in the line above.
+        // Bytes of an instruction that did not fit in the line above.
         bytes => {
             let pairs = std::iter::once(bytes).chain(words);
             let mut pairs = pairs.map(|pair| pair.len() == 2 && hex(pair).is_some());
@@ -61,7 +62,6 @@ fn record(line: &str) -> Option<Line> {
     }))
 }
 
-/// What is around the records.
 pub(super) fn is_frame(line: &str) -> bool {
     let total = line.trim_start().split_once(" : ");
     line.is_empty()

@@ -1,4 +1,4 @@
-//! What can be wrong with a trace.
+//! Errors of traces.
 
 use hawkeye_recording::RecordingError;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Where in a trace, after unpacking.
+/// Position in a trace, after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// A line, the first being 1.
+    /// A line, counted from 1.
     Line(u64),
-    /// A byte, the first being 0.
+    /// A byte, counted from 0.
     Byte(u64),
 }
 
@@ -24,63 +24,63 @@ impl fmt::Display for Position {
     }
 }
 
-/// A trace that can't be read, or not from some place on.
+/// Why a trace, or the rest of it, can't be read.
 #[derive(Debug, Error)]
 pub enum TraceError {
-    /// A file that can't be opened.
+    /// The file can't be opened.
     #[error("can't open the trace {}: {source}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// Input that can't be read on.
+    /// Reading failed.
     #[error("can't read the trace on from {position}: {source}")]
     Read {
-        /// Where it ended.
+        /// The last position.
         position: Position,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A line or record that is not of the format.
+    /// A line or record is not of the format.
     #[error("{position}: {found} is no line or record of the trace, but should be {expected}")]
     Bad {
-        /// Where.
+        /// Its position.
         position: Position,
-        /// What is there.
+        /// Its content.
         found: String,
-        /// What would be right.
+        /// What a valid one contains.
         expected: &'static str,
     },
-    /// An end within a line, a record or a compressed file.
+    /// The trace ends within a line, a record or a compressed file.
     #[error("{position}: the trace ends within {within}; it was cut off: record or copy it again")]
     Truncated {
         /// Where the line or record begins.
         position: Position,
-        /// In what it ends.
+        /// What it ends within.
         within: &'static str,
     },
-    /// Content of no format that is known.
+    /// The content has no known format.
     #[error(
         "{name} is no trace that can be read: it should be the text of lackey, of drmemtrace's view tool or of \
          perf script, or a ChampSim trace"
     )]
     Unknown {
-        /// What it is called.
+        /// Name of the file.
         name: String,
     },
-    /// One of our own recordings.
+    /// An error of a recording.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// Content that is known and not read.
+    /// The format is known but not supported.
     #[error("{name} is {what}, which is not read: {instead}")]
     Unsupported {
-        /// What it is called.
+        /// Name of the file.
         name: String,
-        /// What it is.
+        /// Name of the format.
         what: &'static str,
-        /// What to do.
+        /// What to do instead.
         instead: &'static str,
     },
 }

@@ -1,18 +1,17 @@
 //! Numbers in lines of text.
 
-/// A line's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Access(super::TraceAccess),
-    /// Something that the tool writes beside accesses.
+    /// A line that is not about an access.
     Other,
     Bad,
 }
 
-/// How a format understands a line.
+/// A format's line parser.
 pub(super) type Parse = fn(&str) -> Line;
 
-/// Digits of this base and nothing else. (The standard parser takes a sign too.)
+/// Digits of this base and nothing else. (The standard parser accepts a sign too.)
 pub(super) fn number(digits: &str, base: u32) -> Option<u64> {
     let all = digits.bytes().all(|digit| char::from(digit).is_digit(base));
     if all {

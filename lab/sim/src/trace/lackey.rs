@@ -1,5 +1,6 @@
-//! Valgrind's lackey with `--trace-mem=yes` (Valgrind manual, chapter 13; `lackey/lk_main.c`): instructions
-//! as `I  addr,size`, data as ` L addr,size`, ` S` and ` M`; addresses are hexadecimal, sizes decimal.
+//! Valgrind's lackey with `--trace-mem=yes` (Valgrind manual, chapter 13; `lackey/lk_main.c`):
+//! instructions as `I addr,size`, data as ` L addr,size`, ` S` and ` M`; addresses are hexadecimal,
+//! sizes decimal.
 
 use super::fields::{Line, decimal, hex};
 use super::{Kind, TraceAccess};

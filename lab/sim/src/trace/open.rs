@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-/// How much of a trace is looked at to tell its format.
+/// Size of the beginning of a trace that format detection reads.
 const BEGIN_BYTES: u64 = 1 << 16;
 
-/// What unpacking may take: four times the dictionary of `xz -9`.
+/// Memory limit of decompression: four times the dictionary of `xz -9`.
 const MOST_XZ_KIB: u32 = 256 << 10;
 const XZ: &[u8] = b"\xfd7zXZ\0";
-/// What is known and not read: how it begins, what it is, what to do.
+/// Known formats that are not read: their first bytes, their name, and what to do instead.
 const OTHERS: [(&[u8], &str, &str); 4] = [
     (
         b"PAR1",
@@ -36,11 +36,11 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
 ];
 
 impl Trace<Box<dyn BufRead>> {
-    /// Opens a file, of whatever format, compressed by xz or not.
+    /// Opens a file of any known format, compressed by xz or not.
     ///
     /// # Errors
     ///
-    /// The file can't be opened or read, or is no trace that can be: see [`TraceError`].
+    /// The file can't be opened or read, or its format is not supported: see [`TraceError`].
     pub fn open(path: &Path, bad: BadRecords) -> Result<Self, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Open {
             path: path.to_owned(),
@@ -50,11 +50,11 @@ impl Trace<Box<dyn BufRead>> {
         Self::detect(&name.to_string_lossy(), BufReader::new(file), bad)
     }
 
-    /// The same of any input that is called so.
+    /// Like [`open`](Self::open), for any input with this name.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// The same as [`open`](Self::open).
     pub fn detect(
         name: &str,
         input: impl BufRead + 'static,
@@ -94,7 +94,7 @@ fn detected(
     }
 }
 
-/// The begin of some input, and all of it.
+/// The beginning of some input, and the whole input.
 fn look_at<R: BufRead>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>), TraceError> {
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);
@@ -106,7 +106,7 @@ fn look_at<R: BufRead>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>),
     Ok((begin.clone(), Cursor::new(begin).chain(rest)))
 }
 
-/// Input after its begin; what went wrong while that was looked at comes first.
+/// Input after its beginning. An error from reading the beginning is returned first.
 struct Rest<R> {
     error: Option<io::Error>,
     input: R,

@@ -1,6 +1,6 @@
-//! `perf script` of what `perf mem record` recorded (`tools/perf/builtin-script.c`): a command, a process
-//! (and thread), a time, an event and the address that was accessed, as
-//! `perf script -F comm,pid,time,event,addr` prints them, or with more fields in between and after them.
+//! `perf script` of what `perf mem record` recorded (`tools/perf/builtin-script.c`). A line has a
+//! command, a process (and thread), a time, an event and the accessed address. That is what `perf
+//! script -F comm,pid,time,event,addr` prints; more fields may stand in between and after them.
 //!
 //! These are samples: one access of thousands.
 
@@ -19,10 +19,10 @@ pub(super) fn parse(line: &str) -> Line {
 
 fn sample(line: &str) -> Option<Line> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    // Commands have blanks in them, times have a form of their own.
+    // Commands can contain blanks; only times have their form.
     let at = words.iter().position(|word| time_ns(word).is_some())?;
     let time = time_ns(words.get(at)?)?;
-    // A processor as [000] may stand between.
+    // A processor such as [000] may stand between.
     let who = words
         .get(..at)?
         .iter()
@@ -38,7 +38,7 @@ fn sample(line: &str) -> Option<Line> {
         return None;
     }
     if address == 0 {
-        // A sample for which the processor told no address.
+        // A sample without an address from the processor.
         return Some(Line::Other);
     }
     Some(Line::Access(TraceAccess {
@@ -48,7 +48,7 @@ fn sample(line: &str) -> Option<Line> {
     }))
 }
 
-/// What the sample's data source says, or else its event's name.
+/// The kind in the sample's data source, or else in its event's name.
 fn kind(event: &str, line: &str) -> Option<Kind> {
     let operation = line.split_once("|OP ").map(|(_, operation)| operation);
     match operation {

@@ -1,4 +1,4 @@
-//! Accesses of a trace, one after the other.
+//! Reader of a trace's accesses, in order.
 
 use super::access::TraceAccess;
 use super::champsim::{self, Record, Records};
@@ -11,17 +11,17 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::BufRead;
 
-/// What becomes of lines and records that are not of the format.
+/// How to handle lines and records that are not of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRecords {
-    /// The first is an error and the end.
+    /// The first one is an error and ends the trace.
     Fail,
-    /// They are left out and counted. So is an end in the middle of a line or record; input that can't be read
-    /// is an error nevertheless.
+    /// They are left out and counted; so is an end within a line or record. A failure to read the
+    /// input is still an error.
     Skip,
 }
 
-/// A trace that is read as its accesses are asked for. After an error there is nothing more.
+/// Iterator that reads a trace as its accesses are requested. It ends after an error.
 pub struct Trace<R> {
     input: Input<R>,
     /// Accesses of the instruction that was read last.
@@ -50,7 +50,7 @@ impl<R> fmt::Debug for Trace<R> {
 }
 
 impl<R: BufRead> Trace<R> {
-    /// Of this format, not compressed.
+    /// A trace of this format, not compressed.
     pub fn new(format: Format, input: R, bad: BadRecords) -> Self {
         let text = |input, parse, expected| Input::Text {
             lines: Lines::new(input),
@@ -77,7 +77,7 @@ impl<R: BufRead> Trace<R> {
         self.skipped
     }
 
-    /// Where the line or record is that was read last.
+    /// Position of the line or record that was read last.
     pub fn position(&self) -> Position {
         match &self.input {
             Input::Text { lines, .. } => lines.position(),
@@ -106,14 +106,14 @@ impl<R: BufRead> Trace<R> {
         Ok(true)
     }
 
-    /// An error is passed over and counted, if it may be.
+    /// Skips and counts an error if [`BadRecords::Skip`] is set; else returns it.
     fn judge(&mut self, error: TraceError) -> Result<(), TraceError> {
         let of_input = matches!(error, TraceError::Read { .. });
         if of_input || self.bad == BadRecords::Fail {
             return Err(error);
         }
         self.skipped += 1;
-        // Compressed data that ended has no more after it.
+        // A truncated compressed file has nothing after it.
         if matches!(error, TraceError::Truncated { .. }) {
             self.ended = true;
         }
@@ -142,7 +142,7 @@ impl<R: BufRead> Iterator for Trace<R> {
     }
 }
 
-/// What a line or record holds.
+/// Content of a line or record.
 enum Found {
     Accesses(Option<TraceAccess>),
     Record(Record),

@@ -1,11 +1,13 @@
-//! Our own recordings: coverage over time, as the manager saw it. What else is in them is passed over.
+//! This project's own recordings: coverage over time, as the manager saw it. Other tables of a
+//! recording are ignored.
 
 use super::error::TraceError;
 use super::reader::BadRecords;
 use hawkeye_recording::{CoverageRow, RecordingError, RecordingRows, Row};
 use std::path::Path;
 
-/// A recording that is read as its rows are asked for; one that was not ended, as far as it was written down. After an error there is nothing more.
+/// Iterator that reads a recording as its rows are requested. A recording without an end is read as
+/// far as it was written. The iterator ends after an error.
 pub struct Recording {
     rows: RecordingRows,
     bad: BadRecords,
@@ -14,12 +16,12 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a file. With [`BadRecords::Skip`] rows with values that can't be are left out and counted; what can't
-    /// be decoded at all is an error nevertheless.
+    /// Opens a file. With [`BadRecords::Skip`], rows with impossible values are left out and
+    /// counted. Data that can't be decoded is an error nevertheless.
     ///
     /// # Errors
     ///
-    /// It can't be opened, or is no recording that this version can read.
+    /// The file can't be opened, or is no recording that this version can read.
     pub fn open(path: &Path, bad: BadRecords) -> Result<Self, TraceError> {
         Ok(Self {
             rows: RecordingRows::open(path)?,

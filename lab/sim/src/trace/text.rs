@@ -3,7 +3,7 @@
 use super::error::{Position, TraceError};
 use std::io::{BufRead, Read};
 
-/// Longest line; a longer one is no line of any trace.
+/// Longest line; no trace format has longer ones.
 const MAX_BYTES: u64 = 4096;
 
 /// Reads lines into a buffer of its own.
@@ -15,11 +15,11 @@ pub(super) struct Lines<R> {
     number: u64,
 }
 
-/// What was read.
+/// Result of reading a line.
 pub(super) enum Next<'a> {
     End,
     Line(&'a str),
-    /// A line that is no text, or too long; it has been passed over.
+    /// A line that is not text, or is too long; it was skipped.
     NoText(String),
     /// A line without an end.
     Cut,
@@ -34,7 +34,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Where the line is that was read last.
+    /// Position of the line that was read last.
     pub(super) fn position(&self) -> Position {
         Position::Line(self.number)
     }
@@ -77,7 +77,7 @@ impl Newline for Vec<u8> {
     }
 }
 
-/// Input that can't be read; one that is compressed and ends too early says so in this way.
+/// An error of reading. A compressed file that ends too early gives `Truncated`.
 pub(super) fn failed(position: Position, source: std::io::Error) -> TraceError {
     match source.kind() {
         std::io::ErrorKind::UnexpectedEof => TraceError::Truncated {
@@ -88,7 +88,7 @@ pub(super) fn failed(position: Position, source: std::io::Error) -> TraceError {
     }
 }
 
-/// The begin of what was found, for people.
+/// The beginning of the bytes, in readable form.
 pub(super) fn shown(bytes: &[u8]) -> String {
     const MOST: usize = 60;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]);

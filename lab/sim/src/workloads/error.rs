@@ -5,36 +5,36 @@ use thiserror::Error;
 /// A workload that can't be run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WorkloadError {
-    /// None has this name.
+    /// No workload has this name.
     #[error(
         "there is no workload {name:?}; there are {known}; a file of your own is given by its path (NAME.toml)"
     )]
     Unknown {
-        /// What was asked for.
+        /// The name asked for.
         name: String,
-        /// What there is.
+        /// The names that exist.
         known: String,
     },
-    /// The text is no TOML, or has keys or values that no workload has. The text says where.
+    /// The text is not TOML, or has unknown keys or values. The message gives the position.
     #[error("workload {name}: {message}")]
     Parse {
-        /// Which.
+        /// Name of the workload.
         name: String,
-        /// With line and column.
+        /// The reason, with line and column.
         message: String,
     },
     /// A value out of range.
     #[error("workload {workload}: {place}: {key} must be {allowed}, not {value}")]
     Value {
-        /// Which workload.
+        /// Name of the workload.
         workload: String,
         /// Which process and phase.
         place: String,
         /// The key.
         key: &'static str,
-        /// What it can be.
+        /// The values it can have.
         allowed: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
     },
 }

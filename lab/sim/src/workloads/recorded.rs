@@ -1,13 +1,20 @@
-//! A workload out of a recording: what was seen of processes is done again, on any system.
+//! A workload out of a recording: it repeats what was seen of processes, on any system.
 //!
-//! Coverage tells which pages were in use in each window and which of them were accessed, not how often. So what a replay keeps is: when memory
-//! grew and where, how much of each region is in use, which parts are hot and when, and how much the process computed. What it can't know is
-//! chosen, for all recordings alike: `PAGE_NS`, `CYCLES`, and that accesses to a part are in proportion to its pages
-//! accessed (or to its page walks, where regions were probed for these alone). A part whose accessed pages lie in few runs is read in order, any other at random. Memory that was given back stays.
-//! What was seen in a window holds until the next one.
+//! Coverage shows which pages were in use in each window and which of them were accessed, but not
+//! how often. A replay therefore keeps these facts:
+//! - when memory grew, and where;
+//! - how much of each region is in use;
+//! - which parts are hot, and when;
+//! - how much the process computed.
 //!
-//! However long a recording is, it is summed up in `SLOTS` spans of time and `STRETCHES` stretches of each process's memory, as it is
-//! read.
+//! The rest is chosen, the same for all recordings: `PAGE_NS`, `CYCLES`, and the distribution of
+//! accesses. Accesses to a part are in proportion to its accessed pages, or to its page walks where
+//! regions were probed for walks alone. A part with its accessed pages in few runs is read in
+//! order, any other at random. Memory that was given back stays. What was seen in a window holds
+//! until the next window.
+//!
+//! A recording of any length is reduced, as it is read, to `SLOTS` spans of time and `STRETCHES`
+//! stretches of each process's memory.
 
 use super::spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
 use super::{Size, WorkloadError};
@@ -17,20 +24,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Spans of time at the most.
+/// Most spans of time.
 const SLOTS: usize = 32;
-/// Streams of a process at the most, areas apart.
+/// Most streams of a process, apart from areas.
 const STRETCHES: u64 = 64;
 /// The program's own work for each base page that it fills, in nanoseconds: writing to it.
 const PAGE_NS: f64 = 500.0;
-/// The program's own work for an access at random, in cycles.
+/// The program's own work for a random access, in cycles.
 const CYCLES: f64 = 100.0;
-/// And for one in order.
+/// The program's own work for an access in order, in cycles.
 const CYCLES_IN_ORDER: f64 = 10.0;
-/// Accessed pages in a run from which a part is read in order.
+/// Mean number of accessed pages in a run from which a part is read in order.
 const PAGES_IN_A_RUN: u64 = 16;
 
-/// Sums a recording up.
+/// Reduces a recording to a workload.
 #[derive(Debug, Default)]
 pub struct Replay {
     processes: BTreeMap<ProcessId, Seen>,
@@ -54,7 +61,7 @@ struct Slot {
     regions: BTreeMap<u64, Sums>,
 }
 
-/// What was seen of a region in it.
+/// What was seen of a region in a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     most_present: u16,
@@ -62,7 +69,8 @@ struct Sums {
     runs: u64,
 }
 
-/// How much a region was accessed in a window, and in how many runs: by its page walks where those are all that was looked for.
+/// How much a region was accessed in a window, and in how many runs. Page walks count instead where
+/// only walks were sampled.
 fn accessed(row: &CoverageRow) -> (u64, u64) {
     let region = &row.region;
     match row.source {
@@ -101,12 +109,12 @@ impl Slot {
         }
     }
 
-    /// The share of time in which it ran, as one thread, 0-1.
+    /// Share of time in which the process ran, as one thread, 0-1.
     fn running(&self) -> f64 {
         (self.cpu_cores / f64::from(self.windows.max(1))).clamp(0.0, 1.0)
     }
 
-    /// The share of that which was the program's own, and not address translation's.
+    /// Share of running time that was the program's own work, without address translation.
     fn own(&self) -> f64 {
         let overhead_percent = self.overhead_percent / f64::from(self.windows.max(1));
         1.0 - (overhead_percent / 100.0).clamp(0.0, 0.99)
@@ -162,8 +170,8 @@ fn slot_of(at: Duration, every: Duration) -> u64 {
     (at.as_micros() / every.as_micros().max(1)) as u64
 }
 
-/// For how many spans of time each of these (ascending) stands: until the next one; the last for as many as two that follow each other
-/// the closest, as nobody knows when its process was gone.
+/// Number of spans of time that each of these (ascending) stands for: until the next one. The last
+/// one stands for the smallest such distance, because the end of its process is unknown.
 fn lengths(numbers: &[u64]) -> Vec<u64> {
     let next = numbers.windows(2).map(|pair| pair[1] - pair[0]);
     let mut lengths: Vec<u64> = next.collect();
@@ -248,7 +256,7 @@ fn fill(area: usize, held: &Range<u64>, range: Range<u64>, most: &BTreeMap<u64, 
     }
 }
 
-/// What was accessed in so many seconds, and a pause for the rest of them.
+/// Phases that access what was accessed in `span_s` seconds, and a pause for the rest of that time.
 fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, span_s: f64) -> Vec<Phase> {
     let mut streams = Vec::new();
     for (area, held) in areas.iter().enumerate() {
@@ -260,7 +268,7 @@ fn accesses(slot: &Slot, areas: &[Range<u64>], stretch: u64, span_s: f64) -> Vec
                 continue;
             }
             let in_order = accessed >= runs * PAGES_IN_A_RUN;
-            // Accesses, and not pages: of those in order there are 64 to a page.
+            // Accesses, not pages: in-order access makes 64 accesses to a page.
             streams.push(Stream {
                 area: area.to_string(),
                 part: part(held, &range),

@@ -20,7 +20,7 @@ impl FromStr for Size {
         });
         let number: f64 = number.trim().parse().map_err(|_| wrong())?;
         let bytes = number * (1u64 << shift) as f64;
-        // 2^53: what a float can count.
+        // 2^53: the largest integer up to which a float is exact.
         if bytes >= 1.0 && bytes <= (1u64 << 53) as f64 {
             Ok(Self(bytes as u64))
         } else {

@@ -1,4 +1,4 @@
-//! A workload's data, as it is written in TOML.
+//! A workload's data, as written in TOML.
 
 mod check;
 
@@ -12,9 +12,9 @@ use serde::Deserialize;
 pub struct Workload {
     /// Its name in tables.
     pub name: String,
-    /// What it models, and where its figures are from; which were chosen.
+    /// What it models, the source of its figures, and which figures were chosen.
     pub source: String,
-    /// Who runs on the machine itself.
+    /// Processes that run on the machine itself.
     #[serde(rename = "process", default)]
     pub processes: Vec<Process>,
     /// Virtual machines on it.
@@ -22,23 +22,24 @@ pub struct Workload {
     pub guests: Vec<Guest>,
 }
 
-/// A virtual machine, or several alike.
+/// A virtual machine, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
     /// Its name in tables.
     pub name: String,
-    /// How many of it there are.
+    /// Number of such virtual machines.
     #[serde(default = "one")]
     pub count: u32,
-    /// Its memory, in whole pageblocks of 2 MiB; more is left out.
+    /// Its memory, in whole pageblocks of 2 MiB; a remainder is dropped.
     pub memory: Size,
     /// Its virtual cores.
     pub cores: u32,
-    /// Who runs in it.
+    /// Processes that run in it.
     #[serde(rename = "process", default)]
     pub processes: Vec<Process>,
-    /// Workloads whose programs run in it too; none are left when it is parsed: their programs are among the others then.
+    /// Workloads with programs that also run in it. The parser moves these programs to `processes`
+    /// and leaves this list empty.
     #[serde(rename = "workload", default)]
     pub workloads: Vec<Included>,
 }
@@ -47,42 +48,43 @@ pub struct Guest {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Included {
-    /// Which, of those that there are.
+    /// Name of the workload.
     pub name: String,
-    /// How much later they start, in seconds.
+    /// Delay of their start, in seconds.
     #[serde(default)]
     pub start_s: f64,
 }
 
-/// One program, or several alike.
+/// One program, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
     /// Its name in tables.
     pub name: String,
-    /// How many of it run.
+    /// Number of such programs.
     #[serde(default = "one")]
     pub count: u32,
     /// When it starts, in seconds.
     #[serde(default)]
     pub start_s: f64,
-    /// How often it goes through its phases.
+    /// Number of times that it goes through its phases.
     #[serde(default = "one")]
     pub repeat: u32,
-    /// Its threads (1-1024), all of which do what its phases say, each on a core of its own: work is done so much faster.
+    /// Its threads (1-1024). All of them do what the phases say, each on its own core, so work is
+    /// done that many times faster.
     #[serde(default = "one")]
     pub threads: u32,
-    /// What each thread gets of the cores beside those of others where there are too few, in proportion (1-10000; as a
-    /// cgroup's `cpu.weight`).
+    /// Each thread's proportional share of the cores when there are fewer cores than threads
+    /// (1-10000, like a cgroup's `cpu.weight`).
     #[serde(default = "usual_weight")]
     pub cpu_weight: u32,
-    /// Whether nobody waits for its end: a server beside other programs, with which all is over.
+    /// Whether the run can end before this program does: a server beside other programs.
     #[serde(default)]
     pub background: bool,
-    /// Its memory, from low addresses to high ones.
+    /// Its memory, from low to high addresses.
     #[serde(rename = "area")]
     pub areas: Vec<Area>,
-    /// What it does, in this order.
+    /// Its phases, in order.
     #[serde(rename = "phase")]
     pub phases: Vec<Phase>,
 }
@@ -91,36 +93,37 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Area {
-    /// What phases call it.
+    /// Name that phases refer to.
     pub name: String,
-    /// Whole regions of 2 MiB; more is rounded up.
+    /// Its size, rounded up to whole regions of 2 MiB.
     pub size: Size,
-    /// Its first byte, where it has to lie somewhere: at the begin of a region, behind the areas before it.
+    /// Its first byte, if the address is fixed: at the start of a region, after the areas before
+    /// it.
     #[serde(skip)]
     pub start: Option<u64>,
-    /// It is many mappings side by side, and not one.
+    /// Splits the area into many mappings side by side.
     pub pieces: Option<Pieces>,
 }
 
-/// Mappings that make up an area, such as a program has that allocates pieces of memory of some size.
+/// Mappings that make up an area, as in a program that allocates pieces of memory of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pieces {
-    /// Of each, in whole base pages.
+    /// Size of each mapping, in whole base pages.
     pub size: Size,
-    /// Address space without anything in it after each.
+    /// Unmapped address space after each mapping.
     #[serde(default)]
     pub hole: Size,
 }
 
 impl Area {
-    /// Regions that it has.
+    /// Number of its regions.
     pub fn regions(&self) -> u64 {
         self.size.0.div_ceil(HUGE_PAGE_BYTES)
     }
 }
 
-/// What is written into memory.
+/// What a program writes into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -137,15 +140,16 @@ pub enum Content {
 pub enum Phase {
     /// Touches pages for the first time (or again), in ascending order.
     Fill {
-        /// Which area.
+        /// Name of the area.
         area: String,
-        /// Which part of it, as shares (0-1).
+        /// Part of the area, as shares (0-1).
         #[serde(default = "all")]
         part: [f64; 2],
-        /// Base pages of each region (1-512), spread evenly where they are single ones.
+        /// Base pages of each region (1-512), spread evenly if runs are single pages.
         #[serde(default = "every_page")]
         pages_per_region: u16,
-        /// Of these so many lie side by side, naturally aligned, anywhere in the region (a power of two).
+        /// Of these, the number in each run of neighbours, naturally aligned, anywhere in the
+        /// region (a power of two).
         #[serde(default = "one_page")]
         pages_per_run: u16,
         /// The program's own work for each base page, its translation included, in nanoseconds.
@@ -153,32 +157,33 @@ pub enum Phase {
         /// What it writes.
         #[serde(default)]
         content: Content,
-        /// How much it waits for the first access to a page that is in no cache, in per cent: less than 100 where several
-        /// pages are waited for at a time.
+        /// Share of the cache-miss latency of a page's first access that it waits for, in per cent.
+        /// Less than 100 where it waits for several pages at a time.
         #[serde(default = "hundred")]
         waited_percent: f64,
     },
-    /// Accesses what it has filled.
+    /// Accesses memory that it has filled.
     Access {
-        /// What its own work takes altogether, by one thread, without translation, in seconds; or
+        /// Total time of its own work, by one thread, without translation, in seconds; or
         ideal_s: Option<f64>,
-        /// how many accesses it makes.
+        /// number of accesses.
         accesses: Option<f64>,
-        /// Time without work after each access, in nanoseconds: of a program that waits for requests.
+        /// Idle time after each access, in nanoseconds: for a program that waits for requests.
         #[serde(default)]
         idle_ns: f64,
-        /// Where the accesses go.
+        /// Distribution of the accesses.
         #[serde(rename = "stream")]
         streams: Vec<Stream>,
     },
-    /// Gives pages back, at random; of an area in pieces, whole mappings, which are mapped anew when it is filled again.
+    /// Gives random pages back. In an area in pieces it unmaps whole mappings, and the next fill
+    /// maps them again.
     Free {
-        /// Which area.
+        /// Name of the area.
         area: String,
-        /// Which share of its pages or pieces (over 0, at most 1).
+        /// Share of its pages or pieces to free (over 0, at most 1).
         share: f64,
-        /// In how many rounds through the area, each of which gives as many back: what is freed in no order is freed
-        /// all over the area at any time.
+        /// Number of rounds through the area, each of which frees as much. Memory that is freed in
+        /// no order is freed everywhere in the area at any time.
         #[serde(default = "one")]
         rounds: u32,
         /// The program's own work for each base page, in nanoseconds.
@@ -187,10 +192,10 @@ pub enum Phase {
     },
     /// Does nothing.
     Wait {
-        /// For so long.
+        /// Length of the wait.
         seconds: f64,
     },
-    /// Makes the accesses of a trace, whose memory its areas are; not in files of workloads.
+    /// Makes the accesses of a trace, with the trace's memory as areas. Not for workload files.
     #[serde(skip)]
     Play(Tape),
 }
@@ -199,39 +204,40 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// Which area.
+    /// Name of the area.
     pub area: String,
-    /// Which part of it, as shares (0-1).
+    /// Part of the area, as shares (0-1).
     #[serde(default = "all")]
     pub part: [f64; 2],
-    /// How they lie.
+    /// Their pattern.
     pub pattern: Pattern,
-    /// How many of the program's accesses they are, in proportion (over 0).
+    /// Proportional share of the program's accesses (over 0).
     #[serde(default = "full")]
     pub weight: f64,
-    /// How many of them are stores, in per cent.
+    /// Share of stores among them, in per cent.
     #[serde(default)]
     pub stores_percent: f64,
-    /// The program's own work for each, translation left out, in cycles (at least 1).
+    /// The program's own work for each access, without translation, in cycles (at least 1).
     pub cycles: f64,
-    /// How much of the time of walks it waits for, in per cent: 100 where each access depends on the one before.
+    /// Share of walk time that it waits for, in per cent: 100 where each access depends on the one
+    /// before.
     #[serde(default = "hundred")]
     pub waited_percent: f64,
 }
 
-/// How accesses lie. In each pattern only pages in use are accessed.
+/// How accesses lie. Every pattern accesses only pages in use.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Any word, all equally likely.
     Random,
-    /// Pages by rank: `1 / rank^theta`. Popular pages are no neighbours.
+    /// Pages by rank: `1 / rank^theta`. Popular pages are not neighbours.
     Zipf(f64),
-    /// At this distance in bytes, from the begin again and again.
+    /// At this distance in bytes, from the start again and again.
     Stride(u64),
 }
 
-/// Weight of a thread of which none is given.
+/// Weight of a thread without a given one.
 pub(crate) const DEFAULT_CPU_WEIGHT: u32 = 100;
 
 fn one() -> u32 {
@@ -263,7 +269,8 @@ fn hundred() -> f64 {
 }
 
 impl Process {
-    /// One program of one thread that starts at once and goes through its phases once; nothing else is said of it.
+    /// One program with one thread that starts at once and goes through its phases once. All else
+    /// has its default.
     pub(super) fn new(name: String, areas: Vec<Area>, phases: Vec<Phase>) -> Self {
         Self {
             name,
@@ -287,10 +294,11 @@ impl Process {
 }
 
 impl Workload {
-    /// Reads one; `name` is what errors call it.
+    /// Parses a workload; errors call it `name`.
     ///
     /// # Errors
-    /// Text that is no workload, with line and column; a value out of range, with its key and place.
+    /// Text that is no workload (reported with line and column), or a value out of range (with its
+    /// key and place).
     pub fn parse(name: &str, text: &str) -> Result<Self, WorkloadError> {
         let mut parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
             name: name.to_owned(),
@@ -329,7 +337,7 @@ impl Workload {
         }
     }
 
-    /// The same, and the programs and virtual machines of another workload `after_s` seconds later.
+    /// Adds the programs and virtual machines of another workload, `after_s` seconds later.
     #[must_use]
     pub fn then(mut self, other: Self, after_s: f64) -> Self {
         let later = |process: Process| process.later(after_s);

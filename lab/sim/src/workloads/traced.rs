@@ -1,7 +1,8 @@
 //! A workload out of a trace: one program that makes its accesses, in its memory.
 //!
-//! The trace is read twice, never held: once for what memory there is, once while it is played. All of it counts as anonymous memory of
-//! one address space and is accessed by one thread: traces don't tell. An access to two pages counts as one to the first.
+//! The trace is read twice, never held in memory: once to find its memory, once while it is played.
+//! All of its memory counts as anonymous memory of one address space that one thread accesses,
+//! because traces do not record this. An access to two pages counts as one to the first.
 
 use super::spec::{Area, Phase, Process, Workload};
 use super::{Size, WorkloadError};
@@ -16,27 +17,28 @@ use thiserror::Error;
 pub struct Tape {
     /// The file.
     pub path: PathBuf,
-    /// What becomes of what is not of its format.
+    /// How to handle records that are not of its format.
     pub bad: BadRecords,
-    /// The program's own work for each instruction, where the trace has these, in cycles (0.01-1e6): all but translation.
+    /// The program's own work for each instruction, in cycles (0.01-1e6), without translation. Used
+    /// if the trace has instructions.
     pub cycles_per_instruction: f64,
-    /// The same for each access, where it has none.
+    /// The program's own work for each access, in cycles, if the trace has no instructions.
     pub cycles_per_access: f64,
-    /// How much of the time of walks it waits for, in per cent.
+    /// Share of walk time that it waits for, in per cent.
     pub waited_percent: f64,
-    /// Each access counts as so many like it, one after the other (1-1e9): a short trace, or one of samples, stands for a
-    /// long run.
+    /// Number of equal consecutive accesses that each access stands for (1-1e9). A short or sampled
+    /// trace can thus stand for a long run.
     pub scale: f64,
 }
 
 /// First address that programs can't have, with page tables of four levels.
 const END: u64 = 1 << 47;
-/// Memory closer than this is one mapping.
+/// Memory at a smaller distance is in one mapping.
 const APART: u64 = 64 << 20;
 
 impl Tape {
-    /// A trace that is played as it is, by a processor that does an instruction a cycle, four for each access, and waits for
-    /// walks: none of it is known of a trace.
+    /// A trace that is played unchanged. The processor does one instruction per cycle, four per
+    /// access, and waits for walks. A trace contains none of these figures.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -48,19 +50,19 @@ impl Tape {
         }
     }
 
-    /// Whether an access is one to data of a program.
+    /// Whether an access is to a program's data.
     pub(crate) fn holds(access: &TraceAccess) -> bool {
         access.kind != Kind::Fetch && access.address < END
     }
 }
 
-/// A trace that is no workload.
+/// Why a trace cannot be a workload.
 #[derive(Debug, Error)]
 pub enum TraceWorkloadError {
     /// It can't be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// It has instructions, or memory of a kernel, and nothing else.
+    /// It has only instructions, or only memory of a kernel.
     #[error("{path} has no access to a program's data: have the tool trace loads and stores", path = .0.display())]
     NoAccess(PathBuf),
     /// A value is out of range.
@@ -68,10 +70,12 @@ pub enum TraceWorkloadError {
     Workload(#[from] WorkloadError),
 }
 
-/// A workload that plays a trace so many times (1 or more); and how many lines or records were left out.
+/// A workload that plays a trace `times` times (at least 1), and the number of lines or records
+/// left out.
 ///
 /// # Errors
-/// The file can't be read or is no trace; it has no access to data; a value of `tape` is out of range.
+/// The file can't be read or is no trace; it has no access to data; a value of `tape` is out of
+/// range.
 pub fn traced(tape: Tape, times: u32) -> Result<(Workload, u64), TraceWorkloadError> {
     let (areas, skipped) = areas(&tape)?;
     let name = tape.path.file_name().unwrap_or(tape.path.as_os_str());
@@ -89,7 +93,7 @@ pub fn traced(tape: Tape, times: u32) -> Result<(Workload, u64), TraceWorkloadEr
     Ok((workload, skipped))
 }
 
-/// The memory that a trace accesses, as mappings in ascending order; and what was left out of it.
+/// The memory that a trace accesses, as ascending mappings, and the number of records left out.
 fn areas(tape: &Tape) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
     let mut trace = Trace::open(&tape.path, tape.bad)?;
     let mut regions = BTreeSet::new();

@@ -15,7 +15,7 @@ fn compare(workload: &Workload, threads: usize, seed: u64) -> Vec<Simulated> {
         workload,
         setup,
     });
-    simulate_all(&jobs, threads).unwrap_or_else(|error| panic!("{error}"))
+    simulate_all(&jobs, threads).unwrap()
 }
 
 #[test]
@@ -46,7 +46,7 @@ unzeroed-4k      64.69  6.61   0 32768  0
 unzeroed         60.01  0.00 128    64  0
 ";
 
-/// What changes this changes figures: say in the note of the change which, and why.
+/// A change that changes these figures must say in its note which ones, and why.
 #[test]
 fn a_comparison_comes_out_as_it_did() {
     let workload = accessing(60.0, HOT_AT_THE_TOP);

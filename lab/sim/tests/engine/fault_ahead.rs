@@ -1,4 +1,4 @@
-//! Memory filled ahead of programs, by the predictor of the live manager.
+//! Memory prefaulted by the predictor of the live manager.
 
 use crate::common::{parse, run, small};
 use hawkeye_sim::simulate::{Setup, Simulated};
@@ -6,8 +6,8 @@ use hawkeye_sim::workloads::Workload;
 
 const MIB: u64 = 1 << 20;
 
-/// So many base pages of each region of 1 GiB, a page every so many nanoseconds; before that it waits until the manager has
-/// said what may be filled.
+/// Fills `pages` base pages of each region of 1 GiB, one every `page_ns` nanoseconds. Before that
+/// it waits until the manager allows prefaulting.
 fn filling(pages: u16, page_ns: f64) -> Workload {
     parse(&format!(
         r#"
@@ -49,11 +49,11 @@ fn fill_s(done: &Simulated) -> f64 {
 fn a_program_that_goes_through_new_memory_waits_for_no_zeroing() {
     let workload = filling(512, 2000.0);
     let with = run("hawkeye", &workload, &setup(true));
-    // The same kernel without anybody who zeroes or fills.
+    // The same kernel without zeroing or prefaulting.
     let without = run("linux", &workload, &setup(false));
     let filled = with.figures.filled_ahead_bytes;
     assert!((900 * MIB..=1024 * MIB).contains(&filled), "{filled}");
-    // 512 regions, of each of which 465 us were waited for; what is cold in the caches is waited for instead.
+    // 512 regions, with a wait of 465 us for each saved; instead there are waits for cache misses.
     let saved = fill_s(&without) - fill_s(&with);
     assert!((0.15..0.25).contains(&saved), "{saved}");
     assert!(with.figures.filling_cpu_s > 0.2);

@@ -19,7 +19,7 @@ fn wall_s(done: &Simulated) -> f64 {
 }
 
 fn with_guest(system: &str, setup: Setup) -> Setup {
-    let found = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
+    let found = systems::by_name(system).unwrap();
     Setup {
         guest_system: Some(found),
         ..setup
@@ -87,7 +87,8 @@ fn the_same_seed_gives_the_same_guests() {
     );
 }
 
-/// A guest with one program, which has data of so many MiB and starts after `start_s`; its phases are tables in TOML.
+/// A guest with one program that has `data_mib` MiB of data and starts after `start_s`; its phases
+/// are tables in TOML.
 fn guest(memory_mib: u32, cores: u32, start_s: f64, data_mib: u32, phases: &[String]) -> String {
     let phases = phases
         .iter()
@@ -135,7 +136,8 @@ fn guests(guests: &[String]) -> Workload {
     ))
 }
 
-/// Two guests of 200 MiB on a machine of 256: one fills its memory and gives it back, then the other fills its own.
+/// Two guests of 200 MiB on a machine of 256 MiB: one fills its memory and gives it back, then the
+/// other fills its own.
 fn overcommitted() -> Workload {
     let random = r#"{ area = "data", pattern = "random", cycles = 100.0 }"#;
     let guest = |start_s, phases: &[String]| guest(200, 2, start_s, 160, phases);
@@ -215,12 +217,13 @@ fn pages_in_swap_are_waited_for() {
         let phase = &done.figures.programs[0].phases[1];
         phase.end_s - phase.start_s
     };
-    // A sixth of the pages don't fit: of each 100,000 accesses so many wait for 100 us.
+    // A sixth of the pages don't fit: that share of 100,000 accesses waits for 100 us.
     let waited = phase(&tight) - phase(&roomy);
     assert!((1.2..2.6).contains(&waited), "{waited}");
 }
 
-/// Workloads of two guests that fill, free and access, on a machine that is too small for them or not.
+/// Workloads of two guests that fill, free and access, on a machine that is too small for them or
+/// not.
 fn programs() -> impl Strategy<Value = Workload> {
     let phase = prop_oneof![
         (0.05f64..1.0).prop_map(free),
@@ -244,8 +247,8 @@ fn programs() -> impl Strategy<Value = Workload> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// What must hold of kernels, guests and what each takes the other for is asserted by the engine itself, in debug
-    /// builds, after each of its steps.
+    /// In debug builds the engine asserts the invariants of kernels and guests, and the agreement
+    /// between them, after each of its steps.
     #[test]
     fn frames_are_conserved_and_backed_once(
         workload in programs(),

@@ -6,10 +6,10 @@ use hawkeye_sim::simulate::{Setup, manager};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::Workload;
 
-/// Numbers of the regions that are huge once so many were promoted.
+/// Numbers of the regions that are huge after `count` promotions.
 fn first_promoted(system: &str, workload: &Workload, setup: &Setup, count: u64) -> Vec<usize> {
-    let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
-    let mut manager = manager(&system, workload, setup).unwrap_or_else(|error| panic!("{error}"));
+    let system = systems::by_name(system).unwrap();
+    let mut manager = manager(&system, workload, setup).unwrap();
     while manager.journal().totals().promoted < count {
         assert_eq!(manager.step(), Wake::Deadline, "it ended too soon");
     }
@@ -49,7 +49,7 @@ fn promotions_are_paid_and_pay_off() {
     let none = run("linux-4k", &workload, &fragmented(8.0));
     for system in ["linux", "ingens-90", "hawkeye-g", "hawkeye-pmu", "hawkeye"] {
         let done = run(system, &workload, &fragmented(8.0));
-        // The last ones are not worth it: by then overhead is under 2 %.
+        // The last ones are not worth a promotion: by then overhead is under 2 %.
         assert!((58..=64).contains(&done.promoted), "{system}: {done:?}");
         assert!(done.figures.manager_cpu_s > 0.01, "{system}");
         assert!(done.figures.wall_s < none.figures.wall_s, "{system}");

@@ -1,4 +1,4 @@
-//! What phases of filling and freeing do, and what is told of a run.
+//! What phases of filling and freeing do, and the figures of a run.
 
 use crate::common::{accessing, parse, run, small};
 use hawkeye_sim::engine::{Outcome, ProgramFigures};
@@ -21,7 +21,7 @@ fn program(system: &str, phases: &str) -> ProgramFigures {
 
 const FILL: &str = r#"{ kind = "fill", area = "data", page_ns = 0.0 }"#;
 
-/// However many the rounds, as much is freed in the end; what is left holds data.
+/// Any number of rounds frees the same amount in the end; what is left holds data.
 #[test]
 fn rounds_free_what_they_are_told_to() {
     for (rounds, share) in [(1, 0.5), (20, 0.5), (7, 0.9), (3, 1.0)] {
@@ -36,17 +36,18 @@ fn rounds_free_what_they_are_told_to() {
     }
 }
 
-/// Regions lose their pages little by little, all of them at the same time.
+/// All regions lose their pages gradually and at the same time.
 #[test]
 fn rounds_go_through_all_of_the_area() {
     let free = r#"{ kind = "free", area = "data", share = 0.5, rounds = 50, page_ns = 1e6 }"#;
     let done = program("ingens-50", &format!("{FILL}, {free}"));
-    // Freeing takes 16 s, in which regions that are in use by more than half are promoted again and again.
+    // Freeing takes 16 s. Meanwhile regions that are in use by more than half are promoted again
+    // and again.
     let mib = done.phases[1].rss_bytes as f64 / MIB;
     assert!(mib > 110.0, "{mib}");
 }
 
-/// Memory that is zeroed ahead is in no cache.
+/// Memory that is zeroed in advance is in no cache.
 #[test]
 fn waits_for_cold_pages_can_overlap() {
     let took = |waited: f64| {
@@ -105,7 +106,7 @@ fn all_is_over_with_the_last_that_somebody_waits_for() {
     assert!((30.0..31.0).contains(&done.wall_s), "{}", done.wall_s);
     let outcomes = done.programs.iter().map(|program| program.outcome);
     assert!(outcomes.eq([Outcome::Unfinished, Outcome::Done]));
-    // Alone it is all there is.
+    // Alone, its end is the run's end.
     let done = over(&[server]);
     assert!((90.0..91.0).contains(&done.wall_s), "{}", done.wall_s);
 }

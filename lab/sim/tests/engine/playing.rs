@@ -1,4 +1,4 @@
-//! Traces as workloads: all accesses are made, in their order.
+//! Traces as workloads: all accesses are made, in order.
 
 use crate::common::{fragmented, run, small};
 use hawkeye_sim::engine::{Outcome, ProgramFigures};
@@ -13,24 +13,22 @@ const REGION: u64 = 512 * PAGE;
 const HEAP: u64 = 0x5555_5560_0000;
 const STACK: u64 = 0x7fff_ffe0_0000;
 
-/// A file of lackey's with these lines.
+/// A lackey file with these lines.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(&path, text).unwrap();
     path
 }
 
 fn workload(tape: Tape, times: u32) -> Workload {
-    traced(tape, times)
-        .unwrap_or_else(|error| panic!("{error}"))
-        .0
+    traced(tape, times).unwrap().0
 }
 
 fn done(system: &str, workload: &Workload, setup: &Setup) -> ProgramFigures {
     run(system, workload, setup).figures.programs[0].clone()
 }
 
-/// Loads of these addresses, an instruction before each.
+/// Loads of these addresses, with one instruction before each.
 fn loads(addresses: impl Iterator<Item = u64>) -> String {
     addresses.fold(String::new(), |mut text, address| {
         let _ = writeln!(text, "I  401000,4\n L {address:x},8");
@@ -38,7 +36,7 @@ fn loads(addresses: impl Iterator<Item = u64>) -> String {
     })
 }
 
-/// Addresses all over some regions of the heap, in no order.
+/// Scattered addresses in some regions of the heap, in no order.
 fn scattered(regions: u64, count: u64) -> impl Iterator<Item = u64> {
     let step = |n: &u64| {
         Some(
@@ -59,13 +57,13 @@ fn each_access_is_made_once_a_time() {
     let played = done("linux-4k", &workload(Tape::new(path), 5), &small());
     assert_eq!(played.outcome, Outcome::Done);
     assert_eq!(played.accesses, 20.0);
-    // The heap's two pages and the stack's one.
+    // Two pages of the heap and one of the stack.
     assert_eq!(played.faults, 3);
     assert_eq!(played.rss_peak_bytes, 3 * PAGE);
     assert_eq!(played.phases.len(), 5);
 }
 
-/// What a processor does with a trace in which every access misses, by hand: one instruction, one walk.
+/// The work for a trace in which every access misses, by hand: one instruction, one walk.
 #[test]
 fn time_is_the_instructions_and_the_walks() {
     let pages = 5 * 512;
@@ -77,7 +75,7 @@ fn time_is_the_instructions_and_the_walks() {
     let own_s = played.accesses / 2.6e9;
     let walks_s = own_s * played.overhead_percent / (100.0 - played.overhead_percent);
     let rest_s = played.wall_s - own_s - walks_s;
-    // What is left is the first touches.
+    // The rest is the first touches.
     assert!(
         (rest_s / played.fault_s - 1.0).abs() < 0.05,
         "{rest_s} {played:?}"
@@ -88,7 +86,7 @@ fn time_is_the_instructions_and_the_walks() {
     assert_eq!(huge.faults, 5);
 }
 
-/// A short trace stands for a long run, in which the manager finds what is hot.
+/// A short trace stands for a long run, in which the manager finds the hot memory.
 #[test]
 fn managers_see_what_a_trace_touches() {
     let cold = (0..16 * 512).map(|page| HEAP + page * PAGE);
@@ -118,7 +116,7 @@ fn managers_see_what_a_trace_touches() {
     }
 }
 
-/// More than there is memory for.
+/// More than fits into memory.
 #[test]
 fn what_is_swapped_out_is_brought_in_again() {
     let text = loads(scattered(12, 12_000));
@@ -156,7 +154,7 @@ fn what_is_no_workload_is_told() {
         bad: BadRecords::Skip,
         ..Tape::new(path.clone())
     };
-    let (workload, skipped) = traced(lenient, 1).unwrap_or_else(|error| panic!("{error}"));
+    let (workload, skipped) = traced(lenient, 1).unwrap();
     assert_eq!(skipped, 1);
     assert_eq!(done("linux-4k", &workload, &small()).accesses, 2.0);
     let code = file("code.lackey", "I  401000,4\n L ffffffff81000000,8\n");
@@ -175,13 +173,13 @@ fn what_is_no_workload_is_told() {
     assert!(refused(never, 0).contains("repeat must be 1 or more"));
 }
 
-/// It was right when it was looked at, and is gone when it is played.
+/// The trace was valid at the first reading, and is gone when it is played.
 #[test]
 fn a_trace_that_changes_is_an_error() {
     let path = file("gone.lackey", " L 1000,8\n");
     let workload = workload(Tape::new(path.clone()), 1);
-    std::fs::remove_file(&path).unwrap_or_else(|error| panic!("{error}"));
-    let system = hawkeye_sim::systems::by_name("linux").unwrap_or_else(|error| panic!("{error}"));
+    std::fs::remove_file(&path).unwrap();
+    let system = hawkeye_sim::systems::by_name("linux").unwrap();
     let error = hawkeye_sim::simulate::simulate(&system, &workload, &small());
     let told = error.map_err(|error| error.to_string());
     assert!(

@@ -4,7 +4,7 @@ use crate::common::{parse, run, small};
 use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::simulate::Setup;
 
-/// Redis in small: filled, most of it deleted, filled again.
+/// A small Redis: filled, most of it deleted, filled again.
 const REFILLED: &str = r#"
     name = "refilled"
     source = "a test"

@@ -1,4 +1,4 @@
-//! What sampling sees does not depend on how large the engine's own sample is.
+//! Samples do not depend on the size of the engine's own sample.
 
 use crate::common::{accessing, small};
 use hawkeye_manager::{Machine, Sampling};
@@ -13,24 +13,21 @@ const SLOW: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 20
 
 fn window(sample: u32, window: Duration) -> ProcessSample {
     let setup = Setup { sample, ..small() };
-    let system = systems::by_name("linux-4k").unwrap_or_else(|error| panic!("{error}"));
+    let system = systems::by_name("linux-4k").unwrap();
     let workload = accessing(100.0, SLOW);
-    let mut engine =
-        Engine::new(&setup.engine(&system), &workload).unwrap_or_else(|error| panic!("{error}"));
+    let mut engine = Engine::new(&setup.engine(&system), &workload).unwrap();
     let _ = engine.wait_until(Duration::from_secs(2));
     let process = engine
         .processes(Duration::from_secs(3600))
         .done()
         .expect("all have joined")[0];
     let needs = Needs::COVERAGE.with(Needs::OVERHEAD);
-    engine
-        .start_window(process, needs, Duration::MAX)
-        .unwrap_or_else(|error| panic!("{error}"));
+    engine.start_window(process, needs, Duration::MAX).unwrap();
     let until = engine.now() + window;
     let _ = engine.wait_until(until);
     engine
         .sample(process, Duration::MAX)
-        .unwrap_or_else(|error| panic!("{error}"))
+        .unwrap()
         .done()
         .expect("it is read at once")
 }
@@ -59,7 +56,7 @@ fn overhead_and_walks_are_the_counters() {
     let seen = window(20_000, Duration::from_secs(1));
     let overhead = seen.overhead.map_or(0.0, |overhead| overhead.percent);
     let walks: u64 = seen.regions.iter().map(|r| u64::from(r.walks_per_s)).sum();
-    // Nearly each of 130,000 accesses a second is walked for.
+    // Nearly each of 130,000 accesses a second causes a walk.
     assert!((110_000..130_000).contains(&walks), "{walks}");
     assert!((0.05..1.0).contains(&overhead), "{overhead}");
     assert!((0.99..=1.01).contains(&seen.cpu_cores));

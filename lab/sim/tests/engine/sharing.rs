@@ -5,7 +5,7 @@ use hawkeye_sim::engine::ProgramFigures;
 use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::workloads::Workload;
 
-/// A program that works for `ideal_s` by itself, and what is said of it beside.
+/// A program that works for `ideal_s` by itself, with further keys.
 fn program(name: &str, keys: &str, ideal_s: f64) -> String {
     format!(
         r#"
@@ -50,14 +50,14 @@ fn threads_are_as_many_times_as_fast_where_there_are_cores() {
     let one = on(4, &[program("one", "", 40.0)])[0].clone();
     let four = on(4, &[program("four", "threads = 4", 40.0)])[0].clone();
     assert!(close(one.wall_s / four.wall_s, 4.0), "{one:?} {four:?}");
-    // Of the last ones parts are left to rounding.
+    // Rounding may lose part of the last accesses.
     assert!((one.accesses - four.accesses).abs() < 1.0);
     assert!((one.overhead_percent - four.overhead_percent).abs() < 0.5);
     let too_many = on(2, &[program("four", "threads = 4", 40.0)])[0].clone();
     assert!(close(one.wall_s / too_many.wall_s, 2.0), "{too_many:?}");
 }
 
-/// Who sleeps needs no core, and sleeps no longer for having none.
+/// A program that sleeps needs no core, and does not sleep longer without one.
 #[test]
 fn waiting_takes_as_long_on_a_full_machine() {
     let sleeper = r#"
@@ -81,7 +81,7 @@ fn waiting_takes_as_long_on_a_full_machine() {
 fn threads_of_a_guest_have_its_cores() {
     let inside = |cores| {
         let workload = workload(&[program("four", "threads = 4", 80.0)]);
-        let hosted = workload.in_guest("256MiB".parse().unwrap_or_else(|e| panic!("{e}")), cores);
+        let hosted = workload.in_guest("256MiB".parse().unwrap(), cores);
         let setup = Setup {
             memory_bytes: 1 << 30,
             ..small()

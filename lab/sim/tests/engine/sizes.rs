@@ -1,4 +1,4 @@
-//! Pages of many sizes on processors that know some of them.
+//! Pages of many sizes on processors that support some of them.
 
 use crate::common::{RANDOM, accessing, parse, run, small};
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, Promoted, Sampling};
@@ -23,9 +23,9 @@ fn on(processor: Processor) -> Setup {
 }
 
 fn engine(system: &str, workload: &str, setup: &Setup) -> Engine {
-    let system = systems::by_name(system).unwrap_or_else(|error| panic!("{error}"));
+    let system = systems::by_name(system).unwrap();
     let engine = Engine::new(&setup.engine(&system), &parse(workload));
-    engine.unwrap_or_else(|error| panic!("{error}"))
+    engine.unwrap()
 }
 
 fn only(engine: &mut Engine) -> ProcessId {
@@ -82,7 +82,7 @@ fn neighbours_in_memory_are_one_entry_unmarked_on_zen() {
     let setup = on(ZEN_4);
     let workload = accessing(20.0, RANDOM);
     let overhead = |setup: &Setup| run("linux-4k", &workload, setup).figures.overhead_percent();
-    // Filled in order, in memory of which nobody has a part, pages lie in a row.
+    // Filled in order, in memory that no other program uses, pages are contiguous.
     let zen = overhead(&setup);
     let mut lone = setup;
     lone.processor.groups = hawkeye_sim::mmu::Groups::NONE;
@@ -137,7 +137,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     machine.wait_until(Duration::from_secs(10));
     let process = only(&mut machine);
     let overhead = |machine: &mut Engine| -> Result<f64, MachineError> {
-        machine.start_window(process, Needs::OVERHEAD.with(Needs::WALKS), Duration::MAX)?;
+        machine.start_window(process, Needs::OVERHEAD, Duration::MAX)?;
         let later = machine.now() + Duration::from_secs(3);
         machine.wait_until(later);
         let sample = machine
@@ -163,7 +163,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
             .expect("read at once");
         assert!(sample.regions.iter().all(|r| r.order == size));
         let now = overhead(&mut machine)?;
-        // The TLB holds as little of it by 64 KiB as by base pages.
+        // With 64 KiB pages the TLB covers as little of it as with base pages.
         let least = if size == K64 { 1.01 } else { 0.7 };
         assert!(now < last * least, "{size}: {now} after {last}");
         last = now;
@@ -292,8 +292,8 @@ share = 0.3
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
-    /// Builds with debug assertions check after each step that the processor knows exactly what the kernel has mapped, groups
-    /// and larger pages included, and that the kernel's own rules hold.
+    /// Builds with debug assertions check after each step that the processor's mappings equal the
+    /// kernel's, groups and larger pages included. They also check the kernel's own invariants.
     #[test]
     fn the_processor_knows_what_the_kernel_has_mapped(
         steps in prop::collection::vec(step(), 1..30),
@@ -327,7 +327,7 @@ proptest! {
                     machine.set_fault_sizes(process, chosen.collect()).ok();
                 }
                 Step::Sample => {
-                    machine.start_window(process, Needs::OVERHEAD.with(Needs::WALKS), Duration::MAX).ok();
+                    machine.start_window(process, Needs::OVERHEAD, Duration::MAX).ok();
                     machine.sample(process, Duration::MAX).ok();
                 }
                 Step::Go(ms) => {

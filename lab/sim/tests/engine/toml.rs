@@ -1,4 +1,4 @@
-//! Wrong workloads are answered with what is wrong and where.
+//! Errors of wrong workloads report what is wrong, and where.
 
 use hawkeye_sim::workloads::Workload;
 
@@ -23,10 +23,10 @@ pattern = "random"
 cycles = 10.0
 "#;
 
-/// Examples of the documentation can be run.
+/// The documentation's examples can be run.
 #[test]
 fn what_is_documented_is_right() {
-    let text = include_str!("../../../../docs/workloads.md");
+    let text = include_str!("../../../../docs/research/workloads.md");
     let blocks = text.split("```toml\n").skip(1);
     let examples: Vec<_> = blocks.filter_map(|b| b.split("```").next()).collect();
     assert!(!examples.is_empty());
@@ -94,7 +94,7 @@ fn guests_are_checked_like_everything_else() {
         "source = \"a test\"",
         "source = \"a test\"\n[[guest]]\nname = \"g\"\nmemory = \"16MiB\"\ncores = 2",
     );
-    let parsed = Workload::parse("w", &guest).unwrap_or_else(|error| panic!("{error}"));
+    let parsed = Workload::parse("w", &guest).unwrap();
     assert_eq!((parsed.processes.len(), parsed.guests.len()), (0, 1));
     for (right, wrong, says) in [
         ("16MiB", "1MiB", "guest g: memory must be 2 MiB to 1 TiB"),

@@ -1,4 +1,4 @@
-//! What translation costs programs.
+//! Costs of translation for programs.
 
 use crate::common::{RANDOM, SEQUENTIAL, accessing, parse, run, small};
 use crate::support::reader;
@@ -14,7 +14,8 @@ fn random_accesses_gain_by_huge_pages_what_counters_say() {
         |p: &hawkeye_sim::engine::ProgramFigures| access(p) * (1.0 - p.overhead_percent / 100.0);
     assert!(base.overhead_percent > 10.0, "{}", base.overhead_percent);
     assert!(huge.overhead_percent < 1.0, "{}", huge.overhead_percent);
-    // What is not in walks is the program's own work, and hits in the second level of the TLB: at most 7 of 60 cycles.
+    // The time outside walks is the program's own work, and hits in the second level of the TLB: at
+    // most 7 of 60 cycles.
     assert!((2.0..2.25).contains(&own(base)), "{}", own(base));
     assert!((2.0..2.25).contains(&own(huge)), "{}", own(huge));
 }
@@ -43,7 +44,7 @@ fn programs_share_the_cores() {
 
 #[test]
 fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
-    let workload = hawkeye_sim::workloads::by_name("omnetpp").unwrap_or_else(|e| panic!("{e}"));
+    let workload = hawkeye_sim::workloads::by_name("omnetpp").unwrap();
     let access_s = |system, non_temporal| {
         let setup = hawkeye_sim::simulate::Setup {
             memory_bytes: 80 << 30,

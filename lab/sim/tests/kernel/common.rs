@@ -2,11 +2,8 @@
 
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::kernel::fault_policies::FaultPolicy;
-use hawkeye_sim::kernel::{
-    HugeAdvice, Kernel, KernelCosts, KernelError, KernelSpec, SpaceId, SwapSpec,
-};
+use hawkeye_sim::kernel::{Kernel, KernelCosts, KernelError, KernelSpec, SpaceId, SwapSpec};
 use std::ops::Range;
-use std::sync::Arc;
 
 pub type Outcome = Result<(), KernelError>;
 
@@ -16,10 +13,10 @@ pub const MIB: u64 = 1 << 20;
 /// Where the tests map memory.
 pub const AT: u64 = 1 << 30;
 
-pub fn spec(memory_bytes: u64, faults: impl FaultPolicy + 'static) -> KernelSpec {
+pub fn spec(memory_bytes: u64, faults: FaultPolicy) -> KernelSpec {
     KernelSpec {
         memory_bytes,
-        faults: Arc::new(faults),
+        faults,
         costs: KernelCosts::paper(),
         swap: None,
     }
@@ -29,7 +26,7 @@ pub fn spec(memory_bytes: u64, faults: impl FaultPolicy + 'static) -> KernelSpec
 pub fn machine(
     memory_bytes: u64,
     bytes: u64,
-    faults: impl FaultPolicy + 'static,
+    faults: FaultPolicy,
 ) -> Result<(Kernel, SpaceId), KernelError> {
     with(spec(memory_bytes, faults), bytes)
 }
@@ -37,26 +34,25 @@ pub fn machine(
 pub fn swapping(
     memory_bytes: u64,
     bytes: u64,
-    faults: impl FaultPolicy + 'static,
+    faults: FaultPolicy,
 ) -> Result<(Kernel, SpaceId), KernelError> {
     let swap = Some(SwapSpec::ssd(1 << 30));
     let spec = spec(memory_bytes, faults);
     with(KernelSpec { swap, ..spec }, bytes)
 }
 
-fn with(spec: KernelSpec, bytes: u64) -> Result<(Kernel, SpaceId), KernelError> {
+pub fn with(spec: KernelSpec, bytes: u64) -> Result<(Kernel, SpaceId), KernelError> {
     let mut kernel = Kernel::new(spec)?;
     let space = kernel.create_space();
-    kernel.map(space, bytes_at(0, bytes), HugeAdvice::None)?;
+    kernel.map(space, bytes_at(0, bytes))?;
     Ok((kernel, space))
 }
 
-/// So many bytes from an offset into the mapping on.
+/// `bytes` bytes, from `offset` into the mapping on.
 pub fn bytes_at(offset: u64, bytes: u64) -> Range<u64> {
     AT + offset..AT + offset + bytes
 }
 
-/// A region of the mapping.
 pub fn region(index: u64) -> RegionAddr {
     RegionAddr::containing(AT + index * HUGE)
 }

@@ -1,43 +1,35 @@
-//! Fragmented memory, and what makes huge pages of it.
+//! Fragmented memory, and compaction, which makes huge pages of it.
 
 use crate::common::*;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::kernel::Access;
-use hawkeye_sim::kernel::fault_policies::{Defrag, LinuxThp};
-use hawkeye_sim::memory::{Content, Fragmenter, MigrateType};
+use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_THP};
+use hawkeye_sim::memory::Content;
 
 #[test]
 fn fragmentation_reaches_its_target_and_repeats() -> Outcome {
-    for by in [Fragmenter::PageCache, Fragmenter::Kernel] {
-        for target in [0.1, 0.5, 0.9, 1.0] {
-            let fragmented = |seed| -> Result<_, hawkeye_sim::kernel::KernelError> {
-                let (mut kernel, _) = machine(512 * MIB, HUGE, LinuxThp::default())?;
-                let taken = kernel.fragment(target, by, seed);
-                let parts = kernel
-                    .memory()
-                    .free_blocks(MigrateType::Movable, Content::Dirty, 3);
-                Ok((kernel.figures().fmfi, taken, parts))
-            };
-            let (fmfi, taken, _) = fragmented(1)?;
-            assert!(fmfi >= target && fmfi < target + 0.01, "{fmfi}");
-            assert!(taken <= 256);
-            assert_eq!(fragmented(1)?, fragmented(1)?);
-        }
+    for target in [0.1, 0.5, 0.9, 1.0] {
+        let fragmented = |seed| -> Result<_, hawkeye_sim::kernel::KernelError> {
+            let (mut kernel, _) = machine(512 * MIB, HUGE, LINUX_THP)?;
+            let taken = kernel.fragment(target, seed);
+            let parts = kernel.memory().free_blocks(Content::Dirty, 3);
+            Ok((kernel.figures().fmfi, taken, parts))
+        };
+        let (fmfi, taken, _) = fragmented(1)?;
+        assert!(fmfi >= target && fmfi < target + 0.01, "{fmfi}");
+        assert!(taken <= 256);
+        assert_eq!(fragmented(1)?, fragmented(1)?);
     }
     Ok(())
 }
 
 #[test]
 fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> Outcome {
-    for (defrag, huge_pages) in [(Defrag::Never, 0), (Defrag::Always, 4)] {
-        let thp = LinuxThp {
-            defrag,
-            ..LinuxThp::default()
-        };
-        let (mut kernel, space) = machine(256 * MIB, 8 * MIB, thp)?;
-        kernel.fragment(1.0, Fragmenter::PageCache, 1);
+    for (faults, huge_pages) in [(HAWKEYE_HUGE, 0), (LINUX_THP, 4)] {
+        let (mut kernel, space) = machine(256 * MIB, 8 * MIB, faults)?;
+        kernel.fragment(1.0, 1);
         let touched = kernel.touch(space, bytes_at(0, 8 * MIB), Access::Write)?;
-        assert_eq!(huge(&kernel, space), huge_pages, "{defrag:?}");
+        assert_eq!(huge(&kernel, space), huge_pages, "{faults:?}");
         assert_eq!(
             touched.faults.total(),
             if huge_pages > 0 { 4 } else { 2048 }
@@ -48,23 +40,12 @@ fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> Outcome {
 }
 
 #[test]
-fn what_the_kernel_holds_can_not_be_moved() -> Outcome {
-    let (mut kernel, space) = machine(256 * MIB, 8 * MIB, LinuxThp::default())?;
-    kernel.fragment(1.0, Fragmenter::Kernel, 1);
-    kernel.touch(space, bytes_at(0, 8 * MIB), Access::Write)?;
-    assert_eq!(huge(&kernel, space), 0);
-    Ok(())
-}
-
-/// Pages of programs are moved under them, also those that relatives share.
-#[test]
 fn programs_keep_their_pages_when_these_move() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LinuxThp::default())?;
+    let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 56 * MIB), Access::Write)?;
     for index in 0..28 {
         kernel.free(space, bytes_at(index * HUGE, HUGE / 2))?;
     }
-    let (child, _) = kernel.fork(space)?;
     kernel.touch(space, bytes_at(56 * MIB, 8 * MIB), Access::Write)?;
     let fmfi = kernel.figures().fmfi;
     assert!(fmfi > 0.5, "{fmfi}");
@@ -77,7 +58,6 @@ fn programs_keep_their_pages_when_these_move() -> Outcome {
     assert!(promoted.count() > 0);
     assert_eq!(kernel.check(), Ok(()));
     kernel.exit(space)?;
-    kernel.exit(child)?;
     assert_eq!(kernel.figures().fmfi, 0.0);
     Ok(())
 }

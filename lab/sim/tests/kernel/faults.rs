@@ -1,14 +1,13 @@
-//! What each system does at a page fault, and what it costs.
+//! What each system does at a page fault, and its cost.
 
 use crate::common::*;
 use hawkeye_sim::kernel::fault_policies::{
-    Defrag, Enabled, FaultPolicy, HawkEyeBase, HawkEyeHuge, IngensFaults, LinuxBase, LinuxThp,
-    Unzeroed,
+    FaultPolicy, HAWKEYE_BASE, HAWKEYE_HUGE, INGENS, LINUX_BASE, LINUX_THP, Zeroing,
 };
-use hawkeye_sim::kernel::{Access, HugeAdvice, KernelError, Touched, ZeroingSpec};
+use hawkeye_sim::kernel::{Access, KernelError, Touched, ZeroingSpec};
 use std::time::Duration;
 
-fn first_region(faults: impl FaultPolicy + 'static) -> Result<Touched, KernelError> {
+fn first_region(faults: FaultPolicy) -> Result<Touched, KernelError> {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, faults)?;
     kernel.touch(space, bytes_at(0, HUGE), Access::Write)
 }
@@ -16,16 +15,16 @@ fn first_region(faults: impl FaultPolicy + 'static) -> Result<Touched, KernelErr
 #[test]
 fn base_pages_fault_one_by_one_and_a_huge_page_once() -> Outcome {
     let costs = hawkeye_sim::kernel::KernelCosts::paper();
-    let base = first_region(LinuxBase)?;
+    let base = first_region(LINUX_BASE)?;
     assert_eq!(
         (base.faults.base, base.faults.total(), base.zeroed),
         (512, 512, 512)
     );
     let each = costs.base_fault_ns + costs.zero_base_ns;
     assert_eq!(base.paid.time, Duration::from_nanos(512 * each));
-    assert_eq!(first_region(IngensFaults)?, base);
+    assert_eq!(first_region(INGENS)?, base);
 
-    let huge = first_region(LinuxThp::default())?;
+    let huge = first_region(LINUX_THP)?;
     assert_eq!(
         (huge.faults.huge, huge.faults.total(), huge.zeroed),
         (1, 1, 512)
@@ -34,23 +33,24 @@ fn base_pages_fault_one_by_one_and_a_huge_page_once() -> Outcome {
     assert_eq!(huge.paid.time, Duration::from_nanos(each));
     assert_eq!(huge.cold, 0);
 
-    let unzeroed = first_region(Unzeroed::Huge)?;
-    assert_eq!(
-        unzeroed.paid.time,
-        Duration::from_nanos(costs.huge_fault_ns)
-    );
-    assert_eq!((unzeroed.zeroed, unzeroed.cold), (0, 512));
-    let unzeroed = first_region(Unzeroed::Base)?;
-    assert_eq!(
-        unzeroed.paid.time,
-        Duration::from_nanos(512 * costs.base_fault_ns)
-    );
+    let unzeroed = |faults| {
+        first_region(FaultPolicy {
+            zeroing: Zeroing::Never,
+            ..faults
+        })
+    };
+    let huge = unzeroed(LINUX_THP)?;
+    assert_eq!(huge.paid.time, Duration::from_nanos(costs.huge_fault_ns));
+    assert_eq!((huge.zeroed, huge.cold), (0, 512));
+    let base = unzeroed(LINUX_BASE)?;
+    let each = costs.base_fault_ns;
+    assert_eq!(base.paid.time, Duration::from_nanos(512 * each));
     Ok(())
 }
 
 #[test]
 fn memory_zeroed_in_advance_is_not_zeroed_again() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HawkEyeHuge)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
     let late = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     assert_eq!(late.zeroed, 512);
     kernel.set_zeroing(Some(ZeroingSpec::default()));
@@ -59,12 +59,12 @@ fn memory_zeroed_in_advance_is_not_zeroed_again() -> Outcome {
     let early = kernel.touch(space, bytes_at(HUGE, HUGE), Access::Write)?;
     assert_eq!((early.zeroed, early.faults.huge, early.cold), (0, 1, 512));
 
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HawkEyeBase)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_BASE)?;
     kernel.set_zeroing(Some(ZeroingSpec::default()));
     kernel.step(Duration::from_secs(10));
     let early = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     assert_eq!((early.zeroed, early.faults.base), (0, 512));
-    // What a program frees is dirty.
+    // Memory that a program frees is dirty.
     let zeroed = kernel.figures().zeroed_bytes;
     kernel.free(space, bytes_at(0, HUGE))?;
     assert_eq!(kernel.figures().zeroed_bytes, zeroed);
@@ -73,7 +73,7 @@ fn memory_zeroed_in_advance_is_not_zeroed_again() -> Outcome {
 
 #[test]
 fn reads_map_the_zero_page_and_writes_replace_it() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LinuxBase)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
     let read = kernel.touch(space, bytes_at(0, HUGE), Access::Read)?;
     assert_eq!((read.faults.zero_page, rss(&kernel, space)), (512, 0));
     let again = kernel.touch(space, bytes_at(0, HUGE), Access::Read)?;
@@ -84,7 +84,7 @@ fn reads_map_the_zero_page_and_writes_replace_it() -> Outcome {
         (4, 4 * PAGE)
     );
 
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LinuxThp::default())?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_THP)?;
     let read = kernel.touch(space, bytes_at(0, HUGE), Access::Read)?;
     assert_eq!((read.faults.zero_page, rss(&kernel, space)), (1, 0));
     let write = kernel.touch(space, bytes_at(PAGE, PAGE), Access::Write)?;
@@ -93,27 +93,17 @@ fn reads_map_the_zero_page_and_writes_replace_it() -> Outcome {
 }
 
 #[test]
-fn huge_pages_go_to_whole_regions_of_those_who_may_have_them() -> Outcome {
-    let madvise = LinuxThp {
-        enabled: Enabled::Madvise,
-        defrag: Defrag::Madvise,
-    };
-    let (mut kernel, space) = machine(64 * MIB, 7 * MIB, madvise)?;
-    kernel.advise(space, bytes_at(HUGE, HUGE), HugeAdvice::Huge)?;
-    kernel.touch(space, bytes_at(0, 7 * MIB), Access::Write)?;
-    assert_eq!(huge(&kernel, space), 1);
-
-    let (mut kernel, space) = machine(64 * MIB, 7 * MIB, LinuxThp::default())?;
-    kernel.advise(space, bytes_at(HUGE, HUGE), HugeAdvice::NoHuge)?;
+fn huge_pages_go_to_whole_regions() -> Outcome {
+    let (mut kernel, space) = machine(64 * MIB, 7 * MIB, LINUX_THP)?;
     let touched = kernel.touch(space, bytes_at(0, 7 * MIB), Access::Write)?;
-    // The second refuses, and of the fourth only half is mapped.
-    assert_eq!((touched.faults.huge, touched.faults.base), (2, 512 + 256));
+    // Only half of the fourth is mapped.
+    assert_eq!((touched.faults.huge, touched.faults.base), (3, 256));
     Ok(())
 }
 
 #[test]
 fn a_region_that_had_base_pages_gets_no_huge_page_at_a_fault() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LinuxThp::default())?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     kernel.free(space, bytes_at(0, PAGE))?;
     assert_eq!(
@@ -124,9 +114,9 @@ fn a_region_that_had_base_pages_gets_no_huge_page_at_a_fault() -> Outcome {
     assert_eq!(rss(&kernel, space), 0);
     let touched = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     assert_eq!(touched.faults.base, 512);
-    // Unmapping takes the page table away.
+    // Unmapping frees the page table.
     kernel.unmap(space, bytes_at(0, HUGE))?;
-    kernel.map(space, bytes_at(0, HUGE), HugeAdvice::None)?;
+    kernel.map(space, bytes_at(0, HUGE))?;
     let touched = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     assert_eq!(touched.faults.huge, 1);
     Ok(())
@@ -134,7 +124,7 @@ fn a_region_that_had_base_pages_gets_no_huge_page_at_a_fault() -> Outcome {
 
 #[test]
 fn nonsense_is_refused() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LinuxBase)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
     let touch = kernel.touch(space, bytes_at(0, 17 * MIB), Access::Read);
     assert!(matches!(touch, Err(KernelError::NotMapped { .. })));
     let range = AT + 1..AT + PAGE;
@@ -147,12 +137,12 @@ fn nonsense_is_refused() -> Outcome {
         kernel.free(space, range),
         Err(KernelError::Range { .. })
     ));
-    let map = kernel.map(space, bytes_at(MIB, MIB), HugeAdvice::None);
+    let map = kernel.map(space, bytes_at(MIB, MIB));
     assert!(matches!(map, Err(KernelError::Occupied { .. })));
     kernel.exit(space)?;
     assert_eq!(kernel.exit(space), Err(KernelError::Space(space)));
     assert_eq!(kernel.figures().free_bytes, 64 * MIB);
-    let tiny = spec(1, LinuxBase);
+    let tiny = spec(1, LINUX_BASE);
     assert!(hawkeye_sim::kernel::Kernel::new(tiny).is_err());
     Ok(())
 }

@@ -3,11 +3,11 @@
 use crate::common::*;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::Access;
-use hawkeye_sim::kernel::fault_policies::FreeBsd;
+use hawkeye_sim::kernel::fault_policies::FREEBSD;
 
 #[test]
 fn a_reservation_becomes_a_huge_page_when_all_of_it_is_populated() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FreeBsd)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FREEBSD)?;
     kernel.touch(space, bytes_at(HUGE - PAGE, PAGE), Access::Write)?;
     assert_eq!(rss(&kernel, space), PAGE);
     assert_eq!(kernel.figures().free_bytes, 62 * MIB);
@@ -24,12 +24,12 @@ fn a_reservation_becomes_a_huge_page_when_all_of_it_is_populated() -> Outcome {
 
 #[test]
 fn pressure_breaks_the_reservation_that_was_used_least_recently() -> Outcome {
-    let (mut kernel, space) = machine(32 * MIB, 64 * MIB, FreeBsd)?;
+    let (mut kernel, space) = machine(32 * MIB, 64 * MIB, FREEBSD)?;
     for index in 0..12 {
         kernel.touch(space, bytes_at(index * HUGE, PAGE), Access::Write)?;
     }
     assert_eq!(kernel.figures().reservations, 12);
-    // The first is used again, so the second goes first.
+    // The first is used again, so the second is evicted first.
     kernel.touch(space, bytes_at(PAGE, PAGE), Access::Write)?;
     kernel.touch(space, bytes_at(32 * MIB, 10 * MIB), Access::Write)?;
     let figures = kernel.figures();
@@ -47,10 +47,10 @@ fn pressure_breaks_the_reservation_that_was_used_least_recently() -> Outcome {
     Ok(())
 }
 
-/// FreeBSD never holds more than what was touched: no bloat.
+/// FreeBSD never holds more memory than was touched: no bloat.
 #[test]
 fn sparse_memory_stays_sparse() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FreeBsd)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FREEBSD)?;
     for index in 0..8 {
         kernel.touch_pages(space, region(index), PageBits::spread(100), Access::Write)?;
     }

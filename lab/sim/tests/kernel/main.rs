@@ -1,10 +1,9 @@
-//! The simulated kernel: faults under every system, and what gives memory back.
+//! The simulated kernel: faults under every system, and the ways in which memory is given back.
 
 mod agreement;
 mod common;
 mod compaction;
 mod faults;
-mod forks;
 mod freebsd;
 mod pressure;
 mod promotion;

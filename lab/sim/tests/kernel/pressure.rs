@@ -1,28 +1,26 @@
 //! What happens when memory runs out.
 
 use crate::common::*;
-use hawkeye_sim::kernel::fault_policies::{LinuxBase, LinuxThp};
-use hawkeye_sim::kernel::{Access, HugeAdvice, Kernel, KernelError, KernelThread};
+use hawkeye_sim::kernel::fault_policies::{LINUX_BASE, LINUX_THP};
+use hawkeye_sim::kernel::{Access, Kernel, KernelError, KernelThread};
 use std::time::Duration;
 
 #[test]
 fn the_page_cache_makes_room() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 128 * MIB, LinuxBase)?;
-    let cached = kernel.read_files(1 << 30);
-    assert_eq!(cached, 1 << 30);
-    let figures = kernel.figures();
-    assert!(figures.cached_bytes > 56 * MIB, "{figures:?}");
-    assert!(kernel.memory_use().percent() < 1.0);
-    kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
-    assert!(kernel.figures().cached_bytes < 32 * MIB);
-    kernel.drop_caches();
-    assert_eq!(kernel.figures().free_bytes, 32 * MIB);
+    let (mut kernel, space) = machine(64 * MIB, 128 * MIB, LINUX_BASE)?;
+    assert_eq!(kernel.fragment(1.0, 1), 32);
+    assert_eq!(kernel.figures().cached_bytes, 32 * PAGE);
+    assert_eq!(kernel.memory_use().used_bytes, 0);
+    kernel
+        .touch(space, bytes_at(0, 128 * MIB), Access::Write)
+        .ok();
+    assert_eq!(kernel.figures().cached_bytes, 0);
     Ok(())
 }
 
 #[test]
 fn without_swap_a_program_runs_out_of_memory() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 128 * MIB, LinuxThp::default())?;
+    let (mut kernel, space) = machine(64 * MIB, 128 * MIB, LINUX_THP)?;
     let touched = kernel.touch(space, bytes_at(0, 128 * MIB), Access::Write);
     assert_eq!(touched, Err(KernelError::OutOfMemory(space)));
     assert_eq!(kernel.out_of_memory_victim(), Some(space));
@@ -35,7 +33,7 @@ fn without_swap_a_program_runs_out_of_memory() -> Outcome {
 
 #[test]
 fn swap_takes_what_was_not_accessed_and_gives_it_back() -> Outcome {
-    let (mut kernel, space) = swapping(64 * MIB, 128 * MIB, LinuxThp::default())?;
+    let (mut kernel, space) = swapping(64 * MIB, 128 * MIB, LINUX_THP)?;
     let touched = kernel.touch(space, bytes_at(0, 96 * MIB), Access::Write)?;
     let figures = kernel.space_figures(space)?;
     assert_eq!(figures.rss_bytes + figures.swapped_bytes, 96 * MIB);
@@ -44,27 +42,27 @@ fn swap_takes_what_was_not_accessed_and_gives_it_back() -> Outcome {
     assert_eq!(first, Some(512));
     let back = kernel.touch(space, bytes_at(0, HUGE), Access::Read)?;
     assert_eq!(back.faults.swapped_in, 512);
-    // Whoever faults waits for the device.
+    // The faulting program waits for the device.
     assert!(back.paid.time > 512 * Duration::from_micros(100));
     assert!(touched.paid.time < back.paid.time * 100);
-    // It is still what was written.
+    // The content is still what was written.
     assert_eq!(kernel.check(), Ok(()));
     kernel.free(space, bytes_at(0, 96 * MIB))?;
     assert_eq!(kernel.figures().swapped_bytes, 0);
     Ok(())
 }
 
-/// Of two address spaces the one that was filled first loses its memory first, whichever was created first, but for what is
-/// accessed while it passes through the inactive list.
+/// Of two address spaces, the one that was filled first loses its memory first, whichever was
+/// created first. Memory that is accessed while it passes through the inactive list stays.
 #[test]
 fn the_oldest_memory_goes_first_unless_it_is_accessed() -> Outcome {
-    let (mut kernel, young) = swapping(96 * MIB, 128 * MIB, LinuxBase)?;
+    let (mut kernel, young) = swapping(96 * MIB, 128 * MIB, LINUX_BASE)?;
     let old = kernel.create_space();
-    kernel.map(old, bytes_at(0, 128 * MIB), HugeAdvice::None)?;
+    kernel.map(old, bytes_at(0, 128 * MIB))?;
     kernel.touch(old, bytes_at(0, 32 * MIB), Access::Write)?;
     kernel.step(Duration::from_secs(1));
     kernel.touch(young, bytes_at(0, 64 * MIB), Access::Write)?;
-    // The first of the old program's memory is gone; the last of it is inactive by now.
+    // The start of the old program's memory is gone; its end is inactive by now.
     let gone = |kernel: &Kernel, index| {
         let sample = kernel.sample(old, region(index));
         sample.map_or(0, |sample| sample.swapped)
@@ -81,9 +79,8 @@ fn the_oldest_memory_goes_first_unless_it_is_accessed() -> Outcome {
 
 #[test]
 fn kswapd_keeps_memory_free_ahead_of_programs() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 128 * MIB, LinuxBase)?;
-    kernel.read_files(1 << 30);
-    kernel.touch(space, bytes_at(0, MIB), Access::Write)?;
+    let (mut kernel, space) = swapping(64 * MIB, 128 * MIB, LINUX_BASE)?;
+    kernel.touch(space, bytes_at(0, 80 * MIB), Access::Write)?;
     let before = kernel.figures().free_bytes;
     let done = kernel.step(Duration::from_secs(1));
     assert!(done.reclaimed > 0);

@@ -4,10 +4,9 @@ use crate::common::*;
 use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{
-    HawkEyeSizes, LinuxBase, LinuxMthp, LinuxThp, MTHP_SIZES,
+    FaultPolicy, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
-use hawkeye_sim::kernel::{Access, HugeAdvice, Kernel, KernelCosts, KernelError, Payer, SpaceId};
-use hawkeye_sim::memory::Fragmenter;
+use hawkeye_sim::kernel::{Access, Kernel, KernelCosts, KernelError, Payer, SpaceId};
 use std::time::Duration;
 
 const BY: Payer = Payer::Manager;
@@ -19,11 +18,14 @@ fn order(number: u8) -> PageOrder {
     PageOrder::new(number).unwrap_or_default()
 }
 
-fn only(sizes: PageOrders) -> LinuxMthp {
-    LinuxMthp { huge: None, sizes }
+fn only(sizes: PageOrders) -> FaultPolicy {
+    FaultPolicy {
+        sizes,
+        ..LINUX_BASE
+    }
 }
 
-/// What pages of a size map, in KiB.
+/// Memory mapped by pages of a size, in KiB.
 fn kib(kernel: &Kernel, space: SpaceId, order: PageOrder) -> u64 {
     let mapped = kernel.mapped_by_size(space);
     mapped.map_or(0, |mapped| mapped.of(order) / KIB)
@@ -32,7 +34,8 @@ fn kib(kernel: &Kernel, space: SpaceId, order: PageOrder) -> u64 {
 #[test]
 fn the_largest_page_that_fits_is_given() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 0x0f_f000, only(MTHP_SIZES))?;
-    // 1,020 KiB from an address on that any size is aligned at: 512 KiB, 256, ... 16 KiB, and a rest of three pages.
+    // 1,020 KiB from an address that is aligned for any size: 512 KiB, 256, ... 16 KiB, and a rest
+    // of three pages.
     let all = kernel.touch(space, bytes_at(0, 1020 * KIB), Access::Write)?;
     let by_order: Vec<u64> = (0..9).map(|number| all.faults.of(order(number))).collect();
     assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
@@ -50,7 +53,7 @@ fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
         only(PageOrders::NONE.with(K64).with(order(2))),
     )?;
     kernel.touch(space, bytes_at(0, 4 * KIB), Access::Read)?;
-    // The zero page is there: 64 KiB don't fit, nor do the first 16.
+    // The zero page is mapped: 64 KiB don't fit, nor do the first 16.
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), Access::Write)?;
     assert_eq!((first.faults.base, rss(&kernel, space)), (1, 4 * KIB));
     let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), Access::Write)?;
@@ -58,7 +61,7 @@ fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
     let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), Access::Write)?;
     assert_eq!((far.faults.of(K64), far.zeroed), (1, 16));
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
-    // All of it is there.
+    // All of it is present.
     let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), Access::Write)?;
     assert_eq!(rest.faults.total(), 0);
     Ok(())
@@ -81,8 +84,9 @@ fn a_fault_costs_less_than_those_that_it_spares() -> Outcome {
 fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
     let sizes = only(PageOrders::NONE.with(K64).with(order(8)));
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, sizes)?;
-    // One frame of each pageblock is taken: no 1 MiB is free in those whose half it was, until the other halves are used up.
-    kernel.fragment(1.0, Fragmenter::Kernel, 1);
+    // One frame of each pageblock is taken, so its half has no free 1 MiB. Such halves are used
+    // only after all others.
+    kernel.fragment(1.0, 1);
     let mut faults = 0;
     let mut fallbacks = 0;
     for number in 0..16 {
@@ -92,7 +96,7 @@ fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
     }
     assert_eq!((faults, fallbacks), (16, 0));
     let (mut kernel, space) = machine(16 * MIB, 16 * MIB, sizes)?;
-    kernel.fragment(1.0, Fragmenter::Kernel, 1);
+    kernel.fragment(1.0, 1);
     let touched = kernel.touch(space, bytes_at(0, 12 * MIB), Access::Write)?;
     let faults = touched.faults;
     assert!(
@@ -105,18 +109,15 @@ fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
 
 #[test]
 fn processes_have_sizes_of_their_own_where_they_are_offered() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HawkEyeSizes)?;
+    let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_SIZES)?;
     kernel.touch(space, bytes_at(0, MIB), Access::Write)?;
     assert_eq!(kib(&kernel, space, PageOrder::BASE), 1024);
     kernel.set_fault_sizes(space, PageOrders::NONE.with(K64))?;
     kernel.touch(space, bytes_at(MIB, MIB), Access::Write)?;
     assert_eq!(kib(&kernel, space, K64), 1024);
-    kernel.advise(space, bytes_at(2 * MIB, MIB), HugeAdvice::NoHuge)?;
-    kernel.touch(space, bytes_at(2 * MIB, 2 * MIB), Access::Write)?;
-    assert_eq!(kib(&kernel, space, K64), 2048);
     let refused = kernel.set_fault_sizes(space, PageOrders::HUGE);
     assert_eq!(refused, Err(KernelError::Sizes(PageOrders::HUGE)));
-    let (mut other, space) = machine(64 * MIB, 16 * MIB, LinuxBase)?;
+    let (mut other, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
     assert!(other.set_fault_sizes(space, MTHP_SIZES).is_err());
     Ok(())
 }
@@ -136,15 +137,7 @@ fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> 
         (left, kib(&kernel, space, PageOrder::BASE)),
         (vec![16, 32, 64], 12)
     );
-    // What relatives share ends for whoever writes.
-    let (child, _) = kernel.fork(space)?;
-    kernel.touch(child, bytes_at(64 * KIB, 4 * KIB), Access::Write)?;
-    assert_eq!(
-        (kib(&kernel, space, K64), kib(&kernel, child, K64)),
-        (64, 0)
-    );
     kernel.exit(space)?;
-    kernel.exit(child)?;
     assert_eq!(kernel.figures().free_bytes, 64 * MIB);
     Ok(())
 }
@@ -164,7 +157,7 @@ fn what_is_swapped_out_is_no_large_page_any_more() -> Outcome {
 
 #[test]
 fn blocks_with_anything_in_them_are_promoted() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LinuxBase)?;
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
     let pages = PageBits::range(0, 17).or(PageBits::range(100, 1));
     kernel.touch_pages(space, region(0), pages, Access::Write)?;
     let done = kernel.promote(space, region(0), K64, BY)?;
@@ -179,7 +172,7 @@ fn blocks_with_anything_in_them_are_promoted() -> Outcome {
     assert_eq!(sample.map(|s| (s.order, s.present)), Some((K64, 48)));
     let again = kernel.promote(space, region(0), K64, BY);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
-    // Larger ones take what is there as well.
+    // Larger pages include the memory that is present.
     kernel.promote(space, region(0), order(6), BY)?;
     assert_eq!(
         (kib(&kernel, space, order(6)), kib(&kernel, space, K64)),
@@ -196,14 +189,13 @@ fn first(kernel: &Kernel, space: SpaceId) -> Option<PageOrder> {
 
 #[test]
 fn regions_become_one_page_and_huge_pages_again() -> Outcome {
-    let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LinuxThp::default())?;
+    let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 30 * MIB), Access::Write)?;
     let early = kernel.promote(space, region(0), MIB_32, BY);
     assert_eq!(early, Err(KernelError::NotCandidate(space, region(0))));
-    // The last one by base pages.
-    kernel.advise(space, bytes_at(30 * MIB, 2 * MIB), HugeAdvice::NoHuge)?;
-    kernel.touch(space, bytes_at(30 * MIB, 100 * PAGE), Access::Write)?;
-    kernel.advise(space, bytes_at(30 * MIB, 2 * MIB), HugeAdvice::None)?;
+    // The last one is mapped by base pages.
+    kernel.touch(space, bytes_at(30 * MIB, HUGE), Access::Write)?;
+    kernel.free(space, bytes_at(30 * MIB + 100 * PAGE, 412 * PAGE))?;
     let done = kernel.promote(space, region(7), MIB_32, BY)?;
     assert_eq!((done.copied, done.added), (15 * 512 + 100, 412));
     assert_eq!(first(&kernel, space), Some(MIB_32));
@@ -211,8 +203,8 @@ fn regions_become_one_page_and_huge_pages_again() -> Outcome {
     assert_eq!((rss(&kernel, space), huge(&kernel, space)), (32 * MIB, 16));
     let again = kernel.promote(space, region(0), MIB_32, BY);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
-    // One of them is split, the others are huge pages.
-    kernel.split(space, region(3), BY)?;
+    // One of them is split; the others are huge pages.
+    kernel.recover(space, region(3), BY)?;
     assert_eq!(
         (first(&kernel, space), huge(&kernel, space)),
         (Some(PageOrder::HUGE), 15)
@@ -231,8 +223,8 @@ fn regions_become_one_page_and_huge_pages_again() -> Outcome {
 
 #[test]
 fn huge_pages_that_lie_in_a_row_are_not_copied() -> Outcome {
-    // Alone on its machine, each gets the lowest block that is free.
-    let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LinuxThp::default())?;
+    // Each is alone on its machine and gets the lowest free block.
+    let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
     let done = kernel.promote(space, region(0), MIB_32, BY)?;
     assert_eq!((done.copied, done.added), (0, 0));
@@ -242,9 +234,9 @@ fn huge_pages_that_lie_in_a_row_are_not_copied() -> Outcome {
 
 #[test]
 fn a_range_is_emptied_of_what_can_move() -> Outcome {
-    for (by, moves) in [(Fragmenter::PageCache, true), (Fragmenter::Kernel, false)] {
-        let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LinuxBase)?;
-        kernel.fragment(1.0, by, 7);
+    for (memory, moves) in [(256 * MIB, true), (48 * MIB, false)] {
+        let (mut kernel, space) = machine(memory, 64 * MIB, LINUX_BASE)?;
+        kernel.fragment(1.0, 7);
         kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
         let cached = kernel.figures().cached_bytes;
         let done = kernel.promote(space, region(0), MIB_32, BY);
@@ -266,7 +258,7 @@ fn compaction_moves_large_pages_as_wholes() -> Outcome {
     let sizes = only(PageOrders::NONE.with(K64));
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 48 * MIB), Access::Write)?;
-    // Three of four pages of 64 KiB go, everywhere.
+    // Three of four pages of 64 KiB are freed, everywhere.
     for number in (0..48 * 16).filter(|number| number % 4 != 0) {
         kernel.free(space, bytes_at(number * 64 * KIB, 64 * KIB))?;
     }
@@ -287,9 +279,9 @@ fn compaction_moves_large_pages_as_wholes() -> Outcome {
 
 #[test]
 fn a_gibibyte_is_one_page() -> Outcome {
-    let (mut kernel, space) = machine(4 << 30, 2 << 30, LinuxThp::default())?;
+    let (mut kernel, space) = machine(4 << 30, 2 << 30, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 1 << 30), Access::Write)?;
-    // Something of others before it: it has to be copied.
+    // Another program's memory lies before it, so it has to be copied.
     let done = kernel.promote(space, region(5), PageOrder::GIANT, BY)?;
     assert_eq!(done.copied % (512 * 512), 0);
     assert_eq!(first(&kernel, space), Some(PageOrder::GIANT));
@@ -302,14 +294,10 @@ fn a_gibibyte_is_one_page() -> Outcome {
 
 #[test]
 fn what_no_region_holds_is_told() -> Outcome {
-    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LinuxBase)?;
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
     assert_eq!(kernel.outside(space)?, Default::default());
-    kernel.map(space, bytes_at(8 * MIB, 128 * KIB), HugeAdvice::None)?;
-    kernel.map(
-        space,
-        bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB),
-        HugeAdvice::None,
-    )?;
+    kernel.map(space, bytes_at(8 * MIB, 128 * KIB))?;
+    kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB))?;
     kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), Access::Write)?;
     let outside = kernel.outside(space)?;
     let mut expected = [0; 9];

@@ -2,14 +2,14 @@
 
 use crate::common::*;
 use hawkeye_sim::PageBits;
-use hawkeye_sim::kernel::fault_policies::{HawkEyeHuge, LinuxBase, LinuxThp};
+use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE, LINUX_THP};
 use hawkeye_sim::kernel::{Access, Kernel, KernelThread, MergeSpec, ZeroingSpec};
 use hawkeye_sim::memory::Content;
 use std::time::Duration;
 
 #[test]
 fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
-    let (mut kernel, _) = machine(256 * MIB, HUGE, HawkEyeHuge)?;
+    let (mut kernel, _) = machine(256 * MIB, HUGE, HAWKEYE_HUGE)?;
     kernel.set_zeroing(Some(ZeroingSpec {
         pages_per_s: 1000,
         non_temporal: false,
@@ -32,7 +32,7 @@ fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
         pages_per_s: u64::MAX,
         non_temporal: true,
     }));
-    // A core can't do more, and then all is done.
+    // A core's limit; after that the work is done.
     let done = kernel.step(Duration::from_millis(10));
     assert!(done.zeroing <= Duration::from_millis(10) && done.cached_bytes == 0);
     kernel.step(Duration::from_secs(1));
@@ -42,10 +42,10 @@ fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
     Ok(())
 }
 
-/// A guest that zeroes its free memory in advance gives it back to the host that way.
+/// A guest that zeroes its free memory in advance gives it back to the host by that.
 #[test]
 fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> Outcome {
-    let (mut host, vm) = machine(256 * MIB, 64 * MIB, LinuxThp::default())?;
+    let (mut host, vm) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
     host.touch(vm, bytes_at(0, 64 * MIB), Access::Write)?;
     host.touch(vm, bytes_at(16 * MIB, 32 * MIB), Access::WriteZeros)?;
     host.set_merging(Some(MergeSpec {
@@ -64,15 +64,16 @@ fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> Outcome {
     Ok(())
 }
 
-/// The paper's way from free memory of a guest to free memory of its host: zeroed there, merged here.
+/// The paper's way from free memory of a guest to free memory of its host: the guest zeroes it, and
+/// the host merges it.
 #[test]
 fn what_a_guest_frees_comes_back_to_its_host() -> Outcome {
-    let (mut host, vm) = machine(256 * MIB, 128 * MIB, LinuxThp::default())?;
+    let (mut host, vm) = machine(256 * MIB, 128 * MIB, LINUX_THP)?;
     host.set_mergeable(vm, true)?;
     host.set_merging(Some(MergeSpec {
         pages_per_s: 1_000_000,
     }));
-    let (mut guest, program) = machine(128 * MIB, 96 * MIB, HawkEyeHuge)?;
+    let (mut guest, program) = machine(128 * MIB, 96 * MIB, HAWKEYE_HUGE)?;
     guest.record_frame_touches();
     guest.set_zeroing(Some(ZeroingSpec {
         pages_per_s: 1_000_000,
@@ -108,7 +109,7 @@ fn what_a_guest_frees_comes_back_to_its_host() -> Outcome {
 
 #[test]
 fn a_kernel_without_threads_does_nothing() -> Outcome {
-    let (mut kernel, _) = machine(64 * MIB, HUGE, LinuxBase)?;
+    let (mut kernel, _) = machine(64 * MIB, HUGE, LINUX_BASE)?;
     assert_eq!(kernel.step(Duration::from_secs(100)), Default::default());
     Ok(())
 }

@@ -1,7 +1,8 @@
-//! What tests of several kinds run.
+//! Workloads that several tests use.
 
-/// A workload of one program, `reader`, that fills its `heap` of so many MiB and then accesses it for so many seconds of its own work. `fill` and
-/// `access`: what else is to be said of these phases, as TOML.
+/// A workload of one program, `reader`, that fills its `heap` of `heap_mib` MiB and then accesses
+/// it for `ideal_s` seconds of its own work. `fill` and `access` are further keys of these phases,
+/// as TOML.
 pub fn reader(heap_mib: u32, fill: &str, ideal_s: f64, access: &str) -> String {
     format!(
         r#"

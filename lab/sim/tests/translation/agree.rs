@@ -1,10 +1,9 @@
-//! The fast model and the plain one see the same, whatever is done.
+//! The fast model and the plain one agree after any operations.
 
 use super::plain::Plain;
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, LeafSize, Levels, Mappings, SpaceId, Sweep, Tables, Translator,
-    TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Levels, Mappings, Tables, Translator, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{
     GiantPages, Group, GroupCondition, Groups, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS,
@@ -12,7 +11,7 @@ use hawkeye_sim::mmu::{
 };
 use proptest::prelude::*;
 
-/// Small enough that everything is thrown out of it all the time.
+/// So small that it evicts all the time.
 const TINY: Processor = Processor {
     name: "tiny",
     source: "none",
@@ -28,23 +27,15 @@ const TINY: Processor = Processor {
         giant: GiantPages::Among { ways: 1 },
         hit_cycles: 7,
     },
-    walk_caches: WalkCacheSizes {
-        pde: 3,
-        pdpte: 2,
-        pml4e: 1,
-    },
+    walk_caches: WalkCacheSizes::new(3, 2, 1),
     nested: NestedCaches {
         tlb: 3,
-        walk_caches: WalkCacheSizes {
-            pde: 2,
-            pdpte: 1,
-            pml4e: 0,
-        },
+        walk_caches: WalkCacheSizes::new(2, 1, 0),
     },
     ..HASWELL
 };
 
-/// The same with groups of these orders, held by the first level or not.
+/// The same with groups of these orders, in the first level or not.
 fn with_groups(
     processor: Processor,
     base: GroupCondition,
@@ -67,7 +58,7 @@ fn with_groups(
     }
 }
 
-/// The presets, and what is not in them.
+/// The presets, and variants that no preset has.
 fn processors() -> Vec<Processor> {
     let mut large = TINY;
     large.l2_tlb.large = Some(Shape::new(4, 2));
@@ -85,7 +76,7 @@ fn processors() -> Vec<Processor> {
     all
 }
 
-/// Where things may be mapped: neighbours, another GiB, another 512 GiB, beyond 48 bits.
+/// Addresses for mappings: neighbours, another GiB, another 512 GiB, beyond 48 bits.
 const REGIONS: [u64; 10] = [
     0x7f00_0000_0000,
     0x7f00_0020_0000,
@@ -113,10 +104,8 @@ const GROUPS: [u128; 5] = [
 enum Step {
     /// Accesses: region, page in it, store.
     Access(Vec<(usize, u64, bool)>),
-    /// A sweep: region, first byte, stride, how many.
-    Sweep(usize, u64, u64, u64, bool),
     MapPages(usize, [u64; 8], bool),
-    /// Maps pages, and says that these groups of them are one.
+    /// Maps pages, and makes these groups of them one entry each.
     MapGroups(usize, usize),
     SetGroups(usize, usize),
     MapHuge(usize),
@@ -132,13 +121,11 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let region = 0..REGIONS.len();
     let some = proptest::array::uniform8(any::<u64>());
-    // Few pages of many, so that some come back.
+    // Few pages of many, so that some are reused.
     let page = prop_oneof![0u64..12, 500u64..512, (0u64..16).prop_map(|n| n * 32)];
     let access = (region.clone(), page, any::<bool>());
     prop_oneof![
         8 => proptest::collection::vec(access, 1..120).prop_map(Step::Access),
-        4 => (region.clone(), 0u64..1 << 21, prop_oneof![Just(0u64), 1u64..10_000, Just(64u64), Just(1u64 << 21)], 0u64..2000, any::<bool>())
-            .prop_map(|(r, b, s, c, w)| Step::Sweep(r, b, s, c, w)),
         2 => (region.clone(), some, any::<bool>()).prop_map(|(r, p, w)| Step::MapPages(r, p, w)),
         2 => region.clone().prop_map(|r| Step::MapPages(r, FULL, false)),
         2 => (region.clone(), 0..GROUPS.len()).prop_map(|(r, g)| Step::MapGroups(r, g)),
@@ -164,11 +151,10 @@ fn tables() -> impl Strategy<Value = Tables> {
     prop_oneof![levels().prop_map(Tables::Native), nested]
 }
 
-/// Both models, told the same.
+/// Both models, with the same operations applied.
 struct Both {
     fast: Translator,
     mappings: Mappings,
-    spaces: [SpaceId; 2],
     plain: Plain,
 }
 
@@ -181,18 +167,15 @@ const WORK: Work = Work {
 
 impl Both {
     fn new(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut mappings = Mappings::with_groups(spec.processor.groups)?;
-        let spaces = [mappings.add_space()?, mappings.add_space()?];
+        let mappings = Mappings::with_groups(spec.processor.groups)?;
         Ok(Self {
             fast: Translator::new(spec)?,
             mappings,
-            spaces,
             plain: Plain::new(spec),
         })
     }
 
-    fn step(&mut self, who: usize, step: &Step) -> Checked {
-        let (space, id) = (self.spaces[who], who as u16);
+    fn step(&mut self, step: &Step) -> Checked {
         let begin = |region: usize| REGIONS[region];
         let address = |region: usize| RegionAddr::containing(REGIONS[region]);
         match step {
@@ -210,14 +193,9 @@ impl Both {
                     .collect();
                 let mut rest = &accesses[..];
                 loop {
-                    let done = self.fast.translate(&mut self.mappings, space, rest, WORK);
+                    let done = self.fast.translate(&mut self.mappings, rest, WORK);
                     for access in &rest[..done.accesses] {
-                        prop_assert!(self.plain.access(
-                            id,
-                            access.address(),
-                            access.is_store(),
-                            WORK
-                        ));
+                        prop_assert!(self.plain.access(access.address(), access.is_store(), WORK));
                     }
                     rest = &rest[done.accesses..];
                     let Some((faulted, after)) = rest.split_first() else {
@@ -225,105 +203,79 @@ impl Both {
                         break;
                     };
                     prop_assert!(done.fault.is_some());
-                    prop_assert!(!self.plain.access(
-                        id,
-                        faulted.address(),
-                        faulted.is_store(),
-                        WORK
-                    ));
+                    prop_assert!(
+                        !self
+                            .plain
+                            .access(faulted.address(), faulted.is_store(), WORK)
+                    );
                     rest = after;
-                }
-            }
-            Step::Sweep(region, first, stride, count, store) => {
-                let sweep = Sweep {
-                    address: begin(*region) + first,
-                    stride: *stride,
-                    count: *count,
-                    store: *store,
-                };
-                let swept = self
-                    .fast
-                    .sweep(&mut self.mappings, space, &[sweep], 0, WORK);
-                let made = if swept.sweeps == 1 {
-                    *count
-                } else {
-                    swept.of_next
-                };
-                prop_assert_eq!(swept.fault.is_none(), swept.sweeps == 1);
-                for number in 0..made {
-                    let access = sweep.access(number);
-                    prop_assert!(self.plain.access(id, access.address(), *store, WORK));
-                }
-                if swept.sweeps == 0 {
-                    let access = sweep.access(made);
-                    prop_assert!(!self.plain.access(id, access.address(), *store, WORK));
                 }
             }
             Step::MapPages(region, pages, protect) => {
                 let mapped = if *protect {
-                    self.mappings.map_protected(space, address(*region), *pages)
+                    self.mappings.map_protected(address(*region), *pages)
                 } else {
-                    self.mappings.map_pages(space, address(*region), *pages)
+                    self.mappings.map_pages(address(*region), *pages)
                 };
                 prop_assert!(mapped.is_ok());
-                self.plain.number(id, begin(*region));
-                self.plain.map_pages(id, begin(*region), *pages, *protect);
-                self.shoot_down(who, *region);
+                self.plain.number(begin(*region));
+                self.plain.map_pages(begin(*region), *pages, *protect);
+                self.shoot_down(*region);
             }
             Step::MapGroups(region, groups) => {
-                let mapped = self.mappings.map_pages(space, address(*region), FULL);
+                let mapped = self.mappings.map_pages(address(*region), FULL);
                 prop_assert!(mapped.is_ok());
-                self.plain.number(id, begin(*region));
-                self.plain.map_pages(id, begin(*region), FULL, false);
-                self.set_groups(who, *region, *groups)?;
+                self.plain.number(begin(*region));
+                self.plain.map_pages(begin(*region), FULL, false);
+                self.set_groups(*region, *groups);
             }
-            Step::SetGroups(region, groups) => self.set_groups(who, *region, *groups)?,
+            Step::SetGroups(region, groups) => self.set_groups(*region, *groups),
             Step::MapHugeGroup(region) => {
-                let mapped = self.mappings.map_huge_group(space, address(*region));
-                self.plain.number(id, begin(*region));
-                let plain = self.plain.map_huge_group(id, begin(*region));
+                let mapped = self.mappings.map_huge_group(address(*region));
+                self.plain.number(begin(*region));
+                let plain = self.plain.map_huge_group(begin(*region));
                 prop_assert_eq!(mapped.is_ok(), plain);
-                self.shoot_down(who, *region);
+                self.shoot_down(*region);
             }
             Step::MapHuge(region) => {
-                let mapped = self.mappings.map_huge(space, address(*region));
-                self.plain.number(id, begin(*region));
-                prop_assert_eq!(mapped.is_ok(), self.plain.map_huge(id, begin(*region)));
-                self.shoot_down(who, *region);
+                let mapped = self.mappings.map_huge(address(*region));
+                self.plain.number(begin(*region));
+                prop_assert_eq!(mapped.is_ok(), self.plain.map_huge(begin(*region)));
+                self.shoot_down(*region);
             }
             Step::MapGiant(region) => {
-                let mapped = self.mappings.map_giant(space, begin(*region) + 12_345);
-                self.plain.number(id, begin(*region));
-                prop_assert_eq!(mapped.is_ok(), self.plain.map_giant(id, begin(*region)));
-                self.shoot_down(who, *region);
+                let mapped = self.mappings.map_giant(begin(*region) + 12_345);
+                self.plain.number(begin(*region));
+                prop_assert_eq!(mapped.is_ok(), self.plain.map_giant(begin(*region)));
+                self.shoot_down(*region);
             }
             Step::UnmapPages(region, pages) => {
-                let unmapped = self.mappings.unmap_pages(space, address(*region), *pages);
+                let unmapped = self.mappings.unmap_pages(address(*region), *pages);
                 prop_assert_eq!(
                     unmapped.is_ok(),
-                    self.plain.unmap_pages(id, begin(*region), *pages)
+                    self.plain.unmap_pages(begin(*region), *pages)
                 );
-                self.shoot_down(who, *region);
+                self.shoot_down(*region);
             }
             Step::Split(region) => {
-                prop_assert!(self.mappings.split(space, address(*region)).is_ok());
-                self.plain.split(id, begin(*region));
-                self.shoot_down(who, *region);
+                self.mappings.split(address(*region));
+                self.plain.split(begin(*region));
+                self.shoot_down(*region);
             }
             Step::SetHost(region, size) => {
                 let set = self
                     .mappings
-                    .set_host(space, address(*region), EntrySize::ALL[*size]);
+                    .set_host(address(*region), EntrySize::ALL[*size]);
                 prop_assert!(set.is_ok());
-                self.plain.number(id, begin(*region));
+                self.plain.number(begin(*region));
                 let host = EntrySize::ALL[*size];
-                self.plain.set_host(id, begin(*region), host);
+                self.plain.set_host(begin(*region), host);
                 self.fast.invalidate_host();
                 self.plain.invalidate_host();
             }
             Step::ClearAccessed(region) => {
-                self.mappings.clear_accessed(space, address(*region));
-                self.plain.clear_accessed(id, begin(*region));
+                self.mappings.clear_accessed(address(*region));
+                self.plain.clear_accessed(begin(*region));
             }
             Step::InvalidateHost => {
                 self.fast.invalidate_host();
@@ -333,56 +285,41 @@ impl Both {
         self.compare()
     }
 
-    fn set_groups(&mut self, who: usize, region: usize, groups: usize) -> Checked {
+    fn set_groups(&mut self, region: usize, groups: usize) {
         let (begin, groups) = (REGIONS[region], GROUPS[groups]);
-        let set = self
-            .mappings
-            .set_groups(self.spaces[who], RegionAddr::containing(begin), groups);
-        prop_assert!(set.is_ok());
-        self.plain.set_groups(who as u16, begin, groups);
-        self.shoot_down(who, region);
-        Ok(())
+        self.mappings
+            .set_groups(RegionAddr::containing(begin), groups);
+        self.plain.set_groups(begin, groups);
+        self.shoot_down(region);
     }
 
-    fn shoot_down(&mut self, who: usize, region: usize) {
+    fn shoot_down(&mut self, region: usize) {
         let begin = REGIONS[region];
         let end = begin + (2 << 20);
-        self.fast
-            .invalidate(&self.mappings, self.spaces[who], begin..end);
-        self.plain.invalidate(who as u16, begin, end);
+        self.fast.invalidate(&self.mappings, begin..end);
+        self.plain.invalidate(begin, end);
     }
 
     fn compare(&self) -> Checked {
-        for (id, space) in self.spaces.into_iter().enumerate() {
-            let plain = self
-                .plain
-                .counters
-                .get(&(id as u16))
-                .copied()
-                .unwrap_or_default();
-            prop_assert_eq!(self.fast.counters(space), plain);
-            for begin in REGIONS {
-                let region = RegionAddr::containing(begin);
-                let accessed = self.plain.accessed_bits(id as u16, begin);
-                prop_assert_eq!(self.mappings.accessed(space, region), accessed);
-                let plain = self.plain.groups_of(id as u16, begin);
-                let groups = (
-                    self.mappings.base_groups(space, region),
-                    self.mappings.is_in_huge_group(space, region),
-                );
-                prop_assert_eq!(groups, plain);
-            }
+        prop_assert_eq!(self.fast.counters(), self.plain.counters);
+        for begin in REGIONS {
+            let region = RegionAddr::containing(begin);
+            let accessed = self.plain.accessed_bits(begin);
+            prop_assert_eq!(self.mappings.accessed(region), accessed);
+            let groups = (
+                self.mappings.base_groups(region),
+                self.mappings.is_in_huge_group(region),
+            );
+            prop_assert_eq!(groups, self.plain.groups_of(begin));
         }
         Ok(())
     }
 }
 
-fn check(spec: &TranslatorSpec, steps: &[(usize, Step)]) -> Checked {
+fn check(spec: &TranslatorSpec, steps: &[Step]) -> Checked {
     let both = Both::new(spec).map_err(|error| TestCaseError::fail(error.to_string()));
     let mut both = both?;
-    steps
-        .iter()
-        .try_for_each(|(who, step)| both.step(*who, step))
+    steps.iter().try_for_each(|step| both.step(step))
 }
 
 proptest! {
@@ -394,7 +331,7 @@ proptest! {
         tables in tables(),
         next_page_prefetch in any::<bool>(),
         share in 1u32..101,
-        steps in proptest::collection::vec((0..2usize, step()), 1..60),
+        steps in proptest::collection::vec(step(), 1..60),
     ) {
         let spec = TranslatorSpec {
             tables,
@@ -419,14 +356,13 @@ fn as_the_plain_model_over_much_memory() -> Result<(), Box<dyn std::error::Error
             for number in 0..regions {
                 let region = begin + (number << 21);
                 let who = RegionAddr::containing(region);
-                both.plain.number(0, region);
-                both.mappings
-                    .set_host(both.spaces[0], who, LeafSize::Base)?;
-                both.plain.set_host(0, region, EntrySize::Base);
-                both.mappings.map_pages(both.spaces[0], who, FULL)?;
-                both.plain.map_pages(0, region, FULL, false);
-                both.mappings.clear_accessed(both.spaces[0], who);
-                both.plain.clear_accessed(0, region);
+                both.plain.number(region);
+                both.mappings.set_host(who, LeafSize::Base)?;
+                both.plain.set_host(region, EntrySize::Base);
+                both.mappings.map_pages(who, FULL)?;
+                both.plain.map_pages(region, FULL, false);
+                both.mappings.clear_accessed(who);
+                both.plain.clear_accessed(region);
             }
             let mut random = 7u64;
             let accesses: Vec<Access> = (0..30_000)
@@ -438,15 +374,13 @@ fn as_the_plain_model_over_much_memory() -> Result<(), Box<dyn std::error::Error
                 })
                 .collect();
             for batch in accesses.chunks(1777) {
-                let done = both
-                    .fast
-                    .translate(&mut both.mappings, both.spaces[0], batch, WORK);
+                let done = both.fast.translate(&mut both.mappings, batch, WORK);
                 assert_eq!(done.fault, None);
                 for access in batch {
-                    assert!(both.plain.access(0, access.address(), false, WORK));
+                    assert!(both.plain.access(access.address(), false, WORK));
                 }
             }
-            assert_eq!(both.fast.counters(both.spaces[0]), both.plain.counters[&0]);
+            assert_eq!(both.fast.counters(), both.plain.counters);
         }
     }
     Ok(())

@@ -1,9 +1,7 @@
-//! Where both models model the same, they count the same.
+//! Both models give the same counts where they model the same things.
 
 use hawkeye_policy::RegionAddr;
-use hawkeye_sim::mmu::translation::{
-    Access, LeafSize, Mappings, Sweep, Translator, TranslatorSpec, Work,
-};
+use hawkeye_sim::mmu::translation::{Access, LeafSize, Mappings, Translator, TranslatorSpec, Work};
 use hawkeye_sim::mmu::{Groups, PROCESSORS, PageSize, Pattern, Processor, Run};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -52,8 +50,8 @@ fn groups_of_pages_do_too() -> Outcome {
     Ok(())
 }
 
-/// Reads at a distance in both models, natively or where a host maps a guest's memory and tables by pages of a size, and
-/// whether in groups.
+/// Strided reads in both models, natively or in a guest, in groups or not. The host maps the
+/// guest's memory and tables by pages of one size.
 fn count_both(
     processor: &Processor,
     size: PageSize,
@@ -75,36 +73,32 @@ fn count_both(
         exact = exact.in_guest(processor, pages);
         spec = TranslatorSpec::nested(processor, LeafSize::from(pages));
     }
-    let sweep = Sweep {
-        address: BEGIN,
-        stride,
-        count: bytes.div_ceil(stride),
-        store: false,
-    };
-    exact.advance_accesses(laps * sweep.count);
+    let lap = (0..bytes).step_by(stride as usize);
+    let lap: Vec<_> = lap.map(|at| Access::load(BEGIN + at)).collect();
+    exact.advance_accesses(laps * lap.len() as u64);
     let exact = exact.counters();
 
     let mut mappings = Mappings::with_groups(processor.groups)?;
-    let space = mappings.add_space()?;
     for region in 0..bytes >> 21 {
         let region = RegionAddr::containing(BEGIN + (region << 21));
         if let Some(pages) = backed_by {
-            mappings.set_host(space, region, LeafSize::from(pages))?;
+            mappings.set_host(region, LeafSize::from(pages))?;
         }
         match (size, in_groups) {
-            (PageSize::Huge, false) => mappings.map_huge(space, region)?,
-            (PageSize::Huge, true) => mappings.map_huge_group(space, region)?,
-            (PageSize::Base, _) => mappings.map_pages(space, region, [u64::MAX; 8])?,
+            (PageSize::Huge, false) => mappings.map_huge(region)?,
+            (PageSize::Huge, true) => mappings.map_huge_group(region)?,
+            (PageSize::Base, _) => mappings.map_pages(region, [u64::MAX; 8])?,
         }
         if in_groups {
-            mappings.set_groups(space, region, u128::MAX)?;
+            mappings.set_groups(region, u128::MAX);
         }
     }
     let mut fast = Translator::new(&spec)?;
-    let swept = vec![sweep; laps as usize];
-    let done = fast.sweep(&mut mappings, space, &swept, 0, Work::default());
-    assert_eq!(done.sweeps, swept.len());
-    let counters = fast.counters(space);
+    for _ in 0..laps {
+        let done = fast.translate(&mut mappings, &lap, Work::default());
+        assert_eq!(done.fault, None);
+    }
+    let counters = fast.counters();
     let what = format!(
         "{}, {size:?} pages, in groups: {in_groups}, every {stride} bytes, host: {backed_by:?}",
         processor.name
@@ -118,7 +112,7 @@ fn count_both(
     Ok(())
 }
 
-/// Random reads are drawn by each side for itself: shares agree, and walks take about the same.
+/// Each model draws its own random reads: shares agree, and walks take about the same time.
 #[test]
 fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
     for processor in PROCESSORS {
@@ -132,7 +126,7 @@ fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
     Ok(())
 }
 
-/// Random reads over so much memory of base pages in both models, in groups or not.
+/// Random reads over `gib` GiB of base pages in both models, in groups or not.
 fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
     let accesses = 400_000;
     let mut exact = Run::new(processor, Pattern::CHASE, gib << 30, PageSize::Base, 1)?;
@@ -145,12 +139,11 @@ fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
     let exact = exact.counters().since(&before);
 
     let mut mappings = Mappings::with_groups(processor.groups)?;
-    let space = mappings.add_space()?;
     for region in 0..gib * 512 {
         let region = RegionAddr::containing(BEGIN + (region << 21));
-        mappings.map_pages(space, region, [u64::MAX; 8])?;
+        mappings.map_pages(region, [u64::MAX; 8])?;
         if in_groups {
-            mappings.set_groups(space, region, u128::MAX)?;
+            mappings.set_groups(region, u128::MAX);
         }
     }
     let mut fast = Translator::new(&TranslatorSpec::native(processor))?;
@@ -164,10 +157,10 @@ fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
         })
         .collect();
     let (warm, measured) = batch.split_at(accesses as usize);
-    fast.translate(&mut mappings, space, warm, Work::default());
-    let before = fast.counters(space);
-    fast.translate(&mut mappings, space, measured, Work::default());
-    let counters = fast.counters(space).since(&before);
+    fast.translate(&mut mappings, warm, Work::default());
+    let before = fast.counters();
+    fast.translate(&mut mappings, measured, Work::default());
+    let counters = fast.counters().since(&before);
 
     let what = format!("{}, {gib} GiB, in groups: {in_groups}", processor.name);
     let walks = counters.walks() as f64 / exact.walks as f64;

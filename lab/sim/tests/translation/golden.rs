@@ -2,7 +2,7 @@
 
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
-    Access, LeafSize, Levels, Mappings, SpaceId, Tables, Translator, TranslatorSpec, Work,
+    Access, LeafSize, Levels, Mappings, Tables, Translator, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{
     CacheLevel, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, Processor, SKYLAKE, Shape,
@@ -17,11 +17,7 @@ const FULL: [u64; 8] = [u64::MAX; 8];
 
 /// No walk caches. The second-level cache takes 10 cycles, the last level 40, memory 200.
 fn bare() -> Processor {
-    let none = WalkCacheSizes {
-        pde: 0,
-        pdpte: 0,
-        pml4e: 0,
-    };
+    let none = WalkCacheSizes::new(0, 0, 0);
     let mut processor = SKYLAKE;
     processor.walk_caches = none;
     processor.nested = NestedCaches {
@@ -37,38 +33,28 @@ fn bare() -> Processor {
     processor
 }
 
-fn mapped(
-    size: LeafSize,
-    host: LeafSize,
-) -> Result<(Mappings, SpaceId), Box<dyn std::error::Error>> {
+fn mapped(size: LeafSize, host: LeafSize) -> Result<Mappings, Box<dyn std::error::Error>> {
     let mut mappings = Mappings::new();
-    let space = mappings.add_space()?;
     let region = RegionAddr::containing(BEGIN);
     match size {
-        LeafSize::Base => mappings.map_pages(space, region, FULL)?,
-        LeafSize::Huge => mappings.map_huge(space, region)?,
-        LeafSize::Giant => mappings.map_giant(space, BEGIN)?,
+        LeafSize::Base => mappings.map_pages(region, FULL)?,
+        LeafSize::Huge => mappings.map_huge(region)?,
+        LeafSize::Giant => mappings.map_giant(BEGIN)?,
     }
-    mappings.set_host(space, region, host)?;
-    mappings.clear_accessed(space, region);
-    Ok((mappings, space))
+    mappings.set_host(region, host)?;
+    mappings.clear_accessed(region);
+    Ok(mappings)
 }
 
-/// Loads of one walk.
 fn loads(
     spec: &TranslatorSpec,
     size: LeafSize,
     host: LeafSize,
 ) -> Result<u64, Box<dyn std::error::Error>> {
-    let (mut mappings, space) = mapped(size, host)?;
+    let mut mappings = mapped(size, host)?;
     let mut core = Translator::new(spec)?;
-    core.translate(
-        &mut mappings,
-        space,
-        &[Access::load(BEGIN)],
-        Work::default(),
-    );
-    let counters = core.counters(space);
+    core.translate(&mut mappings, &[Access::load(BEGIN)], Work::default());
+    let counters = core.counters();
     assert_eq!(counters.walks_of(size.min(host)), 1);
     Ok(counters.walk_loads.iter().sum())
 }
@@ -116,9 +102,10 @@ fn a_nested_walk_loads_24() -> Outcome {
 
 #[test]
 fn cycles_are_those_of_where_lines_are() -> Outcome {
-    let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+    let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
     let mut core = Translator::new(&TranslatorSpec::native(&bare()))?;
-    // Four lines from memory; then the same four; then, eight pages on, three and a new one.
+    // Four lines from memory; then the same four; then, eight pages on, three old ones and a new
+    // one.
     let batch = [
         Access::load(BEGIN),
         Access::store(BEGIN + PAGE),
@@ -128,17 +115,14 @@ fn cycles_are_those_of_where_lines_are() -> Outcome {
         millicycles_per_access: 2500,
         waited_permille: 500,
     };
-    core.translate(&mut mappings, space, &batch, work);
-    let counters = core.counters(space);
+    core.translate(&mut mappings, &batch, work);
+    let counters = core.counters();
     assert_eq!(counters.walk_loads, [7, 0, 5]);
     assert_eq!(counters.load_walk_cycles, 4 * 200 + 3 * 10 + 200);
     assert_eq!(counters.store_walk_cycles, 4 * 10);
     // Half of 1,070 cycles in walks, and 7.5 of work.
     assert_eq!(counters.millicycles, 535_000 + 7_500);
-    assert_eq!(counters.overhead_percent(), 100.0);
-    core.add_cycles(space, 100_000);
-    assert_eq!(core.counters(space).cycles(), 100_542);
-    assert_eq!(core.counters(space).first_touches, 3);
+    assert_eq!(core.counters().first_touches, 3);
     Ok(())
 }
 
@@ -151,17 +135,17 @@ fn lines_that_the_second_level_lost_are_in_the_last() -> Outcome {
         ways: 1,
         latency_cycles: 10,
     };
-    let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+    let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
     let spec = TranslatorSpec {
         page_table_share_percent: 100,
         ..TranslatorSpec::native(&processor)
     };
     let mut core = Translator::new(&spec)?;
-    // Lines 4321, then 432 again and a new one that throws line 1 out, and that one again: it throws
-    // out the one before it.
+    // Lines 4321, then 432 again and a new one, which evicts line 1. Line 1 again evicts the one
+    // before it.
     let batch = [BEGIN, BEGIN + 8 * PAGE, BEGIN + PAGE].map(Access::load);
-    core.translate(&mut mappings, space, &batch, Work::default());
-    assert_eq!(core.counters(space).walk_loads, [6, 1, 5]);
+    core.translate(&mut mappings, &batch, Work::default());
+    assert_eq!(core.counters().walk_loads, [6, 1, 5]);
     Ok(())
 }
 
@@ -183,11 +167,11 @@ fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
         l2_tlb: tlb,
         ..bare()
     };
-    let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+    let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
     let mut core = Translator::new(&TranslatorSpec::native(&processor))?;
     let batch = [0, 0, 4, 4, 0, 1].map(|page| Access::load(BEGIN + page * PAGE));
-    core.translate(&mut mappings, space, &batch, Work::default());
-    let counters = core.counters(space);
+    core.translate(&mut mappings, &batch, Work::default());
+    let counters = core.counters();
     assert_eq!(
         (counters.accesses, counters.l1_misses, counters.walks()),
         (6, 4, 3)
@@ -203,17 +187,16 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
         let mut processor = bare();
         processor.l2_tlb.giant = giant;
         let mut mappings = Mappings::new();
-        let space = mappings.add_space()?;
         for gib in 0..gibs {
-            mappings.map_giant(space, BEGIN + (gib << 30))?;
+            mappings.map_giant(BEGIN + (gib << 30))?;
         }
         let mut core = Translator::new(&TranslatorSpec::native(&processor))?;
         let lap: Vec<_> = (0..gibs)
             .map(|gib| Access::load(BEGIN + (gib << 30)))
             .collect();
-        core.translate(&mut mappings, space, &lap, Work::default());
-        core.translate(&mut mappings, space, &lap, Work::default());
-        Ok(core.counters(space).walks())
+        core.translate(&mut mappings, &lap, Work::default());
+        core.translate(&mut mappings, &lap, Work::default());
+        Ok(core.counters().walks())
     };
     // Four in the first level.
     assert_eq!(walks(GiantPages::Nowhere, 4)?, 4);
@@ -221,7 +204,7 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
     assert_eq!(walks(GiantPages::Own(Shape::new(16, 4)), 16)?, 16);
     assert_eq!(walks(GiantPages::Own(Shape::new(16, 4)), 17)?, 17 + 5);
     assert_eq!(walks(GiantPages::Among { ways: 1 }, 128)?, 128);
-    // Pieces of 2 MiB at a distance of 1 GiB are all in one set of 12.
+    // Pieces of 2 MiB at a distance of 1 GiB all map to one set of 12 ways.
     assert_eq!(walks(GiantPages::AsHuge, 12)?, 12);
     assert_eq!(walks(GiantPages::AsHuge, 13)?, 26);
     Ok(())
@@ -230,7 +213,7 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
 #[test]
 fn a_stream_is_walked_for_ahead() -> Outcome {
     let count = |next_page_prefetch| -> Result<_, Box<dyn std::error::Error>> {
-        let (mut mappings, space) = mapped(LeafSize::Base, LeafSize::Giant)?;
+        let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
         let spec = TranslatorSpec {
             next_page_prefetch,
             ..TranslatorSpec::native(&SKYLAKE)
@@ -239,17 +222,17 @@ fn a_stream_is_walked_for_ahead() -> Outcome {
         let batch: Vec<_> = (0..512)
             .map(|page| Access::load(BEGIN + page * PAGE))
             .collect();
-        core.translate(&mut mappings, space, &batch, Work::default());
+        core.translate(&mut mappings, &batch, Work::default());
         let marked: u32 = mappings
-            .accessed(space, RegionAddr::containing(BEGIN))
+            .accessed(RegionAddr::containing(BEGIN))
             .iter()
             .map(|word| word.count_ones())
             .sum();
-        let counters = core.counters(space);
+        let counters = core.counters();
         Ok((counters.walks(), counters.prefetches, marked))
     };
     assert_eq!(count(false)?, (512, 0, 512));
-    // The first two are missed; the last one's neighbour is not mapped. Prefetches mark nothing.
+    // The first two miss; the last one's neighbour is not mapped. Prefetches set no access bits.
     assert_eq!(count(true)?, (2, 510, 2));
     Ok(())
 }

@@ -2,8 +2,7 @@
 
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, LeafSize, Mappings, SpaceId, TranslationCounters, Translator,
-    TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Mappings, TranslationCounters, Translator, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{
     Group, GroupCondition, Groups, NEOVERSE_V2, Processor, SKYLAKE, XIANGSHAN, ZEN_4,
@@ -16,19 +15,16 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 const FULL: [u64; 8] = [u64::MAX; 8];
 
-/// One address space, and a core that knows nothing.
+/// Mappings, and a core with empty TLBs.
 struct Machine {
     mappings: Mappings,
-    space: SpaceId,
     core: Translator,
 }
 
 impl Machine {
     fn new(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut mappings = Mappings::with_groups(spec.processor.groups)?;
         Ok(Self {
-            space: mappings.add_space()?,
-            mappings,
+            mappings: Mappings::with_groups(spec.processor.groups)?,
             core: Translator::new(spec)?,
         })
     }
@@ -37,46 +33,42 @@ impl Machine {
     fn grouped(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
         let mut machine = Self::new(spec)?;
         machine.map(FULL)?;
-        machine.group(u128::MAX)?;
+        machine.group(u128::MAX);
         machine.clear();
         Ok(machine)
     }
 
     fn map(&mut self, pages: [u64; 8]) -> Outcome {
-        Ok(self.mappings.map_pages(self.space, region(0), pages)?)
+        Ok(self.mappings.map_pages(region(0), pages)?)
     }
 
-    fn group(&mut self, groups: u128) -> Outcome {
-        Ok(self.mappings.set_groups(self.space, region(0), groups)?)
+    fn group(&mut self, groups: u128) {
+        self.mappings.set_groups(region(0), groups);
     }
 
     fn clear(&mut self) {
-        self.mappings.clear_accessed(self.space, region(0));
+        self.mappings.clear_accessed(region(0));
     }
 
     fn accessed(&self) -> u64 {
-        self.mappings.accessed(self.space, region(0))[0]
+        self.mappings.accessed(region(0))[0]
     }
 
-    /// Counts of loads from these base pages.
     fn load(&mut self, pages: &[u64]) -> TranslationCounters {
         let accesses: Vec<Access> = pages
             .iter()
             .map(|page| Access::load(BEGIN + page * PAGE))
             .collect();
-        let before = self.core.counters(self.space);
+        let before = self.core.counters();
         let work = Work::default();
-        let done = self
-            .core
-            .translate(&mut self.mappings, self.space, &accesses, work);
+        let done = self.core.translate(&mut self.mappings, &accesses, work);
         assert_eq!(done.fault, None);
-        self.core.counters(self.space).since(&before)
+        self.core.counters().since(&before)
     }
 
     fn invalidate(&mut self, page: u64) {
         let address = BEGIN + page * PAGE;
-        self.core
-            .invalidate(&self.mappings, self.space, address..address + 1);
+        self.core.invalidate(&self.mappings, address..address + 1);
     }
 }
 
@@ -95,7 +87,7 @@ fn marked_neighbours_are_one_entry_and_have_one_access_bit() -> Outcome {
     assert_eq!(counted.walks_of(EntrySize::BaseGroup), 2);
     assert_eq!((counted.l1_misses, counted.first_touches), (2, 2));
     assert_eq!(arm.accessed(), 0xffff_ffff);
-    // Known without a mark, until a member is invalidated.
+    // In the TLB, without setting bits, until a member is invalidated.
     arm.clear();
     assert_eq!(arm.load(&[7]).l1_misses, 0);
     arm.invalidate(2);
@@ -109,7 +101,7 @@ fn marked_neighbours_are_one_entry_and_have_one_access_bit() -> Outcome {
 fn a_walk_reads_the_entry_of_the_page_that_was_missed() -> Outcome {
     let mut arm = Machine::grouped(&native(&NEOVERSE_V2))?;
     arm.load(&[0]);
-    // Its table's lines hold eight entries: that of page 12 is another.
+    // The table's lines hold eight entries: page 12 is in another line.
     arm.invalidate(0);
     let other_line = arm.load(&[12]);
     arm.invalidate(0);
@@ -129,11 +121,12 @@ fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> Outcome {
     let counted = amd.load(&[4, 7, 4, 5, 6, 7]);
     assert_eq!(counted.walks_of(EntrySize::BaseGroup), 1);
     assert_eq!(counted.l1_misses, 1);
-    // With bits cleared behind its back, it still knows the group; what it has to walk for is single pages again.
+    // Bits are cleared without a flush, so the TLB still has the group; what has to be walked for
+    // is single pages again.
     amd.clear();
     assert_eq!(amd.load(&[5]).l1_misses, 0);
     amd.invalidate(4);
-    // Page 5 is still known from before they were one.
+    // Page 5 is in the TLB from before they became one entry.
     assert_eq!(amd.load(&[5, 4]).walks_of(EntrySize::Base), 1);
     amd.core.invalidate_all();
     assert_eq!(amd.load(&[5, 4]).walks_of(EntrySize::Base), 2);
@@ -144,9 +137,9 @@ fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> Outcome {
 fn pages_that_a_fault_maps_are_seen_as_one_at_once() -> Outcome {
     let mut amd = Machine::new(&native(&ZEN_4))?;
     amd.map([0xff, 0, 0, 0, 0, 0, 0, 0])?;
-    // The second of these groups has pages that aren't there.
-    amd.group(0b101)?;
-    assert_eq!(amd.mappings.base_groups(amd.space, region(0)), 0b1);
+    // The second of these groups has pages that are not present.
+    amd.group(0b101);
+    assert_eq!(amd.mappings.base_groups(region(0)), 0b1);
     let counted = amd.load(&[0, 3, 4, 5]);
     assert_eq!(counted.walks_by_size, [2, 1, 0, 0, 0]);
     Ok(())
@@ -157,42 +150,42 @@ fn what_changes_a_page_ends_its_group() -> Outcome {
     let mut arm = Machine::grouped(&native(&NEOVERSE_V2))?;
     arm.load(&[0]);
     let only = |page: u32| [1u64 << page, 0, 0, 0, 0, 0, 0, 0];
-    arm.mappings.unmap_pages(arm.space, region(0), only(1))?;
+    arm.mappings.unmap_pages(region(0), only(1))?;
     assert_eq!(arm.accessed(), 0xfffd, "each has the bit that all had");
-    arm.mappings.map_protected(arm.space, region(0), only(20))?;
+    arm.mappings.map_protected(region(0), only(20))?;
     assert_eq!(
-        arm.mappings.base_groups(arm.space, region(0)),
+        arm.mappings.base_groups(region(0)),
         u128::from(u32::MAX - 3)
     );
     arm.invalidate(0);
     assert_eq!(arm.load(&[0, 2, 16]).walks_of(EntrySize::Base), 3);
-    // All of a group protected stays one (`contpte_wrprotect_ptes`).
+    // A group with all pages protected stays a group (`contpte_wrprotect_ptes`).
     let third = [0xffff << 32, 0, 0, 0, 0, 0, 0, 0];
-    arm.mappings.map_protected(arm.space, region(0), third)?;
+    arm.mappings.map_protected(region(0), third)?;
     assert_eq!(arm.load(&[33]).walks_of(EntrySize::BaseGroup), 1);
-    // A huge page has no groups, nor what becomes of it.
-    arm.mappings.map_huge(arm.space, region(0))?;
-    arm.mappings.split(arm.space, region(0))?;
-    assert_eq!(arm.mappings.base_groups(arm.space, region(0)), 0);
+    // A huge page has no groups, nor have its pages after a split.
+    arm.mappings.map_huge(region(0))?;
+    arm.mappings.split(region(0));
+    assert_eq!(arm.mappings.base_groups(region(0)), 0);
     Ok(())
 }
 
 #[test]
 fn huge_pages_are_groups_too() -> Outcome {
     let mut arm = Machine::new(&native(&NEOVERSE_V2))?;
-    arm.mappings.map_huge_group(arm.space, region(5))?;
+    arm.mappings.map_huge_group(region(5))?;
     for number in 0..16 {
-        assert!(arm.mappings.is_in_huge_group(arm.space, region(number)));
-        arm.mappings.clear_accessed(arm.space, region(number));
+        assert!(arm.mappings.is_in_huge_group(region(number)));
+        arm.mappings.clear_accessed(region(number));
     }
-    assert_eq!(arm.mappings.size(arm.space, region(16)), None);
-    // The second level has 32 MiB in one entry, the first single huge pages.
+    assert_eq!(arm.mappings.size(region(16)), None);
+    // The second level has 32 MiB in one entry; the first has single huge pages.
     let pages: Vec<u64> = (0..16).map(|number| number * 512).collect();
     let counted = arm.load(&pages);
     assert_eq!(counted.walks_by_size, [0, 0, 0, 1, 0]);
     assert_eq!((counted.l1_misses, counted.first_touches), (16, 1));
-    assert_eq!(arm.mappings.accessed(arm.space, region(9)), FULL);
-    arm.mappings.split(arm.space, region(3))?;
+    assert_eq!(arm.mappings.accessed(region(9)), FULL);
+    arm.mappings.split(region(3));
     arm.invalidate(3 * 512);
     let counted = arm.load(&pages);
     assert_eq!(counted.walks_by_size, [1, 0, 15, 0, 0]);
@@ -205,16 +198,16 @@ fn a_host_holds_what_its_own_pages_are_as_large_as() -> Outcome {
     let spec = TranslatorSpec::nested(&NEOVERSE_V2, LeafSize::Base);
     for host in EntrySize::ALL {
         let mut guest = Machine::grouped(&spec)?;
-        guest.mappings.set_host(guest.space, region(0), host)?;
+        guest.mappings.set_host(region(0), host)?;
         let counted = guest.load(&[1, 2]);
         let entry = host.min(EntrySize::BaseGroup);
         let walks = if entry == EntrySize::Base { 2 } else { 1 };
         assert_eq!(counted.walks_of(entry), walks, "{host:?}");
-        // The guest's access bit is one in any case.
+        // The guest has one access bit in any case.
         assert_eq!((counted.first_touches, guest.accessed()), (1, 0xffff));
-        // A guest's page of 1 GiB over it.
-        guest.mappings.unmap_pages(guest.space, region(0), FULL)?;
-        guest.mappings.map_giant(guest.space, BEGIN)?;
+        // The guest maps a page of 1 GiB over it.
+        guest.mappings.unmap_pages(region(0), FULL)?;
+        guest.mappings.map_giant(BEGIN)?;
         guest.core.invalidate_all();
         assert_eq!(guest.load(&[1]).walks_of(host), 1);
     }
@@ -224,11 +217,11 @@ fn a_host_holds_what_its_own_pages_are_as_large_as() -> Outcome {
 #[test]
 fn where_a_processor_knows_none_there_are_none() -> Outcome {
     let mut intel = Machine::grouped(&native(&SKYLAKE))?;
-    assert_eq!(intel.mappings.base_groups(intel.space, region(0)), 0);
+    assert_eq!(intel.mappings.base_groups(region(0)), 0);
     assert_eq!(intel.load(&[0, 1]).walks_of(EntrySize::Base), 2);
-    intel.mappings.map_huge_group(intel.space, region(0))?;
-    assert!(!intel.mappings.is_in_huge_group(intel.space, region(0)));
-    assert_eq!(intel.mappings.size(intel.space, region(1)), None);
+    intel.mappings.map_huge_group(region(0))?;
+    assert!(!intel.mappings.is_in_huge_group(region(0)));
+    assert_eq!(intel.mappings.size(region(1)), None);
     Ok(())
 }
 
@@ -236,18 +229,18 @@ fn where_a_processor_knows_none_there_are_none() -> Outcome {
 fn larger_pages_may_have_few_entries_of_their_own() -> Outcome {
     let mut riscv = Machine::grouped(&native(&XIANGSHAN))?;
     let groups = |count: u64| (0..count).map(|number| number * 16).collect::<Vec<u64>>();
-    // 48 in the first level, 16 in the second: of 32 twice in a row all hit; of 64 none does.
+    // 48 entries in the first level, 16 in the second: of 32 pages used twice all hit; of 64 none
+    // does.
     riscv.load(&groups(32));
-    riscv.mappings.map_pages(riscv.space, region(1), FULL)?;
-    riscv.mappings.map_pages(riscv.space, region(2), FULL)?;
-    let space = riscv.space;
-    riscv.mappings.set_groups(space, region(1), u128::MAX)?;
-    riscv.mappings.set_groups(space, region(2), u128::MAX)?;
+    riscv.mappings.map_pages(region(1), FULL)?;
+    riscv.mappings.map_pages(region(2), FULL)?;
+    riscv.mappings.set_groups(region(1), u128::MAX);
+    riscv.mappings.set_groups(region(2), u128::MAX);
     assert_eq!(riscv.load(&groups(32)).l1_misses, 0);
     riscv.load(&groups(96));
     assert_eq!(riscv.load(&groups(96)).walks(), 96);
-    // Of base pages 96 are nothing.
-    riscv.group(0)?;
+    // 96 base pages are too few to matter.
+    riscv.group(0);
     riscv.load(&(0..96).collect::<Vec<u64>>());
     let counted = riscv.load(&(0..96).collect::<Vec<u64>>());
     assert_eq!((counted.l1_misses, counted.walks()), (96, 0));
@@ -258,16 +251,16 @@ fn larger_pages_may_have_few_entries_of_their_own() -> Outcome {
 fn pages_of_a_gibibyte_are_reached_all_the_way() -> Outcome {
     for processor in hawkeye_sim::mmu::PROCESSORS {
         let mut machine = Machine::new(&native(&processor))?;
-        machine.mappings.map_giant(machine.space, BEGIN)?;
-        machine.mappings.clear_accessed(machine.space, region(7));
+        machine.mappings.map_giant(BEGIN)?;
+        machine.mappings.clear_accessed(region(7));
         let counted = machine.load(&[0, 511 * 512, 5, 100_000]);
         let what = processor.name;
         assert_eq!(counted.walks_of(LeafSize::Giant), 1, "{what}");
         assert_eq!((counted.walks(), counted.first_touches), (1, 1), "{what}");
         assert_eq!(counted.walk_loads.iter().sum::<u64>(), 2, "{what}");
-        assert_eq!(machine.mappings.accessed(machine.space, region(9)), FULL);
-        machine.mappings.unmap_giant(machine.space, BEGIN)?;
-        assert_eq!(machine.mappings.size(machine.space, region(9)), None);
+        assert_eq!(machine.mappings.accessed(region(9)), FULL);
+        machine.mappings.unmap_giant(BEGIN)?;
+        assert_eq!(machine.mappings.size(region(9)), None);
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Fast translation: against a plain model of the same rules, against the exact model, and by hand.
+//! Tests of fast translation: against a plain model of the same rules, the exact model, and by
+//! hand.
 
 mod agree;
 mod exact;

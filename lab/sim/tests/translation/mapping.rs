@@ -1,4 +1,4 @@
-//! The plain model's mappings, and what the fast ones do that it has no word for.
+//! The plain model's mappings, and operations that exist only in the fast model.
 
 use super::plain::{Plain, Region};
 use hawkeye_policy::RegionAddr;
@@ -19,8 +19,8 @@ fn numbers(begin: u64, pages: [u64; 8]) -> impl Iterator<Item = u64> {
 }
 
 impl Plain {
-    fn region(&mut self, space: u16, begin: u64) -> &mut Region {
-        self.regions.entry((space, begin >> 21)).or_default()
+    fn region(&mut self, begin: u64) -> &mut Region {
+        self.regions.entry(begin >> 21).or_default()
     }
 
     fn around(begin: u64) -> impl Iterator<Item = u64> {
@@ -28,15 +28,15 @@ impl Plain {
         first..first + 512
     }
 
-    /// Says which groups of base pages there are, a bit each.
-    pub fn set_groups(&mut self, space: u16, begin: u64, groups: u128) {
+    /// Sets the groups of base pages, a bit each.
+    pub fn set_groups(&mut self, begin: u64, groups: u128) {
         let Some(group) = self.base_group() else {
             return;
         };
-        if self.region(space, begin).size != Some(LeafSize::Base) {
+        if self.region(begin).size != Some(LeafSize::Base) {
             return;
         }
-        self.change_groups(space, begin, |plain, region| {
+        self.change_groups(begin, |plain, region| {
             let first = (begin >> 12) >> group.order;
             let count = 512 >> group.order;
             region.groups = (0..count)
@@ -47,7 +47,7 @@ impl Plain {
         });
     }
 
-    /// Leaves groups whose pages are all there and alike.
+    /// Keeps only groups with all pages present and alike.
     fn drop_unlike(&self, region: &mut Region) {
         let Some(group) = self.base_group() else {
             return;
@@ -60,33 +60,33 @@ impl Plain {
         });
     }
 
-    /// Changes a region of base pages, and brings access bits along: of a group that ends each page has its bit, of one
-    /// that begins all have one.
-    fn change_groups(&mut self, space: u16, begin: u64, change: impl FnOnce(&Self, &mut Region)) {
-        let bits = self.accessed_bits(space, begin);
+    /// Changes a region of base pages, and carries access bits over. Each page of a group that ends
+    /// gets the group's bit; a new group gets one bit for all its pages.
+    fn change_groups(&mut self, begin: u64, change: impl FnOnce(&Self, &mut Region)) {
+        let bits = self.accessed_bits(begin);
         let accessed: Vec<u64> = numbers(begin, bits).collect();
-        let mut region = self.region(space, begin).clone();
+        let mut region = self.region(begin).clone();
         change(self, &mut region);
-        self.regions.insert((space, begin >> 21), region);
-        self.forget_pages(space, begin, FULL);
+        self.regions.insert(begin >> 21, region);
+        self.forget_pages(begin, FULL);
         for page in accessed {
-            let bit = self.bit_of(space, LeafSize::Base, page << 12);
+            let bit = self.bit_of(LeafSize::Base, page << 12);
             self.accessed.insert(bit);
         }
     }
 
-    /// Ends the group of huge pages that a region is in.
-    fn end_huge_group(&mut self, space: u16, begin: u64) {
-        if !self.region(space, begin).in_huge_group {
+    /// Ends the group of huge pages that holds a region.
+    fn end_huge_group(&mut self, begin: u64) {
+        if !self.region(begin).in_huge_group {
             return;
         }
         let neighbours: Vec<u64> = self.huge_neighbours(begin).collect();
-        let (_, _, first) = self.bit_of(space, LeafSize::Huge, begin);
-        let accessed = self.accessed.contains(&(space, LeafSize::Huge, first));
+        let (_, first) = self.bit_of(LeafSize::Huge, begin);
+        let accessed = self.accessed.contains(&(LeafSize::Huge, first));
         for number in neighbours {
-            self.region(space, number << 21).in_huge_group = false;
+            self.region(number << 21).in_huge_group = false;
             if accessed {
-                self.accessed.insert((space, LeafSize::Huge, number));
+                self.accessed.insert((LeafSize::Huge, number));
             }
         }
     }
@@ -97,25 +97,25 @@ impl Plain {
         first..first + (1 << order)
     }
 
-    pub fn map_huge_group(&mut self, space: u16, begin: u64) -> bool {
+    pub fn map_huge_group(&mut self, begin: u64) -> bool {
         let neighbours: Vec<u64> = self.huge_neighbours(begin).collect();
-        if !neighbours.iter().all(|n| self.map_huge(space, n << 21)) {
+        if !neighbours.iter().all(|n| self.map_huge(n << 21)) {
             return false;
         }
         for number in neighbours {
-            // Of one that it was before nothing is left.
-            self.accessed.remove(&(space, LeafSize::Huge, number));
-            self.region(space, number << 21).in_huge_group = self.huge_group().is_some();
+            // Nothing of its earlier state is left.
+            self.accessed.remove(&(LeafSize::Huge, number));
+            self.region(number << 21).in_huge_group = self.huge_group().is_some();
         }
-        let bit = self.bit_of(space, LeafSize::Huge, begin);
+        let bit = self.bit_of(LeafSize::Huge, begin);
         self.accessed.insert(bit);
         true
     }
 
-    pub fn map_pages(&mut self, space: u16, begin: u64, pages: [u64; 8], protect: bool) {
-        if self.region(space, begin).size == Some(LeafSize::Base) {
-            // Bits of those that are in groups first, then as without groups.
-            self.change_groups(space, begin, |plain, region| {
+    pub fn map_pages(&mut self, begin: u64, pages: [u64; 8], protect: bool) {
+        if self.region(begin).size == Some(LeafSize::Base) {
+            // First the bits of pages in groups, then as without groups.
+            self.change_groups(begin, |plain, region| {
                 for page in numbers(begin, pages) {
                     match protect {
                         true => region.protected.insert(page),
@@ -126,19 +126,19 @@ impl Plain {
             });
         }
         let mut touched = Vec::new();
-        let region = self.region(space, begin);
+        let region = self.region(begin);
         match region.size {
             Some(LeafSize::Huge) => {
                 if protect {
                     region.protected.extend(numbers(begin, FULL));
-                    self.end_huge_group(space, begin);
+                    self.end_huge_group(begin);
                 }
                 return;
             }
             Some(LeafSize::Giant) => {
                 if protect {
                     for number in Self::around(begin) {
-                        let region = self.region(space, number << 21);
+                        let region = self.region(number << 21);
                         region.protected.extend(numbers(number << 21, FULL));
                     }
                 }
@@ -162,82 +162,79 @@ impl Plain {
             }
         }
         region.size = (!region.present.is_empty()).then_some(LeafSize::Base);
-        self.accessed.extend(
-            touched
-                .into_iter()
-                .map(|page| (space, LeafSize::Base, page)),
-        );
+        self.accessed
+            .extend(touched.into_iter().map(|page| (LeafSize::Base, page)));
     }
 
-    pub fn map_huge(&mut self, space: u16, begin: u64) -> bool {
-        let region = self.region(space, begin);
+    pub fn map_huge(&mut self, begin: u64) -> bool {
+        let region = self.region(begin);
         if region.size == Some(LeafSize::Giant) {
             return false;
         }
-        self.end_huge_group(space, begin);
-        let region = self.region(space, begin);
+        self.end_huge_group(begin);
+        let region = self.region(begin);
         region.size = Some(LeafSize::Huge);
         region.present.clear();
         region.protected.clear();
         region.groups.clear();
-        self.forget_pages(space, begin, FULL);
-        self.accessed.insert((space, LeafSize::Huge, begin >> 21));
+        self.forget_pages(begin, FULL);
+        self.accessed.insert((LeafSize::Huge, begin >> 21));
         true
     }
 
-    pub fn map_giant(&mut self, space: u16, begin: u64) -> bool {
-        let mut regions = Self::around(begin).filter_map(|n| self.regions.get(&(space, n)));
+    pub fn map_giant(&mut self, begin: u64) -> bool {
+        let mut regions = Self::around(begin).filter_map(|n| self.regions.get(&n));
         if regions.any(|region| region.size.is_some()) {
             return false;
         }
         for number in Self::around(begin) {
-            let region = self.region(space, number << 21);
+            let region = self.region(number << 21);
             region.size = Some(LeafSize::Giant);
             region.present.clear();
             region.protected.clear();
         }
-        self.accessed.insert((space, LeafSize::Giant, begin >> 30));
+        self.accessed.insert((LeafSize::Giant, begin >> 30));
         true
     }
 
-    pub fn unmap_pages(&mut self, space: u16, begin: u64, pages: [u64; 8]) -> bool {
-        match self.region(space, begin).size {
+    pub fn unmap_pages(&mut self, begin: u64, pages: [u64; 8]) -> bool {
+        match self.region(begin).size {
             None => return true,
             Some(LeafSize::Giant) => return false,
-            _ => self.split(space, begin),
+            _ => self.split(begin),
         }
-        self.change_groups(space, begin, |plain, region| {
+        self.change_groups(begin, |plain, region| {
             for page in numbers(begin, pages) {
                 region.present.remove(&page);
             }
             plain.drop_unlike(region);
         });
-        let region = self.region(space, begin);
+        let region = self.region(begin);
         for page in numbers(begin, pages) {
             region.present.remove(&page);
             region.protected.remove(&page);
         }
         region.size = (!region.present.is_empty()).then_some(LeafSize::Base);
-        self.forget_pages(space, begin, pages);
+        self.forget_pages(begin, pages);
         true
     }
 
-    pub fn split(&mut self, space: u16, begin: u64) {
-        self.end_huge_group(space, begin);
-        let region = self.region(space, begin);
+    pub fn split(&mut self, begin: u64) {
+        self.end_huge_group(begin);
+        let region = self.region(begin);
         if region.size == Some(LeafSize::Huge) {
             region.size = Some(LeafSize::Base);
             region.present = numbers(begin, FULL).collect();
-            if self.accessed.remove(&(space, LeafSize::Huge, begin >> 21)) {
-                let pages = numbers(begin, FULL).map(|page| (space, LeafSize::Base, page));
+            if self.accessed.remove(&(LeafSize::Huge, begin >> 21)) {
+                let pages = numbers(begin, FULL).map(|page| (LeafSize::Base, page));
                 self.accessed.extend(pages);
             }
         }
     }
 
-    pub fn set_host(&mut self, space: u16, begin: u64, host: EntrySize) {
-        // What is behind one page of the host all has one size.
-        let before = self.region(space, begin).host;
+    pub fn set_host(&mut self, begin: u64, host: EntrySize) {
+        // Memory behind one page of the host has one size.
+        let before = self.region(begin).host;
         let with = |size: EntrySize| -> Vec<u64> {
             match size {
                 EntrySize::Giant => Self::around(begin).collect(),
@@ -247,34 +244,34 @@ impl Plain {
         };
         let (old, new) = (with(before), with(host));
         for number in old {
-            self.region(space, number << 21).host = EntrySize::Huge;
+            self.region(number << 21).host = EntrySize::Huge;
         }
         for number in new {
-            self.region(space, number << 21).host = host;
+            self.region(number << 21).host = host;
         }
-        self.region(space, begin).host = host;
+        self.region(begin).host = host;
     }
 
-    pub fn clear_accessed(&mut self, space: u16, begin: u64) {
-        match self.region(space, begin).size {
+    pub fn clear_accessed(&mut self, begin: u64) {
+        match self.region(begin).size {
             None => {}
-            Some(LeafSize::Base) => self.forget_pages(space, begin, FULL),
+            Some(LeafSize::Base) => self.forget_pages(begin, FULL),
             Some(size) => {
-                let bit = self.bit_of(space, size, begin);
+                let bit = self.bit_of(size, begin);
                 self.accessed.remove(&bit);
             }
         }
     }
 
-    fn forget_pages(&mut self, space: u16, begin: u64, pages: [u64; 8]) {
+    fn forget_pages(&mut self, begin: u64, pages: [u64; 8]) {
         for page in numbers(begin, pages) {
-            self.accessed.remove(&(space, LeafSize::Base, page));
+            self.accessed.remove(&(LeafSize::Base, page));
         }
     }
 
     /// A region's groups of base pages, a bit each, and whether it is in a group of huge pages.
-    pub fn groups_of(&self, space: u16, begin: u64) -> (u128, bool) {
-        let Some(region) = self.regions.get(&(space, begin >> 21)) else {
+    pub fn groups_of(&self, begin: u64) -> (u128, bool) {
+        let Some(region) = self.regions.get(&(begin >> 21)) else {
             return (0, false);
         };
         let order = self.base_group().map_or(0, |group| group.order);
@@ -287,18 +284,16 @@ impl Plain {
         )
     }
 
-    pub fn accessed_bits(&self, space: u16, begin: u64) -> [u64; 8] {
+    pub fn accessed_bits(&self, begin: u64) -> [u64; 8] {
         let size = self
             .regions
-            .get(&(space, begin >> 21))
+            .get(&(begin >> 21))
             .and_then(|region| region.size);
         let mut bits = [0; 8];
         for (n, page) in numbers(begin, FULL).enumerate() {
             let marked = match size {
                 None => false,
-                Some(size) => self
-                    .accessed
-                    .contains(&self.bit_of(space, size, page << 12)),
+                Some(size) => self.accessed.contains(&self.bit_of(size, page << 12)),
             };
             bits[n / 64] |= u64::from(marked) << (n % 64);
         }
@@ -309,10 +304,9 @@ impl Plain {
 #[test]
 fn faults_say_what_is_missing() -> Outcome {
     let mut mappings = Mappings::new();
-    let space = mappings.add_space()?;
     let region = RegionAddr::containing(BEGIN);
-    mappings.map_pages(space, region, [0b001, 0, 0, 0, 0, 0, 0, 0])?;
-    mappings.map_protected(space, region, [0b010, 0, 0, 0, 0, 0, 0, 0])?;
+    mappings.map_pages(region, [0b001, 0, 0, 0, 0, 0, 0, 0])?;
+    mappings.map_protected(region, [0b010, 0, 0, 0, 0, 0, 0, 0])?;
     let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
     let batch = [
         Access::store(BEGIN),
@@ -321,7 +315,7 @@ fn faults_say_what_is_missing() -> Outcome {
         Access::load(BEGIN + 8192),
     ];
     let mut translate = |core: &mut Translator, from: usize| {
-        core.translate(&mut mappings, space, &batch[from..], Work::default())
+        core.translate(&mut mappings, &batch[from..], Work::default())
     };
     let done = translate(&mut core, 0);
     assert_eq!(
@@ -334,90 +328,37 @@ fn faults_say_what_is_missing() -> Outcome {
         (0, Some(Fault::Unmapped(batch[3])))
     );
     let beyond = Access::load(1 << 60);
-    let done = core.translate(&mut mappings, space, &[beyond], Work::default());
+    let done = core.translate(&mut mappings, &[beyond], Work::default());
     assert_eq!(done.fault, Some(Fault::Unmapped(beyond)));
-    assert_eq!(core.counters(space).accesses, 2);
+    assert_eq!(core.counters().accesses, 2);
     Ok(())
 }
 
 #[test]
 fn what_cant_be_mapped_is_refused() -> Outcome {
     let mut mappings = Mappings::new();
-    let space = mappings.add_space()?;
     let region = RegionAddr::containing(1 << 57);
     let address = Err(MappingError::Address { address: 1 << 57 });
-    assert_eq!(mappings.map_huge(space, region), address);
+    assert_eq!(mappings.map_huge(region), address);
     let region = RegionAddr::containing(BEGIN);
-    mappings.map_giant(space, BEGIN)?;
+    mappings.map_giant(BEGIN)?;
     assert_eq!(
-        mappings.map_huge(space, region),
+        mappings.map_huge(region),
         Err(MappingError::Giant { address: BEGIN })
     );
     assert_eq!(
-        mappings.map_giant(space, BEGIN),
+        mappings.map_giant(BEGIN),
         Err(MappingError::Occupied { address: BEGIN })
     );
-    mappings.unmap_giant(space, BEGIN)?;
-    mappings.map_huge(space, region)?;
-    mappings.remove_space(space);
-    assert_eq!(
-        mappings.map_huge(space, region),
-        Err(MappingError::NoSuchSpace(space))
-    );
-    let again = mappings.add_space()?;
-    assert_eq!((again, mappings.size(again, region)), (space, None));
+    mappings.unmap_giant(BEGIN)?;
+    mappings.map_huge(region)?;
+    let mut mappings = Mappings::new();
     let chunks = 8191;
     for gib in 0..chunks {
-        mappings.map_giant(space, gib << 30)?;
+        mappings.map_giant(gib << 30)?;
     }
     let address = chunks << 30;
-    let refused = mappings.map_giant(space, address);
+    let refused = mappings.map_giant(address);
     assert_eq!(refused, Err(MappingError::TooMuchMemory { address }));
-    mappings.remove_space(space);
-    let space = mappings.add_space()?;
-    mappings.map_giant(space, address)?;
-    Ok(())
-}
-
-#[test]
-fn a_tebibyte_takes_under_a_gibibyte() -> Outcome {
-    let mut mappings = Mappings::new();
-    let space = mappings.add_space()?;
-    for gib in 0..1024u64 {
-        let region = RegionAddr::containing(BEGIN + (gib << 30));
-        mappings.map_pages(space, region, FULL)?;
-    }
-    assert!(
-        mappings.held_bytes() < 256 << 20,
-        "{}",
-        mappings.held_bytes()
-    );
-    Ok(())
-}
-
-#[test]
-fn what_a_process_had_is_gone_with_it() -> Outcome {
-    let mut mappings = Mappings::new();
-    let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
-    let region = RegionAddr::containing(BEGIN);
-    for _ in 0..3 {
-        let space = mappings.add_space()?;
-        mappings.map_huge(space, region)?;
-        mappings.clear_accessed(space, region);
-        core.translate(
-            &mut mappings,
-            space,
-            &[Access::load(BEGIN)],
-            Work::default(),
-        );
-        assert_eq!(
-            core.counters(space).walks_of(LeafSize::Huge),
-            1,
-            "no old entry is hit"
-        );
-        assert_eq!(mappings.accessed(space, region), FULL);
-        core.invalidate_space(&mappings, space);
-        mappings.remove_space(space);
-    }
     Ok(())
 }

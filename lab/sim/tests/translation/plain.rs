@@ -1,5 +1,5 @@
-//! The rules of fast translation once more, as plainly as can be: lists in order of use, maps, one access
-//! after the other. Nothing of the fast model is used but its data.
+//! The rules of fast translation again, as plainly as possible: lists in order of use, maps, one
+//! access after the other. It uses only data of the fast model, no code.
 
 mod lists;
 mod walks;
@@ -11,17 +11,15 @@ use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb};
 use lists::{Entry, Lru, Tlb, Using};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A page: address space, size, number among the pages of its size.
-type Page = (u16, LeafSize, u64);
+/// A page: size, number among the pages of its size.
+type Page = (LeafSize, u64);
 
-/// How a region is mapped.
 #[derive(Clone, Debug)]
 pub struct Region {
     pub size: Option<LeafSize>,
     pub host: EntrySize,
-    /// Whether it is in a group of huge pages.
     pub in_huge_group: bool,
-    /// Its groups of base pages, by number.
+    /// Groups of base pages, by number.
     pub groups: BTreeSet<u64>,
     pub present: BTreeSet<u64>,
     pub protected: BTreeSet<u64>,
@@ -40,20 +38,18 @@ impl Default for Region {
     }
 }
 
-/// A line of a table: its kind (5 levels each of the address space, of the host for memory, of the host for
-/// tables) and its number.
+/// A line of a table: its kind (5 levels each of the address space, of the host for memory, of the
+/// host for tables) and its number.
 type Line = (u32, u32);
 
 pub struct Plain {
     spec: TranslatorSpec,
-    /// By address space and number of the region.
-    pub regions: BTreeMap<(u16, u64), Region>,
-    /// Pages whose access bit is set: address space, size, number by address.
+    pub regions: BTreeMap<u64, Region>,
     pub accessed: BTreeSet<Page>,
     base_group: Option<Group>,
     huge_group: Option<Group>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
-    numbers: [BTreeMap<(u16, u64), u32>; 3],
+    numbers: [BTreeMap<u64, u32>; 3],
     l1: [Tlb; 3],
     l1_is_shared: bool,
     l2: Tlb,
@@ -63,8 +59,8 @@ pub struct Plain {
     host_upper: [Lru<(bool, u32)>; 3],
     nested_tlb: Lru<u32>,
     caches: [BTreeMap<u64, Lru<Line>>; 2],
-    missed_last: Option<(u16, u64)>,
-    pub counters: BTreeMap<u16, TranslationCounters>,
+    missed_last: Option<u64>,
+    pub counters: TranslationCounters,
 }
 
 impl Plain {
@@ -96,41 +92,39 @@ impl Plain {
             nested_tlb: Lru::new(nested.tlb as usize),
             caches: Default::default(),
             missed_last: None,
-            counters: BTreeMap::new(),
+            counters: TranslationCounters::default(),
         }
     }
 
-    /// Says that something was mapped here, in the same order as the fast model was told.
-    pub fn number(&mut self, space: u16, address: u64) {
-        // Number 0 of the first two has nothing in it.
+    /// Records that something was mapped here, in the same order as in the fast model.
+    pub fn number(&mut self, address: u64) {
+        // Number 0 of the first two is empty.
         for (level, (shift, first)) in [(30, 1), (39, 1), (48, 0)].into_iter().enumerate() {
             let next = self.numbers[level].len() as u32 + first;
-            self.numbers[level]
-                .entry((space, address >> shift))
-                .or_insert(next);
+            self.numbers[level].entry(address >> shift).or_insert(next);
         }
     }
 
-    fn number_of(&self, level: usize, space: u16, address: u64) -> u32 {
-        self.numbers[level][&(space, address >> [30, 39, 48][level])]
+    fn number_of(&self, level: usize, address: u64) -> u32 {
+        self.numbers[level][&(address >> [30, 39, 48][level])]
     }
 
     /// The entries that lead to a page, from the lowest level up.
-    fn entries(&self, space: u16, address: u64) -> [u32; 5] {
-        let [chunk, block, top] = [0, 1, 2].map(|level| self.number_of(level, space, address));
+    fn entries(&self, address: u64) -> [u32; 5] {
+        let [chunk, block, top] = [0, 1, 2].map(|level| self.number_of(level, address));
         let index = |shift: u32, bits: u32| (address >> shift) as u32 & ((1 << bits) - 1);
         [
             chunk << 18 | index(12, 18),
             chunk << 9 | index(21, 9),
             block << 9 | index(30, 9),
             top << 9 | index(39, 9),
-            u32::from(space) << 9 | index(48, 9),
+            index(48, 9),
         ]
     }
 
     /// Makes one access; false if it faults.
-    pub fn access(&mut self, space: u16, address: u64, store: bool, work: Work) -> bool {
-        let Some(region) = self.regions.get(&(space, address >> 21)).cloned() else {
+    pub fn access(&mut self, address: u64, store: bool, work: Work) -> bool {
+        let Some(region) = self.regions.get(&(address >> 21)).cloned() else {
             return false;
         };
         let Some(leaf) = region.size else {
@@ -142,16 +136,16 @@ impl Plain {
         {
             return false;
         }
-        let mut counters = self.counters.get(&space).copied().unwrap_or_default();
+        let mut counters = self.counters;
         counters.accesses += 1;
         counters.millicycles += u64::from(work.millicycles_per_access);
-        // As what it is looked for, the first one found counting.
+        // Sizes to look up, in order; the first hit counts.
         let looked_for: Vec<EntrySize> = match leaf {
             LeafSize::Giant => vec![EntrySize::Giant],
             LeafSize::Huge if region.in_huge_group => vec![EntrySize::HugeGroup],
             LeafSize::Huge => vec![EntrySize::Huge],
             LeafSize::Base if !self.in_group(&region, base_page) => vec![EntrySize::Base],
-            LeafSize::Base if self.is_seen(space, base_page) => vec![EntrySize::BaseGroup],
+            LeafSize::Base if self.is_seen(base_page) => vec![EntrySize::BaseGroup],
             LeafSize::Base => vec![EntrySize::BaseGroup, EntrySize::Base],
         };
         let mut looked_for: Vec<EntrySize> = looked_for
@@ -160,98 +154,96 @@ impl Plain {
             .collect();
         looked_for.dedup();
         let waited = match looked_for[..] {
-            [entry] => self.translate(space, address, (leaf, entry), store, &mut counters),
-            _ => self.translate_seeming(space, address, store, &mut counters),
+            [entry] => self.translate(address, (leaf, entry), store, &mut counters),
+            _ => self.translate_seeming(address, store, &mut counters),
         };
         counters.millicycles += waited * u64::from(work.waited_permille);
-        self.counters.insert(space, counters);
+        self.counters = counters;
         true
     }
 
-    /// Looks an address up as this entry; returns what that takes.
+    /// Looks up an address as this entry; returns the time that it takes.
     fn translate(
         &mut self,
-        space: u16,
         address: u64,
         (leaf, entry): (LeafSize, EntrySize),
         store: bool,
         counters: &mut TranslationCounters,
     ) -> u64 {
-        if self.first_level(space, entry, address).access_it() {
+        if self.first_level(entry, address).access_it() {
             return 0;
         }
         counters.l1_misses += 1;
         let mut cycles = u64::from(self.spec.processor.l2_tlb.hit_cycles);
-        if !self.second_level(space, entry, address) {
-            cycles = self.walk_counted(space, address, leaf, store, counters);
+        if !self.second_level(entry, address) {
+            cycles = self.walk_counted(address, leaf, store, counters);
             counters.walks_by_size[entry as usize] += 1;
         }
         if self.spec.next_page_prefetch && entry == EntrySize::Base {
-            self.prefetch(space, address, counters);
+            self.prefetch(address, counters);
         }
         cycles
     }
 
-    /// The same of a page whose group is not seen as one: as the group, and as itself.
+    /// The same for a page of a group that is not seen as one: as the group, and as itself.
     fn translate_seeming(
         &mut self,
-        space: u16,
         address: u64,
         store: bool,
         counters: &mut TranslationCounters,
     ) -> u64 {
         let both = [EntrySize::BaseGroup, EntrySize::Base];
         for size in both {
-            if self.first_level(space, size, address).access_known() {
+            if self.first_level(size, address).access_known() {
                 return 0;
             }
         }
         counters.l1_misses += 1;
         for size in both {
-            let entry = self.entry(space, size, address);
+            let entry = self.entry(size, address);
             let level = match &mut self.l2_large {
                 Some(large) if size == EntrySize::BaseGroup => large,
                 _ => &mut self.l2,
             };
             if level.set(entry).access_known(entry) {
-                self.first_level(space, size, address).access_it();
+                self.first_level(size, address).access_it();
                 return u64::from(self.spec.processor.l2_tlb.hit_cycles);
             }
         }
-        let cycles = self.walk_counted(space, address, LeafSize::Base, store, counters);
-        let size = match self.is_seen(space, address >> 12) {
+        let cycles = self.walk_counted(address, LeafSize::Base, store, counters);
+        let size = match self.is_seen(address >> 12) {
             true => EntrySize::BaseGroup,
             false => EntrySize::Base,
         };
         counters.walks_by_size[size as usize] += 1;
-        self.second_level(space, size, address);
-        self.first_level(space, size, address).access_it();
+        self.second_level(size, address);
+        self.first_level(size, address).access_it();
         cycles
     }
 
     /// Walks for an address, and sets its access bit.
     fn walk_counted(
         &mut self,
-        space: u16,
         address: u64,
         leaf: LeafSize,
         store: bool,
         counters: &mut TranslationCounters,
     ) -> u64 {
-        let cycles = self.walk(space, address, leaf, counters);
+        let cycles = self.walk(address, leaf, counters);
         if store {
             counters.store_walk_cycles += cycles;
         } else {
             counters.load_walk_cycles += cycles;
         }
-        let marked = self.bit_of(space, leaf, address);
+        let marked = self.bit_of(leaf, address);
         counters.first_touches += u64::from(self.accessed.insert(marked));
         cycles
     }
 
-    /// Where the access bit of an address is: of a marked group, that of its first page stands for all.
-    pub fn bit_of(&self, space: u16, leaf: LeafSize, address: u64) -> Page {
-        let region = &self.regions[&(space, address >> 21)];
+    /// Position of the access bit of an address. In a marked group the first page's bit stands for
+    /// all.
+    pub fn bit_of(&self, leaf: LeafSize, address: u64) -> Page {
+        let region = &self.regions[&(address >> 21)];
         let number = address / leaf.bytes();
         let group = match leaf {
             LeafSize::Base if self.in_group(region, number) => self.base_group,
@@ -260,9 +252,9 @@ impl Plain {
         };
         match group {
             Some(group) if group.condition == GroupCondition::Marked => {
-                (space, leaf, number >> group.order << group.order)
+                (leaf, number >> group.order << group.order)
             }
-            _ => (space, leaf, number),
+            _ => (leaf, number),
         }
     }
 
@@ -280,17 +272,17 @@ impl Plain {
     }
 
     /// Whether the processor sees the group of a page as one.
-    fn is_seen(&self, space: u16, page: u64) -> bool {
+    fn is_seen(&self, page: u64) -> bool {
         let Some(group) = self.base_group else {
             return false;
         };
         let first = page >> group.order << group.order;
         let mut pages = first..first + (1 << group.order);
         group.condition == GroupCondition::Marked
-            || pages.all(|page| self.accessed.contains(&(space, LeafSize::Base, page)))
+            || pages.all(|page| self.accessed.contains(&(LeafSize::Base, page)))
     }
 
-    /// Bytes of an entry, in the first level or not.
+    /// Bytes of an entry, in the first level or in the second.
     fn bytes(&self, size: EntrySize, in_l1: bool) -> u64 {
         let group = match size {
             EntrySize::BaseGroup => self.base_group,
@@ -304,20 +296,21 @@ impl Plain {
         size.leaf().bytes() * pages
     }
 
-    /// Pieces of 1 GiB count in order of their first mapping, and what is in them by address.
-    fn numbered(&self, space: u16, size: EntrySize, address: u64, in_l1: bool) -> Entry {
-        let piece = u64::from(self.number_of(0, space, address));
+    /// Pieces of 1 GiB are numbered in order of their first mapping, and what is in them by
+    /// address.
+    fn numbered(&self, size: EntrySize, address: u64, in_l1: bool) -> Entry {
+        let piece = u64::from(self.number_of(0, address));
         let counted = piece << 30 | address & ((1 << 30) - 1);
-        (space, size, counted / self.bytes(size, in_l1))
+        (size, counted / self.bytes(size, in_l1))
     }
 
-    fn entry(&self, space: u16, size: EntrySize, address: u64) -> Entry {
-        self.numbered(space, size, address, false)
+    fn entry(&self, size: EntrySize, address: u64) -> Entry {
+        self.numbered(size, address, false)
     }
 
     /// The first level, about to use the entry of an address.
-    fn first_level(&mut self, space: u16, size: EntrySize, address: u64) -> Using<'_> {
-        let entry = self.numbered(space, size, address, true);
+    fn first_level(&mut self, size: EntrySize, address: u64) -> Using<'_> {
+        let entry = self.numbered(size, address, true);
         let tlb = if self.l1_is_shared {
             0
         } else {
@@ -326,9 +319,9 @@ impl Plain {
         Using(self.l1[tlb].set(entry), entry)
     }
 
-    fn second_level(&mut self, space: u16, size: EntrySize, address: u64) -> bool {
+    fn second_level(&mut self, size: EntrySize, address: u64) -> bool {
         let spec = self.spec.processor.l2_tlb;
-        let entry = self.entry(space, size, address);
+        let entry = self.entry(size, address);
         if let (Some(large), true) = (&mut self.l2_large, size != EntrySize::Base) {
             return large.set(entry).access(entry);
         }
@@ -338,7 +331,7 @@ impl Plain {
             (LeafSize::Giant, GiantPages::Nowhere) => return false,
             (LeafSize::Giant, GiantPages::Among { ways }) => (entry, ways),
             (LeafSize::Giant, GiantPages::AsHuge) => {
-                let piece = self.entry(space, EntrySize::Huge, address);
+                let piece = self.entry(EntrySize::Huge, address);
                 (piece, spec.huge_ways)
             }
             (LeafSize::Giant, GiantPages::Own(_)) => {
@@ -348,20 +341,20 @@ impl Plain {
         };
         let set = self.l2.set(entry);
         set.access_within(entry, ways as usize, |other| {
-            other.1.leaf() == entry.1.leaf()
+            other.0.leaf() == entry.0.leaf()
         })
     }
 
-    fn prefetch(&mut self, space: u16, address: u64, counters: &mut TranslationCounters) {
+    fn prefetch(&mut self, address: u64, counters: &mut TranslationCounters) {
         let number = address >> 12;
         let before = number.wrapping_sub(1);
-        let follows = self.missed_last == Some((space, before)) && before >> 18 == number >> 18;
-        self.missed_last = Some((space, number));
+        let follows = self.missed_last == Some(before) && before >> 18 == number >> 18;
+        self.missed_last = Some(number);
         let next = address + 4096;
         if !follows || next >> 30 != address >> 30 {
             return;
         }
-        let Some(region) = self.regions.get(&(space, next >> 21)).cloned() else {
+        let Some(region) = self.regions.get(&(next >> 21)).cloned() else {
             return;
         };
         let Some(leaf) = region.size else { return };
@@ -370,25 +363,25 @@ impl Plain {
         if !there || !alone && region.host != EntrySize::Base {
             return;
         }
-        if !self.second_level(space, EntrySize::Base, next) {
-            self.walk(space, next, leaf, counters);
+        if !self.second_level(EntrySize::Base, next) {
+            self.walk(next, leaf, counters);
             counters.prefetches += 1;
         }
     }
 
-    /// Forgets pages with bytes in a range.
-    pub fn invalidate(&mut self, space: u16, begin: u64, end: u64) {
+    /// Drops pages with bytes in a range.
+    pub fn invalidate(&mut self, begin: u64, end: u64) {
         let pieces: BTreeMap<u64, u64> = self.numbers[0]
             .iter()
-            .map(|((_, gib), number)| (u64::from(*number), *gib))
+            .map(|(gib, number)| (u64::from(*number), *gib))
             .collect();
         let [in_l2, in_l1] =
             [false, true].map(|in_l1| EntrySize::ALL.map(|size| self.bytes(size, in_l1)));
         let keep = |bytes: &[u64; 5], entry: &Entry| {
-            let bytes = bytes[entry.1 as usize];
-            let counted = entry.2 * bytes;
+            let bytes = bytes[entry.0 as usize];
+            let counted = entry.1 * bytes;
             let first = pieces[&(counted >> 30)] << 30 | counted & ((1 << 30) - 1);
-            entry.0 != space || end <= first || first + bytes <= begin
+            end <= first || first + bytes <= begin
         };
         for tlb in &mut self.l1 {
             tlb.retain(&|entry| keep(&in_l1, entry));
@@ -402,7 +395,7 @@ impl Plain {
             .for_each(|cache| cache.entries.clear());
     }
 
-    /// Forgets everything but lines.
+    /// Drops everything except lines.
     pub fn invalidate_host(&mut self) {
         for tlb in self
             .l1

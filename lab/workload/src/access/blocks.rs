@@ -1,14 +1,9 @@
-//! Many allocations of one size, as an allocator's large ones: each mapped by itself, a part of it used, at random.
+//! Many allocations of one size, as an allocator's large ones. Each is mapped by itself and used in
+//! part, at random.
 
 use super::AccessArgs;
 use super::pace::{Pace, Turn};
-use crate::console::Console;
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, Pages, Protection};
-use crate::process::ready;
-use crate::protocol::{Event, WrongWord};
-use crate::rng::{Rng, mix};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Options of `blocks`.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,15 +22,14 @@ pub struct BlocksArgs {
     /// Map all of them before the first is filled.
     #[arg(long)]
     pub fill_late: bool,
-    /// Unmap so many per cent of them once all are filled, at random.
+    /// Unmap N per cent of them at random once all are filled.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     pub free_percent: u8,
-    /// Replace so many of them by new ones each second, at random.
+    /// Replace N of them at random by new ones each second.
     #[arg(long, default_value_t = 0.0)]
     pub renew_per_s: f64,
 }
 
-/// Blocks in use.
 struct Blocks<'a> {
     args: &'a BlocksArgs,
     blocks: Vec<Mapping>,
@@ -44,8 +38,8 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Maps and fills; how long filling took in all.
-    fn new(args: &'a BlocksArgs) -> Result<(Self, Duration), WorkloadError> {
+    /// Maps and fills the blocks. Returns the total time of filling.
+    fn new(args: &'a BlocksArgs) -> Result<(Self, Duration)> {
         let whole = |kib: u64| (kib << 10) as usize;
         let (block, used_bytes) = (whole(args.block_kib), whole(args.used_kib));
         if block % PAGE != 0 || used_bytes % PAGE != 0 || used_bytes > block {
@@ -81,7 +75,7 @@ impl<'a> Blocks<'a> {
         Ok((this, filling))
     }
 
-    fn map(&self) -> Result<Mapping, WorkloadError> {
+    fn map(&self) -> Result<Mapping> {
         let block = (self.args.block_kib << 10) as usize;
         let guard = if self.args.guards { PAGE } else { 0 };
         let mut mapping = Mapping::plain(block + guard)?;
@@ -94,7 +88,7 @@ impl<'a> Blocks<'a> {
         Ok(mapping)
     }
 
-    /// Writes a word into each page that is used.
+    /// Writes a word into each used page.
     fn fill(&self, mapping: &mut Mapping) -> Duration {
         let begun = Instant::now();
         for offset in (0..self.used_bytes).step_by(PAGE) {
@@ -103,7 +97,6 @@ impl<'a> Blocks<'a> {
         begun.elapsed()
     }
 
-    /// Makes `count` reads of random words.
     fn read(&mut self, count: usize) {
         let mut rng = self.rng.clone();
         let words = self.used_bytes / 8;
@@ -117,8 +110,7 @@ impl<'a> Blocks<'a> {
         self.rng = rng;
     }
 
-    /// Replaces one by a new one.
-    fn renew(&mut self) -> Result<(), WorkloadError> {
+    fn renew(&mut self) -> Result<()> {
         let index = self.rng.below(self.blocks.len());
         drop(self.blocks.swap_remove(index));
         let mut mapping = self.map()?;
@@ -127,21 +119,13 @@ impl<'a> Blocks<'a> {
         Ok(())
     }
 
-    /// Checks every page that is used.
-    fn verify(&self) -> Result<(), WorkloadError> {
+    fn verify(&self) -> Result<()> {
         for block in &self.blocks {
             for offset in (0..self.used_bytes).step_by(PAGE) {
                 let (expected, found) = (stamp(block, offset), block.read(offset));
                 if found != expected {
-                    return Err(WorkloadError::Wrong(WrongWord {
-                        address: block.start() + offset as u64,
-                        expected,
-                        found,
-                        found_again: block.read(offset),
-                        thread: 0,
-                        during: "reading".into(),
-                        in_child: false,
-                    }));
+                    let wrong = block.wrong(offset, expected, found, "reading");
+                    return Err(WorkloadError::Wrong(wrong));
                 }
             }
         }
@@ -153,8 +137,9 @@ fn stamp(block: &Mapping, offset: usize) -> u64 {
     mix(block.start() + offset as u64) | 1
 }
 
-/// Maps, fills, reads until there is a reason to end, and verifies. How long filling took is said before it is ready.
-pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> Result<(), WorkloadError> {
+/// Maps, fills, reads until there is a reason to end, and verifies. Reports the time of filling
+/// before it is ready.
+pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> Result<()> {
     let (mut blocks, filling) = Blocks::new(args)?;
     console.emit(&Event::Touched {
         elapsed_s: filling.as_secs_f64(),
@@ -162,11 +147,8 @@ pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> Result<(), Wor
         p99_ns: 0.0,
         longest_ns: 0,
     })?;
-    console.emit(&Event::Ready(ready(
-        0,
-        (blocks.blocks.len() * blocks.used_bytes) as u64,
-        0,
-    )))?;
+    let used_bytes = (blocks.blocks.len() * blocks.used_bytes) as u64;
+    console.emit(&Event::Ready(ready(0, used_bytes, 0)))?;
     let mut pace = Pace::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;

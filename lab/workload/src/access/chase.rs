@@ -1,4 +1,4 @@
-//! A pointer chase: every read's address is what the read before it found.
+//! A pointer chase: every read yields the address of the next one.
 
 use super::cycle::Cycle;
 use super::walk::{Area, Chooser, Layout, Walk};

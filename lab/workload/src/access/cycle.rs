@@ -5,8 +5,8 @@ use crate::rng::{Rng, mix};
 /// A permutation of the numbers below `count` that is one single cycle.
 ///
 /// A linear congruential generator with these constants runs through all numbers below a power of
-/// two; folding high bits into low ones before and after (an involution) keeps that and hides its
-/// regular low bits; steps that lead out of the wanted range are repeated, which takes their
+/// two. Folding high bits into low ones before and after (an involution) keeps that and hides its
+/// regular low bits. Steps that lead out of the wanted range are repeated, which takes their
 /// numbers out of the cycle.
 pub(super) struct Cycle {
     count: usize,
@@ -16,7 +16,7 @@ pub(super) struct Cycle {
 }
 
 impl Cycle {
-    /// A cycle through all numbers below `count`; another one for another seed.
+    /// A cycle through all numbers below `count`; it depends on the seed.
     pub(super) fn new(count: usize, seed: u64) -> Self {
         let size = count.next_power_of_two() as u64;
         let bits = size.trailing_zeros();

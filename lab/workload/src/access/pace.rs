@@ -1,32 +1,26 @@
-//! When to read, to report and to end.
+//! The times to read, to report and to end.
 
 use super::{AccessArgs, BATCH};
-use crate::console::{Console, Input};
-use crate::error::WorkloadError;
-use crate::protocol::{Event, Request};
-use std::time::{Duration, Instant};
+use crate::prelude::*;
 
-/// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Make so many reads, then ask again.
+    /// Make this number of reads, then call again.
     Read(usize),
-    /// End.
     End,
 }
 
 /// Counts reads and listens to requests between them.
-#[derive(Debug)]
 pub(super) struct Pace {
     report: Option<Duration>,
     end_after: Option<Duration>,
     end_at: Option<u64>,
     running: bool,
-    /// At the first read.
+    /// Time of the first read.
     begun: Option<Instant>,
-    /// Reads so far, with the batch that is being made.
+    /// Reads so far, including the current batch.
     accesses: u64,
-    /// Begin of the current reporting interval, and the reads before it.
+    /// Start of the current reporting interval, and the reads before it.
     interval: (Instant, u64),
 }
 
@@ -46,7 +40,7 @@ impl Pace {
     }
 
     /// Called between batches of reads.
-    pub(super) fn turn(&mut self, console: &mut Console) -> Result<Turn, WorkloadError> {
+    pub(super) fn turn(&mut self, console: &mut Console) -> Result<Turn> {
         while let Some(input) = if self.running {
             console.poll()
         } else {
@@ -62,8 +56,7 @@ impl Pace {
                 Input::Request(Request::Quit) => return self.end(console),
                 Input::End if self.running && self.ends_by_itself() => break,
                 Input::End => return self.end(console),
-                Input::Request(other) => console.refuse(other)?,
-                Input::Bad(bad) => console.correct(&bad)?,
+                other => console.refuse(other)?,
             }
         }
         let now = Instant::now();
@@ -94,7 +87,7 @@ impl Pace {
         self.end_after.is_some() || self.end_at.is_some()
     }
 
-    fn end(&self, console: &mut Console) -> Result<Turn, WorkloadError> {
+    fn end(&self, console: &mut Console) -> Result<Turn> {
         let elapsed_s = self
             .begun
             .map_or(0.0, |begun| begun.elapsed().as_secs_f64());

@@ -5,10 +5,9 @@
 use crate::memory::Mapping;
 use crate::rng::{Rng, scale};
 
-/// A part of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Area {
-    /// Byte offset of its begin.
+    /// Byte offset of its first byte.
     pub offset: usize,
     /// Its length in bytes; it may be empty.
     pub bytes: usize,
@@ -17,9 +16,7 @@ pub(super) struct Area {
 /// The cold and the hot part of the memory, and how often each is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
-    /// The lower addresses.
     pub cold: Area,
-    /// The higher addresses.
     pub hot: Area,
     /// Share of the reads that goes to the hot part.
     pub hot_percent: u8,
@@ -38,11 +35,9 @@ impl Layout {
 
 /// Makes reads in a certain order.
 pub(super) trait Walk {
-    /// Makes `count` reads.
     fn read(&mut self, memory: &Mapping, count: usize);
 }
 
-/// Independent reads of random words.
 pub(super) struct RandomReads {
     layout: Layout,
     threshold: u64,
@@ -70,7 +65,7 @@ impl Walk for RandomReads {
             } else {
                 cold
             };
-            // The low bits have decided on the part; the high ones decide on the word.
+            // The low bits have selected the part; the high ones select the word.
             let word = scale(draw, area.bytes / 8);
             memory.read(area.offset + word * 8);
         }
@@ -98,10 +93,10 @@ impl Chooser {
     }
 }
 
-/// Reads at a constant distance, from the begin of each part again and again.
+/// Reads at a constant distance, from the first byte of each part again and again.
 pub(super) struct Stride {
     chooser: Chooser,
-    /// Each part and where in it to go on.
+    /// Each part, and the place in it of the next read.
     cursors: [(Area, usize); 2],
     distance: usize,
 }
@@ -136,54 +131,33 @@ impl Walk for Stride {
 mod tests {
     use super::*;
 
-    const COLD: Area = Area {
-        offset: 0,
-        bytes: 8192,
-    };
-    const HOT: Area = Area {
-        offset: 8192,
-        bytes: 4096,
-    };
+    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> Chooser {
+        let layout = Layout {
+            cold: Area {
+                offset: 0,
+                bytes: cold,
+            },
+            hot: Area {
+                offset: cold,
+                bytes: hot,
+            },
+            hot_percent,
+        };
+        Chooser::new(layout, 3)
+    }
 
     #[test]
     fn the_hot_part_gets_its_share() {
-        let layout = Layout {
-            cold: COLD,
-            hot: HOT,
-            hot_percent: 90,
-        };
-        let mut chooser = Chooser::new(layout, 3);
+        let mut chooser = chooser(8192, 4096, 90);
         let hot: usize = (0..10_000).map(|_| chooser.choose()).sum();
         assert!((8_800..9_200).contains(&hot), "{hot} of 10000");
     }
 
     #[test]
     fn an_empty_part_is_never_chosen() {
-        let nothing = Area {
-            offset: 8192,
-            bytes: 0,
-        };
-        let mut all_cold = Chooser::new(
-            Layout {
-                cold: COLD,
-                hot: nothing,
-                hot_percent: 100,
-            },
-            3,
-        );
+        let mut all_cold = chooser(8192, 0, 100);
         assert!((0..1000).all(|_| all_cold.choose() == 0));
-        let empty = Area {
-            offset: 0,
-            bytes: 0,
-        };
-        let mut all_hot = Chooser::new(
-            Layout {
-                cold: empty,
-                hot: HOT,
-                hot_percent: 0,
-            },
-            3,
-        );
+        let mut all_hot = chooser(0, 4096, 0);
         assert!((0..1000).all(|_| all_hot.choose() == 1));
     }
 }

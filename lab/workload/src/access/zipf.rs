@@ -1,12 +1,10 @@
-//! Reads of pages whose popularity falls with their rank: the `r`-th most popular one is read in
-//! proportion to `1 / r^theta`.
+//! Reads of pages with unequal popularity: the share of the `r`-th most popular page is
+//! proportional to `1 / r^theta`.
 
 use super::AccessArgs;
 use super::cycle::Cycle;
 use super::walk::Walk;
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, PAGE_WORDS};
-use crate::rng::Rng;
+use crate::prelude::*;
 use rand_distr::Distribution;
 
 /// Options of `zipf`.
@@ -20,17 +18,17 @@ pub struct ZipfArgs {
     pub access: AccessArgs,
 }
 
-/// Independent reads by Zipf's law. Popular pages are no neighbours.
+/// Independent reads by Zipf's law. Popular pages are not neighbours.
 pub(super) struct Zipf {
     /// Draws ranks from 1 on.
     ranks: rand_distr::Zipf<f64>,
-    /// Which page has which rank.
+    /// Maps ranks to pages.
     pages: Cycle,
     rng: Rng,
 }
 
 impl Zipf {
-    pub(super) fn new(memory: &Mapping, theta: f64, seed: u64) -> Result<Self, WorkloadError> {
+    pub(super) fn new(memory: &Mapping, theta: f64, seed: u64) -> Result<Self> {
         let refused = |error| WorkloadError::Usage(format!("--theta {theta}: {error}"));
         let ranks = rand_distr::Zipf::new(memory.pages() as f64, theta).map_err(refused)?;
         Ok(Self {

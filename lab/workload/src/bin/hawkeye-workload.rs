@@ -1,4 +1,4 @@
-//! The workloads alone, for this crate's tests: `hawkeye-lab workload` does the same.
+//! The workloads alone, for this crate's tests; `hawkeye-lab workload` runs the same ones.
 
 use clap::Parser;
 use hawkeye_workload::WorkloadCommand;

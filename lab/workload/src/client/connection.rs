@@ -1,30 +1,24 @@
-//! A connection to a server of keys and values.
+//! A connection to a key-value server.
 
 use super::dialect::Dialect;
 use super::hot::Hot;
-use crate::Rng;
-use crate::error::WorkloadError;
+use super::pace::SILENCE;
+use crate::prelude::*;
 use std::io::{BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Questions {
-    /// The server's language.
     pub dialect: Dialect,
-    /// Keys 0 to here are stored.
+    /// Keys below this number are stored.
     pub keys: u64,
-    /// Size of every value.
     pub value_bytes: usize,
-    /// Which of the keys are asked for.
+    /// The choice of keys to request.
     pub hot: Hot,
 }
 
-/// A server that says nothing for so long is stuck.
-pub(super) const SILENCE: Duration = Duration::from_secs(20);
 /// Values stored at a time.
 const FILL_BATCH: u64 = 64;
 
@@ -34,7 +28,6 @@ enum Asked {
     Storing,
 }
 
-/// One connection.
 pub(super) struct Connection {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
@@ -45,7 +38,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn open(socket: &Path, questions: Questions) -> Result<Self, WorkloadError> {
+    pub(super) fn open(socket: &Path, questions: Questions) -> Result<Self> {
         let open = || {
             let stream = UnixStream::connect(socket)?;
             stream.set_read_timeout(Some(SILENCE))?;
@@ -67,8 +60,7 @@ impl Connection {
         })
     }
 
-    /// Asks for so many keys.
-    pub(super) fn ask(&mut self, count: usize, rng: &mut Rng) -> Result<(), WorkloadError> {
+    pub(super) fn ask(&mut self, count: usize, rng: &mut Rng) -> Result<()> {
         let Questions {
             dialect, keys, hot, ..
         } = self.questions;
@@ -80,16 +72,15 @@ impl Connection {
         self.send()
     }
 
-    /// Has a value stored.
-    pub(super) fn store(&mut self, key: u64) -> Result<(), WorkloadError> {
+    pub(super) fn store(&mut self, key: u64) -> Result<()> {
         let dialect = self.questions.dialect;
         dialect.set(key, &self.value, &mut self.requests);
         self.asked.push(Asked::Storing);
         self.send()
     }
 
-    /// Reads the answers to all that was asked; how many there were.
-    pub(super) fn read_answers(&mut self) -> Result<u64, WorkloadError> {
+    /// Reads the answers to all requests in flight. Returns their number.
+    pub(super) fn read_answers(&mut self) -> Result<u64> {
         let Questions {
             dialect,
             value_bytes,
@@ -106,8 +97,7 @@ impl Connection {
         Ok(answered)
     }
 
-    /// Stores all values.
-    pub(super) fn fill(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn fill(&mut self) -> Result<()> {
         let Questions { dialect, keys, .. } = self.questions;
         for first in (0..keys).step_by(FILL_BATCH as usize) {
             for key in first..keys.min(first + FILL_BATCH) {
@@ -120,7 +110,7 @@ impl Connection {
         Ok(())
     }
 
-    fn send(&mut self) -> Result<(), WorkloadError> {
+    fn send(&mut self) -> Result<()> {
         let sent = self.stream.write_all(&self.requests);
         self.requests.clear();
         sent.map_err(|error| WorkloadError::Server(format!("the server takes nothing: {error}")))

@@ -1,6 +1,6 @@
-//! How servers of keys and values are asked, and what they answer.
+//! Protocols of key-value servers: requests and answers.
 
-use crate::error::WorkloadError;
+use crate::error::{Result, WorkloadError};
 use std::io::{BufRead, Read};
 
 /// A server's language.
@@ -34,13 +34,13 @@ impl Dialect {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Reads the answer to [`Self::get`], which must be a value of so many bytes.
+    /// Reads the answer to [`Self::get`], which must be a value of `bytes` bytes.
     pub(super) fn expect_value(
         self,
         key: u64,
         bytes: usize,
         answer: &mut impl BufRead,
-    ) -> Result<(), WorkloadError> {
+    ) -> Result<()> {
         match self {
             Self::Redis => {
                 expect_line(answer, &format!("${bytes}"))?;
@@ -57,7 +57,7 @@ impl Dialect {
     }
 
     /// Reads the answer to [`Self::set`].
-    pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> Result<(), WorkloadError> {
+    pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> Result<()> {
         let stored = match self {
             Self::Redis => "+OK",
             Self::Memcached => "STORED",
@@ -71,10 +71,10 @@ fn name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
-/// Longer than any line that is expected.
+/// Longer than any expected line.
 const LONGEST_LINE: u64 = 256;
 
-fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<(), WorkloadError> {
+fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<()> {
     let mut line = Vec::new();
     answer
         .take(LONGEST_LINE)
@@ -89,8 +89,8 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<(), Workload
     )))
 }
 
-/// Passes over bytes without copying them.
-fn skip(answer: &mut impl BufRead, mut bytes: usize) -> Result<(), WorkloadError> {
+/// Skips bytes without copying them.
+fn skip(answer: &mut impl BufRead, mut bytes: usize) -> Result<()> {
     while bytes > 0 {
         let there = answer.fill_buf().map_err(unreadable)?.len().min(bytes);
         if there == 0 {

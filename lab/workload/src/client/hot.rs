@@ -1,28 +1,29 @@
-//! Which keys questions are about.
+//! The choice of keys for requests.
 
 use crate::Rng;
 
-/// A hot part of the keys: in the order in which they are stored the last of each tenth, so that they lie together in ten places of memory
-/// where a program stores its values in that order, and nobody who goes through memory in order comes to them early or late.
+/// A hot part of the keys: the last of each tenth, in the order in which they are stored. If a
+/// program stores its values in that order, the hot keys lie together in ten places of memory. A
+/// scan of memory in address order then reaches them neither early nor late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hot {
-    /// So many of the keys are hot, 1-100 %.
+    /// Share of the keys that are hot, 1-100 %.
     pub keys_percent: u8,
-    /// So many of the questions are about them, 0-100 %; the others are about the others.
+    /// Share of the requests for hot keys, 0-100 %; the other requests are for the other keys.
     pub questions_percent: u8,
 }
 
-/// Places in which the hot keys lie.
+/// Number of places in which the hot keys lie.
 const STRETCHES: u64 = 10;
 
 impl Hot {
-    /// Every key is asked for as often as any other.
+    /// All keys are equally likely.
     pub const UNIFORM: Self = Self {
         keys_percent: 100,
         questions_percent: 100,
     };
 
-    /// The next key of so many to ask for. There must be one.
+    /// Picks the next of `keys` keys to request. There must be at least one.
     pub(super) fn pick(self, keys: u64, rng: &mut Rng) -> u64 {
         let mut below = |bound: u64| rng.below(bound as usize) as u64;
         let stretch = keys / STRETCHES;
@@ -40,7 +41,7 @@ impl Hot {
         below(STRETCHES) * stretch + key
     }
 
-    /// As programs take it on their command lines.
+    /// The options for a program's command line.
     pub fn words(self) -> [String; 2] {
         [self.keys_percent, self.questions_percent].map(|percent| percent.to_string())
     }
@@ -55,7 +56,7 @@ mod tests {
         questions_percent: 90,
     };
 
-    /// How many of 10,000 picks are hot: of 1,000 keys the last ten of each hundred.
+    /// The number of hot picks among 10,000: of 1,000 keys the last ten of each hundred are hot.
     fn hot_picks(hot: Hot) -> usize {
         let mut rng = Rng::new(1, 0);
         let mut places = [0; 10];
@@ -66,7 +67,7 @@ mod tests {
             }
         }
         let all: usize = places.iter().sum();
-        // As many in each place.
+        // The places have equal shares.
         let shares = places.map(|picks| picks * 10);
         assert!(
             shares

@@ -1,85 +1,29 @@
-//! How long a server takes to answer single questions that come at a fixed pace, whether it has answered the last
-//! one or not.
+//! Latency of a server for single requests at a fixed pace. Requests do not wait for the answers to
+//! earlier ones.
 
-use super::connection::{Connection, Questions, SILENCE};
-use super::waits::{Wait, Waits};
-use crate::Rng;
-use crate::error::WorkloadError;
+use super::connection::{Connection, Questions};
+use super::pace::{Latencies, Pace, SILENCE, WithCores};
+use super::waits::{Waits, meet};
+use crate::prelude::*;
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-/// When questions come, and what they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// For how long they come; to the millisecond.
-    pub length: Duration,
-    /// So many come per second, at equal distances. The server must be able to answer more.
-    pub questions_per_s: u32,
-    /// So many of them insert a new key, 0-100 %; the others ask for one that is there.
-    pub writes_percent: u8,
-}
-
-impl Pace {
-    /// Questions in all.
-    fn count(&self) -> u64 {
-        (self.length.as_secs_f64() * f64::from(self.questions_per_s)) as u64
-    }
-
-    /// After so long a server that has not answered all can't keep the pace, and is given up.
-    pub fn at_most(&self) -> Duration {
-        self.length * LATEST + SILENCE
-    }
-}
-
-/// How long answers took from when their question was due: what waits behind a slow one counts as slow, too.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Latencies {
-    /// Questions asked; each was answered.
-    pub questions: u64,
-    /// Of them, keys inserted.
-    pub inserted: u64,
-    /// Half of the answers took no longer, in microseconds.
-    pub p50_us: f64,
-    /// 99 of 100 took no longer.
-    pub p99_us: f64,
-    /// 999 of 1000 took no longer.
-    pub p999_us: f64,
-    /// The longest.
-    pub longest_us: f64,
-    /// Those in whose time nobody waited for a core, where the kernel tells.
-    pub with_cores: Option<WithCores>,
-}
-
-/// Answers in whose time neither the server nor its client waited for a core.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WithCores {
-    /// So many of all, in per cent.
-    pub percent: f64,
-    /// 999 of 1000 of them took no longer, in microseconds.
-    pub p999_us: f64,
-}
-
-/// Connections, each with one question in flight: what is due while none is free waits here.
+/// Number of connections, each with one request in flight. Without a free connection, due requests
+/// wait here.
 const CONNECTIONS: usize = 32;
 /// Significant digits of latencies.
 const DIGITS: u8 = 3;
-/// A server that has not answered all after this many times the length, and [`SILENCE`] more, can't keep the pace.
-const LATEST: u32 = 3;
 
-/// Asks a server and waits for all answers; keys from `questions.keys` on are inserted.
+/// Sends requests to a server and waits for all answers. Keys from `questions.keys` on are
+/// inserted.
 ///
 /// # Errors
-/// It can't keep the pace, or answers something else.
-pub(super) fn latencies(
-    socket: &Path,
-    questions: Questions,
-    pace: Pace,
-) -> Result<Latencies, WorkloadError> {
+/// The server can't keep the pace, or gives an invalid answer.
+pub(super) fn latencies(socket: &Path, questions: Questions, pace: Pace) -> Result<Latencies> {
     Asker::new(socket, questions, pace)?.run()
 }
 
@@ -87,9 +31,9 @@ struct Asker {
     questions: Questions,
     pace: Pace,
     connections: Vec<Connection>,
-    /// Which of them have nothing to do.
+    /// Indexes of idle connections.
     free: Vec<usize>,
-    /// Which of them wait for an answer, and since when it is due.
+    /// Indexes of connections that wait for an answer, and the time at which their request was due.
     busy: Vec<(usize, Duration)>,
     rng: Rng,
     inserted: u64,
@@ -97,21 +41,11 @@ struct Asker {
     waits: Option<Waits>,
 }
 
-/// Times since the first question was due.
-#[derive(Clone, Copy, Debug)]
-struct Answer {
-    due: Duration,
-    came: Duration,
-}
-
-impl Answer {
-    fn took(&self) -> Duration {
-        self.came - self.due
-    }
-}
+/// Time at which the request was due, and that of the answer, since the first request was due.
+type Answer = Range<Duration>;
 
 impl Asker {
-    fn new(socket: &Path, questions: Questions, pace: Pace) -> Result<Self, WorkloadError> {
+    fn new(socket: &Path, questions: Questions, pace: Pace) -> Result<Self> {
         let connections: Result<Vec<_>, _> = (0..CONNECTIONS)
             .map(|_| Connection::open(socket, questions))
             .collect();
@@ -129,7 +63,7 @@ impl Asker {
         })
     }
 
-    fn run(mut self) -> Result<Latencies, WorkloadError> {
+    fn run(mut self) -> Result<Latencies> {
         let questions_per_s = self.pace.questions_per_s;
         let at_most = self.pace.at_most();
         let count = self.pace.count();
@@ -159,7 +93,7 @@ impl Asker {
         latencies_of(&self.answers, self.inserted, waits.as_deref())
     }
 
-    fn ask(&mut self, connection: usize) -> Result<(), WorkloadError> {
+    fn ask(&mut self, connection: usize) -> Result<()> {
         let connection = &mut self.connections[connection];
         if self.rng.below(100) < usize::from(self.pace.writes_percent) {
             self.inserted += 1;
@@ -169,8 +103,8 @@ impl Asker {
         }
     }
 
-    /// Waits until a question is due or there are answers, which are counted.
-    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> Result<(), WorkloadError> {
+    /// Waits until a request is due or there are answers, and counts these.
+    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> Result<()> {
         let most = next.map_or(SILENCE, |due| due.saturating_sub(begun.elapsed()));
         let mut polled: Vec<_> = self
             .busy
@@ -196,9 +130,8 @@ impl Asker {
             if answered {
                 self.connections[at].read_answers()?;
                 let came = begun.elapsed();
-                let answer = Answer { due, came };
-                longest = longest.max(answer.took());
-                self.answers.push(answer);
+                longest = longest.max(came - due);
+                self.answers.push(due..came);
                 self.free.push(at);
             } else {
                 waiting.push((at, due));
@@ -215,15 +148,14 @@ impl Asker {
 fn latencies_of(
     answers: &[Answer],
     inserted: u64,
-    waits: Option<&[Wait]>,
-) -> Result<Latencies, WorkloadError> {
+    waits: Option<&[Range<Duration>]>,
+) -> Result<Latencies> {
     let all = histogram(answers.iter())?;
     let us = |of: &Histogram<u64>, share| of.value_at_quantile(share) as f64 / 1e3;
     let with_cores = match waits {
         None => None,
         Some(waits) => {
-            let met =
-                |answer: &&Answer| waits.iter().any(|wait| wait.meets(answer.due, answer.came));
+            let met = |answer: &&Answer| waits.iter().any(|wait| meet(wait, answer));
             let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
             Some(WithCores {
                 percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,
@@ -242,22 +174,40 @@ fn latencies_of(
     })
 }
 
-/// In nanoseconds.
-fn histogram<'a>(
-    answers: impl Iterator<Item = &'a Answer>,
-) -> Result<Histogram<u64>, WorkloadError> {
-    let mut nanoseconds = Histogram::new(DIGITS).map_err(uncountable)?;
+fn histogram<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Histogram<u64>> {
+    let mut nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
     for answer in answers {
-        let took = answer.took().as_nanos() as u64;
-        nanoseconds.record(took).map_err(uncountable)?;
+        let took = (answer.end - answer.start).as_nanos() as u64;
+        nanoseconds
+            .record(took)
+            .map_err(WorkloadError::uncountable)?;
     }
     Ok(nanoseconds)
 }
 
-fn uncountable(error: impl std::fmt::Display) -> WorkloadError {
-    WorkloadError::Server(format!("latencies can't be counted: {error}"))
-}
-
 #[cfg(test)]
-#[path = "latency_tests.rs"]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_met_a_wait_are_left_out() {
+        let ms = Duration::from_millis;
+        let answers: Vec<Answer> = (0..100)
+            .map(|n| {
+                // Requests that are due from 200 ms on wait until 300 ms.
+                let held = if (20..30).contains(&n) { 300 } else { 0 };
+                ms(10 * n)..ms((10 * n + 1).max(held))
+            })
+            .collect();
+        let waits = ms(195)..ms(299);
+        let latencies = latencies_of(&answers, 0, Some(&[waits])).unwrap();
+        let with_cores = latencies.with_cores.unwrap();
+        assert_eq!(with_cores.percent, 90.0);
+        assert!(
+            latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3,
+            "{latencies:?}"
+        );
+        let unknown = latencies_of(&answers, 0, None).unwrap();
+        assert_eq!(unknown.with_cores, None);
+    }
+}

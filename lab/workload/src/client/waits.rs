@@ -1,55 +1,46 @@
-//! When a server or its client waited for a core: on a machine without cores to spare other programs' work is in the tail of what
-//! they answer, by milliseconds, whatever memory does.
+//! Times at which a server or its client waited for a core. On a machine without spare cores, other
+//! programs' work adds milliseconds to the tail of the latencies, independent of memory.
 
 use hawkeye_linux::processes::scheduled::Scheduled;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Shorter waits are the scheduler's own doing.
 const LEAST: Duration = Duration::from_micros(100);
-/// Threads are looked at so often at most.
+/// Least time between two reads of the threads' waits.
 const DISTANCE: Duration = Duration::from_micros(500);
-/// And whenever an answer took longer than this.
+/// Threads are also read whenever an answer took longer than this.
 const SLOW: Duration = Duration::from_micros(250);
 
-/// A time, since the first question was due, in which somebody had no core, or was behind for that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wait {
-    pub(super) from: Duration,
-    pub(super) to: Duration,
+/// The time in which a thread may have had no core, or been behind because of that. `waited` is the
+/// increase of its waiting time between two reads.
+///
+/// The kernel counts a wait when it is over, so that it may have begun before the first read.
+/// Requests that came in meanwhile are served after the wait. This takes no longer than the wait
+/// where a server is not busy all the time.
+fn wait_seen(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
+    before.min(now.saturating_sub(waited))..now + waited
 }
 
-impl Wait {
-    /// Threads were looked at twice, and one has waited for so long between.
-    ///
-    /// The kernel counts a wait when it is over, so that it may have begun before the first look. What came in meanwhile is done
-    /// after it, which takes no longer where a server is not at work all the time.
-    fn seen(before: Duration, now: Duration, waited: Duration) -> Self {
-        Self {
-            from: before.min(now.saturating_sub(waited)),
-            to: now + waited,
-        }
-    }
-
-    /// Whether any of it was between these times.
-    pub(super) fn meets(&self, from: Duration, to: Duration) -> bool {
-        self.from <= to && from <= self.to
-    }
+/// Whether the ranges share a point in time, including their ends.
+pub(super) fn meet(a: &Range<Duration>, b: &Range<Duration>) -> bool {
+    a.start <= b.end && b.start <= a.end
 }
 
-/// The waits of a server's threads and of the thread that asks it.
+/// The waits of a server's threads and of the requesting thread.
 pub(super) struct Waits {
     threads: Vec<(File, Duration)>,
     looked: Duration,
-    seen: Vec<Wait>,
+    seen: Vec<Range<Duration>>,
 }
 
 impl Waits {
-    /// Of who has the other end of a unix socket, and of the calling thread. `None` where the kernel does not count how long
-    /// threads wait (`CONFIG_SCHED_INFO`).
+    /// Observes the peer of a unix socket, and the calling thread. `None` where the kernel does not
+    /// count the waits of threads (`CONFIG_SCHED_INFO`).
     pub(super) fn of_peer(socket: &impl AsFd) -> Option<Self> {
         let peer = getsockopt(socket, PeerCredentials).ok()?.pid();
         let tasks = fs::read_dir(format!("/proc/{peer}/task")).ok()?;
@@ -67,7 +58,7 @@ impl Waits {
         })
     }
 
-    /// Looks whether anybody waited, if it is time to.
+    /// Reads the waits of all threads, if a read is due.
     pub(super) fn look(&mut self, now: Duration, longest: Duration) {
         if now < self.looked + DISTANCE && longest < SLOW {
             return;
@@ -81,18 +72,18 @@ impl Waits {
             }
         }
         if most >= LEAST {
-            self.seen.push(Wait::seen(self.looked, now, most));
+            self.seen.push(wait_seen(self.looked, now, most));
         }
         self.looked = now;
     }
 
-    /// All that were seen, in their order.
-    pub(super) fn into_seen(self) -> Vec<Wait> {
+    /// All observed waits, in their order.
+    pub(super) fn into_seen(self) -> Vec<Range<Duration>> {
         self.seen
     }
 }
 
-/// How long a thread was ready to run and did not.
+/// Time for which a thread was ready to run and did not.
 fn waited(schedstat: &File) -> Option<Duration> {
     let mut line = [0; 96];
     let length = schedstat.read_at(&mut line, 0).ok()?;
@@ -114,19 +105,18 @@ mod tests {
 
     #[test]
     fn a_wait_reaches_back_and_holds_up_what_follows() {
-        let long = Wait::seen(ms(10), ms(11), ms(4));
-        assert_eq!((long.from, long.to), (ms(7), ms(15)));
-        let short = Wait::seen(ms(10), ms(20), ms(4));
-        assert_eq!((short.from, short.to), (ms(10), ms(24)));
-        assert_eq!(Wait::seen(ms(0), ms(1), ms(4)).from, ms(0));
+        assert_eq!(wait_seen(ms(10), ms(11), ms(4)), ms(7)..ms(15));
+        assert_eq!(wait_seen(ms(10), ms(20), ms(4)), ms(10)..ms(24));
+        assert_eq!(wait_seen(ms(0), ms(1), ms(4)).start, ms(0));
     }
 
     #[test]
     fn a_wait_meets_what_overlaps_it() {
-        let wait = Wait::seen(ms(10), ms(11), ms(4));
-        assert!(wait.meets(ms(15), ms(16)) && wait.meets(ms(6), ms(7)));
-        assert!(wait.meets(ms(0), ms(20)) && wait.meets(ms(8), ms(8)));
-        assert!(!wait.meets(ms(0), ms(6)) && !wait.meets(ms(16), ms(20)));
+        let wait = wait_seen(ms(10), ms(11), ms(4));
+        let meets = |from, to| meet(&wait, &(ms(from)..ms(to)));
+        assert!(meets(15, 16) && meets(6, 7));
+        assert!(meets(0, 20) && meets(8, 8));
+        assert!(!meets(0, 6) && !meets(16, 20));
     }
 
     /// Two threads that want the same core wait for it.

@@ -1,19 +1,18 @@
-//! Which pages are held: at most one in each physical block of a huge page's size.
+//! The choice of pages to hold: at most one in each physical block of a huge page's size.
 
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, REGION, REGION_PAGES};
-use crate::rng::Rng;
+use crate::prelude::*;
 use hawkeye_linux::memory::fragmentation::FreeMemory;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Bits of an entry of `/proc/PID/pagemap` that say where a page lies, and that it is there at all.
+/// Bits of an entry of `/proc/PID/pagemap`: the number of the frame, and whether the page is
+/// present.
 const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
 
-/// The frame of each filled page; 0 where it is not known any more.
-pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>, WorkloadError> {
+/// The frame of each filled page; 0 if it is no longer known.
+pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>> {
     let failed = || WorkloadError::system("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
@@ -39,8 +38,8 @@ pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>, Worklo
     Ok(frames)
 }
 
-/// In how many of `whole` blocks a page must stay, so that free memory is as fragmented as this once everything else that was filled is
-/// given back; `free` is as it is before.
+/// Number of the `whole` blocks in which a page must stay. Free memory then has this FMFI after all
+/// other filled pages are given back. `free` is the free memory before that.
 fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
     let free_then = free.bytes as f64 + filled as f64;
     let huge_then = free.huge_bytes as f64 + (whole * REGION) as f64;
@@ -48,25 +47,18 @@ fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
     ((excess / REGION as f64).max(0.0).round() as usize).min(whole)
 }
 
-/// The pages that are held, by their number in the mapping.
-#[derive(Debug)]
+/// The pages to hold, by their number in the mapping.
 pub(super) struct Holding {
-    /// In blocks that are ours as a whole: without it each would be a free huge page.
+    /// Pages in blocks that the workload fills as a whole: without such a page, each would be a
+    /// free huge page.
     whole: Vec<usize>,
-    /// In blocks of which others have a part, or which have pages on a processor's own list of free ones.
-    partial: Vec<PartOfBlock>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PartOfBlock {
-    /// The page that is held.
-    kept: usize,
-    /// Pages of the block that are ours.
-    pages: usize,
+    /// Pages in blocks that the workload fills in part, and the number of its pages in the block.
+    /// The rest is in use, or on a processor's own list of free pages.
+    partial: Vec<(usize, usize)>,
 }
 
 impl Holding {
-    /// Of each block one page, any of its own; `frames` by page.
+    /// Chooses one page of each block, any of the workload's own; `frames` is by page.
     pub(super) fn choose(frames: &[u64]) -> Self {
         let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {
@@ -82,32 +74,24 @@ impl Holding {
             if pages.len() == REGION_PAGES {
                 whole.push(*kept);
             } else {
-                partial.push(PartOfBlock {
-                    kept: *kept,
-                    pages: pages.len(),
-                });
+                partial.push((*kept, pages.len()));
             }
         }
-        // Whichever stay lie all over memory.
-        shuffle(&mut whole, &mut random);
-        shuffle(&mut partial, &mut random);
+        // Random order, so that the remaining pages lie all over memory.
+        random.shuffle(&mut whole);
+        random.shuffle(&mut partial);
         Self { whole, partial }
     }
 
-    /// All that are held.
     pub(super) fn kept(&self) -> Vec<usize> {
         let mut kept = self.whole.clone();
-        kept.extend(self.partial.iter().map(|part| part.kept));
+        kept.extend(self.partial.iter().map(|(kept, _)| kept));
         kept.sort_unstable();
         kept
     }
 
-    /// Gives everything back that is filled and not held.
-    pub(super) fn free_the_others(
-        &self,
-        memory: &mut Mapping,
-        filled: usize,
-    ) -> Result<(), WorkloadError> {
+    /// Gives back all filled pages that are not held.
+    pub(super) fn free_the_others(&self, memory: &mut Mapping, filled: usize) -> Result<()> {
         let mut from = 0;
         for page in self.kept().into_iter().chain([filled / PAGE]) {
             if page > from {
@@ -118,24 +102,20 @@ impl Holding {
         Ok(())
     }
 
-    /// Holds no more pages than it takes for free memory to be as fragmented as this when the others are given back.
+    /// Reduces the held pages to those that are needed for this FMFI after the others are given
+    /// back.
     pub(super) fn hold_as_many_as_needed(&mut self, free: FreeMemory, filled: usize, fmfi: f64) {
         let needed = needed(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
-        // The others are no huge pages now, but become some when what spoils them is freed or moved: nobody else is to be needed
-        // for what was asked, and no more than that is to last.
+        // The other blocks are no huge pages now, but become huge pages when the pages in them are
+        // freed or moved. The requested fragmentation must not depend on others, and must not
+        // exceed the request later.
         let free_then = free.bytes as f64 + filled as f64;
         let mut spoilt = needed * REGION_PAGES;
-        self.partial.retain(|part| {
-            spoilt += part.pages;
+        self.partial.retain(|(_, pages)| {
+            spoilt += pages;
             (spoilt * PAGE) as f64 <= fmfi * free_then
         });
-    }
-}
-
-fn shuffle<T>(items: &mut [T], random: &mut Rng) {
-    for last in (1..items.len()).rev() {
-        items.swap(last, random.below(last + 1));
     }
 }
 
@@ -174,7 +154,7 @@ mod tests {
 
     #[test]
     fn blocks_of_which_others_have_a_part_are_held_as_far_as_what_is_asked_for_goes() {
-        // Of 100 blocks others have half of each, and half of each is ours.
+        // Of 100 blocks, other memory has half of each, and this workload has half of each.
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
         let free = FreeMemory {
             bytes: 0,
@@ -193,7 +173,7 @@ mod tests {
             bytes: 10 * REGION as u64,
             huge_bytes: 0,
         };
-        // Of 100 blocks of memory ten are spoilt already.
+        // Of 100 blocks of memory, ten are fragmented already.
         assert_eq!(needed(90, free, 90 * REGION, 0.9), 80);
         assert_eq!(needed(90, free, 90 * REGION, 0.1), 0);
         assert_eq!(needed(90, free, 90 * REGION, 0.0), 0);

@@ -1,36 +1,21 @@
-//! What memory should hold: a shadow of every page, kept without the memory's help.
+//! Expected contents of memory: a shadow of every page, independent of the memory.
 
-use crate::memory::PAGE_WORDS;
-use crate::rng::mix;
+use crate::prelude::*;
 
-/// What one page should hold. No two generations of a page look alike.
+/// Expected contents of one page. No two generations of a page are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// Nothing but zeros: never written, given back, or overwritten with zeros.
     Zero,
     /// Every word differs from zero and depends on the page, the generation and its place.
     Full(u32),
-    /// Zeros, but for one byte.
-    Sparse {
-        /// Which write it was.
-        generation: u32,
-        /// Which byte of the page.
-        byte: u16,
-    },
+    /// Zeros except one byte: the number of the write, and the place of the byte in the page.
+    Sparse(u32, u16),
 }
 
-/// A word that is not what it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mismatch {
-    /// Page of the model.
-    pub page: usize,
-    /// Word of the page.
-    pub word: usize,
-    /// What it should be.
-    pub expected: u64,
-    /// What it is.
-    pub found: u64,
-}
+/// A word with an unexpected value: its page, its place there, and the expected and the actual
+/// value.
+pub(super) type Mismatch = [u64; 4];
 
 /// The shadow of one mapping. Pages keep their identity when the mapping moves or is cut.
 #[derive(Clone, Debug)]
@@ -52,17 +37,16 @@ impl Model {
         }
     }
 
-    /// Number of pages.
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Notes what a page was given.
+    /// Records the new contents of a page.
     pub(super) fn set(&mut self, page: usize, contents: Contents) {
         self.pages[page] = contents;
     }
 
-    /// Notes that the mapping is longer, with zero pages, or shorter.
+    /// Records that the mapping is longer, with zero pages, or shorter.
     pub(super) fn resize(&mut self, pages: usize) {
         self.pages.resize(pages, Contents::Zero);
     }
@@ -77,7 +61,7 @@ impl Model {
         }
     }
 
-    /// What a page should hold, word by word.
+    /// Expected words of a page.
     #[inline]
     pub(super) fn expected(&self, page: usize) -> PageWords {
         let hash = |generation: u32| {
@@ -87,7 +71,7 @@ impl Model {
         match self.pages[page] {
             Contents::Zero => PageWords::Zero,
             Contents::Full(generation) => PageWords::Full(hash(generation)),
-            Contents::Sparse { generation, byte } => {
+            Contents::Sparse(generation, byte) => {
                 let mut word = [0; 8];
                 word[usize::from(byte) % 8] = hash(generation).to_ne_bytes()[0] | 1;
                 PageWords::Sparse {
@@ -98,20 +82,15 @@ impl Model {
         }
     }
 
-    /// Compares a page with what it should hold; `read` gives the words of the page. Allocates
-    /// nothing and takes no lock, so that a forked child can use it.
+    /// Compares a page with its expected contents; `read` returns the words of the page. It
+    /// allocates nothing and takes no lock, so that a forked child can use it.
     #[inline]
     pub(super) fn check(&self, page: usize, read: impl Fn(usize) -> u64) -> Result<(), Mismatch> {
         let words = self.expected(page);
         for word in 0..PAGE_WORDS {
             let (expected, found) = (words.word(word), read(word));
             if found != expected {
-                return Err(Mismatch {
-                    page,
-                    word,
-                    expected,
-                    found,
-                });
+                return Err([page as u64, word as u64, expected, found]);
             }
         }
         Ok(())
@@ -121,26 +100,16 @@ impl Model {
 /// The words of one page.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PageWords {
-    /// All zero.
     Zero,
-    /// None zero.
     Full(u64),
-    /// One of them not zero.
-    Sparse {
-        /// Which.
-        word: usize,
-        /// What it is.
-        value: u64,
-    },
+    Sparse { word: usize, value: u64 },
 }
 
 impl PageWords {
-    /// Whether there are only zeros.
     pub(super) fn is_zero(self) -> bool {
         matches!(self, Self::Zero)
     }
 
-    /// The word at a place.
     #[inline]
     pub(super) fn word(self, word: usize) -> u64 {
         match self {
@@ -159,7 +128,7 @@ impl PageWords {
 mod tests {
     use super::*;
 
-    /// Memory that is a plain vector.
+    /// Writes a plain vector that stands for memory.
     fn write(model: &Model) -> Vec<u64> {
         let page = |page| (0..PAGE_WORDS).map(move |word| model.expected(page).word(word));
         (0..model.len()).flat_map(page).collect()
@@ -174,20 +143,8 @@ mod tests {
         let mut model = Model::new(77, 6);
         model.set(1, Contents::Full(1));
         model.set(2, Contents::Full(2));
-        model.set(
-            3,
-            Contents::Sparse {
-                generation: 3,
-                byte: 0,
-            },
-        );
-        model.set(
-            4,
-            Contents::Sparse {
-                generation: 4,
-                byte: 4095,
-            },
-        );
+        model.set(3, Contents::Sparse(3, 0));
+        model.set(4, Contents::Sparse(4, 4095));
         model
     }
 
@@ -200,11 +157,8 @@ mod tests {
             let mut memory = right.clone();
             memory[at] ^= 0x40 << (8 * (at % 8));
             let mismatch = check(&model, &memory).unwrap_err();
-            assert_eq!(
-                (mismatch.page, mismatch.word),
-                (at / PAGE_WORDS, at % PAGE_WORDS)
-            );
-            assert_eq!((mismatch.expected, mismatch.found), (right[at], memory[at]));
+            let [page, word] = [at / PAGE_WORDS, at % PAGE_WORDS].map(|number| number as u64);
+            assert_eq!(mismatch, [page, word, right[at], memory[at]]);
         }
     }
 
@@ -213,9 +167,9 @@ mod tests {
         let model = model();
         let mut memory = write(&model);
         memory[4 * PAGE_WORDS + 511] = 0;
-        assert_eq!(check(&model, &memory).unwrap_err().page, 4);
+        assert_eq!(check(&model, &memory).unwrap_err()[0], 4);
         memory[PAGE_WORDS..2 * PAGE_WORDS].fill(0);
-        assert_eq!(check(&model, &memory).unwrap_err().page, 1);
+        assert_eq!(check(&model, &memory).unwrap_err()[0], 1);
     }
 
     #[test]
@@ -223,12 +177,12 @@ mod tests {
         let mut model = model();
         let memory = write(&model);
         model.set(1, Contents::Full(9));
-        assert_eq!(check(&model, &memory).unwrap_err().page, 1);
+        assert_eq!(check(&model, &memory).unwrap_err()[0], 1);
         model.set(1, Contents::Full(2)); // the same generation as page 2
         let mut memory = write(&model);
         assert_eq!(check(&model, &memory), Ok(()));
         memory.copy_within(2 * PAGE_WORDS..3 * PAGE_WORDS, PAGE_WORDS);
-        assert_eq!(check(&model, &memory).unwrap_err().page, 1);
+        assert_eq!(check(&model, &memory).unwrap_err()[0], 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a torture thread can do to its memory.
+//! Operations of a torture thread on its memory.
 
 use crate::rng::Rng;
 
@@ -19,16 +19,12 @@ const OPERATIONS: [(Operation, usize); 13] = [
     (Operation::Fork, 2),
 ];
 
-/// One kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Write all of a range.
     Write,
-    /// Write single bytes to a few pages of a range: zero pages stay among them.
+    /// Write single bytes to a few pages of a range, between zero pages.
     Sparse,
-    /// Overwrite a range with zeros.
     Zero,
-    /// Check a range.
     Verify,
     /// Give a range back, which must then read as zeros.
     Discard,
@@ -36,22 +32,17 @@ pub(super) enum Operation {
     Protect,
     /// Make a range inaccessible for a moment.
     Forbid,
-    /// Move a mapping.
     Move,
-    /// Make a mapping longer or shorter.
     Resize,
-    /// Unmap a part of a mapping.
     Cut,
-    /// Unmap a mapping.
     Unmap,
-    /// Make a new mapping.
     Map,
     /// Fork a child that checks a snapshot, and go on writing.
     Fork,
 }
 
 impl Operation {
-    /// A random one, by weight.
+    /// A random operation, by weight.
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let total = OPERATIONS.iter().map(|(_, weight)| weight).sum();
         let mut left = rng.below(total);

@@ -5,23 +5,22 @@ use super::operation::Operation;
 use super::piece::Piece;
 use super::snapshot::Snapshots;
 use super::torturer::Torturer;
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE, Pages, Protection, REGION_PAGES};
+use crate::prelude::*;
 
-/// Most mappings of one thread; the smallest goes when there are more.
+/// Largest number of mappings of one thread; beyond it the smallest one is unmapped.
 const MOST_PIECES: usize = 48;
-/// Writes that the parent makes while a child looks at its snapshot.
+/// Writes that the parent makes while a child checks its snapshot.
 const WRITES_DURING_FORK: usize = 24;
 
 impl Torturer {
-    /// Gives a range new contents of the kind that the operation says.
-    pub(super) fn write(&mut self) -> Result<(), WorkloadError> {
+    /// Gives a range new contents of the kind of the current operation.
+    pub(super) fn write(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         if self.rng.one_in(2) {
             self.check(at, range.clone())?;
         }
         for page in range {
-            // A sparse write leaves most pages of its range alone: zero pages among used ones.
+            // A sparse write skips most pages of its range, so that zero pages lie among used ones.
             if self.during == Operation::Sparse && !self.rng.one_in(8) {
                 continue;
             }
@@ -41,10 +40,7 @@ impl Torturer {
                 } else {
                     self.rng.below(PAGE)
                 };
-                Contents::Sparse {
-                    generation,
-                    byte: byte as u16,
-                }
+                Contents::Sparse(generation, byte as u16)
             }
             _ => Contents::Full(generation),
         };
@@ -52,14 +48,12 @@ impl Torturer {
         self.totals.written_bytes += PAGE as u64;
     }
 
-    /// Checks a range.
-    pub(super) fn verify(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn verify(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         self.check(at, range)
     }
 
-    /// Gives a range back.
-    pub(super) fn discard(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn discard(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         if self.rng.one_in(2) {
             self.check(at, range.clone())?;
@@ -73,8 +67,8 @@ impl Torturer {
         }
     }
 
-    /// Forbids writes, or everything, for a moment.
-    pub(super) fn protect(&mut self) -> Result<(), WorkloadError> {
+    /// Forbids writes, or all accesses, for a moment.
+    pub(super) fn protect(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         let forbidden = self.during == Operation::Forbid;
         let protection = if forbidden {
@@ -88,7 +82,7 @@ impl Torturer {
         } else {
             self.check(at, range.clone())
         };
-        // Nothing of this mapping can be written before this has worked.
+        // Nothing of this mapping can be written before this call has succeeded.
         let restored = self.pieces[at].protect(range.clone(), Protection::ReadWrite);
         restored.map_err(|error| WorkloadError::System {
             what: error.call,
@@ -99,8 +93,7 @@ impl Torturer {
         self.check(at, range)
     }
 
-    /// Moves a mapping.
-    pub(super) fn relocate(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn relocate(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         let shift = if self.rng.one_in(2) {
             0
@@ -112,8 +105,7 @@ impl Torturer {
         self.check(at, range)
     }
 
-    /// Makes a mapping longer or shorter.
-    pub(super) fn resize(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn resize(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         let before = self.pieces[at].pages();
         let free = self.plan.pages.saturating_sub(self.mapped);
@@ -129,8 +121,7 @@ impl Torturer {
         self.check(at, before.min(after)..after.min(before + REGION_PAGES))
     }
 
-    /// Unmaps a range.
-    pub(super) fn cut(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn cut(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         self.check(at, range.clone())?;
         self.mapped -= range.len();
@@ -144,19 +135,18 @@ impl Torturer {
         }
     }
 
-    /// Unmaps a mapping.
-    pub(super) fn unmap(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn unmap(&mut self) -> Result<()> {
         let at = self.rng.below(self.pieces.len());
         self.unmap_piece(at)
     }
 
-    fn unmap_smallest(&mut self) -> Result<(), WorkloadError> {
+    fn unmap_smallest(&mut self) -> Result<()> {
         let pages = |at: &usize| self.pieces[*at].pages();
         let smallest = (0..self.pieces.len()).min_by_key(pages);
         smallest.map_or(Ok(()), |at| self.unmap_piece(at))
     }
 
-    fn unmap_piece(&mut self, at: usize) -> Result<(), WorkloadError> {
+    fn unmap_piece(&mut self, at: usize) -> Result<()> {
         self.check(at, 0..self.pieces[at].pages())?;
         self.mapped -= self.pieces.swap_remove(at).pages();
         self.totals.unmaps += 1;
@@ -164,7 +154,7 @@ impl Torturer {
     }
 
     /// Makes a new mapping, if there is room for one.
-    pub(super) fn map(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn map(&mut self) -> Result<()> {
         let free = self.plan.pages.saturating_sub(self.mapped) / REGION_PAGES;
         if free == 0 {
             return Ok(());
@@ -184,7 +174,7 @@ impl Torturer {
     }
 
     /// Forks a child that checks a snapshot of a mapping while this thread goes on writing.
-    pub(super) fn fork(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn fork(&mut self) -> Result<()> {
         let (at, _) = self.pick();
         let most = 8 * REGION_PAGES;
         let first = self.rng.below(self.pieces[at].pages());

@@ -1,37 +1,31 @@
 //! One mapping of a torture thread, together with its shadow.
 
 use super::model::{Contents, Mismatch, Model};
-use crate::error::MemoryError;
-use crate::memory::{Mapping, PAGE, PAGE_WORDS, Protection, REGION};
+use crate::prelude::*;
 use std::ops::Range;
 
-/// A mapping and what it should hold. Both always change together.
-#[derive(Debug)]
+/// A mapping and its expected contents. Both always change together.
 pub(super) struct Piece {
     memory: Mapping,
     model: Model,
 }
 
 impl Piece {
-    /// A new mapping, of which the shadow knows that it is all zero.
+    /// A new mapping with a shadow of all zeros.
     pub(super) fn new(memory: Mapping, tag: u64) -> Self {
         let model = Model::new(tag, memory.pages());
         Self { memory, model }
     }
 
-    /// Number of pages.
     pub(super) fn pages(&self) -> usize {
         self.model.len()
     }
 
-    /// Address of a word.
-    pub(super) fn address(&self, page: usize, word: usize) -> u64 {
-        self.memory.start() + (page * PAGE + word * 8) as u64
-    }
-
-    /// The word itself.
-    pub(super) fn word(&self, page: usize, word: usize) -> u64 {
-        self.memory.read(page * PAGE + word * 8)
+    /// The report of a word with an unexpected value.
+    pub(super) fn wrong(&self, mismatch: Mismatch, during: &str) -> WrongWord {
+        let [page, word, expected, found] = mismatch;
+        let offset = page as usize * PAGE + word as usize * 8;
+        self.memory.wrong(offset, expected, found, during)
     }
 
     /// Pages before the first one that starts a 2 MiB region.
@@ -45,8 +39,8 @@ impl Piece {
         let before = self.model.expected(page);
         self.model.set(page, contents);
         let words = self.model.expected(page);
-        if matches!(contents, Contents::Sparse { .. }) && before.is_zero() {
-            // The one byte only: a zero page stays zero but for it.
+        if matches!(contents, Contents::Sparse(..)) && before.is_zero() {
+            // Only the one byte: the rest of a zero page stays zero.
             for word in (0..PAGE_WORDS).filter(|word| words.word(*word) != 0) {
                 self.memory.write(page * PAGE + word * 8, words.word(word));
             }
@@ -65,7 +59,6 @@ impl Piece {
         })
     }
 
-    /// Gives pages back to the kernel.
     pub(super) fn discard(&mut self, pages: Range<usize>) -> Result<(), MemoryError> {
         self.memory
             .discard(pages.start * PAGE, pages.len() * PAGE)?;
@@ -73,7 +66,6 @@ impl Piece {
         Ok(())
     }
 
-    /// Sets what pages allow.
     pub(super) fn protect(
         &mut self,
         pages: Range<usize>,
@@ -83,19 +75,18 @@ impl Piece {
             .protect(pages.start * PAGE, pages.len() * PAGE, protection)
     }
 
-    /// Makes the mapping longer or shorter.
     pub(super) fn resize(&mut self, pages: usize) -> Result<(), MemoryError> {
         self.memory.resize(pages * PAGE)?;
         self.model.resize(pages);
         Ok(())
     }
 
-    /// Moves the mapping to `shift` pages after the begin of some region.
+    /// Moves the mapping to `shift` pages after the beginning of a region.
     pub(super) fn relocate(&mut self, shift: usize) -> Result<(), MemoryError> {
         self.memory.relocate(shift * PAGE)
     }
 
-    /// Unmaps pages; what is before and after them is left.
+    /// Unmaps pages and returns the parts before and after them.
     pub(super) fn unmap(self, pages: Range<usize>) -> impl Iterator<Item = Self> {
         let Self {
             memory,
@@ -116,7 +107,7 @@ impl Piece {
             .filter_map(whole)
     }
 
-    /// Changes one bit without telling the shadow.
+    /// Changes one bit without a change of the shadow.
     pub(super) fn corrupt(&mut self, page: usize, word: usize) {
         let offset = page * PAGE + word * 8;
         self.memory.write(offset, self.memory.read(offset) ^ 0x10);

@@ -2,8 +2,7 @@
 
 use super::model::{Contents, Mismatch};
 use super::piece::Piece;
-use crate::error::WorkloadError;
-use crate::memory::{Mapping, PAGE};
+use crate::prelude::*;
 use crate::process::{Child, exit_code};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,22 +12,20 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// Exit status of a child that found nothing wrong.
 const RIGHT: u8 = 0;
-/// Exit status of a child that found its snapshot wrong.
-const WRONG_SNAPSHOT: u8 = 3;
-/// Exit status of a child that found its own writes wrong.
-const WRONG_WRITE: u8 = 4;
+/// Exit status of a child that found its snapshot or its own writes wrong.
+const WRONG: u8 = 3;
 
-/// A child overwrites one in so many pages of its snapshot.
+/// A child overwrites one in `WRITE_EVERY` pages of its snapshot.
 const WRITE_EVERY: usize = 7;
 
-/// Forks children for one thread, and hears from them.
+/// Forks children for one thread, and reads their reports.
 pub(super) struct Snapshots {
-    /// Shared with the children: where they note what they found.
+    /// Shared with the children, which write their results to it.
     report: Mapping,
 }
 
 impl Snapshots {
-    pub(super) fn new() -> Result<Self, WorkloadError> {
+    pub(super) fn new() -> Result<Self> {
         Ok(Self {
             report: Mapping::shared(PAGE)?,
         })
@@ -40,12 +37,8 @@ impl Snapshots {
     }
 
     /// Forks a child that checks pages of a mapping, then writes to its copy of them and checks
-    /// that. Nothing is returned if the kernel has no memory for a child.
-    pub(super) fn fork(
-        &mut self,
-        piece: &mut Piece,
-        pages: Range<usize>,
-    ) -> Result<Option<Child>, WorkloadError> {
+    /// that. Returns `None` if the kernel has no memory for a child.
+    pub(super) fn fork(&mut self, piece: &mut Piece, pages: Range<usize>) -> Result<Option<Child>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already; `Piece::check` and
         // `Piece::write` neither allocate nor lock.
@@ -62,17 +55,12 @@ impl Snapshots {
         }
     }
 
-    /// Waits for a child and returns what it found.
-    pub(super) fn wait(&mut self, child: Child) -> Result<Result<(), Mismatch>, WorkloadError> {
+    /// Waits for a child and returns its result.
+    pub(super) fn wait(&mut self, child: Child) -> Result<Result<(), Mismatch>> {
         let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
         match exit_code(status).and_then(|code| u8::try_from(code).ok()) {
             Some(RIGHT) => Ok(Ok(())),
-            Some(WRONG_SNAPSHOT | WRONG_WRITE) => Ok(Err(Mismatch {
-                page: self.report.read(0) as usize,
-                word: self.report.read(8) as usize,
-                expected: self.report.read(16),
-                found: self.report.read(24),
-            })),
+            Some(WRONG) => Ok(Err([0, 8, 16, 24].map(|offset| self.report.read(offset)))),
             _ => Err(WorkloadError::Child(status)),
         }
     }
@@ -80,24 +68,20 @@ impl Snapshots {
 
 /// The child's work: memory only, no allocation, no lock.
 fn look(piece: &mut Piece, pages: Range<usize>, report: &mut Mapping) -> u8 {
-    let mut check = |piece: &Piece, status: u8| match piece.check(pages.clone()) {
-        Ok(()) => RIGHT,
-        Err(mismatch) => {
-            report.write(0, mismatch.page as u64);
-            report.write(8, mismatch.word as u64);
-            report.write(16, mismatch.expected);
-            report.write(24, mismatch.found);
-            status
+    let mut seen = piece.check(pages.clone());
+    if seen.is_ok() {
+        for page in pages.clone().step_by(WRITE_EVERY) {
+            piece.write(page, Contents::Full(u32::MAX));
         }
+        seen = piece.check(pages);
+    }
+    let Err(mismatch) = seen else {
+        return RIGHT;
     };
-    let seen = check(piece, WRONG_SNAPSHOT);
-    if seen != RIGHT {
-        return seen;
+    for (word, value) in mismatch.into_iter().enumerate() {
+        report.write(word * 8, value);
     }
-    for page in pages.clone().step_by(WRITE_EVERY) {
-        piece.write(page, Contents::Full(u32::MAX));
-    }
-    check(piece, WRONG_WRITE)
+    WRONG
 }
 
 #[cfg(test)]
@@ -119,7 +103,7 @@ mod tests {
         assert_eq!(piece.check(0..REGION_PAGES), Ok(()));
         piece.corrupt(6, 7);
         let mismatch = look(&mut piece).unwrap_err();
-        assert_eq!((mismatch.page, mismatch.word, mismatch.expected), (6, 7, 0));
-        assert_ne!(mismatch.found, 0);
+        assert_eq!(mismatch[..3], [6, 7, 0]);
+        assert_ne!(mismatch[3], 0);
     }
 }

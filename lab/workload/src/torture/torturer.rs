@@ -4,26 +4,22 @@ use super::model::Mismatch;
 use super::operation::Operation;
 use super::piece::Piece;
 use super::snapshot::Snapshots;
-use crate::error::{MemoryError, WorkloadError};
-use crate::memory::{PAGE, Pages, REGION_PAGES};
-use crate::protocol::{TortureTotals, WrongWord};
-use crate::rng::Rng;
+use crate::prelude::*;
 use std::ops::Range;
 
-/// What one thread may use, and what it begins with.
+/// Limits and initial state of one thread.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// Number of the thread.
     pub thread: usize,
     /// Seed of all threads.
     pub seed: u64,
-    /// Most pages that it maps.
+    /// Largest number of pages that it maps.
     pub pages: usize,
-    /// Pages it asks for; either kind, at random, if not said.
+    /// The kind of pages that it requests; `None` for either kind, at random.
     pub kind: Option<Pages>,
 }
 
-/// The operation at which every thread forks for the first time, however short it runs.
+/// The operation at which every thread forks for the first time, even in a short run.
 const FIRST_FORK: u64 = 40;
 
 /// A thread's mappings, its shadow of them, and its random numbers.
@@ -31,22 +27,20 @@ pub(super) struct Torturer {
     pub(super) plan: Plan,
     pub(super) rng: Rng,
     pub(super) pieces: Vec<Piece>,
-    /// Pages in all of them.
+    /// Pages in all mappings.
     pub(super) mapped: usize,
     /// Identity of the next mapping.
     pub(super) next_tag: u64,
-    /// Of the last page written.
+    /// Generation of the last written page.
     pub(super) generation: u32,
-    /// What it is doing.
     pub(super) during: Operation,
     pub(super) snapshots: Snapshots,
-    /// What it has done so far.
     pub totals: TortureTotals,
 }
 
 impl Torturer {
     /// Maps three quarters of what the thread may use.
-    pub(super) fn new(plan: Plan) -> Result<Self, WorkloadError> {
+    pub(super) fn new(plan: Plan) -> Result<Self> {
         let mut this = Self {
             rng: Rng::new(plan.seed, plan.thread as u64),
             pieces: Vec::new(),
@@ -64,8 +58,7 @@ impl Torturer {
         Ok(this)
     }
 
-    /// Makes one operation.
-    pub(super) fn step(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn step(&mut self) -> Result<()> {
         self.totals.operations += 1;
         self.during = if self.totals.operations == FIRST_FORK {
             Operation::Fork
@@ -96,20 +89,20 @@ impl Torturer {
         }
     }
 
-    /// Checks everything.
-    pub(super) fn finish(&mut self) -> Result<(), WorkloadError> {
+    pub(super) fn finish(&mut self) -> Result<()> {
         self.during = Operation::Verify;
         (0..self.pieces.len()).try_for_each(|at| self.check(at, 0..self.pieces[at].pages()))
     }
 
-    /// Makes one byte wrong, so that a test can see that it is found.
+    /// Makes one byte wrong, so that a test can check its detection.
     pub(super) fn corrupt(&mut self) {
         if let Some(piece) = self.pieces.last_mut() {
             piece.corrupt(piece.pages() / 2, 200);
         }
     }
 
-    /// A random mapping: mostly by size, so that all memory has its turn, but sometimes any.
+    /// A random mapping. The choice is mostly by size, so that all memory has its turn, and
+    /// sometimes uniform.
     fn pick_piece(&mut self) -> usize {
         if self.rng.one_in(4) {
             return self.rng.below(self.pieces.len());
@@ -125,8 +118,8 @@ impl Torturer {
         self.pieces.iter().position(holds).unwrap_or(0)
     }
 
-    /// A random mapping and a random range of it: short ones and long ones alike, and one in
-    /// four whole regions.
+    /// A random mapping and a random range of it, both short and long ones. One range in four is of
+    /// whole regions.
     pub(super) fn pick(&mut self) -> (usize, Range<usize>) {
         let at = self.pick_piece();
         let piece = &self.pieces[at];
@@ -142,39 +135,29 @@ impl Torturer {
     }
 
     /// Compares pages of a mapping with its shadow.
-    pub(super) fn check(&mut self, at: usize, range: Range<usize>) -> Result<(), WorkloadError> {
+    pub(super) fn check(&mut self, at: usize, range: Range<usize>) -> Result<()> {
         self.totals.verified_bytes += (range.len() * PAGE) as u64;
         let seen = self.pieces[at].check(range);
         seen.map_err(|mismatch| self.wrong(at, mismatch, false))
     }
 
-    /// The error for a word that is not what it should be.
+    /// The error for a word with an unexpected value.
     pub(super) fn wrong(&self, at: usize, mismatch: Mismatch, in_child: bool) -> WorkloadError {
-        let Mismatch {
-            page,
-            word,
-            expected,
-            found,
-        } = mismatch;
-        let piece = &self.pieces[at];
+        let during = format!("{:?}", self.during).to_lowercase();
+        let mut wrong = self.pieces[at].wrong(mismatch, &during);
+        if in_child {
+            wrong.found_again = wrong.found;
+        }
         WorkloadError::Wrong(WrongWord {
-            address: piece.address(page, word),
-            expected,
-            found,
-            found_again: if in_child {
-                found
-            } else {
-                piece.word(page, word)
-            },
             thread: self.plan.thread,
-            during: format!("{:?}", self.during).to_lowercase(),
             in_child,
+            ..wrong
         })
     }
 }
 
-/// Whether the kernel lacked something, and has changed nothing. Kernels before 6.17 answer `EFAULT`
-/// when a mapping that they keep in several parts is to be moved.
+/// Whether the kernel lacked a resource and has changed nothing. Kernels before 6.17 return
+/// `EFAULT` to a move of a mapping that they keep in several parts.
 fn is_shortage(error: &MemoryError) -> bool {
     match error.source.raw_os_error() {
         Some(libc::ENOMEM | libc::EAGAIN) => true,

@@ -1,45 +1,46 @@
-//! What was found out about a process: plain values that the advice rests on.
+//! What was measured about a process: plain values, from which `findings` derives the advice.
 
 use hawkeye_linux::processes::surroundings::{Advice, Place, Surroundings};
-use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION, RegionSample};
+use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
 use serde::Serialize;
 
-/// Everything that advice rests on.
+/// Everything that the advice is derived from.
 #[derive(Clone, Debug, Serialize)]
 pub struct Facts {
-    /// Which process.
+    /// The process id.
     pub pid: u32,
     /// How long it was measured.
     pub seconds: f64,
-    /// What translation costs it, where that could be seen.
+    /// Cost of address translation, where it could be measured.
     pub cost: Result<Cost, NotMeasured>,
-    /// Its regions under base pages, what matters most first.
+    /// Its regions under base pages, in order of importance.
     pub regions: Vec<Region>,
     /// Regions under huge pages.
     pub huge_regions: u64,
-    /// What was found in those of them that were searched for zeros.
+    /// Zeros found in the searched part of its huge pages.
     pub zeros: Zeros,
-    /// Whether zeros in its huge pages can be given back: by this kernel, and by its cgroup's swap where that takes swap.
+    /// Whether zeros in its huge pages can be given back. This depends on the kernel and, where
+    /// recovery takes swap, on the swap of its cgroup.
     pub recovery_possible: bool,
-    /// Its settings, mappings, and the kernel's settings.
+    /// Settings of the process, its mappings and the kernel's settings.
     pub surroundings: Surroundings,
     /// The machine's memory.
     pub memory: MemoryUse,
-    /// A manager that runs at the same time.
+    /// A manager that runs at the same time, if there is one.
     pub manager: Option<RunningManager>,
-    /// The fullest of its cgroups with a limit.
+    /// The fullest of its cgroups that have a limit.
     pub cgroup: Option<Group>,
 }
 
 impl Facts {
-    /// Regions under base pages inside a place, in order of what matters most.
+    /// Regions under base pages inside a place, in order of importance.
     pub fn regions_in<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Region> {
         let inside = |region: &&Region| (place.start..place.end).contains(&region.start);
         self.regions.iter().filter(inside)
     }
 
-    /// Whether most of the page walks are in memory that its owner keeps from huge pages (`MADV_NOHUGEPAGE`): then nobody
-    /// else's huge pages bring much.
+    /// Whether most page walks are in memory that the program excludes from huge pages
+    /// (`MADV_NOHUGEPAGE`). Huge pages elsewhere then bring little.
     pub fn mostly_refused(&self) -> bool {
         let places = self.surroundings.places.iter();
         let refused = places.filter(|place| place.advice == Advice::NoHuge);
@@ -55,63 +56,51 @@ impl Facts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "kebab-case")]
 pub enum NotMeasured {
-    /// It used less of a core than tells anything.
+    /// It used too little CPU time for a measurement.
     Idle,
-    /// It has no region of 2 MiB with memory in it that could be huge.
+    /// It has no populated 2 MiB region that could be huge.
     TooSmall,
-    /// Accesses can't be seen on this kernel.
+    /// The manager can't see accesses on this kernel.
     Unseen,
 }
 
-/// What translation costs a process.
+/// Cost of address translation for a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// The middle one of all windows.
+    /// The median of all windows.
     pub overhead: Overhead,
-    /// What of it comes from huge pages already, in per cent of its CPU time.
+    /// The part that comes from memory already under huge pages, in per cent of its CPU time.
     pub huge_percent: f64,
     /// The lowest and the highest of all windows, in per cent.
     pub windows_percent: [f64; 2],
     /// Windows in which it ran.
     pub windows: usize,
-    /// CPU time that it used, in cores: the mean of these windows.
+    /// CPU time used, in cores: the mean of these windows.
     pub cpu_cores: f64,
 }
 
 /// A region under base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Region {
-    /// First byte.
+    /// Address of its first byte.
     pub start: u64,
     /// Base pages present.
     pub present: u16,
-    /// Base pages whose contents are in swap.
+    /// Base pages that are swapped out.
     pub swapped: u16,
-    /// Its part in all page walks of base pages, by windows other than those that it was ranked by (0-1).
+    /// Its share of all page walks of base pages (0-1), from windows other than those that ranked
+    /// it.
     pub share: f64,
-    /// Whether windows of both kinds looked at it, so that its rank and its share are known and owe nothing to each other.
+    /// Whether windows of both kinds sampled it. Its rank and its share are then known and
+    /// independent of each other.
     pub ranked: bool,
 }
 
 impl Region {
-    /// What is known of a region.
-    pub fn new(sample: &RegionSample, share: f64, ranked: bool) -> Self {
-        Self {
-            start: sample.region.start(),
-            present: sample.present,
-            swapped: sample.swapped,
-            share,
-            ranked,
-        }
-    }
-
-    /// Memory that the process would hold more if it were huge, in bytes.
+    /// Memory that the process would additionally hold if the region were huge, in bytes.
     pub fn added_bytes(&self) -> u64 {
-        let there = self
-            .present
-            .saturating_add(self.swapped)
-            .min(PAGES_PER_REGION);
-        u64::from(PAGES_PER_REGION - there) * BASE_PAGE_BYTES
+        let there = self.present.saturating_add(self.swapped);
+        u64::from(PAGES_PER_REGION.saturating_sub(there)) * BASE_PAGE_BYTES
     }
 }
 
@@ -120,18 +109,18 @@ impl Region {
 pub struct Zeros {
     /// Huge pages searched.
     pub searched: u64,
-    /// Base pages in them that hold nothing but zeros.
+    /// Base pages in them that are filled with zeros.
     pub zero_pages: u64,
-    /// Huge pages that would be split for having many of them.
+    /// Huge pages with enough zero pages for recovery to split them.
     pub bloated: u64,
 }
 
 /// A manager that ran while the process was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunningManager {
-    /// What it says of itself: process and purpose.
+    /// Process and purpose, as the manager describes itself.
     pub holder: String,
-    /// Whether it manages this process, as far as it answers: only a daemon does.
+    /// Whether it manages this process; known only of a daemon, which answers requests.
     pub manages: Option<bool>,
 }
 

@@ -1,142 +1,144 @@
-//! What can be found: types, and nothing else.
+//! The types of findings; no logic.
 
 use super::facts::{Cost, NotMeasured, RunningManager};
-use hawkeye_policy::MemoryUse;
-use hawkeye_policy::policies::HawkeyePmu;
+use hawkeye_policy::{MemoryUse, Terms};
 use serde::Serialize;
 
-/// Less than this is not worth anybody's time, in per cent of a process's CPU time: as the policies have it.
-pub const WORTH_PERCENT: f64 = HawkeyePmu::MIN_OVERHEAD_PERCENT;
+/// Savings below this are not worth acting on, in per cent of a process's CPU time. The policies
+/// use the same limit.
+pub const WORTH_PERCENT: f64 = Terms::MIN_OVERHEAD_PERCENT;
 
-/// What huge pages are to a process.
+/// How a process would be affected by huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// More of them would make it faster.
+    /// More huge pages would make it faster.
     Gains,
-    /// The estimate is under what is worth anything, but it can't be ruled out.
+    /// The estimate is below the limit, but a gain can't be ruled out.
     MayGain,
-    /// They would bring nothing.
+    /// Huge pages would bring nothing.
     GainsNothing,
-    /// What there is to gain, it has already.
+    /// It already has the huge pages that it gains from.
     HasThem,
-    /// It can't be told.
+    /// Not measurable.
     Unknown,
 }
 
-/// One thing that was found, with its figures. Shares are in per cent of the process's CPU time unless they say otherwise.
+/// One finding, with its figures. Shares are in per cent of the process's CPU time unless the field
+/// says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
-    /// What translation costs.
+    /// Cost of address translation.
     Costs {
-        /// What, and how that was found out.
+        /// The cost, and how it was measured.
         #[serde(flatten)]
         cost: Cost,
     },
-    /// It can't be told what translation costs.
+    /// The cost of address translation could not be measured.
     NotMeasured(NotMeasured),
-    /// What would be saved if all of it were huge.
+    /// CPU time saved if all of its memory were huge.
     WouldSave {
         /// Best estimate.
         percent: f64,
-        /// Hardly less.
+        /// Low end of the estimate.
         low_percent: f64,
-        /// Hardly more.
+        /// High end of the estimate.
         high_percent: f64,
-        /// So many times as fast would it be, where it does nothing but compute.
+        /// Factor by which it would be faster if it did nothing but compute.
         speedup: f64,
         /// Regions under base pages.
         regions: u64,
     },
-    /// So many regions, the hottest, have so much of it.
+    /// The hottest regions, and the share of the saving that they account for.
     FirstRegions {
-        /// How many.
+        /// Number of these regions.
         regions: u64,
-        /// Of the saving, in per cent.
+        /// Their share of the saving, in per cent.
         share_percent: f64,
-        /// Memory that would be added for them.
+        /// Memory that huge pages would add there, in bytes.
         added_bytes: u64,
     },
-    /// Where that is.
+    /// A mapping that accounts for part of the saving.
     At {
-        /// First byte of the mapping.
+        /// Address of the first byte of the mapping.
         start: u64,
         /// First byte after it.
         end: u64,
-        /// What is mapped there.
+        /// What is mapped there: its name.
         what: String,
-        /// Of the saving, in per cent.
+        /// Its share of the saving, in per cent.
         share_percent: f64,
-        /// Of its memory, under base pages.
+        /// Its memory under base pages, in bytes.
         base_bytes: u64,
     },
     /// Memory that huge pages would add.
     WouldAdd {
-        /// How much, if everything became huge.
+        /// The amount, in bytes, if everything became huge.
         bytes: u64,
-        /// Its memory under base pages now.
+        /// Memory of the process under base pages now, in bytes.
         of_bytes: u64,
     },
-    /// What the huge pages that it has waste.
+    /// Memory wasted in the process's huge pages.
     Wastes {
         /// Huge pages searched for zeros.
         searched: u64,
-        /// All that it has.
+        /// All huge pages of the process.
         huge_regions: u64,
-        /// Base pages of them that hold nothing but zeros, in per cent.
+        /// Share of their base pages that are filled with zeros, in per cent.
         zero_percent: f64,
-        /// The same in all of its huge pages, by that share.
+        /// Waste in all of its huge pages, extrapolated from that share, in bytes.
         bytes: u64,
-        /// What of it recovery would give back, under pressure, by its usual threshold.
+        /// The part that recovery would give back under pressure with its default threshold, in
+        /// bytes.
         recoverable_bytes: u64,
     },
-    /// A manager runs, and may look at the same access bits.
+    /// A manager runs at the same time, and may read the same access bits.
     ManagerRuns(RunningManager),
-    /// It was told to have no huge pages.
+    /// Huge pages are disabled for the process (`PR_SET_THP_DISABLE`).
     ThpDisabled,
-    /// Its owner keeps memory out.
+    /// The program excludes memory from huge pages.
     NoHugePage {
-        /// How much.
+        /// The amount, in bytes.
         bytes: u64,
     },
-    /// The kernel gives huge pages to nobody.
+    /// The kernel's setting is `never`.
     KernelSaysNever,
-    /// The kernel gives huge pages to who asks, and it does not ask for this much.
+    /// The kernel's setting is `madvise`, and the program does not advise this memory.
     KernelSaysMadvise {
-        /// How much.
+        /// The amount, in bytes.
         bytes: u64,
-        /// How much it does ask for.
+        /// Memory that the program does advise, in bytes.
         advised_bytes: u64,
     },
-    /// The kernel gives huge pages to everybody, and yet this much is under base pages.
+    /// The kernel's setting is `always`, and this memory is under base pages nevertheless.
     KernelSaysAlways {
-        /// How much.
+        /// The amount, in bytes.
         bytes: u64,
-        /// How long khugepaged takes for it at its pace, in seconds, where that is known.
+        /// Time that khugepaged needs for it at its pace, in seconds, where that is known.
         khugepaged_s: Option<f64>,
     },
-    /// Memory that could be huge by other means only.
+    /// Shared memory, which only other means can make huge.
     Shared {
-        /// How much.
+        /// The amount, in bytes.
         bytes: u64,
-        /// The kernel's `shmem_enabled`.
+        /// The kernel's setting `shmem_enabled`.
         shmem_enabled: Option<String>,
     },
-    /// Memory is short: nothing should become huge.
+    /// Memory is short: nothing should be promoted.
     MemoryShort {
-        /// A cgroup's path; `None`: the machine.
+        /// Path of the cgroup; `None`: the machine.
         cgroup: Option<String>,
-        /// In use.
+        /// Memory in use.
         usage: MemoryUse,
-        /// From here on nothing is promoted, in per cent.
+        /// Above this nothing is promoted, in per cent.
         high_percent: f64,
     },
-    /// What would be added does not fit under a limit.
+    /// The memory that huge pages would add does not fit under a limit.
     LimitNear {
-        /// A cgroup's path; `None`: the machine.
+        /// Path of the cgroup; `None`: the machine.
         cgroup: Option<String>,
-        /// Memory that is left up to the high watermark.
+        /// Memory left below the high watermark, in bytes.
         room_bytes: u64,
     },
 }
@@ -145,30 +147,30 @@ pub enum Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Takes {
-    /// In the process that runs.
+    /// In the running process.
     AtOnce,
-    /// From its next start on.
+    /// At its next start.
     AtNextStart,
 }
 
-/// Something that can be done.
+/// Something that the user can do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// What it does, and to whom, as a clause.
+    /// What it does and what it affects, as a clause.
     pub does: String,
-    /// When.
+    /// When it takes effect.
     pub takes: Takes,
-    /// What to type, or to write where.
+    /// The command, or the text and the file to put it in.
     pub command: String,
 }
 
-/// What to make of a process.
+/// The judgement of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// In a word.
+    /// The judgement in one word.
     pub verdict: Verdict,
-    /// In detail.
+    /// The details.
     pub findings: Vec<Finding>,
-    /// What would change it, the nearest first; none where nothing is to be gained.
+    /// Remedies, the most direct one first; none where there is nothing to gain.
     pub remedies: Vec<Remedy>,
 }

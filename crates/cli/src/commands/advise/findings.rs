@@ -1,4 +1,4 @@
-//! From facts to findings, and what could be done about them. Pure.
+//! Derives findings and remedies from facts. Pure.
 
 use super::facts::{Facts, NotMeasured, Region};
 use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
@@ -6,7 +6,7 @@ use super::remedies::remedies;
 use hawkeye_linux::processes::surroundings::{Advice as Said, Place};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
-/// Judges the facts.
+/// Derives the advice.
 pub fn advise(facts: &Facts) -> Advice {
     let mut findings = Vec::new();
     let verdict = gain(facts, &mut findings);
@@ -33,7 +33,7 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
                 NotMeasured::TooSmall => Verdict::GainsNothing,
-                // One that is idle may gain when it works.
+                // An idle process may gain once it works.
                 NotMeasured::Idle | NotMeasured::Unseen => Verdict::Unknown,
             };
         }
@@ -49,10 +49,9 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
     let saved = |percent: f64| (percent - cost.huge_percent).clamp(0.0, 99.0);
     let regions = facts.regions.len() as u64;
     if regions == 0 {
-        return if facts.huge_regions > 0 {
-            Verdict::HasThem
-        } else {
-            Verdict::GainsNothing
+        return match facts.huge_regions {
+            0 => Verdict::GainsNothing,
+            _ => Verdict::HasThem,
         };
     }
     findings.push(Finding::WouldSave {
@@ -78,9 +77,9 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
     verdict
 }
 
-/// How much of the gain the first few regions have: as many as half of it takes, and nine tenths.
+/// Share of the gain in the hottest regions: how many regions make up half of it, and nine tenths.
 ///
-/// Those that have a rank stand for all. Of large processes too few have: nothing is told then.
+/// Ranked regions stand for all. In a large process too few are ranked, and nothing is reported.
 fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
     let regions: Vec<&Region> = all.iter().filter(|region| region.ranked).collect();
     let total: f64 = regions.iter().map(|region| region.share).sum();
@@ -112,16 +111,11 @@ fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
 const MOST_PLACES: usize = 5;
 
 fn places(facts: &Facts, findings: &mut Vec<Finding>) {
-    let mut shares: Vec<(f64, &Place)> = facts
-        .surroundings
-        .places
-        .iter()
-        .map(|place| {
-            let shares = facts.regions_in(place).map(|region| region.share * 100.0);
-            (shares.sum(), place)
-        })
-        .filter(|(share, _)| *share >= 1.0)
-        .collect();
+    let shares = facts.surroundings.places.iter().map(|place| {
+        let shares = facts.regions_in(place).map(|region| region.share * 100.0);
+        (shares.sum(), place)
+    });
+    let mut shares: Vec<(f64, &Place)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share_percent, place) in shares.into_iter().take(MOST_PLACES) {
         findings.push(Finding::At {
@@ -129,23 +123,20 @@ fn places(facts: &Facts, findings: &mut Vec<Finding>) {
             end: place.end,
             what: place.what.clone(),
             share_percent,
-            base_bytes: place.resident_bytes.saturating_sub(place.huge_bytes),
+            base_bytes: base_bytes(place),
         });
     }
 }
 
+/// Memory of a place under base pages, in bytes.
+fn base_bytes(place: &Place) -> u64 {
+    place.resident_bytes.saturating_sub(place.huge_bytes)
+}
+
 fn waste(facts: &Facts, verdict: Verdict, findings: &mut Vec<Finding>) {
     let bytes = facts.regions.iter().map(Region::added_bytes).sum();
-    let present = facts
-        .regions
-        .iter()
-        .map(|r| u64::from(r.present))
-        .sum::<u64>();
-    if matches!(
-        verdict,
-        Verdict::Gains | Verdict::MayGain | Verdict::Unknown
-    ) && present > 0
-    {
+    let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
+    if !matches!(verdict, Verdict::GainsNothing | Verdict::HasThem) && present > 0 {
         let of_bytes = present * hawkeye_policy::BASE_PAGE_BYTES;
         findings.push(Finding::WouldAdd { bytes, of_bytes });
     }
@@ -161,29 +152,26 @@ fn waste(facts: &Facts, verdict: Verdict, findings: &mut Vec<Finding>) {
             huge_regions: facts.huge_regions,
             zero_percent: share * 100.0,
             bytes,
-            recoverable_bytes: if facts.recovery_possible {
-                bytes.min((huge_bytes * bloated) as u64)
-            } else {
-                0
+            recoverable_bytes: match facts.recovery_possible {
+                true => bytes.min((huge_bytes * bloated) as u64),
+                false => 0,
             },
         });
     }
 }
 
-/// What keeps memory that could be huge from it.
+/// What keeps eligible memory from becoming huge.
 fn settings(facts: &Facts, findings: &mut Vec<Finding>) {
     let around = &facts.surroundings;
     if around.thp_disabled {
         findings.push(Finding::ThpDisabled);
     }
-    let could = around
-        .places
-        .iter()
-        .filter(|place| place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES);
+    let could =
+        |place: &&Place| place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES;
+    let could = around.places.iter().filter(could);
     let base = |said: Said| -> u64 {
         let of = could.clone().filter(|place| place.advice == said);
-        of.map(|place| place.resident_bytes.saturating_sub(place.huge_bytes))
-            .sum()
+        of.map(base_bytes).sum()
     };
     let refused = base(Said::NoHuge);
     if refused >= HUGE_PAGE_BYTES {
@@ -208,7 +196,7 @@ fn settings(facts: &Facts, findings: &mut Vec<Finding>) {
     }
 }
 
-/// How long khugepaged takes to scan so much, when it has nothing else to do.
+/// Time that khugepaged needs to scan `bytes` if it does nothing else, in seconds.
 fn khugepaged_s(facts: &Facts, bytes: u64) -> Option<f64> {
     let settings = &facts.surroundings.settings;
     let number = |text: &Option<String>| text.as_ref()?.parse::<f64>().ok();
@@ -219,21 +207,11 @@ fn khugepaged_s(facts: &Facts, bytes: u64) -> Option<f64> {
 }
 
 fn shared(facts: &Facts, findings: &mut Vec<Finding>) {
-    let shared = facts
-        .surroundings
-        .places
-        .iter()
-        .filter(|place| place.shared_memory);
-    let bytes: u64 = shared
-        .map(|place| place.resident_bytes.saturating_sub(place.huge_bytes))
-        .sum();
-    let all: u64 = facts
-        .surroundings
-        .places
-        .iter()
-        .map(|place| place.resident_bytes)
-        .sum();
-    // A little of it every program has.
+    let places = facts.surroundings.places.iter();
+    let shared = places.clone().filter(|place| place.shared_memory);
+    let bytes: u64 = shared.map(base_bytes).sum();
+    let all: u64 = places.map(|place| place.resident_bytes).sum();
+    // Every program has a little of it.
     if bytes >= 64 << 20 && bytes * 10 >= all {
         findings.push(Finding::Shared {
             bytes,

@@ -1,9 +1,8 @@
-//! Collects the facts.
+//! Measures the facts about a process.
 
 use super::facts::{Cost, Facts, Group, NotMeasured, Region, RunningManager, Zeros};
 use crate::daemon::protocol::{Reply, Request};
 use crate::daemon::{client, default_socket};
-use crate::view::Explanation;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup::Groups;
 use hawkeye_linux::memory::system_memory;
@@ -20,15 +19,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// From one window to the next: half of it is left alone.
+/// Time from the start of one window to the next. For half of it the process is left alone.
 const EVERY: Duration = Duration::from_secs(2);
-/// Huge pages searched for zeros at most, spread over all: 4 us to 250 us each.
+/// Huge pages searched for zeros at most, spread evenly; each takes 4 us to 250 us.
 const SEARCHED: usize = 512;
 
-/// Measures a process for so long.
+/// Measures a process for this many seconds.
 ///
 /// # Errors
-/// It is gone or somebody else's, or nothing can be measured on this machine.
+/// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Facts> {
     let process = ProcessHandle::open(pid)?;
     let decision = probe::choose(&probe::gather(Extent::ForManaging, None)?)?;
@@ -86,13 +85,13 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
     })
 }
 
-/// Who manages the machine; one that can't be seen counts as none.
+/// The machine's manager. One that this user can't see counts as none.
 fn running_manager(state: &Path, pid: u32) -> Option<RunningManager> {
     let holder = Instance::holder(state).ok().flatten()?;
     let why = Request::Why { pid, address: None };
     let manages = match client::ask(&default_socket(state), why) {
-        Ok(Reply::Explanation(why)) => Some(!matches!(why, Explanation::NotManaged { .. })),
-        // Those that are started for some processes answer nobody.
+        Ok(Reply::Explanation(why)) => Some(why.is_managed()),
+        // A manager that is not a daemon answers no requests.
         _ => None,
     };
     Some(RunningManager { holder, manages })
@@ -124,7 +123,7 @@ fn windows(
     }
 }
 
-/// The middle one of all windows in which it ran.
+/// The median of all windows in which the process ran.
 fn cost(windows: &[Window]) -> Result<Cost, NotMeasured> {
     let mut ran: Vec<(Overhead, &Window)> = windows
         .iter()
@@ -146,10 +145,11 @@ fn cost(windows: &[Window]) -> Result<Cost, NotMeasured> {
     })
 }
 
-/// The regions, those with most walks first.
+/// The regions, most page walks first.
 ///
-/// A window shows each region for some milliseconds, so the one that seems hottest is so by chance as well. Every second
-/// window therefore says in which order they come, and the others how much each has: the two know nothing of each other.
+/// A window samples each region for some milliseconds, so the region that seems hottest is so
+/// partly by chance. Every second window therefore gives the order, and the others give the shares:
+/// the two are independent.
 fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
     let turns = |odd: usize| mean_walks(windows.iter().skip(odd).step_by(2));
     let several = windows.len() > 1;
@@ -164,16 +164,18 @@ fn ranked(base: &[RegionSample], windows: &[Window]) -> Vec<Region> {
             .total_cmp(&walks(&by, a))
             .then(a.region.cmp(&b.region))
     });
-    let share = |r: &RegionSample| if all > 0.0 { walks(&of, r) / all } else { 0.0 };
-    let ranked =
-        |r: &RegionSample| several && by.contains_key(&r.region) && of.contains_key(&r.region);
-    order
-        .iter()
-        .map(|r| Region::new(r, share(r), ranked(r)))
-        .collect()
+    let known = |r: &RegionSample| Region {
+        start: r.region.start(),
+        present: r.present,
+        swapped: r.swapped,
+        share: if all > 0.0 { walks(&of, r) / all } else { 0.0 },
+        ranked: several && by.contains_key(&r.region) && of.contains_key(&r.region),
+    };
+    order.into_iter().map(known).collect()
 }
 
-/// Page walks of each region, the mean of the windows that looked at it: as counted, for what one window expects of it is drawn towards the others'.
+/// Page walks of each region: the mean over the windows that sampled it. Takes the raw counts,
+/// because a window's estimate is drawn towards the other windows.
 fn mean_walks<'a>(windows: impl Iterator<Item = &'a Window>) -> HashMap<RegionAddr, f64> {
     let mut sums: HashMap<RegionAddr, (f64, f64)> = HashMap::new();
     for walks in windows.flat_map(|window| &window.estimate.walks) {
@@ -243,7 +245,8 @@ mod tests {
         let found: Vec<(u64, f64)> = ranked.iter().map(|r| (r.start >> 21, r.share)).collect();
         assert_eq!(found, [(1, 0.25), (0, 0.75), (2, 0.0)]);
         assert!(ranked.iter().all(|r| r.ranked));
-        // What one of them did not look at has no rank, and nothing has after one window.
+        // A region that one of the two windows did not sample has no rank. After one window none
+        // has a rank.
         let windows = [window(None, &[100, 900]), window(None, &[300, 100, 7])];
         let unseen = super::ranked(&base, &windows);
         let ranks: Vec<(u64, bool)> = unseen.iter().map(|r| (r.start >> 21, r.ranked)).collect();

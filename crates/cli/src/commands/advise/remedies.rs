@@ -1,4 +1,4 @@
-//! The commands that would change what was found. Nothing here is carried out.
+//! Commands that would change what was found. Nothing here runs them.
 
 use super::facts::Facts;
 use super::finding::{Finding, Remedy, Takes, Verdict};
@@ -13,7 +13,7 @@ fn remedy(takes: Takes, does: impl Into<String>, command: impl Into<String>) -> 
     }
 }
 
-/// What can be done, the nearest first.
+/// The remedies, the most direct one first.
 pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Remedy> {
     let recoverable = findings.iter().any(|finding| {
         matches!(finding, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes >= 64 << 20)
@@ -22,7 +22,7 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
     if verdict == Verdict::Gains {
         gaining(facts, findings, &mut remedies);
     }
-    // There is one manager a machine.
+    // A machine has at most one manager.
     if recoverable && facts.manager.is_none() {
         remedies.push(remedy(
             Takes::AtOnce,
@@ -38,26 +38,25 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let pid = facts.pid;
     let manager = facts.manager.as_ref();
     if manager.is_some_and(|manager| manager.manages.is_some()) {
-        remedies.push(remedy(
-            Takes::AtOnce,
-            "shows why the daemon gives it huge pages, or does not",
-            format!("hawkeye why {pid}"),
-        ));
+        let does = "shows why the daemon gives it huge pages, or does not";
+        remedies.push(remedy(Takes::AtOnce, does, format!("hawkeye why {pid}")));
     }
-    let short = findings
-        .iter()
-        .any(|f| matches!(f, Finding::MemoryShort { .. }));
-    // Neither a manager nor the kernel goes against the owner's word.
+    let found = |kind: fn(&Finding) -> bool| findings.iter().any(kind);
+    let short = found(|f| matches!(f, Finding::MemoryShort { .. }));
+    let not_given = found(|f| {
+        matches!(
+            f,
+            Finding::KernelSaysNever | Finding::KernelSaysMadvise { .. }
+        )
+    });
+    // Neither a manager nor the kernel overrides the program's own setting.
     let refused = facts.mostly_refused();
     if around.thp_disabled {
-        remedies.extend(allow(facts));
+        remedies.push(allow(facts));
     } else if !short && !refused {
         if manager.is_none() {
-            remedies.push(remedy(
-                Takes::AtOnce,
-                "gives it huge pages where they save most, until interrupted",
-                format!("hawkeye attach {pid}"),
-            ));
+            let does = "gives it huge pages where they save most, until interrupted";
+            remedies.push(remedy(Takes::AtOnce, does, format!("hawkeye attach {pid}")));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
             remedies.push(remedy(
@@ -68,14 +67,7 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
         }
     }
     remedies.extend(own_settings(facts));
-    if findings.iter().any(|f| {
-        matches!(
-            f,
-            Finding::KernelSaysNever | Finding::KernelSaysMadvise { .. }
-        )
-    }) && !around.thp_disabled
-        && !refused
-    {
+    if not_given && !around.thp_disabled && !refused {
         remedies.push(remedy(
             Takes::AtNextStart,
             "has the kernel give huge pages to EVERY program at first touches, used or not: more memory, and waits where it is fragmented",
@@ -84,40 +76,34 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     }
 }
 
-/// What undoes PR_SET_THP_DISABLE.
-fn allow(facts: &Facts) -> Vec<Remedy> {
+/// The remedy for `PR_SET_THP_DISABLE`.
+fn allow(facts: &Facts) -> Remedy {
     let who = &facts.surroundings.identity;
     if who.command.starts_with("redis-server") {
-        return vec![remedy(
-            Takes::AtNextStart,
-            "has Redis leave huge pages to others to decide; in redis.conf",
-            "disable-thp no",
-        )];
+        let does = "has Redis leave huge pages to others to decide; in redis.conf";
+        return remedy(Takes::AtNextStart, does, "disable-thp no");
     }
     let what = "find who calls prctl(PR_SET_THP_DISABLE): the program itself, a wrapper or a container's runtime that started it";
-    vec![match service(who) {
-        Some(service) => remedy(
-            Takes::AtNextStart,
-            format!("{what}, or its unit's MemoryTHP= where systemd has that"),
+    let (unit, command) = match service(who) {
+        Some(service) => (
+            ", or its unit's MemoryTHP= where systemd has that",
             service.command("cat"),
         ),
-        None => remedy(
-            Takes::AtNextStart,
-            what,
-            format!("ps -o pid,ppid,args -p {}", facts.pid),
-        ),
-    }]
+        None => ("", format!("ps -o pid,ppid,args -p {}", facts.pid)),
+    };
+    remedy(Takes::AtNextStart, format!("{what}{unit}"), command)
 }
 
-/// A unit of systemd's that starts a program: what belongs to a session (a scope) says nothing about the programs in it.
+/// A systemd unit that starts a program. A session's unit (a scope) says nothing about the programs
+/// in it.
 struct Service<'a> {
     unit: &'a str,
-    /// Of a user's own manager.
+    /// Whether it belongs to a user's own manager.
     of_user: bool,
 }
 
 impl Service<'_> {
-    /// What `systemctl` is to do with it.
+    /// The `systemctl` command with this verb.
     fn command(&self, verb: &str) -> String {
         let user = if self.of_user { "--user " } else { "" };
         format!("systemctl {user}{verb} {}", self.unit)
@@ -128,15 +114,15 @@ fn service(who: &Identity) -> Option<Service<'_>> {
     let unit = who.unit.as_deref()?;
     let above = who.cgroup.split_once(unit)?.0;
     let of_user = above.split('/').any(|part| part.starts_with("user@"));
-    // A shell's escapes are no part of the names that people choose.
+    // Names that need a shell's escapes are not ones that people choose.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
     (unit.ends_with(".service") && unit.chars().all(plain)).then_some(Service { unit, of_user })
 }
 
-/// A rule of the daemon's for this program.
+/// A rule for this program in the daemon's configuration.
 fn rule(facts: &Facts) -> String {
     let who = &facts.surroundings.identity;
-    // What a pattern would read as something else, any one character stands for.
+    // `?` replaces characters that a pattern would interpret.
     let plain = |name: &str| -> String {
         let odd = |c: char| "*?[]{}\\\"".contains(c) || c.is_control();
         name.chars().map(|c| if odd(c) { '?' } else { c }).collect()
@@ -150,47 +136,38 @@ fn rule(facts: &Facts) -> String {
     format!("[[rule]]\nname = \"{name}\"\n{condition}\naction = \"include\"")
 }
 
-/// What the program's allocator can be told.
+/// The setting of the program's own allocator.
 fn own_settings(facts: &Facts) -> Option<Remedy> {
     let around = &facts.surroundings;
     let jemalloc = matches!(around.allocator, Allocator::Jemalloc { .. });
-    // jemalloc is one that says MADV_NOHUGEPAGE when it is told to.
+    // jemalloc calls MADV_NOHUGEPAGE only when it is configured to.
     if around.thp_disabled || (facts.mostly_refused() && !jemalloc) {
         return None;
     }
-    // They ask by madvise, which `never` does not hear.
+    // Allocators ask by madvise, which the kernel ignores under `never`.
     if matches!(around.settings.enabled.as_deref(), None | Some("never")) {
         return None;
     }
     let asks = "asks for huge pages for what it allocates (madvise), used or not";
     if let Some(java) = around.java {
         let told = java.transparent || java.large_pages;
-        return (!told).then(|| {
-            remedy(
-                Takes::AtNextStart,
-                format!("{asks}: the heap"),
-                "java -XX:+UseTransparentHugePages ...",
-            )
-        });
+        let command = "java -XX:+UseTransparentHugePages ...";
+        let does = format!("{asks}: the heap");
+        return (!told).then(|| remedy(Takes::AtNextStart, does, command));
     }
     let (variable, condition) = match &around.allocator {
         Allocator::Glibc {
             hugetlb: None | Some(0),
             tunables,
-        } => (
-            format!(
-                "GLIBC_TUNABLES={}",
-                with_option(tunables.as_deref(), ':', "glibc.malloc.hugetlb=", "1")?
-            ),
-            ", if it allocates by glibc's malloc (glibc 2.35 and later)",
-        ),
-        Allocator::Jemalloc { thp, conf } if thp.as_deref() != Some("always") => (
-            format!(
-                "MALLOC_CONF={}",
-                with_option(conf.as_deref(), ',', "thp:", "always")?
-            ),
-            "",
-        ),
+        } => {
+            let set = with_option(tunables.as_deref(), ':', "glibc.malloc.hugetlb=", "1")?;
+            let condition = ", if it allocates by glibc's malloc (glibc 2.35 and later)";
+            (format!("GLIBC_TUNABLES={set}"), condition)
+        }
+        Allocator::Jemalloc { thp, conf } if thp.as_deref() != Some("always") => {
+            let set = with_option(conf.as_deref(), ',', "thp:", "always")?;
+            (format!("MALLOC_CONF={set}"), "")
+        }
         _ => return None,
     };
     let command = match service(&around.identity) {
@@ -200,14 +177,12 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
         }
         None => format!("{variable} {} ...", around.identity.command),
     };
-    Some(remedy(
-        Takes::AtNextStart,
-        format!("{asks}{condition}"),
-        command,
-    ))
+    let does = format!("{asks}{condition}");
+    Some(remedy(Takes::AtNextStart, does, command))
 }
 
-/// What is set already, and this option besides. `None` where what is set is nothing to be copied into a shell.
+/// The present value with this option added. `None` where the value can't be copied safely into a
+/// shell.
 fn with_option(set: Option<&str>, between: char, option: &str, value: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/".contains(c);
     let set = set.unwrap_or_default();
@@ -291,7 +266,7 @@ mod tests {
             thp: Some(thp.into()),
             conf: Some(format!("narenas:2,thp:{thp},abort:true")),
         };
-        // What else is set stays.
+        // Other options stay.
         assert_eq!(
             command(jemalloc("default"), None).as_deref(),
             Some("MALLOC_CONF=narenas:2,abort:true,thp:always reader ...")

@@ -2,22 +2,16 @@
 
 use super::facts::{Cost, Facts, NotMeasured, RunningManager};
 use super::finding::{Advice, Finding, Takes, Verdict, WORTH_PERCENT};
-use crate::words;
+use crate::words::{self, say};
 use hawkeye_policy::OverheadSource;
 
-const WIDTH: usize = 80;
-
-/// All of it.
+/// The whole advice as text.
 pub fn text(facts: &Facts, advice: &Advice) -> String {
     let who = &facts.surroundings.identity;
     let mut out = String::new();
     let name = words::clipped(&who.command, 15);
-    let whole = format!(
-        "Process {} ({name}), measured for {:.0} s: {}",
-        facts.pid,
-        facts.seconds,
-        verdict(advice.verdict)
-    );
+    let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict(advice.verdict));
+    let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
     say(&mut out, &whole, 0);
     for finding in &advice.findings {
         let line = format!("- {}", sentence(finding));
@@ -40,7 +34,7 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
             Takes::AtNextStart => "From its next start",
         };
         say(&mut out, &format!("- {when}: {}:", remedy.does), 2);
-        // To be copied as it is.
+        // Not wrapped, so that the user can copy it.
         for line in remedy.command.lines() {
             out.push_str("    ");
             out.extend(line.chars().filter(|c| !c.is_control()));
@@ -48,11 +42,6 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
         }
     }
     out
-}
-
-fn say(out: &mut String, text: &str, indent: usize) {
-    out.push_str(&words::wrapped(text, WIDTH, indent));
-    out.push('\n');
 }
 
 fn verdict(verdict: Verdict) -> &'static str {
@@ -65,7 +54,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// One finding.
+/// One finding as a sentence.
 pub fn sentence(finding: &Finding) -> String {
     let bytes = |n: &u64| words::bytes(*n);
     let whose = |cgroup: &Option<String>| match cgroup {
@@ -92,15 +81,13 @@ pub fn sentence(finding: &Finding) -> String {
         } => {
             let memory = bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES));
             let regions = words::count(*regions);
-            if *percent < WORTH_PERCENT {
-                format!(
-                    "Making all of its {regions} regions under base pages ({memory}) huge would save {percent:.1} % of its CPU time ({low_percent:.1}-{high_percent:.1}): under {WORTH_PERCENT} % is not worth the promotions."
-                )
-            } else {
-                format!(
-                    "Making all of its {regions} regions under base pages ({memory}) huge would save up to {percent:.1} % of its CPU time ({low_percent:.1}-{high_percent:.1}): {speedup:.2} times as fast where it only computes."
-                )
-            }
+            let (up_to, so) = match *percent < WORTH_PERCENT {
+                true => ("", format!("under {WORTH_PERCENT} % is not worth the promotions")),
+                false => ("up to ", format!("{speedup:.2} times as fast where it only computes")),
+            };
+            format!(
+                "Making all of its {regions} regions under base pages ({memory}) huge would save {up_to}{percent:.1} % of its CPU time ({low_percent:.1}-{high_percent:.1}): {so}."
+            )
         }
         Finding::FirstRegions {
             regions,
@@ -138,17 +125,14 @@ pub fn sentence(finding: &Finding) -> String {
             bytes: wasted,
             recoverable_bytes,
         } => {
+            let [all, searched] = [*huge_regions, *searched].map(words::count);
+            let wasted = bytes(wasted);
             let mut text = format!(
-                "It has {} huge pages; of the {} that were searched, {zero_percent:.1} % holds nothing but zeros: {} wasted.",
-                words::count(*huge_regions),
-                words::count(*searched),
-                bytes(wasted),
+                "It has {all} huge pages; of the {searched} that were searched, {zero_percent:.1} % holds nothing but zeros: {wasted} wasted."
             );
             if *recoverable_bytes > 0 {
-                text += &format!(
-                    " Recovery could give back about {} when memory runs short.",
-                    bytes(recoverable_bytes)
-                );
+                let back = bytes(recoverable_bytes);
+                text += &format!(" Recovery could give back about {back} when memory runs short.");
             }
             text
         }
@@ -186,10 +170,9 @@ pub fn sentence(finding: &Finding) -> String {
                 "The kernel gives huge pages to everybody (enabled=always), and yet {} are under base pages: touched when none were free, or before that was set.",
                 bytes(left)
             );
-            if let Some(seconds) = khugepaged_s {
+            if let Some(time) = khugepaged_s.map(words::duration) {
                 text += &format!(
-                    " khugepaged at its pace takes {} to come by all of it, in the order of addresses.",
-                    words::duration(*seconds)
+                    " khugepaged at its pace takes {time} to come by all of it, in the order of addresses."
                 );
             }
             text
@@ -241,11 +224,9 @@ fn costs(cost: &Cost) -> String {
     if overhead.at_least {
         text += " First touches are intercepted by a hypervisor here, so faster programs than that can't be told apart: it may be more.";
     }
-    if cost.huge_percent >= 0.1 {
-        text += &format!(
-            " {:.1} % of that comes from memory that is huge already.",
-            cost.huge_percent
-        );
+    let huge = cost.huge_percent;
+    if huge >= 0.1 {
+        text += &format!(" {huge:.1} % of that comes from memory that is huge already.");
     }
     text
 }
@@ -266,14 +247,10 @@ mod tests {
     fn who_gains_nothing_is_told_so_and_nothing_else() {
         let facts = sequential();
         let text = text(&facts, &advise(&facts));
-        assert!(
-            text.contains("huge pages would bring it nothing."),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("Nothing was changed, and nothing needs to be.\n"),
-            "{text}"
-        );
+        let end = "Nothing was changed, and nothing needs to be.\n";
+        assert!(text.ends_with(end), "{text}");
+        let verdict = "huge pages would bring it nothing.";
+        assert!(text.contains(verdict), "{text}");
     }
 
     #[test]
@@ -292,7 +269,7 @@ mod tests {
         let text = text(&facts, &advise(&facts));
         assert!(!text.contains('\x1b'));
         for line in text.lines().filter(|line| !line.starts_with("    ")) {
-            assert!(line.chars().count() <= WIDTH, "{line}");
+            assert!(line.chars().count() <= 80, "{line}");
         }
     }
 }

@@ -1,33 +1,32 @@
-//! Asks the daemon, without holding up whoever watches.
+//! Asks the daemon in a thread of its own, so that the screen never waits.
 
 use crate::commands::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{DaemonStatus, Reply, Request};
 use crate::view::{Explanation, Strip};
 use anyhow::Result;
+use serde::Serialize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// What the daemon answers to one refresh.
+/// The daemon's answers for one refresh.
 pub struct Answer {
-    /// How management stands.
+    /// The state of management.
     pub status: Box<DaemonStatus>,
-    /// Of the process that is open.
+    /// The process that is open, if one is.
     pub opened: Option<Opened>,
 }
 
-/// What is shown of one process.
-#[derive(Clone, Debug, PartialEq)]
+/// What `top` shows of one process.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Opened {
-    /// Why it is treated as it is.
+    /// Why the daemon treats the process as it does.
+    #[serde(flatten)]
     pub why: Explanation,
-    /// Its address space; `None`: it is not managed.
+    /// Its address space; `None`: the process is not managed.
     pub strip: Option<Strip>,
 }
 
-/// Asks for everything that is shown.
-///
-/// # Errors
-/// No daemon answers, or not sensibly.
+/// Sends the requests for everything that is shown.
 pub fn ask(options: &AskOptions, pid: Option<u32>, columns: u16) -> Result<Answer> {
     let Reply::Status(status) = options.ask(Request::Status)? else {
         return Err(unexpected());
@@ -41,7 +40,7 @@ fn open(options: &AskOptions, pid: u32, columns: u16) -> Result<Opened> {
     let Reply::Explanation(why) = options.ask(Request::Why { pid, address })? else {
         return Err(unexpected());
     };
-    if matches!(why, Explanation::NotManaged { .. }) {
+    if !why.is_managed() {
         return Ok(Opened { why, strip: None });
     }
     match options.ask(Request::Strip { pid, columns })? {
@@ -53,10 +52,10 @@ fn open(options: &AskOptions, pid: u32, columns: u16) -> Result<Opened> {
     }
 }
 
-/// What is asked for: which process is open, and how many columns there are.
+/// The process that is open, and the columns of its strip.
 type Question = (Option<u32>, u16);
 
-/// A thread that asks; it ends with this.
+/// A thread that asks the daemon; it ends when this is dropped.
 pub struct Asker {
     questions: Sender<Question>,
     answers: Receiver<Result<Answer>>,
@@ -64,10 +63,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// Starts the thread.
     pub fn start(options: AskOptions) -> Result<Self> {
         let (questions, asked) = channel::<Question>();
         let (answer, answers) = channel();
@@ -87,14 +83,14 @@ impl Asker {
         })
     }
 
-    /// Asks, unless an answer is still waited for.
+    /// Asks, unless an answer is still outstanding.
     pub fn ask(&mut self, question: Question) {
         if !self.waiting {
             self.waiting = self.questions.send(question).is_ok();
         }
     }
 
-    /// What was answered meanwhile.
+    /// The answer, if one has arrived.
     pub fn answer(&mut self) -> Option<Result<Answer>> {
         let answer = self.answers.try_recv().ok()?;
         self.waiting = false;
@@ -103,7 +99,7 @@ impl Asker {
 }
 
 impl Opened {
-    /// Which process it is about.
+    /// The process that the answer is about.
     pub fn pid(&self) -> u32 {
         match &self.why {
             Explanation::NotManaged { pid, .. } => *pid,

@@ -9,10 +9,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Text};
 use ratatui::widgets::Paragraph;
 
-/// Smaller than this nothing can be read.
+/// Below this height nothing is readable.
 const LEAST_ROWS: u16 = 12;
 const LEAST_COLUMNS: u16 = 60;
-/// Decisions under the processes, with their head.
+/// Lines of decisions under the processes, with their head.
 const DECISIONS: u16 = 8;
 
 const HELP: &str = "\
@@ -33,7 +33,7 @@ r                reverse the order
 Esc              back                       ?  this help
 q, Ctrl-C        quit";
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let area = frame.area();
     if area.height < LEAST_ROWS || area.width < LEAST_COLUMNS {
@@ -62,7 +62,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     }
 }
 
-/// The line that says why figures are old.
+/// The line that says why the figures are old.
 fn trouble(model: &Model) -> Option<Line<'static>> {
     let why = model.trouble.as_ref()?;
     let text = words::clipped(&format!("NO NEW FIGURES: {why}"), 200);
@@ -70,10 +70,8 @@ fn trouble(model: &Model) -> Option<Line<'static>> {
 }
 
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    let head: Vec<Line<'_>> = overview::lines(&model.status)
-        .iter()
-        .map(|line| Line::from(model.look.text(line)))
-        .collect();
+    let head = overview::lines(&model.status).into_iter();
+    let head = head.map(|line| Line::from(model.look.text(&line)));
     let head: Vec<Line<'_>> = trouble(model).into_iter().chain(head).collect();
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
@@ -86,11 +84,8 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let mut lines = vec![Line::styled("Latest decisions", model.look.head())];
     let room = usize::from(DECISIONS) - 2;
     let decisions = overview::decisions(&model.status.manager, room, usize::from(area.width));
-    lines.extend(
-        decisions
-            .iter()
-            .map(|line| Line::from(model.look.text(line))),
-    );
+    let decisions = decisions.iter().map(|line| model.look.text(line));
+    lines.extend(decisions.map(Line::from));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
@@ -108,7 +103,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         let mut text = model.look.text(&table::row(row));
         let mut style = Style::new();
         if n == selected {
-            // Without reversed text it is the mark that tells.
+            // A terminal without reversed text needs a mark.
             text.replace_range(..1, ">");
             style = model.look.chosen();
         }
@@ -122,13 +117,9 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &Model, open: &Open) {
     let mut lines: Vec<Line<'_>> = trouble(model).into_iter().collect();
     match &open.seen {
         Some(seen) => {
-            let text = process::lines(
-                &seen.why,
-                seen.strip.as_ref(),
-                Some(open.column),
-                &model.look,
-            );
-            // The line that tells huge pages apart is the one that colours help with.
+            let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
+            let text = process::lines(&seen.why, strip, chosen, &model.look);
+            // Colour helps with one line: the one that marks huge pages.
             let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
             lines.extend(text.into_iter().enumerate().map(|(n, line)| {
                 let style = match n {
@@ -139,10 +130,10 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &Model, open: &Open) {
                 Line::styled(model.look.text(&line), style)
             }));
         }
-        None => lines.push(Line::from(format!(
-            "Process {}: asking the daemon.",
-            open.pid
-        ))),
+        None => {
+            let pid = open.pid;
+            lines.push(Line::from(format!("Process {pid}: asking the daemon.")));
+        }
     }
     frame.render_widget(Paragraph::new(Text::from(lines)), area);
 }

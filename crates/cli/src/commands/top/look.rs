@@ -1,21 +1,21 @@
-//! What the terminal can show.
+//! What the terminal can display.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// What may be drawn with.
+/// What the screen may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Colours, beside bold and reversed text.
+    /// Colours, besides bold and reversed text.
     pub colour: bool,
     /// Characters beyond ASCII.
     pub unicode: bool,
 }
 
 impl Look {
-    /// By `NO_COLOR` (no-color.org) and the locale.
+    /// Reads `NO_COLOR` (no-color.org) and the locale.
     pub fn of_environment() -> Self {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        // The first that is set counts (locale(7)).
+        // The first variable that is set wins (locale(7)).
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let locale = locale.unwrap_or_default().to_lowercase();
         Self {
@@ -24,27 +24,27 @@ impl Look {
         }
     }
 
-    /// For what was chosen: a row, a column.
+    /// Style of a chosen row or column.
     pub fn chosen(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// For heads.
+    /// Style of heads.
     pub fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// For what needs attention.
+    /// Style of what needs attention.
     pub fn warning(self) -> Style {
         self.coloured(Color::Red)
     }
 
-    /// For huge pages.
+    /// Style of huge pages.
     pub fn huge(self) -> Style {
         self.coloured(Color::Green)
     }
 
-    /// The text in what characters there are.
+    /// The text, with ASCII replacements where the terminal can't display Unicode.
     pub fn text(self, text: &str) -> String {
         if self.unicode || text.is_ascii() {
             return text.to_owned();

@@ -1,32 +1,33 @@
-//! What is on the screen, and what keys do to it. Pure.
+//! The state of the screen, and how keys change it. Pure.
 
 use super::asker::{Answer, Opened};
 use super::look::Look;
 use super::order::{self, Order};
+use super::table::moved;
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::ProcessStatus;
 use anyhow::Result;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// What is to be done after a key.
+/// What the caller does after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Draw.
+    /// Draw the screen again.
     Draw,
-    /// Ask the daemon at once: something else is shown.
+    /// Ask the daemon at once, because something else is shown now.
     Ask,
     /// End.
     Quit,
 }
 
-/// Everything that is shown.
+/// The state of the screen.
 pub struct Model {
     pub look: Look,
     pub order: Order,
     pub status: Box<DaemonStatus>,
     /// Why the figures are old, if they are.
     pub trouble: Option<String>,
-    /// The chosen row.
+    /// Process id in the chosen row.
     pub selected: Option<u32>,
     /// The process that is open.
     pub open: Option<Open>,
@@ -36,7 +37,7 @@ pub struct Model {
 /// A process that is open.
 pub struct Open {
     pub pid: u32,
-    /// What was answered last.
+    /// The last answer about it.
     pub seen: Option<Opened>,
     /// The chosen column of its strip.
     pub column: usize,
@@ -46,7 +47,6 @@ pub struct Open {
 const PAGE: isize = 10;
 
 impl Model {
-    /// Nothing is known yet.
     pub fn new(look: Look) -> Self {
         Self {
             look,
@@ -59,12 +59,12 @@ impl Model {
         }
     }
 
-    /// The processes in the order in which they are shown.
+    /// The processes in the order of display.
     pub fn rows(&self) -> Vec<&ProcessStatus> {
         order::sorted(&self.status.manager.processes, self.order)
     }
 
-    /// Where the chosen row is: the first, where the chosen process is gone.
+    /// Index of the chosen row; 0 where the chosen process is gone.
     pub fn selected_row(&self) -> usize {
         let rows = self.rows();
         let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
@@ -80,13 +80,13 @@ impl Model {
         });
     }
 
-    /// Takes in what the daemon said, or why it said nothing.
+    /// Stores the daemon's answer, or the error.
     pub fn take(&mut self, answer: Result<Answer>) {
         match answer {
             Ok(answer) => {
                 self.trouble = None;
                 self.status = answer.status;
-                // It may be about one that was closed, or another one opened, meanwhile.
+                // Meanwhile the user may have closed this process or opened another one.
                 if let (Some(open), Some(seen)) = (&mut self.open, answer.opened) {
                     if seen.pid() == open.pid {
                         open.seen = Some(seen);
@@ -97,7 +97,7 @@ impl Model {
         }
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Effect {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -120,8 +120,8 @@ impl Model {
             KeyCode::PageDown => self.select(PAGE),
             KeyCode::Home => self.select(isize::MIN),
             KeyCode::End => self.select(isize::MAX),
-            KeyCode::Left | KeyCode::Char('<') => self.order.by = self.order.by.moved(-1),
-            KeyCode::Right | KeyCode::Char('>') => self.order.by = self.order.by.moved(1),
+            KeyCode::Left | KeyCode::Char('<') => self.order.by = moved(self.order.by, -1),
+            KeyCode::Right | KeyCode::Char('>') => self.order.by = moved(self.order.by, 1),
             KeyCode::Char('r') => self.order.descending = !self.order.descending,
             KeyCode::Enter => {
                 let pid = self.rows().get(self.selected_row()).map(|row| row.pid);

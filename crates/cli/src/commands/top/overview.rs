@@ -1,10 +1,10 @@
-//! What is above and below the processes.
+//! The lines above and below the processes.
 
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{Decision, Status};
 use crate::words;
 
-/// How management stands, in three lines of 80 columns.
+/// The state of management, in three lines of 80 columns.
 pub fn lines(status: &DaemonStatus) -> Vec<String> {
     let manager = &status.manager;
     let held = match (&manager.held, manager.paused) {
@@ -16,13 +16,17 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
         0 => String::new(),
         some => format!(", {some} not answering"),
     };
-    let first = format!(
-        "hawkeye {}, policy {}, up {}; {} managed{stuck}; {:.1} % of a core",
-        manager.version,
-        manager.policy,
+    let (version, policy, cpu) = (
+        &manager.version,
+        &manager.policy,
+        manager.manager_cpu_percent,
+    );
+    let (up, managed) = (
         words::duration(manager.uptime_s),
         words::count(manager.managed as u64),
-        manager.manager_cpu_percent,
+    );
+    let first = format!(
+        "hawkeye {version}, policy {policy}, up {up}; {managed} managed{stuck}; {cpu:.1} % of a core"
     );
     let second = match &manager.memory {
         Some(memory) => format!(
@@ -33,22 +37,21 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
         ),
         None => held,
     };
+    let (totals, pace) = (&manager.totals, &manager.pace);
+    let [promoted, split] = [totals.promoted, totals.split].map(words::count);
+    let recovered = [totals.recovered_bytes, pace.recovered_bytes_per_s as u64].map(words::bytes);
     let third = format!(
-        "promoted {} ({:.1}/s), split {} ({:.1}/s), recovered {} ({}/s)",
-        words::count(manager.totals.promoted),
-        manager.pace.promoted_per_s,
-        words::count(manager.totals.split),
-        manager.pace.split_per_s,
-        words::bytes(manager.totals.recovered_bytes),
-        words::bytes(manager.pace.recovered_bytes_per_s as u64),
+        "promoted {promoted} ({:.1}/s), split {split} ({:.1}/s), recovered {} ({}/s)",
+        pace.promoted_per_s, pace.split_per_s, recovered[0], recovered[1]
     );
-    // Cgroups' names are others' choice.
+    // Programs and users choose the names of cgroups.
     [first, second, third]
         .map(|line| words::clipped(&line, 1000))
         .into()
 }
 
-/// The latest decisions, the last first, each with its reason: as many as fit whole into so many lines, but for the last.
+/// The latest decisions with their reasons, newest first, in at most `room` lines. Only the last
+/// one may be cut off.
 pub fn decisions(status: &Status, room: usize, width: usize) -> Vec<String> {
     if status.latest.is_empty() {
         return vec!["  none yet".to_owned()];

@@ -1,4 +1,4 @@
-//! One process, opened.
+//! The screen of one process.
 
 use super::look::Look;
 use super::order::huge_percent;
@@ -8,7 +8,7 @@ use crate::words;
 
 const WIDTH: usize = 80;
 
-/// Everything about a process, in lines of 80 columns (the strip may be wider).
+/// Everything about a process, in lines of 80 columns. The strip may be wider.
 pub fn lines(
     why: &Explanation,
     strip: Option<&Strip>,
@@ -18,7 +18,7 @@ pub fn lines(
     match why {
         Explanation::NotManaged { why, .. } => wrapped(&format!("{why}."), 0),
         Explanation::Process(why) => of_process(why, strip, chosen, look),
-        // Nobody asks about one here.
+        // `top` asks about processes only.
         Explanation::Region(_) => Vec::new(),
     }
 }
@@ -56,23 +56,15 @@ fn about(process: &ProcessStatus) -> Vec<String> {
     let unit = process.unit.as_ref().or(process.cgroup.as_ref());
     let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
     let head = format!("Process {} ({}){unit}", process.pid, process.name);
-    let mut memory = format!(
-        "{} resident, {:.0} % huge",
-        words::bytes(process.rss_bytes),
-        huge_percent(process).unwrap_or(0.0),
-    );
+    let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(words::bytes);
+    let huge = huge_percent(process).unwrap_or(0.0);
+    let mut memory = format!("{rss} resident, {huge:.0} % huge");
     if process.bloat_bytes > 0 {
-        memory += &format!(
-            ", up to {} of that empty",
-            words::bytes(process.bloat_bytes)
-        );
+        memory += &format!(", up to {bloat} of that empty");
     }
-    memory += &format!(
-        "; promoted {}, split {}, refused {}",
-        words::count(process.promoted),
-        words::count(process.split),
-        words::count(process.refused),
-    );
+    let [promoted, split, refused] =
+        [process.promoted, process.split, process.refused].map(words::count);
+    memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
     let mut cost = match &process.overhead {
         Some(overhead) => format!("Translation costs {overhead} of its CPU time"),
         None => "What translation costs it is not known (yet)".to_owned(),
@@ -80,10 +72,10 @@ fn about(process: &ProcessStatus) -> Vec<String> {
     if let Some(gain) = process.gain_percent {
         cost += &format!("; what may be promoted would save {gain:.1} %");
     }
-    let head = words::clipped(&head, WIDTH);
     let rest = [memory, cost];
-    std::iter::once(head)
-        .chain(rest.iter().flat_map(|line| wrapped(line, 2)))
+    let rest = rest.iter().flat_map(|line| wrapped(line, 2));
+    std::iter::once(words::clipped(&head, WIDTH))
+        .chain(rest)
         .collect()
 }
 
@@ -92,19 +84,13 @@ fn address_space(strip: &Strip, chosen: Option<usize>, look: &Look) -> Vec<Strin
         return vec!["Its address space was not sampled yet.".to_owned()];
     };
     let regions: u64 = strip.columns.iter().map(|column| column.regions).sum();
-    let rows = strip::rows(strip, chosen, look);
-    let mut lines = vec![
-        format!(
-            "{} regions of 2 MiB with memory, sampled {} ago:",
-            words::count(regions),
-            words::duration(age_s)
-        ),
-        rows.heat_is.to_owned(),
-        rows.heat,
-        rows.pages,
-        rows.marks,
-        strip::LEGEND.to_owned(),
-    ];
+    let mut lines = vec![format!(
+        "{} regions of 2 MiB with memory, sampled {} ago:",
+        words::count(regions),
+        words::duration(age_s)
+    )];
+    lines.extend(strip::rows(strip, chosen, look));
+    lines.push(strip::LEGEND.to_owned());
     if let Some(column) = chosen.and_then(|n| strip.columns.get(n)) {
         lines.extend(wrapped(&strip::describe(column), 2));
     }

@@ -1,27 +1,16 @@
-//! An address space in one line of characters.
+//! An address space as one line of characters.
 
 use super::look::Look;
 use crate::view::{Column, Strip};
 use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
-/// The three lines of a strip, one character a column.
-pub struct Rows {
-    /// How much each column is accessed.
-    pub heat: String,
-    /// What of it is huge.
-    pub pages: String,
-    /// Where the address space has gaps, and which column was chosen.
-    pub marks: String,
-    /// What the first line shows.
-    pub heat_is: &'static str,
-}
-
-/// What the second line shows.
+/// Legend of the third line.
 pub const LEGEND: &str =
     "H huge, h partly, + accessed and to be promoted, . not accessed; | after a gap";
 
-/// Draws a strip.
-pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> Rows {
+/// Draws a strip: the title of its second line, then three lines with one character per column.
+/// They show how much is accessed, what is huge, and where gaps and the chosen column are.
+pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> [String; 4] {
     let walked = strip.columns.iter().any(|column| column.walks_per_s > 0);
     let walks = |column: &Column| column.walks_per_s as f64 / column.regions.max(1) as f64;
     let most = strip.columns.iter().map(walks).fold(0.0, f64::max);
@@ -29,13 +18,9 @@ pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> Rows {
         let all = column.regions * u64::from(PAGES_PER_REGION);
         column.accessed_pages as f64 / all.max(1) as f64
     };
-    let heat = |column: &Column| {
-        let share = if walked {
-            walks(column) / most
-        } else {
-            pages(column)
-        };
-        shade(share, look)
+    let heat = |column: &Column| match walked {
+        true => shade(walks(column) / most, look),
+        false => shade(pages(column), look),
     };
     let marks = strip.columns.iter().enumerate().map(|(n, column)| {
         match (chosen == Some(n), column.after_gap) {
@@ -44,18 +29,17 @@ pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> Rows {
             (false, false) => ' ',
         }
     });
-    Rows {
-        heat: strip.columns.iter().map(heat).collect(),
-        pages: strip.columns.iter().map(kind).collect(),
-        marks: marks.collect(),
-        heat_is: match (walked, strip.source) {
-            (true, _) => "page walks, against the column with most",
-            (false, Some(CoverageSource::Population)) => {
-                "base pages present (accesses can't be seen)"
-            }
-            (false, _) => "base pages accessed in the last window",
-        },
-    }
+    let heat_is = match (walked, strip.source) {
+        (true, _) => "page walks, against the column with most",
+        (false, Some(CoverageSource::Population)) => "base pages present (accesses can't be seen)",
+        (false, _) => "base pages accessed in the last window",
+    };
+    [
+        heat_is.to_owned(),
+        strip.columns.iter().map(heat).collect(),
+        strip.columns.iter().map(kind).collect(),
+        marks.collect(),
+    ]
 }
 
 fn kind(column: &Column) -> char {
@@ -70,7 +54,7 @@ fn kind(column: &Column) -> char {
     }
 }
 
-/// A share (0-1) as one character. Something is never drawn as nothing.
+/// A share (0-1) as one character. Only 0 is drawn as empty.
 fn shade(share: f64, look: &Look) -> char {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const DIGITS: [char; 11] = [' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
@@ -80,7 +64,7 @@ fn shade(share: f64, look: &Look) -> char {
     shades[step.min(steps)]
 }
 
-/// What the chosen column is, in a sentence.
+/// Describes the chosen column in a sentence.
 pub fn describe(column: &Column) -> String {
     let place = match (column.start, column.end) {
         (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),

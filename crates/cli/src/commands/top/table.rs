@@ -1,14 +1,14 @@
-//! Processes in rows of 80 columns.
+//! Rows of processes, 80 columns wide.
 
 use super::order::{Order, SortBy, huge_percent};
 use crate::view::{ProcessStatus, Status};
 use crate::words;
 
-/// Left of the first column: what marks the chosen row.
+/// Width of the mark of the chosen row, to the left of the first column.
 const MARK: usize = 1;
 const NAME: usize = 15;
 
-/// The columns, by which rows can be sorted, with their widths.
+/// The columns with their widths; rows can be sorted by each.
 const COLUMNS: [(SortBy, &str, usize); 9] = [
     (SortBy::Pid, "PID", 7),
     (SortBy::Name, "NAME", NAME + 1),
@@ -21,7 +21,13 @@ const COLUMNS: [(SortBy, &str, usize); 9] = [
     (SortBy::Split, "SPL/S", 7),
 ];
 
-/// Names of the columns; the one that is sorted by has a mark.
+/// The column `by` columns to the right (negative: left); at the edge, the last one.
+pub fn moved(column: SortBy, by: isize) -> SortBy {
+    let at = (column as usize).saturating_add_signed(by);
+    COLUMNS[at.min(COLUMNS.len() - 1)].0
+}
+
+/// Names of the columns, with a mark at the one that rows are sorted by.
 pub fn header(order: Order) -> String {
     let mut line = " ".repeat(MARK);
     for (column, name, width) in COLUMNS {
@@ -55,12 +61,9 @@ pub fn row(process: &ProcessStatus) -> String {
 fn cell(process: &ProcessStatus, column: SortBy) -> String {
     let percent = |percent: f64| format!("{percent:.1} %");
     let none = || "-".to_owned();
-    let per_s = |rate: f64| {
-        if rate > 0.0 {
-            format!("{rate:.1}")
-        } else {
-            none()
-        }
+    let per_s = |rate: f64| match rate > 0.0 {
+        true => format!("{rate:.1}"),
+        false => none(),
     };
     match column {
         SortBy::Pid => process.pid.to_string(),
@@ -79,7 +82,7 @@ fn cell(process: &ProcessStatus, column: SortBy) -> String {
     }
 }
 
-/// Says so where there are more processes than a status lists.
+/// A note if there are more processes than a status lists.
 pub fn unlisted(status: &Status) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
     (more > 0).then(|| format!("and {} with less memory", words::count(more as u64)))

@@ -1,4 +1,4 @@
-//! The terminal: taken over, watched for keys, and given back whatever happens.
+//! Takes the terminal over, reads its keys, and restores it in every case.
 
 use super::asker::Asker;
 use super::draw::draw;
@@ -10,12 +10,12 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::{Duration, Instant};
 
-/// How often figures are asked for.
+/// Interval between requests to the daemon.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long a key, an answer or a signal may wait.
+/// The longest delay of a key, an answer or a signal.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why nothing can be drawn here, if so.
+/// Why nothing can be drawn on this terminal, if that is so.
 pub fn unfit() -> Option<&'static str> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Some("this is no terminal");
@@ -26,7 +26,7 @@ pub fn unfit() -> Option<&'static str> {
     }
 }
 
-/// Gives the terminal back, on errors and panics too (`ratatui::try_init` has a hook for these).
+/// Restores the terminal, on errors and panics too (`ratatui::try_init` installs a hook for these).
 struct Taken;
 
 impl Drop for Taken {
@@ -35,12 +35,9 @@ impl Drop for Taken {
     }
 }
 
-/// Shows the model until the user has seen enough, or a signal ends it.
-///
-/// # Errors
-/// The terminal can't be had, or is gone.
+/// Shows the model until the user quits or a signal arrives.
 pub fn watch(mut model: Model, options: AskOptions) -> Result<()> {
-    // Before the first thread, which inherits what is held back.
+    // Before the first thread starts, because threads inherit the mask of blocked signals.
     let signals = StopSignals::take_over_with_reload()?;
     let mut asker = Asker::start(options)?;
     let mut terminal = ratatui::try_init().context("taking the terminal over")?;

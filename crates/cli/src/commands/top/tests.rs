@@ -1,4 +1,4 @@
-//! What is drawn, as it was when last looked at (`cargo insta review` shows what has changed).
+//! Compares what is drawn with snapshots (`cargo insta review` shows changes).
 
 use super::asker::{Answer, Opened};
 use super::look::Look;
@@ -14,6 +14,7 @@ use hawkeye_manager::Pace;
 use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
@@ -30,12 +31,10 @@ fn redis() -> ProcessStatus {
         rss_bytes: 4 << 30,
         huge_bytes: 1 << 30,
         overhead: Some(Overhead {
-            percent: 31.2,
-            huge_percent: 0.0,
             low_percent: 22.0,
             high_percent: 40.0,
             at_least: true,
-            source: OverheadSource::RunRate,
+            ..Overhead::exact(31.2, OverheadSource::RunRate)
         }),
         gain_percent: Some(24.0),
         bloat_bytes: 12 << 20,
@@ -144,11 +143,14 @@ fn opened() -> Opened {
     }
 }
 
+fn answer(opened: Option<Opened>) -> anyhow::Result<Answer> {
+    let status = Box::new(status());
+    Ok(Answer { status, opened })
+}
+
 fn model() -> Model {
     let mut model = Model::new(PLAIN);
-    let status = Box::new(status());
-    let opened = None;
-    model.take(Ok(Answer { status, opened }));
+    model.take(answer(None));
     model
 }
 
@@ -173,9 +175,7 @@ fn processes_in_80_by_24() {
 fn a_process_in_80_by_24() {
     let mut model = model();
     assert_eq!(press(&mut model, KeyCode::Enter), Effect::Ask);
-    let opened = Some(opened());
-    let status = Box::new(status());
-    model.take(Ok(Answer { status, opened }));
+    model.take(answer(Some(opened())));
     for _ in 0..41 {
         press(&mut model, KeyCode::Right);
     }
@@ -201,15 +201,9 @@ fn a_daemon_that_is_gone_leaves_old_figures_and_says_so() {
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(text.contains("NO NEW FIGURES: no daemon runs"), "{text}");
     assert!(text.contains("redis-server"), "{text}");
-    let status = Box::new(status());
-    let opened = None;
-    model.take(Ok(Answer { status, opened }));
-    assert!(
-        !screen(&model, 80, 24)
-            .backend()
-            .to_string()
-            .contains("NO NEW")
-    );
+    model.take(answer(None));
+    let text = screen(&model, 80, 24).backend().to_string();
+    assert!(!text.contains("NO NEW"), "{text}");
 }
 
 #[test]
@@ -223,12 +217,8 @@ fn nothing_is_drawn_that_does_not_fit_and_nothing_panics() {
         model.status.manager.processes.push(more);
     }
     for (columns, rows) in [(1, 1), (20, 5), (60, 12), (80, 24), (300, 100)] {
-        for code in [
-            KeyCode::End,
-            KeyCode::Home,
-            KeyCode::PageDown,
-            KeyCode::Enter,
-        ] {
+        use KeyCode::{End, Enter, Home, PageDown};
+        for code in [End, Home, PageDown, Enter] {
             press(&mut model, code);
             screen(&model, columns, rows);
         }
@@ -244,11 +234,8 @@ fn nothing_is_drawn_that_does_not_fit_and_nothing_panics() {
 fn keys_choose_sort_open_and_end() {
     let mut model = model();
     let pids = |model: &Model| -> Vec<u32> { model.rows().iter().map(|row| row.pid).collect() };
-    assert_eq!(
-        pids(&model),
-        [4711, 1234, 99],
-        "unknown overhead comes last"
-    );
+    // Unknown overhead is last.
+    assert_eq!(pids(&model), [4711, 1234, 99]);
     press(&mut model, KeyCode::Char('r'));
     assert_eq!(pids(&model), [99, 1234, 4711]);
     press(&mut model, KeyCode::Char('<'));
@@ -257,7 +244,7 @@ fn keys_choose_sort_open_and_end() {
         press(&mut model, KeyCode::Char('>'));
     }
     assert_eq!(model.order.by, SortBy::Split);
-    // The chosen process stays so, wherever it goes.
+    // The choice follows the process when the order changes.
     press(&mut model, KeyCode::Down);
     let chosen = model.selected;
     press(&mut model, KeyCode::Char('r'));
@@ -265,10 +252,9 @@ fn keys_choose_sort_open_and_end() {
     assert_eq!(pids(&model)[model.selected_row()], chosen.unwrap_or(0));
     press(&mut model, KeyCode::Enter);
     assert_eq!(model.open.as_ref().map(|open| open.pid), chosen);
-    // An answer about another process comes too late.
-    let (status, opened) = (Box::new(status()), Some(opened()));
+    // A late answer about another process is ignored.
     model.open(1);
-    model.take(Ok(Answer { status, opened }));
+    model.take(answer(Some(opened())));
     assert!(model.open.as_ref().is_some_and(|open| open.seen.is_none()));
     press(&mut model, KeyCode::Esc);
     assert!(model.open.is_none());
@@ -283,13 +269,11 @@ fn without_colour_nothing_is_coloured_and_the_same_is_said() {
         let mut model = model();
         model.look = look;
         press(&mut model, KeyCode::Enter);
-        let (status, opened) = (Box::new(status()), Some(opened()));
-        model.take(Ok(Answer { status, opened }));
+        model.take(answer(Some(opened())));
         let terminal = screen(&model, 80, 24);
         let cells = terminal.backend().buffer().content();
-        let coloured = cells
-            .iter()
-            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
+        let coloured = |cell: &Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
+        let coloured = cells.iter().any(coloured);
         (coloured, terminal.backend().to_string())
     };
     let (coloured, text) = colours(Look {
@@ -325,11 +309,7 @@ fn rows_are_as_wide_as_the_screen() {
         },
         ..status().manager.processes[0].clone()
     };
-    for row in [
-        table::row(&widest),
-        table::row(&redis()),
-        table::row(&ProcessStatus::default()),
-    ] {
+    for row in [&widest, &redis(), &ProcessStatus::default()].map(table::row) {
         assert_eq!(row.chars().count(), 80, "{row}");
     }
 }

@@ -70,18 +70,13 @@ fn region(state: RegionState) -> RegionExplanation {
         start: 0x7f2a_4000_0000,
         end: 0x7f2a_4020_0000,
         age_s: Some(3.0),
-        sample: None,
         state,
-        bucket: None,
-        waiting: None,
-        ahead: None,
-        kept_by: Vec::new(),
-        latest: Vec::new(),
         remembered_since_s: 40.0,
+        ..RegionExplanation::default()
     }
 }
 
-/// Without what is said of its process.
+/// The text about the region, without the text about its process.
 fn said(region: RegionExplanation) -> String {
     let text = text(&Explanation::Region(Box::new(region)));
     text[text.find("Region").expect("is named")..].to_owned()

@@ -1,45 +1,53 @@
-//! The open connections of a socket, and which of them gives way when there are too many.
+//! The open connections of a socket, and the choice of the one to close at the limit.
 
 use super::Peer;
 use nix::sys::socket::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// Connections of all users but root at once, at most. Root has some of its own, so that others can't keep it
-/// out.
+/// Connections of all users except root at most. Root has connections of its own, so that others
+/// can't lock it out.
 const MOST_OTHERS: usize = 16;
 const MOST_ROOT: usize = 8;
-/// Connections of one user other than root at once, at most.
+/// Connections of each user other than root at most.
 const MOST_OF_USER: usize = 4;
-/// Threads that serve clients, those included that were disconnected and have not ended yet.
+/// Threads that serve clients at most. This includes threads of disconnected clients that have not
+/// ended yet.
 const MOST_THREADS: usize = 64;
+/// The thread of a closed connection ends as soon as it runs. On a busy machine that takes some
+/// time, for which a new client waits instead of being refused.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// All connections.
 #[derive(Default)]
-pub(super) struct Connections(Mutex<State>);
+pub(super) struct Connections {
+    state: Mutex<State>,
+    thread_ended: Condvar,
+}
 
 #[derive(Default)]
 struct State {
     next: u64,
     threads: usize,
-    /// The oldest first.
+    /// Oldest first.
     open: Vec<Open>,
 }
 
 struct Open {
     id: u64,
     client: Client,
-    /// A second descriptor of the connection, to shut it down by.
+    /// A second descriptor of the connection, used to shut it down.
     socket: OwnedFd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Client {
-    /// `None` where the socket does not tell.
+    /// `None` where the socket does not report it.
     user: Option<u32>,
     is_root: bool,
-    /// Whether the daemon waits for it: for its request, or for taking the reply.
+    /// Whether the daemon waits for the client: for its request, or until it has read the reply.
     idle: bool,
 }
 
@@ -47,13 +55,13 @@ struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Accepted,
-    /// In place of the connection at this position.
+    /// Yes, instead of the connection at this position.
     Instead(usize),
     Refused,
 }
 
-/// Decides about a new connection. Where all places are taken, the connection that has been idle for longest
-/// is disconnected, of the user with the most connections.
+/// Decides about a new connection. At the limit, the user with the most connections loses the one
+/// that was idle longest.
 fn admission(open: &[Client], new: Client) -> Admission {
     let of_kind = open.iter().filter(|it| it.is_root == new.is_root).count();
     if new.is_root {
@@ -92,8 +100,13 @@ impl Connections {
             is_root: peer.is_root(),
             idle: true,
         };
-        let mut state = this.lock();
-        if state.threads >= MOST_THREADS {
+        // Done first: if there is no second descriptor, nothing has changed yet.
+        let socket = socket.try_clone_to_owned().ok()?;
+        let crowded = |state: &mut State| state.threads >= MOST_THREADS;
+        let ended = &this.thread_ended;
+        let waited = ended.wait_timeout_while(this.lock(), PATIENCE, crowded);
+        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
             return None;
         }
         let open: Vec<Client> = state.open.iter().map(|it| it.client).collect();
@@ -108,11 +121,7 @@ impl Connections {
         let id = state.next;
         state.next += 1;
         state.threads += 1;
-        state.open.push(Open {
-            id,
-            client,
-            socket: socket.try_clone_to_owned().ok()?,
-        });
+        state.open.push(Open { id, client, socket });
         Some(Permit {
             connections: Arc::clone(this),
             id,
@@ -120,7 +129,7 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,14 +140,14 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The request is there and is being answered: the connection does not give way to others. Whether it
-    /// has not given way already.
+    /// Called when the request has arrived: from now on the connection can't be closed for another
+    /// one. Returns whether it still is open.
     #[must_use]
     pub fn begin_answer(&self) -> bool {
         self.set_idle(false)
     }
 
-    /// The answer is there: from now on the daemon waits for the client.
+    /// Called when the answer is ready: from now on the daemon waits for the client.
     pub fn end_answer(&self) {
         self.set_idle(true);
     }
@@ -150,12 +159,12 @@ impl Permit {
         };
         let mut open = state.open.remove(place);
         open.client.idle = idle;
-        // The time of waiting begins anew.
+        // Its idle time starts again.
         state.open.push(open);
         true
     }
 
-    /// For a connection that no door has admitted.
+    /// A permit for a connection that no door has admitted.
     #[cfg(test)]
     pub fn unlimited() -> Self {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
@@ -170,6 +179,7 @@ impl Drop for Permit {
         let mut state = self.connections.lock();
         state.open.retain(|it| it.id != self.id);
         state.threads = state.threads.saturating_sub(1);
+        self.connections.thread_ended.notify_one();
     }
 }
 
@@ -224,6 +234,25 @@ mod tests {
         assert_eq!(admission(&open, client(None)), Admission::Instead(1));
         let busy = vec![answering(None); MOST_OTHERS];
         assert_eq!(admission(&busy, client(None)), Admission::Refused);
+    }
+
+    #[test]
+    fn a_client_waits_for_threads_that_are_ending() {
+        use std::os::fd::AsFd;
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let connections = Arc::default();
+        let peer = || Peer { credentials: None };
+        let admit = || Connections::admit(&connections, socket.as_fd(), peer());
+        let mut permits: Vec<_> = (0..MOST_THREADS).map(|_| admit().expect("room")).collect();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            permits.remove(0);
+            permits
+        });
+        let latest = admit();
+        assert!(latest.is_some(), "one has ended meanwhile");
+        let _permits = ending.join().expect("ends");
+        assert!(admit().is_none(), "as many threads as may be");
     }
 
     #[test]

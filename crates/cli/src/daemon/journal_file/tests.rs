@@ -4,7 +4,7 @@ use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::process::Command;
 
-/// A folder of its own for a test, removed at the end.
+/// A test's own folder; removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -56,10 +56,8 @@ fn entries_become_lines_with_the_time_of_day() {
     let lines = Lines::since(&journal, 1, Duration::from_secs(130));
     assert_eq!((lines.entries, lines.missed), (1, 0));
     let line: Value = serde_json::from_slice(&lines.text).expect("one line of JSON");
-    assert_eq!(
-        (&line["event"], &line["at_s"]),
-        (&"resumed".into(), &70.0.into())
-    );
+    assert_eq!(line["event"], "resumed");
+    assert_eq!(line["at_s"], 70.0);
     let time = line["time_unix_s"].as_f64().expect("a time");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let ago = now.expect("after 1970").as_secs_f64() - time;
@@ -76,7 +74,7 @@ fn at_its_limit_the_file_makes_room() {
     }
     assert_eq!(events(&folder.file()), ["4"]);
     assert_eq!(events(&rotated(&folder.file())), ["2", "3"]);
-    // A new daemon goes on in the same file, and a line longer than the limit is written all the same.
+    // A new daemon appends to the same file. A line longer than the limit is written nevertheless.
     let mut file = JournalFile::new(&folder.file(), 30);
     file.append(&lines("5")).expect("appends");
     assert_eq!(events(&folder.file()), ["4", "5"]);
@@ -111,13 +109,13 @@ fn half_a_line_on_a_full_disk_is_taken_back() {
     let mut file = JournalFile::new(&folder.file(), 1 << 30);
     let long = "x".repeat(3000);
     let mut written = 0;
-    // The disk has room for 4 pages; lines don't end where pages do.
+    // The disk has room for 4 pages; lines don't end at page boundaries.
     while file.append(&lines(&long)).is_ok() && written < 100 {
         written += 1;
     }
     let kept = events(&folder.file());
     let lost = file.lost;
-    // Room again.
+    // Makes room.
     fs::write(folder.file(), "").expect("empties it");
     let after = file.append(&lines("y"));
     let then = events(&folder.file());
@@ -127,7 +125,7 @@ fn half_a_line_on_a_full_disk_is_taken_back() {
     assert_eq!(then, ["1 lost", "y"]);
 }
 
-/// A tmpfs of 16 KiB, for as long as this lives.
+/// A tmpfs of 16 KiB; unmounted when dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -141,7 +139,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Lazily: a failed test may hold the file open.
+        // A lazy unmount, because a failed test may hold the file open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -156,7 +154,7 @@ fn a_folder_that_vanishes_loses_entries_until_it_is_back() {
     fs::create_dir(&folder.0).expect("makes it again");
     file.append(&lines("c")).expect("appends");
     assert_eq!(events(&folder.file()), ["1 lost", "c"]);
-    // Somebody else's rotation is followed, too.
+    // Rotation by another program is followed too.
     fs::rename(folder.file(), folder.0.join("old")).expect("renames");
     file.append(&lines("d")).expect("appends");
     assert_eq!(events(&folder.file()), ["d"]);

@@ -1,6 +1,5 @@
 use super::super::protocol::JournalStatus;
 use super::*;
-use crate::view::{GroupStatus, Status, StatusTotals};
 use hawkeye_policy::{Overhead, OverheadSource};
 
 fn redis() -> ProcessStatus {
@@ -17,7 +16,8 @@ fn redis() -> ProcessStatus {
     }
 }
 
-fn status() -> DaemonStatus {
+/// A status in which every field has a value.
+pub(crate) fn status() -> DaemonStatus {
     DaemonStatus {
         manager: Status {
             version: "0.1.0".into(),

@@ -1,6 +1,7 @@
 use super::super::calls::{Calls, calls};
+use super::super::deadline::tests::exchange;
 use super::*;
-use crate::view::{Column, EntryView, ProcessExplanation, RegionExplanation, RegionState, Strip};
+use crate::view::{Column, EntryView, Explanation, ProcessExplanation, RegionExplanation, Strip};
 use hawkeye_linux::processes::access::Credentials;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const fn of_uid(uid: u32) -> Peer {
     }
 }
 
-/// A desk where every process belongs to [`OTHER`].
+/// A desk for which every process belongs to [`OTHER`].
 fn desk(caller: &Caller) -> Desk {
     Desk {
         may_see_addresses: |peer, _| peer == OTHER,
@@ -29,10 +30,10 @@ fn desk(caller: &Caller) -> Desk {
     }
 }
 
-/// A desk, and a manager behind it that answers by `answer` until the end.
+/// A desk with a manager that answers by `answer` until the end.
 fn with_manager<T>(
     answer: impl Fn(Request) -> Reply + Send + 'static,
-    test: impl FnOnce(&Caller) -> T,
+    test: impl FnOnce(&Desk) -> T,
 ) -> T {
     let (caller, calls): (Caller, Calls) = calls(Arc::new(|| {}));
     let over = Arc::new(AtomicBool::new(false));
@@ -45,31 +46,24 @@ fn with_manager<T>(
             }
         }
     });
-    let result = test(&caller);
+    let result = test(&desk(&caller));
     over.store(true, Ordering::Release);
     manager.join().expect("the manager ends");
     result
 }
 
+const DONE: Reply = Reply::Done { changed: true };
+
 fn done(_: Request) -> Reply {
-    Reply::Done { changed: true }
+    DONE
 }
 
-/// What a client that sends these bytes gets; `None`: nothing.
+/// The reply to a client that sends these bytes; `None`: nothing.
 fn answer_to(desk: &Desk, peer: Peer, request: &[u8], time: Duration) -> Option<Reply> {
-    let (client, server) = UnixStream::pair().expect("a pair");
-    let sender = {
-        let (mut client, request) = (client.try_clone().expect("a handle"), request.to_vec());
-        thread::spawn(move || {
-            // The desk may have had enough before the end.
-            let _ = client.write_all(&request);
-        })
-    };
-    let _ = desk.serve(UntilDeadline::new(server, time), peer, &Permit::unlimited());
-    sender.join().expect("ends");
-    let mut line = Vec::new();
-    // What was not read makes the end a reset.
-    let _ = BufReader::new(&client).read_until(b'\n', &mut line);
+    let line = exchange(request, false, |server| {
+        let stream = UntilDeadline::new(server, time);
+        let _ = desk.serve(stream, peer, &Permit::unlimited());
+    });
     (!line.is_empty()).then(|| protocol::parse(&line).expect("is a reply"))
 }
 
@@ -87,18 +81,17 @@ fn refusal(reply: Option<Reply>) -> String {
 
 #[test]
 fn root_changes_and_others_read() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
+    with_manager(done, |desk| {
         for request in [Request::Pause, Request::Resume] {
-            assert_eq!(ask(&desk, ROOT, request), Reply::Done { changed: true });
-            let why = refusal(Some(ask(&desk, OTHER, request)));
+            assert_eq!(ask(desk, ROOT, request), DONE);
+            let why = refusal(Some(ask(desk, OTHER, request)));
             assert!(why.contains("only root"), "{why}");
             let unknown = Peer { credentials: None };
-            assert!(refusal(Some(ask(&desk, unknown, request))).contains("only root"));
+            assert!(refusal(Some(ask(desk, unknown, request))).contains("only root"));
         }
         assert_eq!(
-            ask(&desk, OTHER, Request::Status),
-            Reply::Done { changed: true },
+            ask(desk, OTHER, Request::Status),
+            DONE,
             "it came to the manager"
         );
     });
@@ -106,39 +99,34 @@ fn root_changes_and_others_read() {
 
 #[test]
 fn others_ask_so_often_and_root_whenever_it_likes() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
+    with_manager(done, |desk| {
         let mut others = desk.others.lock().expect("is ours");
         while others.take(desk.began.elapsed(), OTHER.uid(), 1) {}
         drop(others);
-        let why = refusal(Some(ask(&desk, OTHER, Request::Status)));
+        let why = refusal(Some(ask(desk, OTHER, Request::Status)));
         assert!(why.contains("too many"), "{why}");
         assert_eq!(
-            ask(&desk, STRANGER, Request::Status),
-            Reply::Done { changed: true },
+            ask(desk, STRANGER, Request::Status),
+            DONE,
             "another user may still ask"
         );
-        assert_eq!(
-            ask(&desk, ROOT, Request::Status),
-            Reply::Done { changed: true }
-        );
+        assert_eq!(ask(desk, ROOT, Request::Status), DONE);
     });
 }
 
 #[test]
 fn who_asks_about_whole_processes_may_ask_less_often() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
+    with_manager(done, |desk| {
         let strip = Request::Strip {
             pid: 1,
             columns: 80,
         };
         let began = Instant::now();
-        let answers = (0..20).map(|_| ask(&desk, OTHER, strip));
+        let answers = (0..20).map(|_| ask(desk, OTHER, strip));
         let answered = answers
             .filter(|answer| !matches!(answer, Reply::Refused { .. }))
             .count();
-        // A second's worth, and what asking lets come back.
+        // The allowance of one second, and what is regained while asking.
         let most = 11.0 + began.elapsed().as_secs_f64() * 10.0;
         assert!(answered >= 10 && (answered as f64) < most, "{answered}");
     });
@@ -164,34 +152,24 @@ fn explained(request: Request) -> Reply {
         None => Explanation::Process(Box::new(why)),
         Some(address) => Explanation::Region(Box::new(RegionExplanation {
             process: why.process,
-            uptime_s: 1.0,
             start: address,
             end: address + (2 << 20),
-            age_s: None,
-            sample: None,
-            state: RegionState::NotSampled,
-            bucket: None,
-            waiting: None,
-            ahead: None,
-            kept_by: Vec::new(),
-            latest: Vec::new(),
-            remembered_since_s: 0.0,
+            ..RegionExplanation::default()
         })),
     })
 }
 
 #[test]
 fn addresses_are_for_root_and_the_owner() {
-    with_manager(explained, |caller| {
-        let desk = desk(caller);
+    with_manager(explained, |desk| {
         let why = |address| Request::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
-            let Reply::Explanation(Explanation::Process(answer)) = ask(&desk, peer, why(None))
+            let Reply::Explanation(Explanation::Process(answer)) = ask(desk, peer, why(None))
             else {
                 panic!("everybody may ask about a process");
             };
             assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
-            let region = ask(&desk, peer, why(Some(1 << 46)));
+            let region = ask(desk, peer, why(Some(1 << 46)));
             let answered = matches!(region, Reply::Explanation(Explanation::Region(_)));
             assert_eq!(answered, allowed, "{peer:?}");
         }
@@ -202,18 +180,18 @@ fn addresses_are_for_root_and_the_owner() {
 fn who_loses_its_process_during_the_answer_gets_no_addresses() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     let answer = |request| {
-        // The process becomes another user's.
+        // The process changes its user.
         ASKED.store(true, Ordering::Release);
         explained(request)
     };
-    with_manager(answer, |caller| {
-        let desk = Desk {
+    with_manager(answer, |desk| {
+        let desk = &Desk {
             may_see_addresses: |_, _| !ASKED.load(Ordering::Acquire),
-            ..desk(caller)
+            ..Desk::new(desk.caller.clone()).expect("a desk")
         };
         let address = Some(1 << 46);
         let request = Request::Why { pid: 1, address };
-        let why = refusal(Some(ask(&desk, OTHER, request)));
+        let why = refusal(Some(ask(desk, OTHER, request)));
         assert!(why.contains("owner"), "{why}");
     });
 }
@@ -223,24 +201,16 @@ fn nobody_elses_mappings_are_looked_at() {
     let asked_of_region = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&asked_of_region);
     let answer = move |request| {
-        if matches!(
-            request,
-            Request::Why {
-                address: Some(_),
-                ..
-            }
-        ) {
-            seen.store(true, Ordering::Release);
-        }
+        let of_region = matches!(request, Request::Why { address, .. } if address.is_some());
+        seen.fetch_or(of_region, Ordering::AcqRel);
         explained(request)
     };
-    with_manager(answer, |caller| {
-        let desk = desk(caller);
+    with_manager(answer, |desk| {
         let request = Request::Why {
             pid: 1,
             address: Some(1 << 46),
         };
-        let why = refusal(Some(ask(&desk, STRANGER, request)));
+        let why = refusal(Some(ask(desk, STRANGER, request)));
         assert!(why.contains("owner"), "{why}");
         assert!(!asked_of_region.load(Ordering::Acquire));
     });
@@ -248,9 +218,8 @@ fn nobody_elses_mappings_are_looked_at() {
 
 #[test]
 fn garbage_is_answered_with_what_is_wrong() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
-        let say = |bytes: &[u8]| answer_to(&desk, OTHER, bytes, CLIENT_TIME);
+    with_manager(done, |desk| {
+        let say = |bytes: &[u8]| answer_to(desk, OTHER, bytes, CLIENT_TIME);
         assert!(refusal(say(b"GET / HTTP/1.1\n")).contains("protocol"));
         assert!(refusal(say(b"\n")).contains("protocol"));
         assert!(refusal(say(&[0xff, 0, 0xfe, b'\n'])).contains("protocol"));
@@ -262,66 +231,48 @@ fn garbage_is_answered_with_what_is_wrong() {
 
 #[test]
 fn megabytes_are_not_read() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
+    with_manager(done, |desk| {
         let endless = vec![b' '; 4 << 20];
-        let why = refusal(answer_to(&desk, OTHER, &endless, CLIENT_TIME));
+        let why = refusal(answer_to(desk, OTHER, &endless, CLIENT_TIME));
         assert!(why.contains("4096 bytes at most"), "{why}");
     });
 }
 
 #[test]
 fn who_stalls_or_drips_is_dropped_without_an_answer() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
+    with_manager(done, |desk| {
         let time = Duration::from_millis(30);
-        assert_eq!(answer_to(&desk, OTHER, b"", time), None);
-        assert_eq!(answer_to(&desk, OTHER, b"{\"protocol\":1,", time), None);
+        assert_eq!(answer_to(desk, OTHER, b"", time), None);
+        assert_eq!(answer_to(desk, OTHER, b"{\"protocol\":1,", time), None);
 
-        // A byte now and then resets no clock.
+        // Single bytes now and then don't extend the deadline.
         let (mut client, server) = UnixStream::pair().expect("a pair");
         let dripping = thread::spawn(move || {
             while client.write_all(b" ").is_ok() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        assert!(
-            desk.serve(
-                UntilDeadline::new(server, time),
-                OTHER,
-                &Permit::unlimited()
-            )
-            .is_err()
-        );
+        let stream = UntilDeadline::new(server, time);
+        assert!(desk.serve(stream, OTHER, &Permit::unlimited()).is_err());
         dripping.join().expect("ends when it was dropped");
     });
 }
 
 #[test]
 fn who_leaves_before_the_answer_does_no_harm() {
-    with_manager(done, |caller| {
-        let desk = desk(caller);
+    with_manager(done, |desk| {
         let (mut client, server) = UnixStream::pair().expect("a pair");
         let line = protocol::line(&Request::Status).expect("is JSON");
         client.write_all(&line).expect("is sent");
         client.shutdown(Shutdown::Both).expect("leaves");
         drop(client);
-        assert!(
-            desk.serve(
-                UntilDeadline::new(server, CLIENT_TIME),
-                ROOT,
-                &Permit::unlimited()
-            )
-            .is_err()
-        );
-        assert_eq!(
-            ask(&desk, ROOT, Request::Status),
-            Reply::Done { changed: true }
-        );
+        let stream = UntilDeadline::new(server, CLIENT_TIME);
+        assert!(desk.serve(stream, ROOT, &Permit::unlimited()).is_err());
+        assert_eq!(ask(desk, ROOT, Request::Status), DONE);
     });
 }
 
-/// A path of its own for a test, with nothing there.
+/// A test's own path, at which no file exists.
 fn path(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}.sock", std::process::id()));
     let _ = fs::remove_file(&path);
@@ -331,16 +282,16 @@ fn path(name: &str) -> PathBuf {
 #[test]
 fn clients_get_through_while_others_stall() {
     let path = path("stalling");
-    with_manager(done, |caller| {
-        let server = SocketServer::start(&path, caller.clone()).expect("starts");
+    with_manager(done, |desk| {
+        let server = SocketServer::start(&path, desk.caller.clone()).expect("starts");
         let mode = fs::metadata(&path).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o666);
-        // The user that tests run as counts as root: some of its places stay free.
+        // The tests' user counts as root, so some of its connections stay free.
         let stalling: Vec<_> = (0..7)
             .map(|_| UnixStream::connect(&path).expect("connects"))
             .collect();
         let reply = super::super::client::ask(&path, Request::Pause).expect("an answer");
-        assert_eq!(reply, Reply::Done { changed: true });
+        assert_eq!(reply, DONE);
         drop(stalling);
         drop(server);
         assert!(!path.exists(), "the socket is removed");
@@ -350,8 +301,8 @@ fn clients_get_through_while_others_stall() {
 #[test]
 fn where_too_many_stall_the_next_is_turned_away_and_told_so() {
     let path = path("crowded");
-    with_manager(done, |caller| {
-        let _server = SocketServer::start(&path, caller.clone()).expect("starts");
+    with_manager(done, |desk| {
+        let _server = SocketServer::start(&path, desk.caller.clone()).expect("starts");
         let stalling: Vec<_> = (0..30)
             .map(|_| UnixStream::connect(&path).expect("connects"))
             .collect();
@@ -364,11 +315,11 @@ fn where_too_many_stall_the_next_is_turned_away_and_told_so() {
 #[test]
 fn a_dead_daemons_socket_is_replaced_a_living_ones_is_not() {
     let path = path("stale");
-    // Dropping a listener leaves its file, as a killed daemon does.
+    // Dropping a listener leaves its file behind, as a killed daemon does.
     drop(UnixListener::bind(&path).expect("binds"));
-    with_manager(done, |caller| {
-        let _living = SocketServer::start(&path, caller.clone()).expect("replaces it");
-        let error = SocketServer::start(&path, caller.clone()).err();
+    with_manager(done, |desk| {
+        let _living = SocketServer::start(&path, desk.caller.clone()).expect("replaces it");
+        let error = SocketServer::start(&path, desk.caller.clone()).err();
         let said = error.map(|e| e.to_string()).unwrap_or_default();
         assert!(said.contains("another daemon answers"), "{said}");
         assert!(path.exists());
@@ -397,11 +348,10 @@ fn a_strip_has_addresses_for_root_and_the_owner() {
             ..Strip::default()
         })
     };
-    with_manager(answer, |caller| {
-        let desk = desk(caller);
+    with_manager(answer, |desk| {
         let (pid, columns) = (7, 80);
         let request = Request::Strip { pid, columns };
-        let start = |peer| match ask(&desk, peer, request) {
+        let start = |peer| match ask(desk, peer, request) {
             Reply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
             other => panic!("no strip but {other:?}"),
         };

@@ -1,4 +1,4 @@
-/* What an unprivileged user may do on a shared machine, for the tests of attacks.
+/* Actions of an unprivileged user on a shared machine, for the tests of attacks.
  *
  *   hold MIB [nodump | drop | seteuid]   touches memory and sleeps
  *   forks MIB COUNT                      touches memory, forks processes that share it, and sleeps
@@ -6,8 +6,8 @@
  *   become MIB PROGRAM                   touches memory, and executes `PROGRAM hold MIB` at SIGUSR1
  *   tcp PORT COUNT, unix PATH COUNT      opens connections and says nothing on them
  *
- * Each prints a line when it is ready: an address in its memory, or the number of connections. All end with
- * the process that started them.
+ * Each prints a line when it is ready: an address in its memory, or the number of connections. All
+ * end with the process that started them.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

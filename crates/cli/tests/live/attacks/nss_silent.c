@@ -1,4 +1,4 @@
-/* A name service that never answers. Only numbers are asked for: names are not its business. */
+/* A name service that never answers. It serves lookups by number only. */
 #include <nss.h>
 #include <pwd.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-//! A file system with one file, of which no read is ever answered (FUSE, by its own protocol:
+//! A file system with one file, which never answers a read (FUSE, by its own protocol:
 //! include/uapi/linux/fuse.h).
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -21,7 +21,7 @@ const ROOT: u64 = 1;
 const THE_FILE: u64 = 2;
 const BYTES: u64 = 1 << 20;
 
-/// Mounted until it is dropped: then whatever waits for it gets an error.
+/// The mounted file system. When it is dropped, whatever waits for it gets an error.
 pub struct SilentFiles {
     folder: PathBuf,
     server: Option<JoinHandle<()>>,
@@ -31,31 +31,23 @@ impl SilentFiles {
     /// Mounts it on a new folder.
     ///
     /// # Errors
-    /// Why there is no FUSE here.
+    /// The reason why this machine has no FUSE.
     pub fn mount(folder: &Path) -> Result<Self, String> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         let device = device.map_err(|error| format!("no FUSE here: {error}"))?;
         fs::create_dir(folder).map_err(|error| error.to_string())?;
-        let options = format!(
-            "fd={},rootmode=40000,user_id=0,group_id=0",
-            device.as_raw_fd()
-        );
+        let fd = device.as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(
-            Some("silent"),
-            folder,
-            Some("fuse"),
-            flags,
-            Some(options.as_str()),
-        )
-        .map_err(|errno| format!("no FUSE can be mounted here: {errno}"))?;
+        let mounted = mount(Some("silent"), folder, Some("fuse"), flags, Some(&*options));
+        mounted.map_err(|errno| format!("no FUSE can be mounted here: {errno}"))?;
         Ok(Self {
             folder: folder.to_owned(),
             server: Some(std::thread::spawn(move || serve(device))),
         })
     }
 
-    /// The file that can't be read.
+    /// Path of the file that can't be read.
     pub fn file(&self) -> PathBuf {
         self.folder.join("file")
     }
@@ -63,7 +55,7 @@ impl SilentFiles {
 
 impl Drop for SilentFiles {
     fn drop(&mut self) {
-        // Aborts the connection, which ends all that waits for an answer.
+        // Aborts the connection, which ends everything that waits for an answer.
         let _ = umount2(&self.folder, MntFlags::MNT_FORCE);
         let _ = umount2(&self.folder, MntFlags::MNT_DETACH);
         if let Some(server) = self.server.take() {
@@ -72,7 +64,7 @@ impl Drop for SilentFiles {
     }
 }
 
-/// Answers everything but reads, until the file system is unmounted.
+/// Answers every request except reads, until the file system is unmounted.
 fn serve(mut device: File) {
     let mut request = vec![0u8; 1 << 20];
     loop {
@@ -100,38 +92,41 @@ fn serve(mut device: File) {
         let length = 16 + body.len() as u32;
         let head = [length.to_ne_bytes(), error.to_ne_bytes()].concat();
         let packet = [head, unique.to_ne_bytes().to_vec(), body].concat();
-        // What asked may have been interrupted.
+        // The process that asked may have been interrupted.
         let _ = device.write_all(&packet);
     }
 }
 
-/// struct fuse_init_out: version 7.31, no options.
-fn init() -> Vec<u8> {
-    let mut body = vec![0u8; 64];
-    body[0..4].copy_from_slice(&7u32.to_ne_bytes());
-    body[4..8].copy_from_slice(&31u32.to_ne_bytes());
-    // max_background, congestion_threshold; max_write.
-    body[16..18].copy_from_slice(&16u16.to_ne_bytes());
-    body[18..20].copy_from_slice(&12u16.to_ne_bytes());
-    body[20..24].copy_from_slice(&4096u32.to_ne_bytes());
+/// A structure of `bytes` bytes with each field at its offset; all other bytes are 0.
+fn structure(bytes: usize, fields: &[(usize, &[u8])]) -> Vec<u8> {
+    let mut body = vec![0; bytes];
+    for (at, field) in fields {
+        body[*at..at + field.len()].copy_from_slice(field);
+    }
     body
 }
 
-/// struct fuse_entry_out: the file, whatever its name.
+/// struct fuse_init_out: version 7.31, no options.
+fn init() -> Vec<u8> {
+    let version = [7u32.to_ne_bytes(), 31u32.to_ne_bytes()].concat();
+    // max_background, congestion_threshold; max_write.
+    let queue = [16u16.to_ne_bytes(), 12u16.to_ne_bytes()].concat();
+    structure(
+        64,
+        &[(0, &version), (16, &queue), (20, &4096u32.to_ne_bytes())],
+    )
+}
+
+/// struct fuse_entry_out: the file, whatever name was asked for.
 fn entry() -> Vec<u8> {
-    let mut body = vec![0u8; 40];
-    body[0..8].copy_from_slice(&THE_FILE.to_ne_bytes());
+    let body = structure(40, &[(0, &THE_FILE.to_ne_bytes())]);
     [body, attributes(THE_FILE)].concat()
 }
 
 /// struct fuse_attr.
 fn attributes(node: u64) -> Vec<u8> {
-    let mut body = vec![0u8; 88];
-    let mode = if node == ROOT { 0o040_755 } else { 0o100_444 };
-    body[0..8].copy_from_slice(&node.to_ne_bytes());
-    body[8..16].copy_from_slice(&BYTES.to_ne_bytes());
-    body[16..24].copy_from_slice(&(BYTES / 512).to_ne_bytes());
-    body[60..64].copy_from_slice(&u32::to_ne_bytes(mode));
-    body[64..68].copy_from_slice(&1u32.to_ne_bytes());
-    body
+    let mode: u32 = if node == ROOT { 0o040_755 } else { 0o100_444 };
+    let sizes = [node, BYTES, BYTES / 512].map(u64::to_ne_bytes).concat();
+    let mode_and_links = [mode, 1].map(u32::to_ne_bytes).concat();
+    structure(88, &[(0, &sizes), (60, &mode_and_links)])
 }

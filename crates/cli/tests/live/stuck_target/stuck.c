@@ -1,4 +1,4 @@
-/* A program that holds its mmap_lock for good once it gets a line on its standard input: one thread
+/* A program that holds its mmap_lock forever once it gets a line on its standard input: one thread
  * reads its own memory from a file that is never read to the end, another waits to map memory. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -11,13 +11,13 @@ u64 memory_frames;
 u64 calibration_highest;
 u64 calibration_highest_base;
 
-/* A value on a page of the manager's own, to recognise the right direct map by. */
+/* A value on one of the manager's own pages: the right direct map leads to it. */
 u64 magic;
 u64 magic_va;
 
 /*
- * Where the half of the kernel begins with four levels. With five, the direct map ends before it
- * (Documentation/arch/x86/x86_64/mm.rst).
+ * Start of the kernel's half of the address space with four levels. With five, the direct map ends
+ * before it (Documentation/arch/x86/x86_64/mm.rst).
  */
 #define KERNEL_HALF_4 0xffff800000000000ull
 
@@ -26,7 +26,7 @@ struct calibration {
 	u32 depth;
 };
 
-/* The page or table that an entry points to; 0 if that is no memory. */
+/* The page or table that an entry points to; 0 if the entry points to no memory. */
 static __always_inline u64 candidate_under(u64 base, u64 e)
 {
 	u64 address = table_under(base, e);
@@ -38,7 +38,10 @@ static __always_inline u64 candidate_under(u64 base, u64 e)
 	return address;
 }
 
-/* The page that maps `va`, walked with `base` as the direct map's start; 0 if that leads nowhere. */
+/*
+ * The page that maps `va`, found by a walk with `base` as the direct map's start; 0 if there is
+ * none.
+ */
 static __always_inline u64 own_page(u64 base, u64 pgd, u32 depth, u64 va)
 {
 	u64 e, table = pgd;
@@ -75,16 +78,17 @@ static __always_inline u64 own_page(u64 base, u64 pgd, u32 depth, u64 va)
 	return candidate_under(base, e);
 }
 
-/* Multiples of 1 GiB that physical memory reaches over. */
+/* Number of GiB that physical memory extends over. */
 static __always_inline u32 memory_gib(void)
 {
 	return (memory_frames >> (PUD_SHIFT - 12)) + 1;
 }
 
 /*
- * The direct map starts at a multiple of 1 GiB, at most all of physical memory below the page table's root. Candidates
- * are tried upwards: up to the right one no address read lies behind the direct map, where the mappings of devices are.
- * What lies before it is unmapped, or memory (Documentation/arch/x86/x86_64/mm.rst).
+ * The direct map starts at a multiple of 1 GiB, at most the size of physical memory below the page
+ * table's root. This tries candidates upwards. Up to the right one, no address that it reads lies
+ * behind the direct map, where the mappings of devices are. Addresses before the direct map are
+ * unmapped, or memory (Documentation/arch/x86/x86_64/mm.rst).
  */
 static long try_base(u32 i, struct calibration *c)
 {
@@ -119,8 +123,8 @@ int calibrate(struct bpf_iter__task *ctx)
 	if (!c.pgd)
 		return 0;
 	/*
-	 * Asked first, because walks with too few levels find no candidate right and go on to those
-	 * behind the direct map.
+	 * The depth must be known first: walks with too few levels accept no candidate, and go on
+	 * to those behind the direct map.
 	 */
 	c.depth = c.pgd >= KERNEL_HALF_4 ? 4 : 5;
 	/* Up to 64 TiB of physical memory. */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counts the entries of a last-level table: how many are present, accessed, written, write-protected, swapped. */
+/*
+ * Counts the entries of a last-level table: present, accessed, written, write-protected, swapped.
+ */
 #ifndef HAWKEYE_COUNT_TABLE_H
 #define HAWKEYE_COUNT_TABLE_H
 
 #include "page_tables.h"
 
-/* Counts a table whose entries are all present and of their own memory; 0 if some are not. */
+/* Counts a table where every entry is present with memory of its own; 0 if one is not. */
 static __always_inline int count_full(const u64 *pte, struct region_record *r)
 {
 	u32 present = 0, special = 0, written = 0, accessed = 0, edges = 0, writable = 0;
 	u64 before = 0;
 
-	/* In halves, so that the sum of bit 0 can't run into bit 9. */
+	/* In halves, so that the sum of bit 0 can't overflow into bit 9. */
 	for (u32 half = 0; half < PTES; half += PTES / 2) {
 		u64 map_sum = 0, dirty_sum = 0, accessed_sum = 0, edge_sum = 0, rw_sum = 0;
 
@@ -40,13 +42,14 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
 	r->written = written;
 	r->write_protected = present - writable;
 	r->accessed = accessed;
-	/* A run has two edges, but the last one may run off the table. */
+	/* A run has two edges, but the last run may reach the end of the table. */
 	r->runs = (edges + (before != 0)) / 2;
 	return 1;
 }
 
 /*
- * The same for any table. Without branches: the verifier follows every path through 512 turns.
+ * The same for any table. It has no branches, because the verifier follows every path through 512
+ * iterations.
  */
 static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 {
@@ -62,7 +65,7 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 		u64 a = (e >> 5) & mapped;		/* PTE_ACCESSED */
 		u64 minus = -e;
 
-		/* Or else the compiler makes a branch of what follows. */
+		/* Otherwise the compiler makes a branch of the code below. */
 		barrier_var(minus);
 		zero += shared_zero;
 		present += mapped ^ shared_zero;
@@ -83,8 +86,9 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 }
 
 /*
- * Counts the table that was copied to the page buffer. Not static: the verifier checks such a function once, by
- * itself, and not on every path that leads to it, which is more than Linux 6.1 allows.
+ * Counts the table in the page buffer. It is not static: the verifier checks such a function once,
+ * on its own. It checks a static one on every path that leads to it, which is more than Linux 6.1
+ * allows.
  */
 __noinline int count_table(struct region_record *r)
 {

@@ -26,7 +26,7 @@ static __always_inline void record_mapping(struct mapping_record *m, struct vm_a
 	m->has_file = vma->vm_file != 0;
 }
 
-/* Whoever reads the iterator gets the records: a listing shares nothing with any other. */
+/* The reader of the iterator gets the records, so listings share no data. */
 SEC("iter/task_vma")
 int list_mappings(struct bpf_iter__task_vma *ctx)
 {
@@ -36,7 +36,7 @@ int list_mappings(struct bpf_iter__task_vma *ctx)
 	if (!ctx->task || !vma)
 		return 0;
 	record_mapping(&record, vma);
-	/* What no longer fits is written again at the next read. */
+	/* A record that no longer fits is written again at the next read. */
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }
@@ -47,7 +47,7 @@ static long record_found(struct task_struct *task, struct vm_area_struct *vma, v
 	return 0;
 }
 
-/* Never waits: where the mmap_lock can't be had at once, that is the answer. */
+/* Never waits: where the mmap_lock is taken, it reports that. */
 SEC("iter/task")
 int find_mapping(struct bpf_iter__task *ctx)
 {

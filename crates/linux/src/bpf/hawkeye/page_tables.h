@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Page tables, read through the kernel's direct map without its locks, by reads that fail instead of faulting. A
- * table that is freed meanwhile yields nonsense at worst: an entry is therefore read again after the table under it.
+ * Page tables, read through the kernel's direct map without its locks, by reads that fail instead
+ * of faulting. A table that is freed meanwhile yields wrong data at worst. An entry is therefore
+ * read again after the table under it.
  */
 #ifndef HAWKEYE_PAGE_TABLES_H
 #define HAWKEYE_PAGE_TABLES_H
@@ -9,11 +10,11 @@
 #include "intf.h"
 #include "kernel.h"
 
-/* How this machine translates, found by `calibrate`. */
+/* How this machine translates addresses, found by `calibrate`. */
 u64 direct_map;
 u32 levels;
 
-/* What is looked at is copied here first: a table or a page. */
+/* Copy of the table or page that a program looks at. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -52,13 +53,13 @@ static __always_inline u64 root_of(struct task_struct *task)
 	return pgd;
 }
 
-/* A way through the page table of one process, and how far it has come. */
+/* A walk through the page table of one process, and its progress. */
 struct walk {
 	u64 va;
 	u64 end;
 	u64 pgd;
 	u64 pmd_table;		/* direct-map address of the page-middle table for `va`, 0: look it up */
-	u64 pmd_until;		/* first address that it doesn't map */
+	u64 pmd_until;		/* first address that this table doesn't map */
 	u64 *copy;
 	u32 range;
 	u32 tables;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tells of a few regions which of their pages are marked accessed, and when that was read. */
+/* Reads for a few regions which of their pages are marked accessed, and when it read that. */
 #ifndef HAWKEYE_READ_MARKS_H
 #define HAWKEYE_READ_MARKS_H
 
@@ -9,7 +9,10 @@
 u32 marked_regions;
 struct region_marks marks[MAX_MARKED];
 
-/* Which pages of the table in the page buffer are marked accessed. Without branches, as `count_mixed`. */
+/*
+ * Collects which pages of the table in the page buffer are marked accessed. It has no branches, as
+ * `count_mixed`.
+ */
 __noinline int collect_marks(struct region_marks *m)
 {
 	u64 *pte = page_buffer();

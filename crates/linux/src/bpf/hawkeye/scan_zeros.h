@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Counts the pages of a huge page that are all zeros.
+ * Counts the base pages of a huge page that are all zeros.
  *
- * A page that is known to be damaged is not in the direct map: the read fails, and the page counts as in use. An error in
- * memory that is found by such a read stops the machine, as one found by any other read of the kernel's: no read that a
- * BPF program can make is recoverable (arch/x86/kernel/cpu/mce/severity.c, error_context). The kernel reads the same pages
- * when it splits a huge page or looks for underused ones.
+ * A page that is known to be damaged is not in the direct map: the read fails, and the page counts
+ * as in use. A memory error that such a read finds stops the machine, as with any other read by the
+ * kernel: no read that a BPF program can make is recoverable (arch/x86/kernel/cpu/mce/severity.c,
+ * error_context). The kernel reads the same pages when it splits a huge page or looks for underused
+ * ones.
  */
 #ifndef HAWKEYE_SCAN_ZEROS_H
 #define HAWKEYE_SCAN_ZEROS_H
@@ -34,7 +35,10 @@ static __always_inline int in_use(u64 *copy, u64 page, const u32 bytes)
 	return any != 0;
 }
 
-/* Pages whose first words are fetched together: they are far apart in memory, and none waits for another. */
+/*
+ * Pages of which the first words are read together: the words are far apart in memory, and no read
+ * waits for another.
+ */
 #define SCAN_GROUP	8
 
 static long scan_group(u32 i, struct scan *s)
@@ -42,14 +46,14 @@ static long scan_group(u32 i, struct scan *s)
 	u64 group = s->page + (u64)i * SCAN_GROUP * PAGE_BYTES;
 	u64 first[SCAN_GROUP];
 
-	/* What can't be read comes back as zero, and is found to be unreadable below. */
+	/* An unreadable word reads as zero here; the reads below find that it is unreadable. */
 #pragma clang loop unroll(full)
 	for (u32 k = 0; k < SCAN_GROUP; k++)
 		bpf_probe_read_kernel(&first[k], sizeof(first[k]), (void *)(group + k * PAGE_BYTES));
 	for (u32 k = 0; k < SCAN_GROUP; k++) {
 		u64 page = group + k * PAGE_BYTES;
 
-		/* A page in use mostly shows it within its first bytes (HawkEye, section 3.2: 9 on average). */
+		/* Most pages in use differ within their first bytes (HawkEye, section 3.2: 9 on average). */
 		if (first[k] || in_use(s->copy, page, 256) || in_use(s->copy, page, PAGE_BYTES))
 			continue;
 		s->zero_pages++;

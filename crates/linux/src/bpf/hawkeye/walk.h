@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Coverage: reports every region of the ranges asked for that has memory, with the counts of its table. */
+/*
+ * Coverage: reports every region with memory in the requested ranges, with the counts of its table.
+ */
 #ifndef HAWKEYE_WALK_H
 #define HAWKEYE_WALK_H
 
@@ -23,7 +25,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 		return;
 	r = &records[n];
 	if (e & PTE_HUGE) {
-		/* Anonymous huge pages are born dirty; a clean read-only one is the huge zero page. */
+		/* Anonymous huge pages are dirty from the start; a clean read-only one is the huge zero page. */
 		int zero = !(e & (PTE_RW | PTE_DIRTY));
 
 		r->va = va;
@@ -43,7 +45,10 @@ static __always_inline void read_region(struct walk *w, u64 va)
 	w->tables++;
 	if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))
 		return;
-	/* Promoted, freed or moved while it was read? Accessed and dirty mean nothing in a table entry. */
+	/*
+	 * Promoted, freed or moved while it was read? The accessed and dirty bits mean nothing in a
+	 * table entry.
+	 */
 	if ((entry(w->pmd_table, va >> PMD_SHIFT) ^ e) & ~(PTE_ACCESSED | PTE_DIRTY)) {
 		result.changed++;
 		return;
@@ -110,7 +115,7 @@ int walk(struct bpf_iter__task *ctx)
 	bpf_loop(16384, walk_step, &w, 0);
 	request.range = w.range;
 	request.va = w.va;
-	/* If it exited meanwhile, what was read may have been somebody else's page. */
+	/* If the task exited meanwhile, another process may own the pages that were read. */
 	result.alive = root_of(task) == w.pgd;
 	return 0;
 }

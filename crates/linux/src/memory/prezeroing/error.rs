@@ -1,37 +1,37 @@
-//! Why it can't be told how pre-zeroing stands.
+//! Reasons why the state of pre-zeroing cannot be read.
 
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Loads the module that zeroes.
+/// Command that loads the module which zeroes.
 pub const LOAD: &str = "modprobe prezero";
 
-/// Why it can't be told how pre-zeroing stands.
+/// Why the state of pre-zeroing cannot be read.
 #[derive(Debug, Error)]
 pub enum PrezeroingError {
-    /// A file that such kernels have can't be read.
+    /// A file that such kernels have cannot be read.
     #[error("reading {path}: {source}; reading it takes no privileges, but /sys must be mounted", path = path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file holds something else than it should.
+    /// A file has unexpected contents.
     #[error(
         "{path} holds {found:?} and not {expected}: the kernel's patches are of another version than this program",
         path = path.display()
     )]
     NotUnderstood {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is in it.
+        /// Its contents.
         found: String,
-        /// What should be.
+        /// The expected contents.
         expected: &'static str,
     },
-    /// There is no module whose settings could be changed.
+    /// No module is loaded, so there are no settings to change.
     #[error("no module zeroes free memory: `{LOAD}` loads it")]
     NoModule,
 }

@@ -1,37 +1,39 @@
-//! Which program it is: the executable's path, which build of it, and whose.
+//! Identifies a program: path, build and user of its executable.
 
+use crate::processes::process;
 use object::read::{Object, ReadCache};
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// An executable, as far as records of it are shared.
+/// The identity of an executable under which records are shared.
 ///
-/// A process in a mount namespace of its own chooses its executable's path and contents. So the path
-/// and the build alone would let any user write the record of another user's program. The user can't
-/// be chosen, and neither can the manager's own mount namespace.
+/// A process in a mount namespace of its own chooses its executable's path and contents. So path
+/// and build alone would let any user write the record of another user's program. A process can
+/// choose neither its user nor the manager's mount namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Executable {
-    /// Where it is, as the process sees it.
+    /// Path of the executable, as the process sees it.
     pub path: PathBuf,
-    /// Which of those that have been there.
+    /// Build of the executable at that path.
     pub build: Build,
-    /// The real user of the process, as the manager's user namespace numbers it. A set-user-ID
-    /// program counts as its caller's.
+    /// The real user id of the process, in the manager's user namespace. A set-user-ID program
+    /// counts as its caller's.
     pub user: u32,
-    /// Whether the process sees the same mounts as the manager: not one in a container.
+    /// Whether the process sees the same mounts as the manager, which one in a container does not.
     pub same_mounts: bool,
 }
 
-/// What tells one build from another.
+/// What distinguishes one build from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Build {
     /// The linker's note, `NT_GNU_BUILD_ID`, in hexadecimal.
     Note(String),
-    /// Where there is none: the file itself.
+    /// The file itself, where there is no note.
     File {
         /// Its inode.
         inode: u64,
@@ -43,11 +45,12 @@ pub enum Build {
 }
 
 impl Executable {
-    /// What a process runs; `None` for kernel threads and processes that have ended or that others may not look at.
+    /// The executable of a process. `None` for kernel threads, processes that have ended, and
+    /// processes that this one may not inspect.
     pub fn of(pid: u32) -> Option<Self> {
         let link = format!("/proc/{pid}/exe");
         let path = std::fs::read_link(&link).ok()?;
-        // By the process's own link: right in containers, and after an upgrade, too.
+        // The process's own link is right in containers, and after an upgrade too.
         let file = File::open(&link).ok()?;
         let found = file.metadata().ok()?;
         let build = note(file).map_or(
@@ -63,14 +66,15 @@ impl Executable {
         Some(Self {
             path,
             build,
-            user: real_user(pid)?,
+            user: process::read(pid, Process::status).ok()?.ruid,
             same_mounts: mounts(pid)? == mounts(std::process::id())?,
         })
     }
 
-    /// Name of its record: the program's, for people, and a number, for all else.
+    /// File name of its record: the program's name for readers, and a hash that makes it unique.
     pub(super) fn file_name(&self) -> String {
-        // The same in every run of a build of ours; one of another that counts otherwise finds nothing, which does no harm.
+        // The hash is the same in every run of one build of HawkEye. A build that hashes otherwise
+        // finds no record, which does no harm.
         let mut hasher = DefaultHasher::new();
         (&self.path, self.user, self.same_mounts).hash(&mut hasher);
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
@@ -80,18 +84,12 @@ impl Executable {
     }
 }
 
-fn real_user(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 /// Names a mount namespace.
 fn mounts(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
 }
 
-/// No larger file is searched for a note: symbols are read on the way.
+/// A larger file is not searched for a note, because the search reads the symbols.
 const MOST_BYTES: u64 = 256 << 20;
 
 fn note(file: File) -> Option<String> {
@@ -104,8 +102,22 @@ fn note(file: File) -> Option<String> {
 }
 
 #[cfg(test)]
+impl Executable {
+    /// A program of root's in this machine's own mounts.
+    pub(super) fn at(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            build: Build::Note("00ff".into()),
+            user: 0,
+            same_mounts: true,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn we_know_ourselves() {
@@ -121,28 +133,16 @@ mod tests {
     #[test]
     fn other_users_and_containers_have_records_of_their_own() {
         let own = Executable::of(std::process::id()).expect("we are here");
-        let of_user = Executable {
-            user: own.user + 1,
-            ..own.clone()
-        };
-        let in_container = Executable {
-            same_mounts: false,
-            ..own.clone()
-        };
-        assert_ne!(own.file_name(), of_user.file_name());
-        assert_ne!(own.file_name(), in_container.file_name());
-        assert_ne!(of_user.file_name(), in_container.file_name());
+        let (mut of_user, mut in_container) = (own.clone(), own.clone());
+        of_user.user += 1;
+        in_container.same_mounts = false;
+        let names = [own, of_user, in_container].map(|it| it.file_name());
+        assert_eq!(BTreeSet::from(names).len(), 3);
     }
 
     #[test]
     fn names_of_files_are_plain() {
-        let odd = Executable {
-            path: "/opt/../a b/né/../c;d".into(),
-            build: Build::Note(String::new()),
-            user: 0,
-            same_mounts: true,
-        };
-        let name = odd.file_name();
+        let name = Executable::at("/opt/../a b/né/../c;d").file_name();
         assert!(name.starts_with("cd-") && !name.contains('/'), "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is seen of managed processes on its way into records.
+//! Collects what is seen of managed processes, to write it into records.
 
 use super::{Executable, Learned, Record};
 use crate::page_sizes::SizeSeen;
@@ -8,16 +8,16 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, P
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A process that was managed for less than this has taught nothing.
+/// A process that was managed for less than this yields no record.
 const LEAST: Duration = Duration::from_secs(3);
-/// One that was there for longer than this when it was found has not been seen from its start on.
+/// A process that was older than this when it was found was not seen from its start on.
 const YOUNG: Duration = Duration::from_secs(15);
-/// How long executables of new processes are waited for: a warm start begins with what is known.
+/// How long to wait for the executables of new processes: a warm start needs their records.
 const ANSWER: Duration = Duration::from_millis(20);
-/// Regions are filled whose pages are there but for a tenth.
+/// Share of base pages present from which on regions count as filled.
 const FILLED: f64 = 0.9;
 
-/// Follows who is under management.
+/// Follows the managed processes.
 #[derive(Debug)]
 pub(crate) struct Notebook {
     learned: Learned,
@@ -25,23 +25,20 @@ pub(crate) struct Notebook {
     pages: BTreeMap<ProcessId, Option<Page>>,
 }
 
-/// Of one process.
+/// Notes on one process.
 #[derive(Debug)]
 struct Page {
     known: Record,
-    /// Seen from its start on.
+    /// The process was seen from its start on.
     from_start: bool,
     since: Duration,
-    /// Sizes at first touches that hold now, and since when; and for how long each set of them did.
+    /// Sizes at first touches that apply now, and since when. `held`: for how long each set
+    /// applied.
     sizes: Option<(PageOrders, Duration)>,
     held: Vec<(PageOrders, Duration)>,
-    /// Of this start, in the record's terms.
+    /// What was seen in this start.
+    seen: Record,
     filled_at_start_bytes: Option<u64>,
-    overhead_percent: Option<f64>,
-    huge_share: f64,
-    resident_bytes: u64,
-    promoted: u64,
-    split: u64,
 }
 
 impl Notebook {
@@ -60,8 +57,8 @@ impl Notebook {
         }
     }
 
-    /// Who is under management now: those who are new are looked up, of those who are gone is kept what was learned. `sizes`: the
-    /// pages that were seen last.
+    /// Takes the managed processes of now. It looks up new ones, and stores what it learned of
+    /// those that are gone. `sizes`: the page sizes seen last.
     pub(crate) fn update(
         &mut self,
         processes: &[ProcessId],
@@ -81,8 +78,8 @@ impl Notebook {
         }
     }
 
-    /// Opens a page for each new process whose executable is known by now. Where one is not read in time,
-    /// nobody waits for the next either.
+    /// Opens a page for each new process with a known executable. After an executable that
+    /// is not read in time, it does not wait for the next one.
     fn look_up(&mut self, there: &HashSet<&ProcessId>, now: Duration) {
         let was_idle = self.reader.is_idle();
         for process in there {
@@ -104,16 +101,12 @@ impl Notebook {
         }
     }
 
-    /// Management is over: what was learned of everybody is kept.
-    pub(crate) fn finish(&mut self, now: Duration, sizes: impl FnOnce() -> Vec<SizeSeen>) {
-        self.update(&[], now, sizes);
-    }
-
     fn close(&mut self, process: ProcessId, now: Duration, sizes: &[SizeSeen]) {
         let Some(Some(page)) = self.pages.remove(&process) else {
             return;
         };
-        // Of one among several nobody can tell which pages were its own.
+        // Page sizes are counted over all processes, so they can be attributed only to a single
+        // one.
         let own = if self.pages.is_empty() { sizes } else { &[] };
         if let Some(record) = page.close(now, own) {
             if let Err(error) = self.learned.save(&record) {
@@ -126,7 +119,7 @@ impl Notebook {
         self.pages.get_mut(&process)?.as_mut()
     }
 
-    /// What was known of a process when it began.
+    /// The record of a process at its start, if its program was managed before.
     pub(crate) fn known(&self, process: ProcessId) -> Option<&Record> {
         let page = self.pages.get(&process)?.as_ref()?;
         (page.known.starts > 0).then_some(&page.known)
@@ -134,8 +127,7 @@ impl Notebook {
 
     pub(crate) fn note_sizes(&mut self, process: ProcessId, orders: PageOrders, now: Duration) {
         if let Some(page) = self.page(process) {
-            page.turn(now);
-            page.sizes = Some((orders, now));
+            page.choose(orders, now);
         }
     }
 
@@ -153,49 +145,37 @@ impl Notebook {
             0
         };
         page.filled_at_start_bytes.get_or_insert(filled);
-        page.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
+        page.seen.huge_share = sample.huge_bytes() as f64 / resident.max(1) as f64;
         if let Some(overhead) = sample.overhead {
-            page.overhead_percent = Some(overhead.percent);
+            page.seen.overhead_percent = Some(overhead.percent);
         }
     }
 
-    pub(crate) fn note_resident(&mut self, process: ProcessId, bytes: u64) {
-        if let Some(page) = self.page(process) {
-            page.resident_bytes = page.resident_bytes.max(bytes);
-        }
-    }
-
-    pub(crate) fn note_promoted(&mut self, process: ProcessId) {
-        if let Some(page) = self.page(process) {
-            page.promoted += 1;
-        }
-    }
-
-    pub(crate) fn note_split(&mut self, process: ProcessId) {
-        if let Some(page) = self.page(process) {
-            page.split += 1;
-        }
+    /// What was seen of a process in this start.
+    pub(crate) fn seen(&mut self, process: ProcessId) -> Option<&mut Record> {
+        Some(&mut self.page(process)?.seen)
     }
 }
 
 impl Page {
     fn new(known: Record, from_start: bool, now: Duration) -> Self {
         Self {
+            seen: Record::new(known.executable.clone()),
             known,
             from_start,
             since: now,
             sizes: None,
             held: Vec::new(),
             filled_at_start_bytes: None,
-            overhead_percent: None,
-            huge_share: 0.0,
-            resident_bytes: 0,
-            promoted: 0,
-            split: 0,
         }
     }
 
-    /// Adds for how long the sizes of now have held.
+    fn choose(&mut self, orders: PageOrders, now: Duration) {
+        self.turn(now);
+        self.sizes = Some((orders, now));
+    }
+
+    /// Adds the time for which the current sizes have applied.
     fn turn(&mut self, now: Duration) {
         let Some((orders, since)) = self.sizes else {
             return;
@@ -208,7 +188,7 @@ impl Page {
         self.sizes = Some((orders, now));
     }
 
-    /// The record as it is now; `None` where nothing was learned.
+    /// The finished record; `None` where nothing was learned.
     fn close(mut self, now: Duration, sizes: &[SizeSeen]) -> Option<Record> {
         let managed = now.saturating_sub(self.since);
         if managed < LEAST || !self.from_start {
@@ -216,24 +196,21 @@ impl Page {
         }
         self.turn(now);
         let longest = self.held.iter().max_by_key(|(_, lasted)| *lasted);
-        let mut record = self.known;
+        let (known, mut record) = (self.known, self.seen);
+        record.fault_sizes_bytes = known.fault_sizes_bytes;
+        record.confirmed = known.confirmed;
         record.note_fault_sizes(longest.map(|(orders, _)| *orders));
         let filled = self.filled_at_start_bytes.unwrap_or(0);
-        record.filled_at_start_bytes = if record.starts == 0 {
-            filled
-        } else {
-            record.filled_at_start_bytes.min(filled)
+        record.filled_at_start_bytes = match known.starts {
+            0 => filled,
+            _ => known.filled_at_start_bytes.min(filled),
         };
-        record.starts = record.starts.saturating_add(1);
+        record.starts = known.starts.saturating_add(1);
         record.last_seen_s = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         record.managed_s = managed.as_secs_f64();
-        record.overhead_percent = self.overhead_percent.or(record.overhead_percent);
-        record.huge_share = self.huge_share;
-        record.resident_bytes = self.resident_bytes;
-        record.promoted = self.promoted;
-        record.split = self.split;
+        record.overhead_percent = record.overhead_percent.or(known.overhead_percent);
         record.pages = sizes
             .iter()
             .filter(|size| size.pages > 0)
@@ -245,43 +222,32 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use super::super::executable::Build;
     use super::*;
+    use crate::processes::process::some_process as process;
+    use crate::takeover::thp_settings::testing::Folder;
     use hawkeye_policy::PageOrder;
 
     const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 
     fn page(from_start: bool) -> Page {
-        let executable = Executable {
-            path: "/bin/a".into(),
-            build: Build::Note("1".into()),
-            user: 0,
-            same_mounts: true,
-        };
-        Page::new(Record::new(executable), from_start, Duration::ZERO)
-    }
-
-    fn chosen(page: &mut Page, orders: PageOrders, at_s: u64) {
-        let now = Duration::from_secs(at_s);
-        page.turn(now);
-        page.sizes = Some((orders, now));
+        let known = Record::new(Executable::at("/bin/a"));
+        Page::new(known, from_start, Duration::ZERO)
     }
 
     #[test]
     fn the_sizes_that_held_longest_are_best() {
         let mut page = page(true);
-        chosen(&mut page, SMALL, 10);
-        chosen(&mut page, PageOrders::NONE, 40);
-        chosen(&mut page, SMALL, 45);
+        for (orders, at_s) in [(SMALL, 10), (PageOrders::NONE, 40), (SMALL, 45)] {
+            page.choose(orders, Duration::from_secs(at_s));
+        }
         let record = page.close(Duration::from_secs(60), &[]).expect("it has");
         assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
     }
 
     #[test]
     fn a_file_system_that_does_not_answer_is_not_waited_for_twice() {
-        let name = format!("hawkeye-{}-notebook", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        let learned = Learned::open(folder.clone()).expect("a folder");
+        let folder = Folder::new("notebook");
+        let learned = Learned::open(folder.0.clone()).expect("a folder");
         let (let_go, held) = std::sync::mpsc::channel::<()>();
         let read = move |pid| {
             if pid == 1 {
@@ -290,10 +256,6 @@ mod tests {
             Executable::of(std::process::id())
         };
         let mut notebook = Notebook::reading(learned, read);
-        let process = |pid| ProcessId {
-            pid,
-            start_ticks: 1,
-        };
         let is_open = |notebook: &Notebook, pid| notebook.pages.contains_key(&process(pid));
         let all = [process(1), process(2)];
         notebook.update(&all[1..], Duration::ZERO, Vec::new);
@@ -302,7 +264,7 @@ mod tests {
         for _ in 0..1000 {
             notebook.update(&all, Duration::ZERO, Vec::new);
         }
-        // Not 20 s.
+        // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
         assert!(!is_open(&notebook, 1) && is_open(&notebook, 2));
         let_go.send(()).expect("it waits");
@@ -311,7 +273,6 @@ mod tests {
             notebook.update(&all, Duration::ZERO, Vec::new);
         }
         assert!(is_open(&notebook, 1));
-        std::fs::remove_dir_all(folder).expect("removes");
     }
 
     #[test]

@@ -1,66 +1,53 @@
-//! What is kept of one program.
+//! The record of one program.
 
 use super::executable::Executable;
-use crate::takeover::own_files::Distrust;
+use crate::takeover::own_files::Unusable;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use thiserror::Error;
 
-/// Version of the format: 1 had no user.
+/// Version of the format. Version 1 had no user.
 const VERSION: u32 = 2;
-/// No program has as many page sizes.
+/// Upper bound of the number of page sizes.
 const MOST_SIZES: usize = 64;
 
-/// What was learned of a program in all its starts. Figures are those of the last start but where that is said.
+/// What was learned of a program in all its starts. Figures are those of the last start unless
+/// stated otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     version: u32,
     /// Which program.
     pub executable: Executable,
-    /// How often it was managed from its start on, for long enough to tell.
+    /// How often it was managed from its start on, for long enough to learn from.
     pub starts: u32,
-    /// When that last ended, in seconds since 1970.
+    /// When the last of these ended, in seconds since 1970.
     pub last_seen_s: u64,
     /// How long it was managed, in seconds.
     pub managed_s: f64,
-    /// Sizes at first touches, in bytes, that the policy has held to be best for most of the time; none: base pages. `None`: it
-    /// could not choose.
+    /// Page sizes at first touches, in bytes, that the policy chose for most of the time. An empty
+    /// list means base pages. `None`: the policy could not choose.
     pub fault_sizes_bytes: Option<Vec<u64>>,
-    /// In so many starts, one after the other, these were best: how sure that is.
+    /// Consecutive starts in which these sizes were best. It shows how certain that is.
     pub confirmed: u32,
-    /// What translation cost it when last seen, in per cent of its time.
+    /// Address translation overhead when last seen, in percent of its time.
     pub overhead_percent: Option<f64>,
-    /// Share of its memory that was under huge pages when last seen (0-1).
+    /// Share of its memory in huge pages when last seen (0-1).
     pub huge_share: f64,
-    /// Most memory that it had.
+    /// Most memory that it had, in bytes.
     pub resident_bytes: u64,
     /// Regions promoted.
     pub promoted: u64,
-    /// Huge pages split and taken back: promoted, or filled, in vain.
+    /// Huge pages, promoted or filled, that were split and taken back.
     pub split: u64,
     /// Pages larger than base pages when last seen, by their size in bytes.
     pub pages: BTreeMap<u64, u64>,
-    /// Memory in whole regions that it had filled when it was first looked at, in bytes: the least of all starts. 0 where it fills its
-    /// regions sparsely.
+    /// Memory in whole regions that it had filled when it was first sampled, in bytes: the least of
+    /// all starts. 0 where it fills its regions sparsely.
     pub filled_at_start_bytes: u64,
 }
 
-/// Why a record counts as none, to follow the file's name.
-#[derive(Debug, Error)]
-pub(super) enum Unreadable {
-    #[error(transparent)]
-    Distrusted(#[from] Distrust),
-    #[error("is damaged ({0})")]
-    Damaged(#[from] serde_json::Error),
-    #[error("is of version {0}, and this program knows {VERSION}")]
-    Version(u32),
-    #[error("is damaged ({0} is out of range)")]
-    Range(&'static str),
-}
-
 impl Record {
-    /// Nothing is known yet.
+    /// A record of a program of which nothing is known yet.
     pub fn new(executable: Executable) -> Self {
         Self {
             version: VERSION,
@@ -80,18 +67,21 @@ impl Record {
         }
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self, Unreadable> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, Unusable> {
         #[derive(Deserialize)]
         struct Version {
             version: u32,
         }
         let Version { version } = serde_json::from_slice(text)?;
         if version != VERSION {
-            return Err(Unreadable::Version(version));
+            return Err(Unusable::Version {
+                found: version.to_string(),
+                known: VERSION.into(),
+            });
         }
         let record: Self = serde_json::from_slice(text)?;
         match record.out_of_range() {
-            Some(field) => Err(Unreadable::Range(field)),
+            Some(field) => Err(Unusable::Impossible(format!("{field} is out of range"))),
             None => Ok(record),
         }
     }
@@ -101,48 +91,41 @@ impl Record {
         let sizes = self.fault_sizes_bytes.as_deref().unwrap_or_default();
         let known = |bytes: &u64| PageOrder::from_bytes(*bytes).is_some();
         let percent = self.overhead_percent.unwrap_or_default();
-        [
-            (
-                "managed_s",
-                self.managed_s.is_finite() && self.managed_s >= 0.0,
-            ),
+        let is_time = self.managed_s.is_finite() && self.managed_s >= 0.0;
+        let are_sizes = sizes.len() <= MOST_SIZES && sizes.iter().all(known);
+        let fields = [
+            ("managed_s", is_time),
             ("overhead_percent", (0.0..=100.0).contains(&percent)),
             ("huge_share", (0.0..=1.0).contains(&self.huge_share)),
-            (
-                "fault_sizes_bytes",
-                sizes.len() <= MOST_SIZES && sizes.iter().all(known),
-            ),
+            ("fault_sizes_bytes", are_sizes),
             ("pages", self.pages.len() <= MOST_SIZES),
-        ]
-        .into_iter()
-        .find_map(|(field, in_range)| (!in_range).then_some(field))
+        ];
+        let wrong = fields.into_iter().find(|(_, in_range)| !in_range);
+        wrong.map(|(field, _)| field)
     }
 
-    /// The sizes that were best; `None` where that was never told.
+    /// The sizes that were best; `None` where no start has shown that.
     pub fn fault_sizes(&self) -> Option<PageOrders> {
-        let sizes = self.fault_sizes_bytes.as_ref()?;
-        Some(
-            sizes
-                .iter()
-                .filter_map(|bytes| PageOrder::from_bytes(*bytes))
-                .collect(),
-        )
+        let sizes = self.fault_sizes_bytes.as_ref()?.iter();
+        Some(sizes.filter_map(|it| PageOrder::from_bytes(*it)).collect())
     }
 
-    /// Notes the sizes that were best in a start that is over.
+    /// Notes the sizes that were best in a start that has ended.
     pub(super) fn note_fault_sizes(&mut self, best: Option<PageOrders>) {
         let Some(best) = best else {
             return;
         };
-        self.confirmed = if self.fault_sizes() == Some(best) {
-            self.confirmed.saturating_add(1)
+        let before = if self.fault_sizes() == Some(best) {
+            self.confirmed
         } else {
-            1
+            0
         };
+        self.confirmed = before.saturating_add(1);
         self.fault_sizes_bytes = Some(best.iter().map(PageOrder::bytes).collect());
     }
 
-    /// How much of it may be filled as soon as it starts: what every start has filled, once there were two.
+    /// Bytes that may be filled as soon as it starts: what every start has filled, once there were
+    /// two.
     pub fn warm_bytes(&self) -> u64 {
         if self.starts >= 2 {
             self.filled_at_start_bytes
@@ -158,16 +141,13 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        Record::new(Executable {
-            path: "/bin/a".into(),
-            build: Build::File {
-                inode: 1,
-                changed_s: -1,
-                bytes: 9,
-            },
-            user: 0,
-            same_mounts: true,
-        })
+        let mut executable = Executable::at("/bin/a");
+        executable.build = Build::File {
+            inode: 1,
+            changed_s: -1,
+            bytes: 9,
+        };
+        Record::new(executable)
     }
 
     #[test]

@@ -1,162 +1,158 @@
-//! Each capability: there or not, how that was checked, what is lost without it, what would bring it.
+//! Each capability: whether it is available, how that was checked, what is lost without it, and
+//! what would provide it.
 
 use super::Capability;
 use crate::probe::checked::Checked;
 use crate::probe::facts::{Facts, PageMark};
 use crate::probe::small_pages::SizeFacts;
 
-/// Free memory that the kernel has zeroed in advance.
-const PREZEROED: &str = "pre-zeroed memory";
+/// Kernels with splits that keep marks.
+const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)";
 
-/// Everything, in the order of importance.
+/// All capabilities, in order of importance.
 pub(super) fn all(facts: &Facts) -> Vec<Capability> {
     let host = &facts.host;
-    let levels = facts
-        .page_table_levels
-        .map(|n| format!("works, {n}-level page tables"));
+    let levels = facts.page_table_levels;
+    let levels = levels.map(|n| format!("works, {n}-level page tables"));
+    let walk = checked(&facts.page_table_walk);
+    let mut access_bits = checked(&facts.access_bits);
+    if access_bits.0 {
+        let ns = facts.first_touch_ns;
+        access_bits.1 = format!("works; a first touch after a clear costs {ns} ns");
+    }
+    let prezeroing = &facts.prezeroing;
+    let swap = host.swap_bytes >> 20;
+    let swap = (host.swap_bytes > 0).then(|| format!("{swap} MiB"));
     vec![
-        checked(
+        capability(
             "promotion",
-            &facts.collapse,
+            checked(&facts.collapse),
             "MADV_COLLAPSE on a child process, then its page table and contents",
             "everything: no region can be made huge",
             "Linux 6.1 or later with CONFIG_TRANSPARENT_HUGEPAGE, and CAP_SYS_NICE + CAP_SYS_PTRACE",
         ),
-        Capability {
-            found: levels.unwrap_or_else(|| describe(&facts.page_table_walk)),
-            ..checked(
-                "page-table walk",
-                &facts.page_table_walk,
-                "BPF programs loaded, a value of our own found through the direct map",
-                "exact coverage; population comes from /proc/PID/pagemap, more slowly",
-                "CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF + CAP_PERFMON, lockdown below confidentiality",
-            )
-        },
-        Capability {
-            found: match &facts.access_bits {
-                Checked::Works => {
-                    format!(
-                        "works; a first touch after a clear costs {} ns",
-                        facts.first_touch_ns
-                    )
-                }
-                other => describe(other),
-            },
-            ..checked(
-                "access bits",
-                &facts.access_bits,
-                "a child's bits cleared by MADV_COLD, read as clear, read as set after it read its memory",
-                "HawkEye's order: regions are ranked by DAMON's estimate or by population",
-                "process_madvise(MADV_COLD) (CAP_SYS_NICE) and the page-table walk",
-            )
-        },
-        checked(
+        capability(
+            "page-table walk",
+            (walk.0, levels.unwrap_or(walk.1)),
+            "BPF programs loaded, a value of our own found through the direct map",
+            "exact coverage; population comes from /proc/PID/pagemap, more slowly",
+            "CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF + CAP_PERFMON, lockdown below confidentiality",
+        ),
+        capability(
+            "access bits",
+            access_bits,
+            "a child's bits cleared by MADV_COLD, read as clear, read as set after it read its memory",
+            "HawkEye's order: regions are ranked by DAMON's estimate or by population",
+            "process_madvise(MADV_COLD) (CAP_SYS_NICE) and the page-table walk",
+        ),
+        capability(
             "DAMON",
-            &facts.damon,
+            checked(&facts.damon),
             "a short session on a child process, which touches half of its memory",
             "nothing while access bits work; else coverage can't be estimated",
             "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and nobody else using it",
         ),
-        checked(
+        capability(
             "page_idle",
-            &facts.page_idle,
+            checked(&facts.page_idle),
             "/sys/kernel/mm/page_idle/bitmap",
             "nothing: it is only reported, access bits and DAMON are better",
             "CONFIG_IDLE_PAGE_TRACKING",
         ),
-        checked(
+        capability(
             "split",
-            &facts.split,
+            checked(&facts.split),
             "MADV_COLD on one base page of a child's huge page",
             "bloat recovery",
             "Linux 5.10 or later",
         ),
-        checked(
+        capability(
             "zero-page remap",
-            &facts.zero_page_remap,
+            checked(&facts.zero_page_remap),
             "a child's huge page with 10 pages in use, split: its memory shrank, its contents stayed",
             "bloat recovery without swap",
             "Linux 6.12 or later",
         ),
-        mark(
+        capability(
             "soft-dirty bits",
-            &facts.soft_dirty,
+            mark(&facts.soft_dirty),
             "a child's huge page with used and zero pages, all written since a clear, split: pagemap shows both as written",
             "bloat recovery where zero pages are remapped: CRIU would take changed pages for unchanged ones",
+            MARK_KEPT,
         ),
-        mark(
+        capability(
             "write protection",
-            &facts.write_protection,
+            mark(&facts.write_protection),
             "a child's huge page, protected by userfaultfd, split: pagemap shows used and zero pages as protected",
             "bloat recovery where zero pages are remapped: a monitor (a snapshot of QEMU) would miss writes",
+            MARK_KEPT,
         ),
-        checked(
+        capability(
             "zero pages to swap",
-            &facts.page_out,
+            checked(&facts.page_out),
             "MADV_PAGEOUT on the zero pages of a child's split huge page",
             "nothing while the zero-page remap works; else bloat recovery",
             "swap, best zram: zero pages take no room in it",
         ),
-        checked(
+        capability(
             "fault-ahead by collapse",
-            &facts.fault_ahead_collapse,
+            checked(&facts.fault_ahead_collapse),
             "1-byte read of a child's untouched region, then MADV_COLLAPSE",
             "nothing while the other method works",
             "Linux 6.18 or later",
         ),
-        checked(
+        capability(
             "fault-ahead by remote read",
-            &facts.fault_ahead_read,
+            checked(&facts.fault_ahead_read),
             "use_zero_page=0 for a moment, 1-byte read of a child's untouched region",
             "nothing while the other method works",
             "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",
         ),
-        checked(
+        capability(
             "small pages",
-            &small_pages(&facts.small_pages),
+            checked(&small_pages(&facts.small_pages)),
             "each size switched to madvise for a moment; one touch of a child mapped all of such a page",
             "pages of 16 KiB to 1 MiB for memory that is too small or too sparse for huge ones (--small-pages)",
             "Linux 6.8 or later, and writable /sys/kernel/mm/transparent_hugepage/hugepages-*kB",
         ),
-        checked(
+        capability(
             "first touches",
-            &facts.first_touches,
+            checked(&facts.first_touches),
             "BPF on the tracepoint page_fault_user; a child touched memory region by region and was heard of",
             "fault-ahead",
             "the page-table walk, on x86-64 (its page faults have the tracepoint)",
         ),
-        Capability {
-            name: PREZEROED,
-            available: facts.prezeroing.works(),
-            how: "/sys/kernel/mm/prezero and the settings of the module prezero",
-            found: facts.prezeroing.describe(),
-            lost: "faults that find memory zeroed already, other than by streams",
-            remedy: "a kernel built with HawkEye's patches (kernel/README.md), and `modprobe prezero`",
-        },
-        checked(
+        capability(
+            "pre-zeroed memory",
+            (prezeroing.works(), prezeroing.describe()),
+            "/sys/kernel/mm/prezero and the settings of the module prezero",
+            "faults that find memory zeroed already, other than by streams",
+            "a kernel built with HawkEye's patches (kernel/README.md), and `modprobe prezero`",
+        ),
+        capability(
             "hardware counters",
-            &facts.counters,
+            checked(&facts.counters),
             "events of page walks chosen by processor, counted in a child process",
             "MMU overhead by page-walk cycles; run-rate takes their place",
             "bare metal, or a virtual machine with a virtual PMU",
         ),
-        present(
+        capability(
             "cgroup limits",
-            host.cgroup.clone(),
+            present(host.cgroup.clone()),
             "the memory controller under /sys/fs/cgroup",
             "watermarks of single containers; the machine's hold",
             "cgroup version 2 or 1 with the memory controller",
         ),
-        present(
+        capability(
             "memory pressure",
-            host.psi.then(|| "works".into()),
+            present(host.psi.then(|| "works".into())),
             "/proc/pressure/memory",
             "holding back while tasks wait for memory; the watermarks hold",
             "CONFIG_PSI, and psi=1 on the kernel command line where it is off by default",
         ),
-        present(
+        capability(
             "swap",
-            (host.swap_bytes > 0).then(|| format!("{} MiB", host.swap_bytes >> 20)),
+            present(swap),
             "/proc/swaps",
             "bloat recovery on kernels before 6.12",
             "swapon, best on zram",
@@ -164,7 +160,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
     ]
 }
 
-/// Works where one size does.
+/// Works if one size works.
 fn small_pages(sizes: &[SizeFacts]) -> Checked {
     if sizes.iter().any(|size| size.tried.works()) {
         return Checked::Works;
@@ -175,7 +171,7 @@ fn small_pages(sizes: &[SizeFacts]) -> Checked {
     )
 }
 
-/// In words.
+/// A description in words.
 pub(super) fn describe(checked: &Checked) -> String {
     match checked {
         Checked::Works => "works".into(),
@@ -184,14 +180,13 @@ pub(super) fn describe(checked: &Checked) -> String {
     }
 }
 
-fn checked(
+fn capability(
     name: &'static str,
-    checked: &Checked,
+    (available, found): (bool, String),
     how: &'static str,
     lost: &'static str,
     remedy: &'static str,
 ) -> Capability {
-    let (available, found) = (checked.works(), describe(checked));
     Capability {
         name,
         available,
@@ -202,37 +197,21 @@ fn checked(
     }
 }
 
-fn mark(name: &'static str, mark: &PageMark, how: &'static str, lost: &'static str) -> Capability {
-    Capability {
-        name,
-        available: mark.is_safe(),
-        how,
-        found: match mark {
-            PageMark::Kept => "kept by a split".into(),
-            PageMark::Lost(why) => format!("lost: {why}"),
-            PageMark::Absent(why) => format!("nothing to lose: {why}"),
-            PageMark::NotTried(why) => format!("not tried: {why}"),
-        },
-        lost,
-        remedy: "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)",
-    }
+fn checked(checked: &Checked) -> (bool, String) {
+    (checked.works(), describe(checked))
 }
 
-fn present(
-    name: &'static str,
-    found: Option<String>,
-    how: &'static str,
-    lost: &'static str,
-    remedy: &'static str,
-) -> Capability {
+fn mark(mark: &PageMark) -> (bool, String) {
+    let found = match mark {
+        PageMark::Kept => "kept by a split".into(),
+        PageMark::Lost(why) => format!("lost: {why}"),
+        PageMark::Absent(why) => format!("nothing to lose: {why}"),
+        PageMark::NotTried(why) => format!("not tried: {why}"),
+    };
+    (mark.is_safe(), found)
+}
+
+fn present(found: Option<String>) -> (bool, String) {
     let available = found.is_some();
-    let found = found.unwrap_or_else(|| "not there".into());
-    Capability {
-        name,
-        available,
-        how,
-        found,
-        lost,
-        remedy,
-    }
+    (available, found.unwrap_or_else(|| "not there".into()))
 }

@@ -1,35 +1,36 @@
-//! What follows a sweep: old verdicts are renewed, the slots go to the most important processes, and those
-//! of them that are new join.
+//! Applies the result of a sweep: renews old verdicts, gives the slots to the most important
+//! processes, and admits new ones.
 
-use super::{Joined, Membership};
+use super::{Joined, Membership, Step};
 use crate::error::LinuxError;
 use crate::processes::census::{Program, Sighting};
 use crate::processes::identity::identify;
 use crate::processes::process;
 use crate::processes::roster::{Roster, VERDICT_AGE};
-use crate::sample::sampler::{Member, Sampler};
+use crate::sample::sampler::Member;
 use hawkeye_policy::ranking::choose;
 use hawkeye_policy::{Contender, Identity, ProcessId, Terms};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How far it has come. Each step ends at its deadline and goes on where it was.
+/// The state between two steps. Each step ends at its deadline, and the next one goes on from
+/// there.
 pub(super) struct Contest {
     large: Vec<Sighting>,
-    /// Members whose verdicts are still to be renewed.
+    /// Managed processes with verdicts to renew.
     to_renew: VecDeque<u32>,
     slots: Option<Slots>,
 }
 
-/// Who competes for the slots.
+/// The competition for slots.
 struct Slots {
     most: usize,
     contenders: Vec<Contender>,
-    /// Newcomers that the rules were asked about.
+    /// Newcomers that the rules have judged.
     judged: HashSet<ProcessId>,
-    /// Those of them that the rules include, and that have not joined yet.
+    /// Newcomers that the rules include and that have not joined yet.
     included: VecDeque<Newcomer>,
-    /// Who gets a slot; `None` while some of them are still to be judged.
+    /// Processes that get a slot; `None` until all of them are judged.
     chosen: Option<HashSet<ProcessId>>,
 }
 
@@ -40,7 +41,7 @@ struct Newcomer {
 }
 
 impl Membership {
-    /// Lets go who is small now, or runs another program.
+    /// Removes processes that are small now or run another program.
     pub(super) fn begin_contest(&mut self, large: Vec<Sighting>, now: Duration) -> Contest {
         let seen: HashMap<u32, &Sighting> =
             large.iter().map(|seen| (seen.process.pid, seen)).collect();
@@ -62,40 +63,31 @@ impl Membership {
         }
     }
 
-    /// Goes on until the deadline; what is left then.
-    pub(super) fn go_on(
-        &mut self,
-        mut contest: Contest,
-        roster: &mut Roster,
-        sampler: &mut dyn Sampler,
-        most: usize,
-        now: Duration,
-        deadline: Instant,
-    ) -> Option<Contest> {
-        let late = || Instant::now() >= deadline;
+    /// Works until the deadline. Returns the contest if it is not finished.
+    pub(super) fn go_on(&mut self, mut contest: Contest, step: &mut Step) -> Option<Contest> {
         while let Some(pid) = contest.to_renew.pop_front() {
-            self.renew_verdict(pid, contest.program(pid), roster, now);
-            if late() {
+            self.renew_verdict(pid, contest.program(pid), step);
+            if step.is_over() {
                 return Some(contest);
             }
         }
         let mut slots = match contest.slots.take() {
             Some(slots) => slots,
-            None => self.begin_slots(&contest.large, roster, most, now),
+            None => self.begin_slots(&contest.large, step),
         };
         if slots.chosen.is_none() {
-            if !slots.judge(roster, now, late) {
+            if !slots.judge(step) {
                 contest.slots = Some(slots);
                 return Some(contest);
             }
-            self.take_slots(&slots, roster);
+            self.take_slots(&slots, step.roster);
         }
         while let Some(newcomer) = slots.included.pop_front() {
             if slots.has_chosen(newcomer.process) {
                 let program = contest.program(newcomer.process.pid).cloned();
-                self.join(newcomer, program, roster, sampler, now);
+                self.join(newcomer, program, step);
             }
-            if late() {
+            if step.is_over() {
                 contest.slots = Some(slots);
                 return Some(contest);
             }
@@ -103,57 +95,47 @@ impl Membership {
         None
     }
 
-    /// Asks the rules again about a process whose verdict is old, whose command or user has changed, or
-    /// whose user had no known name.
-    fn renew_verdict(
-        &mut self,
-        pid: u32,
-        program: Option<&Program>,
-        roster: &Roster,
-        now: Duration,
-    ) {
+    /// Applies the rules again to a process with an old verdict, a changed command or user, or a
+    /// user without a known name.
+    fn renew_verdict(&mut self, pid: u32, program: Option<&Program>, step: &Step) {
         let Some(joined) = self.members.get_mut(&pid) else {
             return;
         };
-        // One that can't be read just now is judged by what it was.
-        if let Ok(identity) = identify(pid, roster.users()) {
+        // A process that cannot be read now keeps its last identity.
+        if let Ok(identity) = identify(pid, step.roster.users()) {
             joined.member.identity = identity;
         }
-        joined.judged = now;
+        joined.judged = step.now;
         joined.program = program.cloned();
         let stays =
-            joined.judge(roster) && process::may_be_managed(pid, &joined.member.terms).is_ok();
+            joined.judge(step.roster) && process::may_be_managed(pid, &joined.member.terms).is_ok();
         if !stays {
             self.members.remove(&pid);
         }
     }
 
-    fn begin_slots(
-        &self,
-        large: &[Sighting],
-        roster: &mut Roster,
-        most: usize,
-        now: Duration,
-    ) -> Slots {
-        // One that has just started keeps its slot.
+    fn begin_slots(&self, large: &[Sighting], step: &mut Step) -> Slots {
+        let now = step.now;
+        // A process that has just started keeps its slot.
         let is_starting = |joined: &Joined| now < joined.starts_until;
         let starting = self.members.values().filter(|joined| is_starting(joined));
-        let most = most.saturating_sub(starting.count());
+        let most = step.most.saturating_sub(starting.count());
         let competes = |seen: &&Sighting| {
             let joined = self.members.get(&seen.process.pid);
             !joined.is_some_and(is_starting)
         };
         let competing: Vec<Sighting> = large.iter().filter(competes).cloned().collect();
+        let is_managed = |process| self.get(process).is_some();
         Slots {
             most,
-            contenders: roster.contenders(&competing, |process| self.get(process).is_some(), now),
+            contenders: step.roster.contenders(&competing, is_managed, now),
             judged: HashSet::new(),
             included: VecDeque::new(),
             chosen: None,
         }
     }
 
-    /// Those who hold a slot that others get lose it.
+    /// Removes managed processes that get no slot.
     fn take_slots(&mut self, slots: &Slots, roster: &mut Roster) {
         let lost = slots
             .contenders
@@ -168,14 +150,7 @@ impl Membership {
         }
     }
 
-    fn join(
-        &mut self,
-        newcomer: Newcomer,
-        program: Option<Program>,
-        roster: &mut Roster,
-        sampler: &mut dyn Sampler,
-        now: Duration,
-    ) {
+    fn join(&mut self, newcomer: Newcomer, program: Option<Program>, step: &mut Step) {
         let Newcomer {
             process,
             identity,
@@ -184,20 +159,15 @@ impl Membership {
         let admitted = process::may_be_managed(process.pid, &terms)
             .and_then(|()| Member::open(process.pid, identity, terms))
             .and_then(|member| {
-                // Its pid may be another's by now.
+                // Another process may have its pid by now.
                 if member.handle.id != process {
                     return Err(LinuxError::NoSuchProcess(process.pid));
                 }
-                self.admit(member, sampler, now)
+                self.admit(member, step.sampler, step.now)
             });
         match admitted {
-            Ok(()) => {
-                if let Some(joined) = self.members.get_mut(&process.pid) {
-                    joined.program = program;
-                }
-            }
-            Err(LinuxError::NoSuchProcess(_)) => {}
-            Err(error) => roster.refuse(process.pid, now, &error),
+            Ok(joined) => joined.program = program,
+            Err(error) => step.refuse(process.pid, &error),
         }
     }
 }
@@ -215,9 +185,9 @@ impl Slots {
         chosen.is_some_and(|chosen| chosen.contains(&process))
     }
 
-    /// Asks the rules about those who would get a slot, until all who do are judged; whether that is so.
-    /// Contenders that the rules exclude are taken out, and others may get their slots.
-    fn judge(&mut self, roster: &mut Roster, now: Duration, late: impl Fn() -> bool) -> bool {
+    /// Judges the processes that would get a slot, until all of these are judged. Returns whether
+    /// they are. A contender that the rules exclude is removed, and another one may get its slot.
+    fn judge(&mut self, step: &mut Step) -> bool {
         loop {
             let chosen: HashSet<ProcessId> =
                 choose(&self.contenders, self.most).into_iter().collect();
@@ -236,19 +206,19 @@ impl Slots {
             }
             for process in new {
                 self.judged.insert(process);
-                match roster.judge(process.pid, now) {
+                match step.roster.judge(process.pid, step.now) {
                     Ok(Some((identity, terms))) => self.included.push_back(Newcomer {
                         process,
                         identity,
                         terms,
                     }),
-                    Ok(None) | Err(LinuxError::NoSuchProcess(_)) => self.exclude(process),
+                    Ok(None) => self.exclude(process),
                     Err(error) => {
-                        roster.refuse(process.pid, now, &error);
+                        step.refuse(process.pid, &error);
                         self.exclude(process);
                     }
                 }
-                if late() {
+                if step.is_over() {
                     return false;
                 }
             }

@@ -13,30 +13,31 @@ fn allocators_are_told_by_libraries_and_environment() {
         hugetlb,
         tunables: tunables.map(str::to_owned),
     };
-    assert_eq!(of(&["libc.so.6"], "A=b\0"), glibc(None, None));
-    let tuned = "GLIBC_TUNABLES=glibc.malloc.check=3:glibc.malloc.hugetlb=1\0";
-    let all = "glibc.malloc.check=3:glibc.malloc.hugetlb=1";
-    assert_eq!(of(&["libc.so.6"], tuned), glibc(Some(1), Some(all)));
-    assert_eq!(
-        of(&["libc-2.31.so"], "GLIBC_TUNABLES=x\0=\0\0"),
-        glibc(None, Some("x"))
-    );
     let jemalloc = |thp: Option<&str>, conf: Option<&str>| Allocator::Jemalloc {
         thp: thp.map(str::to_owned),
         conf: conf.map(str::to_owned),
     };
-    let both = ["libc.so.6", "libjemalloc.so.2"];
-    assert_eq!(
-        of(&both, "MALLOC_CONF=narenas:2,thp:always"),
-        jemalloc(Some("always"), Some("narenas:2,thp:always"))
-    );
-    assert_eq!(of(&both, ""), jemalloc(None, None));
-    assert_eq!(of(&["libtcmalloc.so.4"], ""), Allocator::Tcmalloc);
-    assert_eq!(
-        of(&["a.out"], tuned),
-        Allocator::Unknown,
-        "a static program"
-    );
+    let all = "glibc.malloc.check=3:glibc.malloc.hugetlb=1";
+    let tuned = format!("GLIBC_TUNABLES={all}\0");
+    let conf = "narenas:2,thp:always";
+    let told = format!("MALLOC_CONF={conf}");
+    let both = &["libc.so.6", "libjemalloc.so.2"][..];
+    for (libraries, environ, allocator) in [
+        (&["libc.so.6"][..], "A=b\0", glibc(None, None)),
+        (&["libc.so.6"], &tuned, glibc(Some(1), Some(all))),
+        (
+            &["libc-2.31.so"],
+            "GLIBC_TUNABLES=x\0=\0\0",
+            glibc(None, Some("x")),
+        ),
+        (both, &told, jemalloc(Some("always"), Some(conf))),
+        (both, "", jemalloc(None, None)),
+        (&["libtcmalloc.so.4"], "", Allocator::Tcmalloc),
+        // A statically linked program.
+        (&["a.out"], &tuned, Allocator::Unknown),
+    ] {
+        assert_eq!(of(libraries, environ), allocator, "{libraries:?} {environ}");
+    }
 }
 
 #[test]
@@ -62,20 +63,15 @@ fn neighbours_that_are_alike_are_one_place_and_empty_ones_none() {
         resident_bytes,
         ..Place::default()
     };
-    let found = merged(
-        [
-            place(0, 10, "heap", 4),
-            place(10, 20, "heap", 5),
-            place(20, 30, "anonymous", 6),
-            place(40, 50, "anonymous", 7),
-            place(60, 70, "anonymous", 0),
-        ]
-        .into_iter(),
-    );
-    let sizes: Vec<_> = found
-        .iter()
-        .map(|p| (p.start, p.end, p.resident_bytes))
-        .collect();
+    let places = [
+        place(0, 10, "heap", 4),
+        place(10, 20, "heap", 5),
+        place(20, 30, "anonymous", 6),
+        place(40, 50, "anonymous", 7),
+        place(60, 70, "anonymous", 0),
+    ];
+    let found = merged(places.into_iter()).into_iter();
+    let sizes: Vec<_> = found.map(|p| (p.start, p.end, p.resident_bytes)).collect();
     assert_eq!(sizes, [(0, 20, 9), (20, 30, 6), (40, 50, 7)]);
 }
 

@@ -1,7 +1,7 @@
-//! The helper process: makes the calls it is sent, one after the other.
+//! The helper process: makes the calls that it receives, one after the other.
 //!
 //! It is forked from a process that may have several threads. So nothing here allocates, locks or
-//! unwinds: plain system calls on memory of the stack.
+//! unwinds: it makes plain system calls on memory of the stack.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -14,13 +14,14 @@ use super::message::{
     ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
 };
 use crate::processes::mapping_records::keep_new;
+use crate::promote::unpreempted::Scheduling;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// The helper's end of the socket, and all that it keeps open.
+/// The helper's end of the socket, and the only descriptor that it keeps open.
 const SOCKET: i32 = 0;
 
-/// Serves requests until the manager is gone.
+/// Serves requests until the manager has ended.
 pub(super) fn serve(socket: i32, manager: u32) -> ! {
     prepare(socket, manager);
     let usual = Scheduling::of_this_thread();
@@ -33,8 +34,8 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         let Some(descriptor) = receive(&mut request) else {
             exit();
         };
-        let before = clock(libc::CLOCK_PROCESS_CPUTIME_ID);
-        let began = clock(libc::CLOCK_MONOTONIC);
+        let before = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let began = clock_ns(libc::CLOCK_MONOTONIC);
         let (result, data) = match request.kind {
             ADVISE => (advise(&request, descriptor, usual), 0),
             LIST => with_data(list(descriptor, &mut packet)),
@@ -45,22 +46,22 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         packet.head = RawAnswer {
             result,
             began_ns: began,
-            took_ns: clock(libc::CLOCK_MONOTONIC).saturating_sub(began),
-            cpu_ns: clock(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
+            took_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(began),
+            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(before),
             more: 0,
         };
         if descriptor >= 0 {
-            // SAFETY: it came with the request, and is used no more.
+            // SAFETY: the descriptor came with the request, and is not used again.
             unsafe { libc::close(descriptor) };
         }
         send(&packet, data);
     }
 }
 
-/// Sends a packet with so many bytes of data.
+/// Sends a packet with `data` bytes of data.
 fn send(packet: &Packet, data: usize) {
     let length = size_of::<RawAnswer>() + data.min(MAX_DATA);
-    // SAFETY: `length` bytes of the packet are there.
+    // SAFETY: `length` bytes of the packet exist.
     let sent = unsafe {
         libc::send(
             SOCKET,
@@ -80,20 +81,20 @@ struct Packet {
     data: [u8; MAX_DATA],
 }
 
-/// Keeps nothing of the manager's but the socket, and does not outlive it.
+/// Keeps nothing of the manager's except the socket, and ends with the manager.
 fn prepare(socket: i32, manager: u32) {
-    // SAFETY: plain system calls without pointers, but for the name, which ends with a zero.
+    // SAFETY: plain system calls without pointers, except the name, which ends with a zero.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // It may have ended before that.
+        // The manager may have ended before that.
         if libc::getppid().unsigned_abs() != manager {
             exit();
         }
         libc::prctl(libc::PR_SET_NAME, c"hawkeye-call".as_ptr());
-        // Locks, pipes and files of the manager must not stay open because a call hangs.
+        // The manager's locks, pipes and files must not stay open because a call hangs.
         libc::dup2(socket, SOCKET);
         libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
-        // A Ctrl-C in the terminal is for the manager.
+        // A Ctrl-C in the terminal is for the manager only.
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
@@ -101,11 +102,12 @@ fn prepare(socket: i32, manager: u32) {
 }
 
 fn exit() -> ! {
-    // SAFETY: ends this process without running anything of the manager's.
+    // SAFETY: ends this process without running any exit handler of the manager's.
     unsafe { libc::_exit(0) }
 }
 
-fn clock(which: libc::clockid_t) -> u64 {
+/// A clock's time in nanoseconds, by a plain system call.
+pub(crate) fn clock_ns(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -115,13 +117,14 @@ fn clock(which: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Waits for a request; the descriptor that came with it, or -1. `None` when the manager is gone.
+/// Waits for a request; returns the descriptor that came with it, or -1. `None` when the manager
+/// has ended.
 fn receive(request: &mut RawRequest) -> Option<i32> {
     let mut packet = libc::iovec {
         iov_base: (&raw mut *request).cast::<c_void>(),
         iov_len: size_of::<RawRequest>(),
     };
-    // Aligned as the header in it must be.
+    // `u64` gives the alignment that the header in it needs.
     let mut control = [0u64; 8];
     // SAFETY: all zeros is a valid header, and an empty one.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -140,7 +143,7 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
         }
         return None;
     }
-    // SAFETY: the kernel has filled the header in; a message of this kind carries one descriptor.
+    // SAFETY: the kernel has filled in the header; a message of this kind carries one descriptor.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(&raw const header);
         if message.is_null() || (*message).cmsg_type != libc::SCM_RIGHTS {
@@ -150,7 +153,7 @@ fn receive(request: &mut RawRequest) -> Option<i32> {
     }
 }
 
-/// Makes the call: what it returned (or minus the error), and how many bytes of data are in the packet.
+/// Returns the result of a call (or minus its error), and how many bytes of data are in the packet.
 fn with_data(result: i64) -> (i64, usize) {
     (result, usize::try_from(result).unwrap_or(0))
 }
@@ -188,8 +191,9 @@ fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
     done
 }
 
-/// Lists mappings by a BPF iterator: the records are in the packet, and in packets that were sent before
-/// where they are more than one holds. Whoever does not receive them holds up this helper and no target.
+/// Lists mappings by a BPF iterator. The records are in `packet`; if they exceed one packet,
+/// earlier packets were sent before. A manager that does not receive them holds up this helper and
+/// no target.
 fn list(link: i32, packet: &mut Packet) -> i64 {
     const BPF_ITER_CREATE: i32 = 33;
     #[repr(C)]
@@ -234,7 +238,7 @@ fn list(link: i32, packet: &mut Packet) -> i64 {
                 }
                 filled += kept;
             }
-            // More objects than one read goes through.
+            // There are more objects than one read covers.
             Err(_) if length == -i64::from(libc::EAGAIN) || length == -i64::from(libc::EINTR) => {}
             Err(_) => break length,
         }
@@ -244,8 +248,8 @@ fn list(link: i32, packet: &mut Packet) -> i64 {
     result
 }
 
-/// Reads a file. With a pidfd the file is one of that process, and read only if the process was alive
-/// after it was opened: then it is no other's that has got the same pid.
+/// Reads a file. With a pidfd it is a file of that process. It is read only if the process was
+/// alive after the open: then it cannot belong to another process with the same pid.
 fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DATA]) -> i64 {
     if request.path.last() != Some(&0) {
         return -i64::from(libc::ENAMETOOLONG);
@@ -278,41 +282,4 @@ fn has_ended(process: i32) -> bool {
     };
     // SAFETY: the one entry is ours and lives through the call.
     unsafe { libc::poll(&raw mut ended, 1, 0) != 0 }
-}
-
-/// How a thread is scheduled.
-#[derive(Clone, Copy)]
-struct Scheduling {
-    policy: i32,
-    priority: i32,
-}
-
-impl Scheduling {
-    /// Ahead of all ordinary threads.
-    const FIFO: Self = Self {
-        policy: libc::SCHED_FIFO,
-        priority: 1,
-    };
-
-    fn of_this_thread() -> Self {
-        let mut priority = libc::sched_param { sched_priority: 0 };
-        // SAFETY: `priority` is ours and lives through the calls.
-        let policy = unsafe {
-            libc::sched_getparam(0, &raw mut priority);
-            libc::sched_getscheduler(0)
-        };
-        Self {
-            policy: policy.max(libc::SCHED_OTHER),
-            priority: priority.sched_priority,
-        }
-    }
-
-    /// Where that is not allowed the thread stays as it is.
-    fn set(self) {
-        let priority = libc::sched_param {
-            sched_priority: self.priority,
-        };
-        // SAFETY: `priority` is ours and lives through the call.
-        unsafe { libc::sched_setscheduler(0, self.policy, &raw const priority) };
-    }
 }

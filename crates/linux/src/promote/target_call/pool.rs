@@ -1,33 +1,34 @@
-//! Helpers for all targets, and which targets do not answer.
+//! Helpers for all targets, and the targets that do not answer.
 
 use super::TargetCaller;
 use super::message::{Answer, Request};
 use crate::error::{LinuxError, Result};
+use hawkeye_manager::NotAnswering;
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long the loop waits for one call: what memory does meanwhile must not be missed.
+/// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
 const WAIT: Duration = Duration::from_millis(20);
-/// After calls that take longer the manager backs off.
+/// The manager backs off after calls that take longer than this.
 const SLOW: Duration = Duration::from_millis(30);
-/// At most that many targets may keep helpers waiting; no call into another process is made beyond.
+/// Most targets that may keep helpers waiting. Beyond that no call into another process is made.
 const MAX_UNANSWERED: usize = 64;
 /// Helpers that are kept for the next call.
 const MAX_IDLE: usize = 1;
 
-/// Calls into targets, timed and counted. While a target has not answered one, it gets no other.
+/// Calls into targets, timed and counted. A target with an unanswered call gets no other call.
 #[derive(Debug)]
 pub struct TargetCalls {
-    /// How long one call is waited for.
+    /// Longest wait for one call.
     wait: Duration,
     pub(super) idle: Vec<TargetCaller>,
     waiting: BTreeMap<ProcessId, Waiting>,
-    /// The longest call so far.
+    /// Duration of the longest call so far.
     longest: Duration,
-    /// The last one.
+    /// Duration of the last call.
     last: Duration,
-    /// How many took longer than `SLOW`.
+    /// Number of calls that took longer than `SLOW`.
     slow: u64,
     /// CPU time of all helpers.
     cpu: Duration,
@@ -40,39 +41,28 @@ struct Waiting {
     since: Instant,
 }
 
-/// A target that has not answered a call yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unanswered {
-    /// Which.
-    pub process: ProcessId,
-    /// What was tried.
-    pub call: &'static str,
-    /// For how long.
-    pub waited: Duration,
-}
-
 /// A call that was answered after the manager had stopped waiting for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedCall {
-    /// Of which target.
+    /// Target of the call.
     pub process: ProcessId,
-    /// What was tried.
+    /// Name of the call.
     pub call: &'static str,
-    /// What came of it; `None` if the helper has died.
+    /// Result of the call; `None` if the helper has died.
     pub answer: Option<Answer>,
-    /// Since the call was made.
+    /// Time since the call was made.
     pub waited: Duration,
 }
 
 impl Default for TargetCalls {
-    /// Of the loop.
+    /// With the loop's time limit.
     fn default() -> Self {
         Self::waiting(WAIT)
     }
 }
 
 impl TargetCalls {
-    /// Waits so long for one call.
+    /// Waits at most `wait` for one call.
     pub(crate) fn waiting(wait: Duration) -> Self {
         Self {
             wait,
@@ -85,7 +75,7 @@ impl TargetCalls {
         }
     }
 
-    /// Has helpers ready before the program has threads.
+    /// Starts helpers before the program has threads.
     ///
     /// # Errors
     /// No process can be started.
@@ -99,8 +89,8 @@ impl TargetCalls {
     /// Makes a call into a target; `call` names it.
     ///
     /// # Errors
-    /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has not answered an earlier call;
-    /// else what the kernel says.
+    /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has
+    /// not answered an earlier call; otherwise the kernel's error.
     pub fn make(
         &mut self,
         process: ProcessId,
@@ -118,7 +108,7 @@ impl TargetCalls {
         let sent = caller.send(request);
         let answer = match sent.and_then(|()| caller.answer(self.wait)) {
             Ok(answer) => answer,
-            // It was killed, by whatever: the next call gets another.
+            // The helper was killed: the next call gets another one.
             Err(_) => {
                 caller = TargetCaller::start()?;
                 caller.send(request)?;
@@ -126,37 +116,34 @@ impl TargetCalls {
             }
         };
         let Some(answer) = answer else {
-            let waiting = Waiting {
-                caller,
-                call,
-                since,
-            };
-            self.waiting.insert(process, waiting);
+            self.waiting.insert(
+                process,
+                Waiting {
+                    caller,
+                    call,
+                    since,
+                },
+            );
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.keep(caller);
         self.count(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
-            Err(errno) => Err(LinuxError::Call { call, errno }),
+            Err(errno) => Err(LinuxError::call(call)(errno)),
         }
     }
 
-    /// Calls that were answered late, since this was last asked.
+    /// Calls that were answered late since this was last called.
     pub fn finished(&mut self) -> Vec<FinishedCall> {
         let mut finished = Vec::new();
-        let processes: Vec<ProcessId> = self.waiting.keys().copied().collect();
-        for process in processes {
-            let Some(waiting) = self.waiting.get_mut(&process) else {
-                continue;
-            };
+        for (process, mut waiting) in std::mem::take(&mut self.waiting) {
             let answer = match waiting.caller.answer(Duration::ZERO) {
-                Ok(None) => continue,
-                Ok(Some(answer)) => Some(answer),
-                Err(_) => None,
-            };
-            let Some(waiting) = self.waiting.remove(&process) else {
-                continue;
+                Ok(None) => {
+                    self.waiting.insert(process, waiting);
+                    continue;
+                }
+                answer => answer.ok().flatten(),
             };
             if let Some(answer) = &answer {
                 self.keep(waiting.caller);
@@ -178,15 +165,13 @@ impl TargetCalls {
     }
 
     /// Targets that have not answered yet.
-    pub fn unanswered(&self) -> Vec<Unanswered> {
+    pub fn unanswered(&self) -> impl Iterator<Item = NotAnswering> {
         let waiting = self.waiting.iter();
-        waiting
-            .map(|(process, waiting)| Unanswered {
-                process: *process,
-                call: waiting.call,
-                waited: waiting.since.elapsed(),
-            })
-            .collect()
+        waiting.map(|(process, waiting)| NotAnswering {
+            process: *process,
+            call: waiting.call,
+            waited: waiting.since.elapsed(),
+        })
     }
 
     /// Whether a target has not answered an earlier call.
@@ -194,33 +179,32 @@ impl TargetCalls {
         self.waiting.contains_key(&process)
     }
 
-    /// Takes note of a call that was made elsewhere.
+    /// Records the duration of a call that was made elsewhere.
     pub fn note(&mut self, took: Duration) {
         self.longest = self.longest.max(took);
         self.last = took;
         self.slow += u64::from(took > SLOW);
     }
 
-    /// Runs a call that takes no lock of a target's, and takes note of it.
-    pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> (T, Duration) {
+    /// Runs and records a call that takes no lock of a target's.
+    pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
-        let took = begun.elapsed();
-        self.note(took);
-        (result, took)
+        self.note(begun.elapsed());
+        result
     }
 
-    /// The longest call so far.
+    /// Duration of the longest call so far.
     pub fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// The last call.
+    /// Duration of the last call.
     pub(crate) fn last(&self) -> Duration {
         self.last
     }
 
-    /// How many calls took longer than 30 ms.
+    /// Number of calls that took longer than 30 ms.
     pub fn slow(&self) -> u64 {
         self.slow
     }

@@ -1,7 +1,8 @@
-//! Which hardware events count page walks, by processor.
+//! Hardware events that count page walks, by processor.
 //!
-//! Nothing in here has run on the hardware it is for: the machine it was written on has no counters. Encodings
-//! are `umask << 8 | event`, and `cmask << 24` where cycles with at least one walk are wanted.
+//! Nothing in here has run on the hardware it is for: the machine on which it was written has no
+//! counters. Encodings are `umask << 8 | event`, plus `cmask << 24` for cycles with at least one
+//! walk.
 
 use crate::fields;
 use std::fmt;
@@ -13,16 +14,16 @@ pub struct CounterEvents {
     pub load_walk_cycles: Option<u64>,
     /// Cycles in page walks for stores.
     pub store_walk_cycles: Option<u64>,
-    /// Cycles in all.
+    /// All cycles.
     pub cycles: Option<u64>,
 }
 
-/// Who makes a processor, and which one it is.
+/// Vendor and model of a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuIdentity {
     /// `GenuineIntel`, by family and model (CPUID leaf 1, both with their extensions).
     Intel {
-        /// 6 for all in the table.
+        /// 6 for all models in the table.
         family: u32,
         /// The model number.
         model: u32,
@@ -39,7 +40,7 @@ pub enum CpuIdentity {
         /// Bits 4-15.
         part: u32,
     },
-    /// Anything else, as it calls itself.
+    /// Any other processor, by the name that it reports.
     Other(String),
 }
 
@@ -80,30 +81,31 @@ impl fmt::Display for CpuIdentity {
     }
 }
 
-/// What is counted.
+/// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EventSet {
-    /// The processors it is for.
+    /// The processors to which the set applies.
     pub family: &'static str,
     /// Raw events for loads and for stores; one event where a processor counts them together.
     pub walks: (u64, Option<u64>),
-    /// Cycles that one count stands for: 1 where cycles are counted, an estimate where walks are.
+    /// Cycles per count: 1 where cycles are counted, an estimate where walks are counted.
     pub cycles_per_count: f64,
-    /// Raw event for unhalted cycles; `None`: the kernel's own notion of them.
+    /// Raw event for unhalted cycles; `None`: the kernel's generic cycles event.
     pub cycles: Option<u64>,
-    /// Where this is from.
+    /// Source of these codes.
     pub source: &'static str,
 }
 
 impl EventSet {
-    /// Whether walks and not their cycles are counted.
+    /// Whether walks are counted instead of their cycles.
     pub fn is_estimate(&self) -> bool {
         self.cycles_per_count != 1.0
     }
 }
 
-/// What a page walk is taken to cost where only walks are counted, in cycles. Between a walk out of the first
-/// cache and one out of the last; low and high of such a figure are a factor of 2 apart from it.
+/// Assumed cost of a page walk where only walks are counted, in cycles. It lies between a walk from
+/// the first-level cache and one from the last-level cache. The low and high estimates are a factor
+/// of 2 away from it.
 const CYCLES_PER_WALK: f64 = 35.0;
 
 const fn intel(family: &'static str, load: u64, store: u64, source: &'static str) -> EventSet {
@@ -155,15 +157,15 @@ const NEOVERSE: EventSet = EventSet {
     source: "DTLB_WALK, a common event of Arm's PMUv3 (Arm Architecture Reference Manual; not looked up again)",
 };
 
-/// Why a processor's walks are not counted.
+/// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCounters {
-    /// It is not in the table.
+    /// The processor is not in the table.
     #[error(
         "which events count page walks on this processor ({0}) is not known; [counters] in the configuration can say"
     )]
     UnknownProcessor(String),
-    /// Half of it was overridden.
+    /// The configuration overrides only half of the events.
     #[error("[counters] needs load_walk_cycles where it has store_walk_cycles or cycles")]
     IncompleteOverride,
     /// The kernel counts no hardware events here.
@@ -171,10 +173,10 @@ pub enum NoCounters {
     NotCounted(String),
 }
 
-/// The events for a processor; what the configuration says goes before the table.
+/// The events for a processor; the configuration takes precedence over the table.
 ///
 /// # Errors
-/// Neither knows.
+/// Neither has events for this processor.
 pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, NoCounters> {
     let CounterEvents {
         load_walk_cycles,
@@ -193,7 +195,8 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
     if store_walk_cycles.is_some() || cycles.is_some() {
         return Err(NoCounters::IncompleteOverride);
     }
-    // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts: arch/arm64/include/asm/cputype.h.
+    // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
+    // arch/arm64/include/asm/cputype.h.
     match *cpu {
         CpuIdentity::Intel { family: 6, model } => match model {
             0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Ok(HASWELL),
@@ -202,7 +205,7 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
             0x8f | 0xcf | 0xad | 0xae => Ok(SAPPHIRE_RAPIDS),
             _ => Err(NoCounters::UnknownProcessor(cpu.to_string())),
         },
-        // Family 0x17 up to model 0x2f is Zen 1, whose event counts otherwise.
+        // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
         CpuIdentity::Amd {
             family: 0x17,
             model,
@@ -222,34 +225,26 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
 mod tests {
     use super::*;
 
-    fn family(cpu: CpuIdentity) -> Option<&'static str> {
-        choose(&cpu, CounterEvents::default())
-            .ok()
-            .map(|set| set.family)
-    }
-
     #[test]
     fn processors_are_told_by_their_numbers() {
-        let intel = |model| family(CpuIdentity::Intel { family: 6, model });
-        assert_eq!(intel(0x3f), Some(HASWELL.family));
-        assert_eq!(intel(0x55), Some(SKYLAKE.family));
-        assert_eq!(intel(0x6a), Some(ICE_LAKE.family));
-        assert_eq!(intel(0x8f), Some(SAPPHIRE_RAPIDS.family));
-        assert_eq!(intel(0x1a), None, "Nehalem");
-        let amd = |family_, model| {
-            family(CpuIdentity::Amd {
-                family: family_,
-                model,
-            })
-        };
-        assert_eq!(amd(0x17, 0x31), Some(ZEN.family));
-        assert_eq!(amd(0x17, 0x01), None, "Zen 1");
-        assert_eq!(amd(0x1a, 0x02), Some(ZEN.family));
-        assert_eq!(
-            family(CpuIdentity::Arm { part: 0xd49 }),
-            Some(NEOVERSE.family)
-        );
-        assert_eq!(family(CpuIdentity::Other("RISC-V".into())), None);
+        let intel = |model| CpuIdentity::Intel { family: 6, model };
+        let amd = |family, model| CpuIdentity::Amd { family, model };
+        for (cpu, set) in [
+            (intel(0x3f), Some(HASWELL)),
+            (intel(0x55), Some(SKYLAKE)),
+            (intel(0x6a), Some(ICE_LAKE)),
+            (intel(0x8f), Some(SAPPHIRE_RAPIDS)),
+            // Nehalem.
+            (intel(0x1a), None),
+            (amd(0x17, 0x31), Some(ZEN)),
+            // Zen 1.
+            (amd(0x17, 0x01), None),
+            (amd(0x1a, 0x02), Some(ZEN)),
+            (CpuIdentity::Arm { part: 0xd49 }, Some(NEOVERSE)),
+            (CpuIdentity::Other("RISC-V".into()), None),
+        ] {
+            assert_eq!(choose(&cpu, CounterEvents::default()).ok(), set, "{cpu}");
+        }
     }
 
     #[test]

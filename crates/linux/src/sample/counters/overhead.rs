@@ -1,44 +1,44 @@
-//! From counts to overhead: (walk cycles of loads + of stores) over cycles (paper, Table 4).
+//! Overhead from counts: (walk cycles of loads + of stores) over cycles (paper, Table 4).
 
 use super::events::EventSet;
 use hawkeye_policy::{Overhead, OverheadSource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What one thread's counters say, since they were opened.
+/// Counts of one thread since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Walks, or cycles in them, of loads.
+    /// Page walks of loads, or cycles in them.
     pub loads: u64,
-    /// The same of stores; 0 where both are counted together.
+    /// The same for stores; 0 where both are counted together.
     pub stores: u64,
     /// Cycles.
     pub cycles: u64,
-    /// How long they were wanted, in nanoseconds.
+    /// Time for which counting was requested, in nanoseconds.
     pub enabled_ns: u64,
-    /// How long they were really counting: less where counters are shared out.
+    /// Time for which the kernel really counted, in nanoseconds: less if it multiplexes counters.
     pub running_ns: u64,
 }
 
 /// All threads of a process, by thread id.
 pub type ThreadCounts = BTreeMap<u32, Counts>;
 
-/// Follows the counters of one process.
+/// Computes overhead from the counters of one process.
 ///
-/// Where two hardware threads share a core, they share its page walkers: cycles in walks then include
-/// those in which the sibling's walk was in the way, and the figure is more than huge pages would save.
+/// Two hardware threads of a core share its page walkers. Cycles in walks then include waits for
+/// the sibling's walks, so the overhead is more than huge pages would save.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     before: ThreadCounts,
 }
 
 impl Meter {
-    /// The overhead since the last time; `None` if nothing was counted. Threads that ended since are lost
-    /// from it, new ones count from their start.
+    /// The overhead since the last call; `None` if nothing was counted. Threads that ended since
+    /// then are lost from it; new threads count from their start.
     pub fn update(&mut self, now: ThreadCounts, events: &EventSet) -> Option<Overhead> {
         let (mut walks, mut cycles, mut enabled, mut running) = (0.0, 0.0, 0.0, 0.0);
         for (thread, counts) in &now {
-            // An id that was used again has counters that went back: they are another thread's.
+            // Counters that went back belong to a new thread with a reused id.
             let known = self
                 .before
                 .get(thread)
@@ -50,7 +50,7 @@ impl Meter {
             if running_ns <= 0.0 {
                 continue;
             }
-            // Counters that were shared out saw only a part of the time.
+            // Multiplexed counters saw only a part of the time.
             let scale = (enabled_ns / running_ns).max(1.0);
             walks +=
                 scale * (since(counts.loads, before.loads) + since(counts.stores, before.stores));
@@ -63,7 +63,7 @@ impl Meter {
             return None;
         }
         let percent = (walks * events.cycles_per_count * 100.0 / cycles).clamp(0.0, 100.0);
-        // What was not seen could have been anything like what was.
+        // The overhead in the time without counts is unknown, which widens the bounds.
         let unseen = 1.0 - running / enabled;
         let factor = if events.is_estimate() { 2.0 } else { 1.0 };
         Some(Overhead {

@@ -1,13 +1,15 @@
-//! Counting hardware events of other processes: `perf_event_open`.
+//! Counts hardware events of other processes: `perf_event_open`.
 
 use super::overhead::{Counts, ThreadCounts};
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{entry, pid_t};
+use crate::processes::process::{pid_t, read};
+use crate::reports::words;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
     perf_event_attr,
 };
+use procfs::process::Process;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -18,15 +20,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub struct PerfEvent {
     /// `PERF_TYPE_*`.
     pub kind: u32,
-    /// What that type makes of it.
+    /// The event, as that type defines it.
     pub config: u64,
 }
 
-/// Counts up to three events of each thread of one process, together: what one of them missed because
-/// counters were shared out, the others missed as well.
+/// Counts up to three events of each thread of one process, together. An event misses the same
+/// times as the others when the kernel multiplexes counters.
 ///
-/// A counter that is inherited can't be read in a group, so new threads are looked for at each read; what they
-/// did before that is lost.
+/// An inherited counter cannot be read in a group, so each read looks for new threads. Their events
+/// before that are lost.
+/// read; what they did before that is lost.
 #[derive(Debug)]
 pub struct PerfSource {
     pid: u32,
@@ -42,15 +45,16 @@ struct Group {
     _others: Vec<OwnedFd>,
 }
 
-/// Threads of one process that are counted at the most: each takes a descriptor an event. The others are taken
-/// to be like these.
+/// Most threads of one process that are counted: each takes a descriptor per event. The other
+/// threads are assumed to be like these.
 const MOST_THREADS: usize = 64;
 
 impl PerfSource {
-    /// Will count `events` of process `pid`, in user mode or in the kernel as well.
+    /// Prepares to count `events` of process `pid`, in user mode only or in the kernel as well.
     ///
     /// # Errors
-    /// Not even one thread can be counted: no such event here, no privilege, gone.
+    /// Not even one thread can be counted: the event does not exist here, a privilege is missing,
+    /// or the process is gone.
     pub fn open(pid: u32, events: Vec<PerfEvent>, user_only: bool) -> Result<Self> {
         let mut source = Self {
             pid,
@@ -62,7 +66,8 @@ impl PerfSource {
         Ok(source)
     }
 
-    /// What the counters of all threads say. The events are loads, stores if they are counted apart, cycles.
+    /// Counts of all threads. The events are loads, stores if they are counted separately, and
+    /// cycles.
     ///
     /// # Errors
     /// The process is gone.
@@ -77,10 +82,7 @@ impl PerfSource {
     }
 
     fn find_threads(&mut self) -> Result<()> {
-        let gone = |_| LinuxError::NoSuchProcess(self.pid);
-        let tasks = entry(self.pid)
-            .and_then(|process| process.tasks())
-            .map_err(gone)?;
+        let tasks = read(self.pid, Process::tasks)?;
         let there: Vec<u32> = tasks
             .flatten()
             .map(|task| task.tid.unsigned_abs())
@@ -98,17 +100,16 @@ impl PerfSource {
                 Ok(group) => {
                     self.threads.insert(thread, group);
                 }
-                // It has just ended.
+                // The thread has just ended.
                 Err(Errno::ESRCH) => {}
-                // Short of descriptors, say: those that are open go on.
+                // Descriptors may have run out: the open counters continue.
                 Err(errno) => refused = Some(errno),
             }
         }
         match refused {
-            Some(errno) if self.threads.is_empty() => Err(LinuxError::Call {
-                call: "counting hardware events",
-                errno,
-            }),
+            Some(errno) if self.threads.is_empty() => {
+                Err(LinuxError::call("counting hardware events")(errno))
+            }
             _ => Ok(()),
         }
     }
@@ -157,16 +158,14 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
     if fd < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: the call just made this descriptor, nobody else knows it.
+    // SAFETY: the call just made this descriptor, and nothing else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a read of a group of two or three events says. `None`: cut short, or not of so many.
+/// Counts from a read of a group of two or three events. `None`: the read was cut short, or has
+/// another number of events.
 fn group_counts(read: &[u8]) -> Option<Counts> {
-    let words: Vec<u64> = read
-        .chunks_exact(size_of::<u64>())
-        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
-        .collect();
+    let words: Vec<u64> = words(read).collect();
     // struct read_format of a group: nr, time_enabled, time_running, values.
     let (&[_, enabled_ns, running_ns], values) = words.split_first_chunk()?;
     let (loads, stores, cycles) = match *values {
@@ -198,7 +197,8 @@ mod tests {
         vec![clock; events]
     }
 
-    /// There are no hardware counters here, but the kernel counts its own events by the same calls.
+    /// Test machines may have no hardware counters, but the kernel counts its own events by the
+    /// same calls.
     #[test]
     fn threads_are_counted_as_they_come() {
         let mut source = match PerfSource::open(std::process::id(), clocks(3), false) {
@@ -232,9 +232,6 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_is_said_to_be_gone() {
         let gone = PerfSource::open(u32::MAX / 2, clocks(2), true).map(drop);
-        assert!(
-            matches!(gone, Err(LinuxError::NoSuchProcess(_))),
-            "{gone:?}"
-        );
+        assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }
 }

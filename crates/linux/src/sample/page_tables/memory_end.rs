@@ -1,11 +1,11 @@
-//! Where physical memory ends.
+//! The end of physical memory.
 
-/// Frames up to the end of the last zone; `None` where `/proc/zoneinfo` can't be read.
+/// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.
 pub(super) fn memory_frames() -> Option<u64> {
     last_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
 }
 
-/// From the text of `/proc/zoneinfo`; `None` when that is not what it should be.
+/// Parses the text of `/proc/zoneinfo`; `None` if its contents are unexpected.
 fn last_frame(zoneinfo: &str) -> Option<u64> {
     let mut spanned = 0;
     let mut end = None;

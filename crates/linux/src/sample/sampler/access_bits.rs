@@ -1,5 +1,6 @@
-//! Clearing access bits: of a whole process for its coverage, of a sample of it for its overhead.
+//! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
+use super::population::is_there;
 use super::run_rate::{Probing, Walks, first_touches_of};
 use super::{Member, Sampler, Slice, Sliced, Turn};
 use crate::error::{LinuxError, Result};
@@ -18,15 +19,15 @@ use nix::errno::Errno;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What seeing access bits takes.
+/// What sampling by access bits needs.
 pub struct AccessBits {
     /// The BPF programs.
     pub tables: PageTables,
-    /// What page walks cost here; `None`: overhead is not asked for.
+    /// Cost of page walks on this machine; `None`: overhead is not needed.
     pub walk_costs: Option<WalkCosts>,
-    /// Hardware counters, where there are any: they go before what run-rate finds.
+    /// Hardware counters, where there are any; they take precedence over walk-rate sampling.
     pub counters: Option<Counters>,
-    /// What a base page's first access after a clear costs the program.
+    /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
 }
 
@@ -36,38 +37,37 @@ pub(super) struct AccessBitsSampler {
     watched: HashMap<ProcessId, Watched>,
 }
 
-/// What is known of one process.
+/// State of one process.
 struct Watched {
     target: Target,
-    /// Whether its access bits were ever cleared: before that, they tell nothing.
+    /// Whether its access bits were ever cleared; before that they show nothing.
     cleared: bool,
-    /// Whether all of them were, and not only those of a sample of its regions.
+    /// Whether all of them were cleared, and not only those of a sample of its regions.
     all_cleared: bool,
     /// Its hardware counters, where there are any.
     counters: Option<CounterSet>,
-    /// What probing has shown.
+    /// Results of probing.
     walks: Walks,
-    /// The start of a window, under way.
+    /// The start of a window under way.
     starting: Option<WindowStart>,
-    /// The reading of a sample, under way.
+    /// The read of a sample under way.
     reading: Option<RegionWalk>,
-    /// The listing of its huge pages, under way.
+    /// The listing and the counting of its huge pages under way.
     listing: Option<RegionWalk>,
-    /// The counting of its huge pages, under way.
     measuring: Option<RegionWalk>,
 }
 
-/// The start of a window, as far as it has come.
+/// Progress of the start of a window.
 #[derive(Debug)]
 struct WindowStart {
     walk: RegionWalk,
     read: bool,
-    /// How many of the regions were cleared.
+    /// Number of regions that were cleared.
     cleared: usize,
 }
 
-/// Beside coverage, overhead is probed in few regions: their coverage is then that of the rest of the
-/// window.
+/// When coverage is measured, overhead is probed in few regions only. Their coverage is then that
+/// of the rest of the window.
 const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
     ranking_rounds: 0,
     rate_rounds: 12,
@@ -90,6 +90,36 @@ fn mappings_now(member: &Member, target: &Target, calls: &mut TargetCalls) -> Re
     Ok(mappings_of(&records))
 }
 
+/// Starts a walk over what is eligible now.
+fn walk_anew(
+    member: &mut Member,
+    target: &Target,
+    calls: &mut TargetCalls,
+    detail: Detail,
+) -> Result<RegionWalk> {
+    // The process has huge pages disabled, so it cannot gain.
+    if !member.thp_disabled {
+        member.eligible = mappings::eligible(&mappings_now(member, target, calls)?);
+    }
+    Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
+}
+
+/// Continues a walk; returns what it found when it is done. Until then `under_way` keeps it.
+fn go_on(
+    tables: &mut PageTables,
+    target: &Target,
+    mut walk: RegionWalk,
+    under_way: &mut Option<RegionWalk>,
+    deadline: Instant,
+    timed: impl FnMut(Duration),
+) -> Sliced<Vec<RegionSample>> {
+    if tables.walk_until(target, &mut walk, Some(deadline), timed)? {
+        return Ok(Slice::Done(walk.found));
+    }
+    *under_way = Some(walk);
+    Ok(Slice::Unfinished(Duration::ZERO))
+}
+
 impl AccessBitsSampler {
     pub(super) fn new(bits: AccessBits) -> Self {
         Self {
@@ -100,7 +130,7 @@ impl AccessBitsSampler {
 }
 
 impl AccessBits {
-    /// Whether a process has used CPU worth probing since this was last asked.
+    /// Whether a process has used enough CPU to probe it since the last call.
     fn runs(&self, member: &Member, walks: &mut Walks) -> Result<bool> {
         Ok(self.walk_costs.is_some() && walks.ran(member.handle.id.pid)?)
     }
@@ -119,7 +149,7 @@ impl AccessBits {
             ProbeSettings::for_first_touch(self.first_touch_cost)
         };
         if let (Some(counters), None) = (&self.counters, &watched.counters) {
-            // One that can't be counted is estimated, like all where there are no counters.
+            // A process that cannot be counted is estimated, as on machines without counters.
             watched.counters = counters.bind(member.handle.id.pid).ok();
         }
         let walks = &watched.walks;
@@ -129,7 +159,7 @@ impl AccessBits {
         watched.walks.probing = Some(probing);
     }
 
-    /// Ends the window: what was found out about the process's overhead is then in its `walks`.
+    /// Ends the window and puts the estimate of the process's overhead into its `walks`.
     fn end_window(&self, watched: &mut Watched) -> Result<()> {
         let Some(costs) = &self.walk_costs else {
             return Ok(());
@@ -190,11 +220,8 @@ impl Sampler for AccessBitsSampler {
                     watched.cleared = true;
                     return Ok(Slice::Done(()));
                 }
-                let mappings = mappings_now(member, &watched.target, turn.calls)?;
-                member.eligible = mappings::eligible(&mappings);
-                let ranges = member.eligible.ranges.clone();
                 WindowStart {
-                    walk: RegionWalk::new(ranges, Detail::Regions),
+                    walk: walk_anew(member, &watched.target, turn.calls, Detail::Regions)?,
                     read: false,
                     cleared: 0,
                 }
@@ -249,46 +276,45 @@ impl Sampler for AccessBitsSampler {
     fn sample(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<ProcessSample> {
         let Self { bits, watched } = self;
         let watched = of(watched, member)?;
-        let mut walk = match watched.reading.take() {
+        let walk = match watched.reading.take() {
             Some(walk) => walk,
             None => {
-                // Told to do without huge pages: there is nothing in it for us.
-                if !member.thp_disabled {
-                    let mappings = mappings_now(member, &watched.target, turn.calls)?;
-                    member.eligible = mappings::eligible(&mappings);
-                }
+                let walk = walk_anew(member, &watched.target, turn.calls, Detail::Regions)?;
                 bits.end_window(watched)?;
-                RegionWalk::new(member.eligible.ranges.clone(), Detail::Regions)
+                walk
             }
         };
         let timed = |took| turn.calls.note(took);
-        let target = &watched.target;
-        if !bits
-            .tables
-            .walk_until(target, &mut walk, Some(turn.deadline), timed)?
-        {
-            watched.reading = Some(walk);
-            return Ok(Slice::Unfinished(Duration::ZERO));
-        }
-        let mut sample = member.population(walk.found);
-        member
-            .eligible
-            .forget_accesses_of_locked(&mut sample.regions);
-        if watched.cleared {
-            sample.source = CoverageSource::AccessBits;
-            sample.first_touches = sample.regions.iter().map(first_touches_of).sum();
-        }
-        if bits.walk_costs.is_some() {
-            let known = watched.walks.apply(&mut sample.regions);
-            sample.walks_seen = known.seen;
-            // Nothing but the probed regions was ever cleared.
-            if !watched.all_cleared {
-                sample.first_touches = known.first_touches;
+        let (target, reading) = (&watched.target, &mut watched.reading);
+        let found = go_on(
+            &mut bits.tables,
+            target,
+            walk,
+            reading,
+            turn.deadline,
+            timed,
+        )?;
+        Ok(found.map(|regions| {
+            let mut sample = member.population(regions);
+            member
+                .eligible
+                .forget_accesses_of_locked(&mut sample.regions);
+            if watched.cleared {
+                sample.source = CoverageSource::AccessBits;
+                sample.first_touches = sample.regions.iter().map(first_touches_of).sum();
             }
-        }
-        sample.overhead = watched.walks.overhead;
-        sample.cpu_cores = watched.walks.cpu_cores.unwrap_or(1.0);
-        Ok(Slice::Done(sample))
+            if bits.walk_costs.is_some() {
+                let known = watched.walks.apply(&mut sample.regions);
+                sample.walks_seen = known.seen;
+                // Only the probed regions were ever cleared.
+                if !watched.all_cleared {
+                    sample.first_touches = known.first_touches;
+                }
+            }
+            sample.overhead = watched.walks.overhead;
+            sample.cpu_cores = watched.walks.cpu_cores.unwrap_or(1.0);
+            sample
+        }))
     }
 
     fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
@@ -317,39 +343,28 @@ impl Sampler for AccessBitsSampler {
     fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64> {
         let watched = of(&mut self.watched, member)?;
         let new = || RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly);
-        let mut walk = watched.measuring.take().unwrap_or_else(new);
-        let (tables, target) = (&mut self.bits.tables, &watched.target);
-        if !tables.walk_until(target, &mut walk, Some(deadline), |_| {})? {
-            watched.measuring = Some(walk);
-            return Ok(Slice::Unfinished(Duration::ZERO));
-        }
-        let huge = walk.found.iter();
-        let huge = huge.filter(|r| r.is_huge() && r.present > 0).count();
-        Ok(Slice::Done(huge as u64 * HUGE_PAGE_BYTES))
+        let walk = watched.measuring.take().unwrap_or_else(new);
+        let (target, measuring) = (&watched.target, &mut watched.measuring);
+        let tables = &mut self.bits.tables;
+        let found = go_on(tables, target, walk, measuring, deadline, |_| {})?;
+        let huge = |found: &[RegionSample]| found.iter().filter(|r| is_there(r)).count();
+        Ok(found.map(|found| huge(&found) as u64 * HUGE_PAGE_BYTES))
     }
 
     fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
         let watched = of(&mut self.watched, member)?;
-        let mut walk = match watched.listing.take() {
+        let walk = match watched.listing.take() {
             Some(walk) => walk,
-            None => {
-                if !member.thp_disabled {
-                    let mappings = mappings_now(member, &watched.target, turn.calls)?;
-                    member.eligible = mappings::eligible(&mappings);
-                }
-                RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly)
-            }
+            None => walk_anew(member, &watched.target, turn.calls, Detail::HugeOnly)?,
         };
         let timed = |took| turn.calls.note(took);
-        let (tables, target) = (&mut self.bits.tables, &watched.target);
-        if !tables.walk_until(target, &mut walk, Some(turn.deadline), timed)? {
-            watched.listing = Some(walk);
-            return Ok(Slice::Unfinished(Duration::ZERO));
-        }
-        let mut found = walk.found;
-        let eligible = &member.eligible;
-        found.retain(|r| r.is_huge() && r.present > 0 && !eligible.is_locked(r.region));
-        Ok(Slice::Done(found))
+        let (target, listing) = (&watched.target, &mut watched.listing);
+        let tables = &mut self.bits.tables;
+        let found = go_on(tables, target, walk, listing, turn.deadline, timed)?;
+        Ok(found.map(|mut found| {
+            found.retain(|r| is_there(r) && !member.eligible.is_locked(r.region));
+            found
+        }))
     }
 
     fn zero_pages(
@@ -361,14 +376,14 @@ impl Sampler for AccessBitsSampler {
     ) -> Result<Option<u16>> {
         let target = &of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.scan_zeros(target, region, enough);
-        calls.time(scan).0
+        calls.time(scan)
     }
 }
 
 /// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
 ///
 /// # Errors
-/// The process is gone, or what page walks cost was never measured.
+/// The process is gone, or the cost of page walks was never measured.
 pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate> {
     let member = Member::open(pid, Identity::default(), Terms::default())?;
     let target = bits.tables.bind(pid)?;
@@ -382,7 +397,7 @@ pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate> 
 /// Probes these regions of a process for one window, and waits for it.
 ///
 /// # Errors
-/// The process is gone, or what page walks cost was never measured.
+/// The process is gone, or the cost of page walks was never measured.
 pub fn probe_once(
     bits: &mut AccessBits,
     member: &Member,
@@ -402,11 +417,12 @@ pub fn probe_once(
     Ok(probing.finish(costs))
 }
 
-/// Clears access bits until the slice ends; whether all are cleared.
+/// Clears access bits until the slice ends; returns whether all are cleared.
 ///
-/// In small slices by `MADV_COLD`, which holds `mmap_lock` for reading. `clear_refs` would hold it for
-/// writing while it walks all anonymous memory of the process, also what can never be huge: every
-/// page fault waits for that (fs/proc/task_mmu.c, `clear_refs_write`).
+/// It uses `MADV_COLD` in small slices, which holds `mmap_lock` for reading. `clear_refs` would
+/// hold it for writing while it walks all anonymous memory of the process, including memory that
+/// can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
+/// `clear_refs_write`).
 fn clear(member: &Member, start: &mut WindowStart, turn: &mut Turn) -> Result<bool> {
     while let Some(rest) = start.walk.found.get(start.cleared..) {
         if rest.is_empty() {

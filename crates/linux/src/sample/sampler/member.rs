@@ -1,4 +1,4 @@
-//! One managed process, as every sampler knows it.
+//! One managed process, with the state that every sampler needs.
 
 use crate::error::Result;
 use crate::processes::mappings::Eligible;
@@ -12,21 +12,21 @@ use procfs::process::Process;
 pub struct Member {
     /// The process.
     pub handle: ProcessHandle,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
-    /// On which terms it is managed.
+    /// Terms on which it is managed.
     pub terms: Terms,
-    /// Whether it or an ancestor said `PR_SET_THP_DISABLE`: nothing of it can become huge.
+    /// Whether it or an ancestor set `PR_SET_THP_DISABLE`: then none of its memory can become huge.
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
     pub eligible: Eligible,
 }
 
 impl Member {
-    /// Opens a process for management, as who it is known.
+    /// Opens a process for management, under the given identity.
     ///
     /// # Errors
-    /// It is gone.
+    /// The process is gone.
     pub fn open(pid: u32, identity: Identity, terms: Terms) -> Result<Self> {
         Ok(Self {
             handle: ProcessHandle::open(pid)?,
@@ -37,7 +37,7 @@ impl Member {
         })
     }
 
-    /// A sample of it with these regions, of which only the population is known.
+    /// A sample of the process with these regions, of which only the population is known.
     pub(super) fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
         let process = self.handle.id;
         ProcessSample {
@@ -58,9 +58,5 @@ impl Member {
 
 /// `THP_enabled` in `/proc/PID/status` (since 5.0).
 fn thp_disabled(pid: u32) -> bool {
-    i32::try_from(pid)
-        .ok()
-        .and_then(|pid| Process::new(pid).ok())
-        .and_then(|process| process.status().ok())
-        .is_some_and(|status| status.thp_enabled == Some(false))
+    process::read(pid, Process::status).is_ok_and(|status| status.thp_enabled == Some(false))
 }

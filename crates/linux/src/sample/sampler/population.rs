@@ -1,28 +1,34 @@
-//! Population where page tables can't be read by BPF: `smaps` and `pagemap`, by a thread of its own.
+//! Population where BPF cannot read page tables: a separate thread reads `smaps` and `pagemap`.
+//! Accesses are estimated by DAMON, or not seen.
 //!
-//! Both take the process's `mmap_lock` and are slow: the loop does not wait for them.
+//! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
 
+use super::damon::Sessions;
 use super::task::{ASK_AGAIN, Task};
 use super::{Member, Sampler, Slice, Sliced, Turn};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, Eligible, Mapping};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::pagemap;
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    CoverageSource, HUGE_PAGE_BYTES, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample,
+};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A process that was not read by then is passed over for now.
+/// A process that was not read within this time is skipped for now.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
 type Population = (Eligible, Vec<RegionSample>);
 
-/// Sees which pages are present, and no accesses.
+/// Sees which pages are present.
 #[derive(Default)]
 pub(super) struct PopulationSampler {
-    /// Under way.
+    /// Reads under way.
     readings: HashMap<ProcessId, Task<Result<Population>>>,
+    /// Estimates accesses.
+    damon: Option<Sessions>,
 }
 
 fn read(pid: u32) -> Result<Population> {
@@ -31,12 +37,21 @@ fn read(pid: u32) -> Result<Population> {
     Ok((eligible, regions))
 }
 
-fn is_present(region: &RegionSample) -> bool {
+/// Whether a region is a huge page with memory of its own.
+pub(super) fn is_there(region: &RegionSample) -> bool {
     region.is_huge() && region.present > 0
 }
 
 impl PopulationSampler {
-    /// All regions of a process with something in them. Its eligible mappings are then those of that
+    /// With accesses, as estimated by DAMON.
+    pub(super) fn with_damon() -> Self {
+        Self {
+            damon: Some(Sessions::default()),
+            ..Self::default()
+        }
+    }
+
+    /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
     pub(super) fn regions(&mut self, member: &mut Member) -> Sliced<Vec<RegionSample>> {
         if member.thp_disabled {
@@ -61,15 +76,38 @@ impl PopulationSampler {
 impl Sampler for PopulationSampler {
     fn retain(&mut self, there: &dyn Fn(ProcessId) -> bool) {
         self.readings.retain(|process, _| there(*process));
+        if let Some(damon) = &mut self.damon {
+            damon.retain(there);
+        }
     }
 
     fn mappings(&mut self, member: &Member, _calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
         pagemap::mappings(member.handle.id.pid)
     }
 
+    fn start_window(&mut self, member: &mut Member, _needs: Needs, _turn: &mut Turn) -> Sliced<()> {
+        match &mut self.damon {
+            Some(damon) if !member.thp_disabled => damon.start_window(member.handle.id),
+            _ => Ok(Slice::Done(())),
+        }
+    }
+
     fn sample(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<ProcessSample> {
+        let process = member.handle.id;
+        if let Some(damon) = &mut self.damon {
+            if let Slice::Unfinished(wait) = damon.end_window(process)? {
+                return Ok(Slice::Unfinished(wait));
+            }
+        }
         let regions = self.regions(member)?;
-        Ok(regions.map(|regions| member.population(regions)))
+        Ok(regions.map(|regions| {
+            let mut sample = member.population(regions);
+            let damon = self.damon.as_mut();
+            if damon.is_some_and(|damon| damon.apply(process, &mut sample.regions)) {
+                sample.source = CoverageSource::Estimated;
+            }
+            sample
+        }))
     }
 
     fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
@@ -78,7 +116,7 @@ impl Sampler for PopulationSampler {
     }
 
     fn huge_bytes(&mut self, member: &mut Member, _deadline: Instant) -> Sliced<u64> {
-        let huge = |regions: Vec<_>| regions.iter().filter(|region| is_present(region)).count();
+        let huge = |regions: Vec<_>| regions.iter().filter(|region| is_there(region)).count();
         let regions = self.regions(member)?;
         Ok(regions.map(|regions| huge(regions) as u64 * HUGE_PAGE_BYTES))
     }
@@ -86,7 +124,7 @@ impl Sampler for PopulationSampler {
     fn huge_pages(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
         let regions = self.regions(member)?;
         Ok(regions.map(|mut regions| {
-            regions.retain(|r| is_present(r) && !member.eligible.is_locked(r.region));
+            regions.retain(|r| is_there(r) && !member.eligible.is_locked(r.region));
             regions
         }))
     }
@@ -98,8 +136,8 @@ impl Sampler for PopulationSampler {
         enough: u16,
         calls: &mut TargetCalls,
     ) -> Result<Option<u16>> {
-        // Reading what is not there would have it made.
-        if !self.look(member, region)?.as_ref().is_some_and(is_present) {
+        // A read would populate a page that is not present.
+        if !self.look(member, region)?.as_ref().is_some_and(is_there) {
             return Ok(None);
         }
         let zero = calls.zero_pages(&member.handle, region, enough)?;

@@ -1,5 +1,5 @@
-//! Probes how fast a process touches its memory: clears a few regions, reads their access bits some
-//! times within milliseconds, and goes on to the next few.
+//! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
+//! several times within milliseconds, and continues with the next few.
 
 use super::member::Member;
 use crate::error::Result;
@@ -17,23 +17,23 @@ use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Waits shorter than this are slept through; for longer ones the manager does something else.
+/// Shorter waits are slept through; during longer ones the manager does something else.
 const SHORT: Duration = Duration::from_millis(2);
 
-/// One process's probing in one window.
+/// The probing of one process in one window.
 pub struct Probing {
     probe: Probe,
     estimator: Estimator,
     round: Option<Round>,
-    /// How many there are to be probed, in as many windows as it takes.
+    /// Regions to probe, in as many windows as that takes.
     regions: usize,
-    /// Those that a look found to be shared, and how many it found not to be.
+    /// Regions that were found to be shared, and how many were found not to be.
     shared: HashSet<RegionAddr>,
     shared_base: Looked,
     shared_huge: Looked,
 }
 
-/// Regions of a kind that were looked at.
+/// Regions of one kind that were checked for sharing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looked {
     all: u64,
@@ -54,43 +54,45 @@ impl Looked {
 /// What probing has shown of a process, window by window.
 #[derive(Default)]
 pub struct Walks {
-    /// In the window that is open.
+    /// The probing of the open window.
     pub probing: Option<Probing>,
-    /// As last estimated.
+    /// The last estimate.
     pub overhead: Option<Overhead>,
-    /// CPU in use, as last seen, in cores.
+    /// CPU in use at the last look, in cores.
     pub cpu_cores: Option<f64>,
-    /// Page walks per second by region, and the window that showed them. Large processes are not probed
-    /// whole in one window.
+    /// Page walks per second by region, and the window that showed them. One window does not cover
+    /// all of a large process.
     regions: HashMap<RegionAddr, (u32, u64)>,
-    /// Regions that other processes share, and the window that showed it. Nothing is known of their walks.
+    /// Regions that other processes share, and the window that showed it. Their walks are unknown.
     shared: HashMap<RegionAddr, u64>,
     windows: u64,
-    /// When CPU time was last looked at, and how much it was.
+    /// When CPU time was last read, and its value.
     cpu: Option<(Duration, Duration)>,
 }
 
 /// What is known of a sample's regions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Applied {
-    /// First touches since the last clear of those that were cleared in the last window.
+    /// First touches since the last clear, in the regions that were cleared in the last window.
     pub first_touches: u64,
-    /// Of those under base pages, the share that was seen lately; 1 where nothing is known of any.
+    /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
     pub seen: f64,
 }
 
-/// What was seen of a region is forgotten after so many windows, or when all could have been seen twice since.
+/// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
+/// regions could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
 
 impl Walks {
-    /// Decides the order of the next window's regions: another one each time.
+    /// Seed for the order of the next window's regions: another one each time.
     pub fn next_seed(&self) -> u64 {
         self.windows
             .wrapping_add(1)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Whether the process has used CPU worth probing since this was last asked (true the first time).
+    /// Whether the process has used enough CPU to probe it since the last call (true the first
+    /// time).
     pub fn ran(&mut self, pid: u32) -> Result<bool> {
         let (now, used) = (monotonic(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
@@ -105,7 +107,7 @@ impl Walks {
         Ok(cores >= WORTH_CORES)
     }
 
-    /// Ends the window; says whether one was open.
+    /// Ends the window; returns whether one was open.
     pub fn end_window(&mut self, costs: &WalkCosts) -> bool {
         let Some(probing) = self.probing.take() else {
             return false;
@@ -125,11 +127,10 @@ impl Walks {
         self.shared.retain(|_, seen| *seen + remembered > window);
         self.shared
             .extend(shared.iter().map(|region| (*region, window)));
-        let new = estimate.walks.into_iter();
-        let new = new.map(|walks| (walks.region, (walks.expected_per_s, window)));
-        for (region, walks) in new {
-            self.shared.remove(&region);
-            self.regions.insert(region, walks);
+        for walks in estimate.walks {
+            self.shared.remove(&walks.region);
+            let seen = (walks.expected_per_s, window);
+            self.regions.insert(walks.region, seen);
         }
         true
     }
@@ -141,8 +142,8 @@ impl Walks {
         walks.max(shared)
     }
 
-    /// Puts what is known into a sample's regions. What was not touched until now, long after the look at it, has no walks, whatever is to be
-    /// expected of such as it.
+    /// Puts what is known into a sample's regions. A region that has not been touched until now,
+    /// long after it was seen, has no walks, whatever regions like it have.
     pub fn apply(&mut self, regions: &mut [RegionSample]) -> Applied {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
@@ -184,23 +185,25 @@ pub fn first_touches_of(sample: &RegionSample) -> u64 {
 
 /// Regions that were cleared and are being read.
 struct Round {
-    /// With the moment each was cleared, on CLOCK_MONOTONIC.
+    /// Each with the time of its clear, on CLOCK_MONOTONIC.
     regions: Vec<(RegionAddr, Duration)>,
-    /// When the clear began, and the process's CPU time then.
+    /// Start of the clear, and the process's CPU time then.
     begun: Duration,
     cpu_before: Duration,
-    /// From this moment on reads are counted.
+    /// Time from which reads are counted.
     cleared: Duration,
     reads: usize,
     for_rate: bool,
-    /// Pages of these regions that others map too: their bits could not be cleared.
+    /// Pages of these regions that other processes map too: their bits could not be cleared.
     shared: HashMap<RegionAddr, PageBits>,
 }
 
 impl Round {
-    /// Finds out which pages were shared at the clear, now that they were read for the first time: `MADV_COLD` passes over them
-    /// (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), and they would seem to be touched at once. Regions with many of
-    /// them are dropped; they are told to `looked`, with whether they are.
+    /// Finds the pages that were shared at the clear, after the first read.
+    ///
+    /// `MADV_COLD` skips them (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), so they would
+    /// seem to be touched at once. Regions with many of them are dropped. `looked` receives each
+    /// region that was checked, with whether it was dropped.
     fn find_shared(
         &mut self,
         process: ProcessId,
@@ -217,7 +220,7 @@ impl Round {
                 } else {
                     calls.shared_pages(process, region).ok()
                 };
-                // What can't be read may be shared.
+                // Where the sharing cannot be read, all write-protected pages count as shared.
                 let pages = shared.map_or(it.write_protected, |pages| pages.count());
                 let many = pages > MAX_SHARED_PAGES;
                 looked(region, it, many);
@@ -247,7 +250,8 @@ impl Round {
 }
 
 impl Probing {
-    /// Will probe `regions`, as they were last read; `seen` says which window last showed one (0: none).
+    /// Prepares to probe `regions`, as they were last read; `seen` returns the window that last
+    /// showed a region (0: none).
     pub fn new(
         regions: &[RegionSample],
         settings: ProbeSettings,
@@ -259,7 +263,7 @@ impl Probing {
         let huge = present.clone().filter(|r| r.is_huge());
         let huge: HashSet<RegionAddr> = huge.map(|r| r.region).collect();
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
-        // There is nothing to choose among those that are huge: they come last.
+        // Huge regions need no choice between them, so they come last.
         let seen = |region| match huge.contains(&region) {
             true => u64::MAX,
             false => seen(region),
@@ -279,8 +283,8 @@ impl Probing {
         }
     }
 
-    /// Does what is due, until `deadline`; returns how long to wait until it is to be called again,
-    /// `None` when the window's probing is over.
+    /// Does what is due, until `deadline`. Returns the time until the next call, or `None` when the
+    /// window's probing is over.
     pub(crate) fn step(
         &mut self,
         tables: &mut PageTables,
@@ -290,7 +294,7 @@ impl Probing {
         deadline: Option<Instant>,
     ) -> Result<Option<Duration>> {
         loop {
-            // A round that has begun is read when it is due, or it would show too much.
+            // A round that has begun is read when it is due; a later read would show too much.
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if late && self.round.is_none() {
                 return Ok(Some(Duration::ZERO));
@@ -299,7 +303,7 @@ impl Probing {
                 let Some(plan) = self.probe.next_round() else {
                     return Ok(None);
                 };
-                // What it costs would outweigh what there is to gain.
+                // The cost would outweigh the possible gain.
                 if !plan.for_rate && self.estimator.is_light() {
                     return Ok(None);
                 }
@@ -313,7 +317,7 @@ impl Probing {
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
-            let mut found = calls.time(|| tables.read_marks(target, &addresses)).0?;
+            let mut found = calls.time(|| tables.read_marks(target, &addresses))?;
             let wall = monotonic().saturating_sub(round.begun);
             let id = member.handle.id;
             let cpu = process::cpu_time(id.pid)?.saturating_sub(round.cpu_before);
@@ -322,12 +326,10 @@ impl Probing {
                     if shared {
                         self.shared.insert(region);
                     }
-                    let kind = if marks.huge {
-                        &mut self.shared_huge
-                    } else {
-                        &mut self.shared_base
-                    };
-                    kind.note(shared);
+                    match marks.huge {
+                        true => self.shared_huge.note(shared),
+                        false => self.shared_base.note(shared),
+                    }
                 });
             }
             let marks: Vec<RegionMarks> = round
@@ -360,7 +362,7 @@ impl Probing {
         }
     }
 
-    /// What was found.
+    /// The estimate from this window.
     pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
         let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
         self.estimator.leave_out(base, huge);
@@ -368,7 +370,7 @@ impl Probing {
     }
 }
 
-/// Clears the regions; those that can't be are left out. `None` if none could.
+/// Clears the regions, except those that cannot be cleared. `None` if none could be.
 fn clear(plan: &RoundPlan, member: &Member, calls: &mut TargetCalls) -> Result<Option<Round>> {
     let cpu_before = process::cpu_time(member.handle.id.pid)?;
     let begun = monotonic();
@@ -407,29 +409,29 @@ fn monotonic() -> Duration {
 mod tests {
     use super::*;
 
-    fn sample(region: RegionAddr, accessed: u16) -> RegionSample {
+    fn region(n: u64) -> RegionAddr {
+        RegionAddr::containing(n << 21)
+    }
+
+    fn sample(n: u64, accessed: u16) -> RegionSample {
         RegionSample {
             accessed,
-            ..RegionSample::untouched(region)
+            ..RegionSample::untouched(region(n))
         }
     }
 
     #[test]
     fn what_was_looked_at_and_not_touched_since_has_no_walks() {
-        let region = |n: u64| RegionAddr::containing(n << 21);
+        // Two regions of this window, one of the last.
+        let regions = [(1, 3), (2, 3), (3, 2)];
         let mut walks = Walks {
             windows: 3,
-            // Two of this window, one of the last.
-            regions: [(1, 3), (2, 3), (3, 2)]
-                .map(|(n, window)| (region(n), (7, window)))
-                .into(),
+            regions: regions.map(|(n, window)| (region(n), (7, window))).into(),
             ..Walks::default()
         };
         let of = |walks: &mut Walks, touched: [u16; 4]| {
-            let mut samples: Vec<_> = (1..5)
-                .zip(touched)
-                .map(|(n, accessed)| sample(region(n), accessed))
-                .collect();
+            let samples = (1..5).zip(touched);
+            let mut samples: Vec<_> = samples.map(|(n, it)| sample(n, it)).collect();
             let applied = walks.apply(&mut samples);
             let known: Vec<u32> = samples.iter().map(|sample| sample.walks_per_s).collect();
             (known, applied)
@@ -437,21 +439,20 @@ mod tests {
         let (known, applied) = of(&mut walks, [0, 20, 0, 0]);
         assert_eq!(known, [0, 7, 7, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.75));
-        // Until it is looked at again.
+        // The value holds until the region is seen again.
         walks.windows += 1;
         assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
     }
 
     #[test]
     fn shared_regions_are_neither_seen_nor_missing() {
-        let region = |n: u64| RegionAddr::containing(n << 21);
         let mut walks = Walks {
             windows: 3,
             regions: [(region(1), (7, 3))].into(),
             shared: [(region(2), 3)].into(),
             ..Walks::default()
         };
-        let mut samples = [1, 2, 3].map(|n| sample(region(n), 20));
+        let mut samples = [1, 2, 3].map(|n| sample(n, 20));
         let applied = walks.apply(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn pages_that_could_not_be_cleared_are_not_touched() {
-        let region = RegionAddr::containing(1 << 21);
+        let shared = PageBits([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]);
         let round = Round {
             regions: Vec::new(),
             begun: Duration::ZERO,
@@ -468,7 +469,7 @@ mod tests {
             cleared: Duration::ZERO,
             reads: 0,
             for_rate: true,
-            shared: [(region, PageBits([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]))].into(),
+            shared: [(region(1), shared)].into(),
         };
         let marks = Marks {
             at: Duration::ZERO,
@@ -478,8 +479,7 @@ mod tests {
             huge: false,
         };
         let touched = PageBits([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
-        assert_eq!(round.touched(region, &marks), touched);
-        let other = RegionAddr::containing(2 << 21);
-        assert_eq!(round.touched(other, &marks), marks.accessed);
+        assert_eq!(round.touched(region(1), &marks), touched);
+        assert_eq!(round.touched(region(2), &marks), marks.accessed);
     }
 }

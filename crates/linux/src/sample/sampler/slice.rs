@@ -1,23 +1,23 @@
-//! Work that is done a slice at a time.
+//! Work that is done one slice at a time.
 
 use crate::error::Result;
 use crate::promote::target_call::TargetCalls;
 use std::time::{Duration, Instant};
 
-/// How far something has come.
+/// Progress of some work.
 #[derive(Debug)]
 pub enum Slice<T> {
-    /// All of it is done.
+    /// The work is done.
     Done(T),
-    /// It goes on at the next call, after this time.
+    /// The work continues at the next call, after this time.
     Unfinished(Duration),
 }
 
-/// What a slice came to, or why it failed.
+/// Result of a slice, or why it failed.
 pub type Sliced<T> = Result<Slice<T>>;
 
 impl<T> Slice<T> {
-    /// What is done, changed by `change`.
+    /// Applies `change` to the result of finished work.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Slice<U> {
         match self {
             Self::Done(done) => Slice::Done(change(done)),
@@ -26,10 +26,10 @@ impl<T> Slice<T> {
     }
 }
 
-/// A slice's time, and the calls that it may make.
+/// The deadline of a slice, and the calls that it may make.
 pub struct Turn<'a> {
     /// Calls that take locks of the process.
     pub calls: &'a mut TargetCalls,
-    /// When the slice ends.
+    /// End of the slice.
     pub deadline: Instant,
 }

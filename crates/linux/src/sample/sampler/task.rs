@@ -1,27 +1,27 @@
-//! Work on a process that may have to wait for its locks, done by a thread that the loop asks from time to time.
+//! Work on a process that may have to wait for its locks. A thread does it, and the loop polls it.
 
 use crate::error::{LinuxError, Result};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the loop does something else before it asks again.
+/// Time between two polls, in which the loop does other work.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Work under way.
 #[derive(Debug)]
 pub(super) struct Task<T> {
     answer: Receiver<T>,
-    /// When the loop began to ask.
+    /// Time of the loop's first poll.
     asked: Option<Instant>,
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Begins it.
+    /// Starts the work in a new thread.
     pub(super) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, answer) = sync_channel(1);
         thread::spawn(move || {
-            // Whoever wanted it may be gone by then.
+            // The receiver may be gone by then.
             let _ = sender.send(work());
         });
         Self {
@@ -30,10 +30,11 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// What came of it; `None` while it goes on.
+    /// The result; `None` while the work is under way.
     ///
     /// # Errors
-    /// The loop has asked for as long as `patience`: the next time may be better. `pid` says whom it is about.
+    /// The loop has polled for `patience`: the next time may be better. `pid` is the process in the
+    /// error.
     pub(super) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
         match self.answer.try_recv() {
             Ok(done) => Ok(Some(done)),

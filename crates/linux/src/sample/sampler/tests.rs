@@ -1,11 +1,11 @@
-//! A window on this process itself. It takes root.
+//! A window on this process itself. Needs root.
 
 use super::*;
+use crate::own_memory::OwnMemory;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::page_tables::PageTables;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, PAGES_PER_REGION, Terms};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
-use std::num::NonZeroUsize;
+use nix::sys::mman::{MmapAdvise, mlock};
 use std::ops::Range;
 
 const REGIONS: u64 = 8;
@@ -18,14 +18,13 @@ fn locked_memory_is_not_taken_for_hot() {
     let tables = PageTables::load().expect("loads");
     let mut calls = TargetCalls::default();
     calls.prepare().expect("starts");
-    let length = NonZeroUsize::new(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("not 0");
-    let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a new mapping, at an address that the kernel chooses.
-    let memory = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
-    let memory = memory.expect("maps");
-    let skipped = memory.as_ptr().align_offset(HUGE_PAGE_BYTES as usize);
-    // SAFETY: within the mapping, which is a region longer than is used.
-    let first = unsafe { memory.byte_add(skipped) };
+    let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("maps");
+    let skipped = memory
+        .start()
+        .as_ptr()
+        .align_offset(HUGE_PAGE_BYTES as usize);
+    // SAFETY: within the mapping, which is one region longer than what is used.
+    let first = unsafe { memory.start().byte_add(skipped) };
     // SAFETY: as above, for all indices up to `REGIONS`.
     let region = |index: u64| unsafe { first.byte_add((index * HUGE_PAGE_BYTES) as usize) };
     let write = |regions: Range<u64>| {
@@ -37,11 +36,8 @@ fn locked_memory_is_not_taken_for_hot() {
             }
         }
     };
-    let advise = |advice| {
-        // SAFETY: advice about the mapping made above.
-        unsafe { madvise(first, (REGIONS * HUGE_PAGE_BYTES) as usize, advice) }.expect("advises");
-    };
-    // Other tests fork meanwhile, and what a fork shares is not cleared.
+    let advise = |advice| memory.advise(advice).expect("advises");
+    // Other tests fork meanwhile, and the access bits of pages that a fork shares are not cleared.
     advise(MmapAdvise::MADV_DONTFORK);
     advise(MmapAdvise::MADV_NOHUGEPAGE);
     write(0..REGIONS);
@@ -79,19 +75,12 @@ fn locked_memory_is_not_taken_for_hot() {
     };
     let touched = |index| found(index).accessed;
     assert_eq!([2, 3, 4, 5].map(touched), [0; 4], "locked");
-    // khugepaged may have come by: what it makes huge it maps as accessed.
+    // khugepaged may have made a region huge, which maps it as accessed.
     let cleared = [1, 6, 7].map(found).into_iter().filter(|r| !r.is_huge());
     let cleared: Vec<u16> = cleared.map(|r| r.accessed).collect();
-    assert!(
-        !cleared.is_empty(),
-        "at most one region is made huge in this time"
-    );
-    assert!(
-        cleared.iter().all(|n| *n == 0),
-        "cleared, and not used since: {cleared:?}"
-    );
+    // It makes at most one region huge in this time; the others have not been used since.
+    assert!(!cleared.is_empty());
+    assert!(cleared.iter().all(|n| *n == 0), "{cleared:?}");
     // A few translations may have stayed in the TLB.
     assert!(touched(0) > PAGES_PER_REGION / 2, "used");
-    // SAFETY: it was mapped above, and nothing refers to it.
-    unsafe { munmap(memory, length.get()) }.expect("unmaps");
 }

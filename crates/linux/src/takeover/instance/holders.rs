@@ -1,35 +1,33 @@
-//! Which processes hold a lock, by what the kernel shows of their descriptors.
+//! Finds the processes that hold a lock, from what the kernel shows of their descriptors.
 //!
-//! Nothing here opens or examines a file of another process: that file may be on a file system
-//! whose server never answers. Links are read and `fdinfo` is read, both without its help.
+//! Nothing here opens or examines another process's file, which may be on a file system with a
+//! server that never answers. Reading links and `fdinfo` does not need that server.
 
+use crate::processes::process;
+use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The name of every manager's lock, in whichever folder.
+/// The name of every manager's lock file, in any folder.
 pub(super) const LOCK: &str = "manager.lock";
 
 /// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) pid: u32,
-    /// Its real user.
+    /// Its real user id.
     pub(super) uid: u32,
     command: String,
 }
 
 impl Holder {
     fn of(pid: u32) -> Option<Self> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()
-        };
+        let status = process::read(pid, Process::status).ok()?;
         Some(Self {
             pid,
-            uid: field("Uid:")?.parse().ok()?,
-            command: field("Name:").unwrap_or_default().to_owned(),
+            uid: status.ruid,
+            command: status.name,
         })
     }
 }
@@ -54,10 +52,12 @@ pub(super) fn of_file(inode: u64) -> Vec<Holder> {
         .collect()
 }
 
-/// A manager of root's, other than this process, its ancestors and the holders of `own` inodes:
-/// one in a container with a `/run` of its own, for example. It must be in this pid namespace.
+/// The pid of another manager of root's: one in a container with its own `/run`, for example. It
+/// excludes this process, its ancestors and the holders of `own` inodes. The manager must be in
+/// this pid namespace.
 ///
-/// Only root can appear here: its real user is looked at, its program and the name of its lock.
+/// Only root's processes match, because the real user, the program and the name of the lock are
+/// checked.
 pub(super) fn another_manager(own: &[u64]) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let holders: BTreeSet<u32> = locks.lines().filter_map(flock_holder).collect();
@@ -70,7 +70,7 @@ pub(super) fn another_manager(own: &[u64]) -> Option<u32> {
         .find(|pid| holds(*pid, |inode| !own.contains(&inode)))
 }
 
-/// A line of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
+/// The pid in a line of `/proc/locks` such as `1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
 fn flock_holder(line: &str) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     (words.next() == Some("FLOCK")).then_some(())?;
@@ -102,7 +102,7 @@ fn is_lock(file: &Path) -> bool {
     name.strip_suffix(" (deleted)").unwrap_or(&name) == LOCK
 }
 
-/// A line of `fdinfo`: `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
+/// The inode in a line of `fdinfo` such as `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
 fn locked_inode(line: &str) -> Option<u64> {
     let lock = line.strip_prefix("lock:")?;
     let mut words = lock.split_whitespace().skip(1);
@@ -110,14 +110,11 @@ fn locked_inode(line: &str) -> Option<u64> {
     words.nth(3)?.rsplit(':').next()?.parse().ok()
 }
 
-/// A process, its parent, and so on.
+/// A process, its parent, and all further ancestors.
 pub(super) fn ancestors(pid: u32) -> BTreeSet<u32> {
     let parent = |pid: &u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command may contain anything, parentheses too.
-        let (_, fields) = stat.rsplit_once(')')?;
-        let parent = fields.split_whitespace().nth(1)?.parse().ok()?;
-        (parent != 0).then_some(parent)
+        let parent = process::read(*pid, Process::stat).ok()?.ppid;
+        u32::try_from(parent).ok().filter(|parent| *parent != 0)
     };
     std::iter::successors(Some(pid), parent).collect()
 }

@@ -1,4 +1,4 @@
-//! Keeps what settings were found at, and puts that back where they are still as HawkEye left them.
+//! Keeps the values that settings had, and puts them back if HawkEye's values are still in place.
 
 use super::read_setting;
 use super::saved::{self, Allowed, Change, Changes};
@@ -12,11 +12,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Changes settings; dropping it puts back all of them that are still as it left them.
+/// Changes settings. Dropping it puts back each one that still has the value that this guard left.
 #[derive(Debug)]
 pub struct SettingsGuard(Arc<Mutex<State>>);
 
-/// Changes settings as the guard does that it is from, for as long as that one lives.
+/// Changes settings through a guard, while that guard exists.
 #[derive(Clone, Debug)]
 pub struct SettingsHandle(Weak<Mutex<State>>);
 
@@ -24,91 +24,80 @@ pub struct SettingsHandle(Weak<Mutex<State>>);
 struct State {
     file: PathBuf,
     allowed: Allowed,
-    /// To be put back.
+    /// Changes to put back.
     changes: Changes,
-    /// As this guard left each setting that it has set or put back.
+    /// The value at which this guard left each setting that it has set or put back.
     left: BTreeMap<PathBuf, String>,
-    /// Changed by another program since: not touched again.
+    /// Settings that another program has changed since. The guard no longer touches them.
     others: BTreeMap<PathBuf, String>,
 }
 
-/// What became of one setting that was to be put back.
+/// The result of putting one setting back.
 #[derive(Debug)]
-pub enum Outcome {
-    /// It has its old value.
-    PutBack {
-        /// Which.
-        path: PathBuf,
-        /// Its value.
-        value: String,
-    },
-    /// Another program has changed it since: it stays.
+pub struct Outcome {
+    /// The setting.
+    pub path: PathBuf,
+    /// Its value before HawkEye changed it.
+    pub found: String,
+    /// The result.
+    pub became: Became,
+}
+
+/// What happened to a setting.
+#[derive(Debug)]
+pub enum Became {
+    /// It has its old value again.
+    PutBack,
+    /// Another program has changed it since, so it stays.
     Left {
-        /// Which.
-        path: PathBuf,
-        /// What HawkEye had set.
+        /// The value that HawkEye had set.
         set: String,
-        /// What it is.
+        /// Its value now.
         now: String,
-        /// What it was before HawkEye.
-        found: String,
     },
-    /// It can't be written. What it was is kept for the next try.
-    Failed {
-        /// Which.
-        path: PathBuf,
-        /// What it was before HawkEye.
-        found: String,
-        /// Why.
-        error: io::Error,
-    },
+    /// It cannot be written, for this reason. Its old value is kept for the next attempt.
+    Failed(io::Error),
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PutBack { path, value } => write!(f, "{} is {value} again", path.display()),
-            Self::Left {
-                path,
-                set,
-                now,
-                found,
-            } => write!(
+        let (path, found) = (self.path.display(), &self.found);
+        match &self.became {
+            Became::PutBack => write!(f, "{path} is {found} again"),
+            Became::Left { set, now } => write!(
                 f,
-                "{} stays {now}: another program changed it from {set}, which HawkEye had set ({found} before that)",
-                path.display()
+                "{path} stays {now}: another program changed it from {set}, which HawkEye had set ({found} before that)"
             ),
-            Self::Failed { path, found, error } => write!(
+            Became::Failed(error) => write!(
                 f,
-                "{} could not be set back to {found}: {error}; the next start or `hawkeye restore` tries again",
-                path.display()
+                "{path} could not be set back to {found}: {error}; the next start or `hawkeye restore` tries again"
             ),
         }
     }
 }
 
 impl SettingsGuard {
-    /// Puts back what an earlier manager left changed, reports it in the log, and starts anew. The
-    /// caller holds the [`Instance`](crate::takeover::instance::Instance) lock: no other manager changes
-    /// anything. What can't be put back is kept for later and does not prevent the start.
+    /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
+    /// caller holds the [`Instance`](crate::takeover::instance::Instance) lock, so no other manager
+    /// changes settings. What cannot be put back is kept for later and does not prevent the start.
     ///
     /// # Errors
-    /// The state folder can't be written.
+    /// The state folder cannot be written.
     pub fn start(state_dir: &Path) -> Result<Self> {
         Self::start_with(state_dir, Allowed::of_kernel())
     }
 
-    /// The same for other files than the kernel's.
+    /// As [`Self::start`], for the files in `allowed`.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Self::start`].
     pub fn start_with(state_dir: &Path, allowed: Allowed) -> Result<Self> {
         let file = saved::file_in(state_dir);
         let (outcomes, changes) = restore_file(&file, &allowed)?;
         for outcome in &outcomes {
-            match outcome {
-                Outcome::PutBack { .. } => tracing::info!("{outcome}"),
-                Outcome::Left { .. } | Outcome::Failed { .. } => tracing::warn!("{outcome}"),
+            match outcome.became {
+                Became::PutBack => tracing::info!("{outcome}"),
+                Became::Left { .. } | Became::Failed(_) => tracing::warn!("{outcome}"),
             }
         }
         Ok(Self(Arc::new(Mutex::new(State {
@@ -120,35 +109,37 @@ impl SettingsGuard {
         }))))
     }
 
-    /// Sets the file at `path` to `value`. What it was is on disk before.
+    /// Sets the file at `path` to `value`. Its old value is on disk before the change.
     ///
-    /// A setting that another program or a person has changed since this guard set it, found it so
-    /// or put it back, is that one's from then on. It is neither set nor put back again by this
-    /// guard: whoever sets `enabled` to `never` during an incident must be able to rely on it.
+    /// The guard remembers the value of each setting that it has set, put back, or found to be
+    /// `value`. If another program or a user has changed it since, the setting is theirs. The guard
+    /// neither sets it nor puts it back again. A user that sets `enabled` to `never` during an
+    /// incident must be able to rely on that.
     ///
     /// # Errors
-    /// [`LinuxError::ChangedByOthers`]; [`LinuxError::NotASetting`]; it can't be written.
+    /// - [`LinuxError::ChangedByOthers`] or [`LinuxError::NotASetting`].
+    /// - The setting cannot be written.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
         lock(&self.0).set(path, value)
     }
 
-    /// Puts one back now, where it was changed and is still as it was set.
+    /// Puts a setting back now, if it was changed and still has the value set.
     ///
     /// # Errors
-    /// It can't be written; it stays on the list.
+    /// The setting cannot be written. It stays on the list.
     pub fn put_back(&mut self, path: &Path) -> Result<()> {
         lock(&self.0).put_back(path)
     }
 
-    /// Puts everything back now that is still as it was set.
+    /// Puts back now every setting that still has the value set.
     ///
     /// # Errors
-    /// One of them can't be written; it stays on the list.
+    /// One of the settings cannot be written. It stays on the list.
     pub fn restore(&mut self) -> Result<()> {
         lock(&self.0).restore()
     }
 
-    /// For code that changes settings while this is kept elsewhere.
+    /// A handle for code that changes settings while the guard is kept elsewhere.
     pub fn handle(&self) -> SettingsHandle {
         SettingsHandle(Arc::downgrade(&self.0))
     }
@@ -158,16 +149,16 @@ impl SettingsHandle {
     /// As [`SettingsGuard::set`].
     ///
     /// # Errors
-    /// The same, and that the guard is gone.
+    /// Those of [`SettingsGuard::set`], and [`LinuxError::SettingsPutBack`] if the guard is gone.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
         lock(&guard).set(path, value)
     }
 
-    /// As [`SettingsGuard::put_back`]. What a guard that is gone has changed is put back already.
+    /// As [`SettingsGuard::put_back`]. A guard that is gone has already put back its changes.
     ///
     /// # Errors
-    /// The setting can't be changed.
+    /// The setting cannot be changed.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
             Some(guard) => lock(&guard).put_back(path),
@@ -176,7 +167,8 @@ impl SettingsHandle {
     }
 }
 
-/// A thread that panicked has changed one setting at most, and that is on the list before.
+/// A thread that panicked has changed at most one setting, which was put on the list before. So
+/// poisoning is ignored.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -184,9 +176,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl State {
     fn set(&mut self, path: &Path, value: &str) -> Result<()> {
         if !self.allowed.contains(path) {
-            return Err(LinuxError::NotASetting {
-                path: path.to_owned(),
-            });
+            return Err(LinuxError::NotASetting(path.to_owned()));
         }
         let now = read_setting(path)?;
         self.check_ours(path, &now)?;
@@ -200,7 +190,7 @@ impl State {
             set: Vec::new(),
         });
         change.set.push(value.to_owned());
-        // What is not on disk must not be changed.
+        // A change must be on disk before it is made.
         self.keep(path, Some(change.clone()))?;
         if let Err(error) = write(path, value) {
             if let Err(error) = self.keep(path, before) {
@@ -208,7 +198,7 @@ impl State {
             }
             return Err(LinuxError::file("writing", path)(error));
         }
-        // Kernels round, and show other words than they take.
+        // The kernel rounds some values, and shows other words than it accepts.
         let left = read_setting(path).unwrap_or_else(|_| value.to_owned());
         self.left.insert(path.to_owned(), left.clone());
         if change.set != [left.clone()] {
@@ -218,7 +208,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is as this guard left it, if it did.
+    /// Checks that a setting still has the value at which this guard left it, if it has set it.
     fn check_ours(&mut self, path: &Path, now: &str) -> Result<()> {
         let others = self.others.contains_key(path);
         let ours = self.left.get(path);
@@ -240,7 +230,7 @@ impl State {
         })
     }
 
-    /// Notes on disk what is to be put back of a setting: nothing any more, or this.
+    /// Records on disk the change of a setting to put back. `None` removes it.
     fn keep(&mut self, path: &Path, change: Option<Change>) -> Result<()> {
         let mut changes = self.changes.clone();
         match change {
@@ -258,17 +248,20 @@ impl State {
         let Some(change) = self.changes.get(path) else {
             return Ok(());
         };
-        match put_back(path, change) {
-            Some(Outcome::Failed { path, error, .. }) => {
+        let outcome = put_back(path, change);
+        if let Some(outcome) = &outcome {
+            if matches!(outcome.became, Became::Left { .. }) {
+                tracing::warn!("{outcome}");
+            }
+        }
+        match outcome.map(|outcome| outcome.became) {
+            Some(Became::Failed(error)) => {
                 return Err(LinuxError::file("restoring", path)(error));
             }
-            Some(outcome @ Outcome::Left { .. }) => {
-                tracing::warn!("{outcome}");
-                if let Outcome::Left { now, .. } = outcome {
-                    self.others.insert(path.to_owned(), now);
-                }
+            Some(Became::Left { now, .. }) => {
+                self.others.insert(path.to_owned(), now);
             }
-            Some(Outcome::PutBack { .. }) | None => {
+            Some(Became::PutBack) | None => {
                 if let Ok(now) = read_setting(path) {
                     self.left.insert(path.to_owned(), now);
                 }
@@ -292,18 +285,18 @@ impl Drop for SettingsGuard {
     }
 }
 
-/// Puts back what a manager that was killed left changed, where it is still so; what became of
-/// each setting. A file that can't be used is set aside, and that is logged. The caller holds the
+/// Puts back what a killed manager left changed, where that is still in place. Returns the result
+/// for each setting. An unusable file is set aside, which is logged. The caller holds the
 /// [`Instance`](crate::takeover::instance::Instance) lock.
 ///
 /// # Errors
-/// The state folder can't be written.
+/// The state folder cannot be written.
 pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<Outcome>> {
     let file = saved::file_in(state_dir);
     Ok(restore_file(&file, &Allowed::of_kernel())?.0)
 }
 
-/// What became of each, and what is left to do.
+/// The result for each setting, and the changes that remain.
 fn restore_file(file: &Path, allowed: &Allowed) -> Result<(Vec<Outcome>, Changes)> {
     let found = match saved::read(file, allowed) {
         Ok(None) => return Ok(Default::default()),
@@ -325,53 +318,41 @@ fn restore_file(file: &Path, allowed: &Allowed) -> Result<(Vec<Outcome>, Changes
     let mut outcomes = Vec::new();
     let mut still = Changes::new();
     for (path, change) in &found.changes {
-        let outcome = put_back(path, change);
-        if matches!(outcome, Some(Outcome::Failed { .. })) {
+        let Some(outcome) = put_back(path, change) else {
+            continue;
+        };
+        if matches!(outcome.became, Became::Failed(_)) {
             still.insert(path.clone(), change.clone());
         }
-        outcomes.extend(outcome);
+        outcomes.push(outcome);
     }
     saved::write(file, &still)?;
     Ok((outcomes, still))
 }
 
-/// Puts one back; `None`: nothing had to be done, or the kernel has no such setting (any more).
+/// Puts a setting back. `None` if there was nothing to do, or the kernel lacks the setting now.
 fn put_back(path: &Path, change: &Change) -> Option<Outcome> {
-    let failed = |error: io::Error| match error.kind() {
-        // A module that had it was unloaded, or another kernel has been started.
-        ErrorKind::NotFound => None,
-        _ => Some(Outcome::Failed {
-            path: path.to_owned(),
-            found: change.found.clone(),
-            error,
-        }),
+    let became = match read_setting(path) {
+        Ok(now) if now == change.found => return None,
+        Ok(now) => match change.set.last().cloned() {
+            Some(set) if !change.set.contains(&now) => Became::Left { set, now },
+            _ => write(path, &change.found).map_or_else(Became::Failed, |()| Became::PutBack),
+        },
+        Err(LinuxError::File { source, .. }) => Became::Failed(source),
+        Err(error) => Became::Failed(io::Error::other(error)),
     };
-    let now = match read_setting(path) {
-        Ok(now) => now,
-        Err(LinuxError::File { source, .. }) => return failed(source),
-        Err(error) => return failed(io::Error::other(error)),
-    };
-    if now == change.found {
+    // The module with the setting was unloaded, or another kernel was started.
+    if matches!(&became, Became::Failed(error) if error.kind() == ErrorKind::NotFound) {
         return None;
     }
-    match change.set.last() {
-        Some(set) if !change.set.contains(&now) => Some(Outcome::Left {
-            path: path.to_owned(),
-            set: set.clone(),
-            now,
-            found: change.found.clone(),
-        }),
-        _ => match write(path, &change.found) {
-            Ok(()) => Some(Outcome::PutBack {
-                path: path.to_owned(),
-                value: change.found.clone(),
-            }),
-            Err(error) => failed(error),
-        },
-    }
+    Some(Outcome {
+        path: path.to_owned(),
+        found: change.found.clone(),
+        became,
+    })
 }
 
-/// Writes to a file that is there: never through a link, and never a new one.
+/// Writes to an existing file. It never follows a link and never creates a file.
 fn write(path: &Path, value: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).truncate(true);

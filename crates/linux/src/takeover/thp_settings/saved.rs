@@ -1,25 +1,24 @@
-//! The file of settings that have to be put back.
+//! The file with the settings to put back.
 
 use crate::error::{LinuxError, Result};
-use crate::takeover::own_files;
+use crate::takeover::own_files::{self, Unusable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use thiserror::Error;
 
-/// Version of the format. Files without a version are of HawkEye before 0.1.0.
+/// Version of the format. Files without a version were written before HawkEye 0.1.0.
 const VERSION: u64 = 2;
-/// No such file is as long as this, in bytes.
+/// Upper bound of the file's size, in bytes.
 const LONGEST: u64 = 64 << 10;
-/// No setting has a longer value, in bytes.
+/// Upper bound of a setting's length, in bytes.
 const LONGEST_VALUE: usize = 256;
-/// Changes with each start of the machine.
+/// Its content changes with each start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Settings that may be changed and put back: everything under these folders, and these files.
-/// The first two are the manager's, the others those of experiments.
+/// Settings that may be changed and put back: everything in these folders, and these files. The
+/// manager changes the first two, experiments the others.
 const KERNEL: [&str; 4] = [
     "/sys/kernel/mm/transparent_hugepage",
     "/sys/module/prezero/parameters",
@@ -32,12 +31,12 @@ const KERNEL: [&str; 4] = [
 pub struct Allowed(Vec<PathBuf>);
 
 impl Allowed {
-    /// Those of this kernel that HawkEye sets.
+    /// The settings of this kernel that HawkEye changes.
     pub fn of_kernel() -> Self {
         Self(KERNEL.map(PathBuf::from).to_vec())
     }
 
-    /// Those under a folder: for tests with settings of their own.
+    /// The files in a folder, for tests with settings of their own.
     pub fn under(folder: &Path) -> Self {
         Self(vec![folder.to_owned()])
     }
@@ -51,10 +50,10 @@ impl Allowed {
 /// One setting that was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Change {
-    /// What it was before.
+    /// The value before the change.
     pub(super) found: String,
-    /// What HawkEye may have left it at: one value, two while it is being changed. None where a
-    /// manager before 0.1.0 has not written it down.
+    /// The values that HawkEye may have left. That is one value, or two while it is being changed.
+    /// A manager before 0.1.0 may have recorded none.
     pub(super) set: Vec<String>,
 }
 
@@ -67,49 +66,31 @@ impl Change {
     }
 }
 
-/// Changes, by file.
+/// Changes, by the file of the setting.
 pub(super) type Changes = BTreeMap<PathBuf, Change>;
 
-#[derive(Serialize)]
-struct File<'a> {
+#[derive(Serialize, Deserialize)]
+struct File {
     version: u64,
-    boot_id: Option<&'a str>,
-    settings: &'a Changes,
-}
-
-/// The same when it is read back.
-#[derive(Deserialize)]
-struct Parsed {
     boot_id: Option<String>,
     settings: Changes,
 }
 
-/// What was found in the file.
+/// The contents of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) changes: Changes,
-    /// They are of an earlier start of the machine: the kernel began with its own settings since.
+    /// The changes were made before the last start of the machine. The kernel has begun with its
+    /// own settings since.
     pub(super) of_earlier_boot: bool,
-}
-
-/// Why the file is not used, as a clause that follows its name.
-#[derive(Debug, Error)]
-pub(super) enum Unusable {
-    #[error(transparent)]
-    Distrusted(#[from] own_files::Distrust),
-    #[error("is damaged ({0})")]
-    Damaged(#[from] serde_json::Error),
-    #[error("is of version {0}, and this program knows {VERSION}")]
-    Version(Value),
-    #[error("names {}, which HawkEye never changes, or no possible value for it", .0.display())]
-    NotASetting(PathBuf),
 }
 
 pub(super) fn file_in(state_dir: &Path) -> PathBuf {
     state_dir.join("settings.json")
 }
 
-/// Reads the file; `None`: there is none. Nothing is taken from a file with anything impossible in it.
+/// Reads the file. `None` if it does not exist. A file with any impossible value is refused as a
+/// whole.
 pub(super) fn read(file: &Path, allowed: &Allowed) -> Result<Option<Found>, Unusable> {
     let Some(text) = own_files::read(file, LONGEST)? else {
         return Ok(None);
@@ -122,25 +103,29 @@ fn parse(text: &[u8], allowed: &Allowed, boot_id: Option<&str>) -> Result<Found,
     let found = match value.get("version").cloned() {
         None => {
             let old: BTreeMap<PathBuf, String> = serde_json::from_value(value)?;
-            let change = |found| Change {
-                found,
-                set: Vec::new(),
-            };
-            let changes = old.into_iter().map(|(path, found)| (path, change(found)));
+            let set = Vec::new;
+            let changes = old
+                .into_iter()
+                .map(|(path, found)| (path, Change { found, set: set() }));
             Found {
                 changes: changes.collect(),
                 of_earlier_boot: false,
             }
         }
         Some(version) if version.as_u64() == Some(VERSION) => {
-            let parsed: Parsed = serde_json::from_value(value)?;
+            let parsed: File = serde_json::from_value(value)?;
             Found {
                 of_earlier_boot: matches!((&parsed.boot_id, boot_id),
                     (Some(then), Some(now)) if then != now),
                 changes: parsed.settings,
             }
         }
-        Some(version) => return Err(Unusable::Version(version)),
+        Some(version) => {
+            return Err(Unusable::Version {
+                found: version.to_string(),
+                known: VERSION,
+            });
+        }
     };
     let wrong =
         |(path, change): &(&PathBuf, &Change)| !allowed.contains(path) || !change.is_plausible();
@@ -155,7 +140,8 @@ fn boot_id() -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// On disk before a setting changes; no file where nothing has to be put back.
+/// Writes the changes before a setting is changed. If there is nothing to put back, it removes the
+/// file.
 pub(super) fn write(file: &Path, changes: &Changes) -> Result<()> {
     if changes.is_empty() {
         return match fs::remove_file(file) {
@@ -167,8 +153,8 @@ pub(super) fn write(file: &Path, changes: &Changes) -> Result<()> {
     }
     let text = serde_json::to_vec(&File {
         version: VERSION,
-        boot_id: boot_id().as_deref(),
-        settings: changes,
+        boot_id: boot_id(),
+        settings: changes.clone(),
     });
     let written = text.map_err(std::io::Error::other);
     let written = written.and_then(|text| own_files::replace(file, &text));
@@ -190,7 +176,7 @@ mod tests {
     #[test]
     fn files_of_earlier_versions_are_understood() {
         let found = parsed(&format!(r#"{{"{THP}/enabled": "madvise"}}"#)).expect("is the old form");
-        let change = &found.changes[Path::new("/sys/kernel/mm/transparent_hugepage/enabled")];
+        let change = &found.changes[&Path::new(THP).join("enabled")];
         assert_eq!((change.found.as_str(), change.set.len()), ("madvise", 0));
         assert!(!found.of_earlier_boot);
     }
@@ -245,11 +231,10 @@ mod tests {
 
         #[test]
         fn half_a_file_is_refused(cut in 1..150usize, found in "[a-z0-9+]{1,20}") {
-            let changes = Changes::from([(
-                PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled"),
-                Change { found, set: vec!["always".into()] },
-            )]);
-            let whole = File { version: VERSION, boot_id: Some("now"), settings: &changes };
+            let change = Change { found, set: vec!["always".into()] };
+            let changes = Changes::from([(Path::new(THP).join("enabled"), change)]);
+            let boot_id = Some("now".to_owned());
+            let whole = File { version: VERSION, boot_id, settings: changes.clone() };
             let whole = serde_json::to_vec(&whole).expect("is text");
             let allowed = Allowed::of_kernel();
             let back = parse(&whole, &allowed, Some("now")).expect("is whole");

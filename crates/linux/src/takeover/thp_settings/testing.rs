@@ -1,5 +1,6 @@
-//! Settings of a test's own.
+//! Files that stand for settings in a test.
 
+use super::{Allowed, SettingsGuard};
 use std::fs;
 use std::path::PathBuf;
 
@@ -13,7 +14,12 @@ impl Folder {
         Self(path)
     }
 
-    /// A file of this text in it, and the folders above it.
+    /// A guard of settings that are files in this folder.
+    pub(crate) fn guard(&self) -> SettingsGuard {
+        SettingsGuard::start_with(&self.0, Allowed::under(&self.0)).expect("starts")
+    }
+
+    /// Creates a file with this text in the folder, and its parents.
     pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap_or(&self.0)).expect("folders");

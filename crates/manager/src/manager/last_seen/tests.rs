@@ -1,49 +1,18 @@
 use super::*;
-use hawkeye_policy::{CoverageSource, OutsideRegions, PromotionEffect, Reason, Terms};
+use hawkeye_test_support::events::{process, promoted, region, split};
 
 fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
-    let sample = |pid, regions| ProcessSample {
-        outside: OutsideRegions::default(),
-        faults: None,
-        process: ProcessId {
-            pid,
-            start_ticks: 1,
-        },
-        source: CoverageSource::AccessBits,
-        regions: vec![
-            RegionSample {
-                present: 1,
-                accessed: 1,
-                runs: 1,
-                ..RegionSample::untouched(RegionAddr::containing(0))
-            };
-            regions
-        ],
-        first_touches: 0,
-        overhead: None,
-        walks_seen: 1.0,
-        cpu_cores: 1.0,
-        age: Duration::MAX,
-        terms: Terms::default(),
+    let one = RegionSample {
+        present: 1,
+        accessed: 1,
+        runs: 1,
+        ..RegionSample::untouched(region(0))
     };
+    let sample = |pid, regions| ProcessSample::population(process(pid), vec![one; regions]);
     Observation {
         at: Duration::from_secs(at_s),
         processes: sizes.iter().map(|(pid, n)| sample(*pid, *n)).collect(),
         ..Observation::default()
-    }
-}
-
-fn promoted(process: ProcessId, region: RegionAddr, added_pages: u16) -> Event {
-    Event::Promoted {
-        process,
-        region,
-        order: PageOrder::HUGE,
-        reason: Reason::new("a test"),
-        took: Duration::ZERO,
-        effect: PromotionEffect {
-            added_pages,
-            ..PromotionEffect::default()
-        },
     }
 }
 
@@ -52,17 +21,6 @@ fn searched(process: ProcessId, region: RegionAddr, zero_pages: u16) -> Event {
         process,
         region,
         zero_pages,
-    }
-}
-
-fn split(process: ProcessId, region: RegionAddr) -> Event {
-    Event::Recovered {
-        process,
-        region,
-        reason: Reason::new("a test"),
-        bytes: 0,
-        took: Duration::ZERO,
-        searched_for: Duration::ZERO,
     }
 }
 
@@ -92,27 +50,21 @@ fn samples_stay_bounded_the_oldest_go_then_the_largest() {
 #[test]
 fn what_was_empty_counts_until_it_is_split_by_whomever() {
     let mut last_seen = LastSeen::holding(2);
-    let process = |pid| ProcessId {
-        pid,
-        start_ticks: 1,
-    };
-    let region = |index: u64| RegionAddr::containing(index << 21);
     last_seen.keep(sampled(1, &[(1, 1)]));
     last_seen.apply(&promoted(process(1), region(0), 12));
     assert_eq!(last_seen.empty_bytes(process(1)), 12 * BASE_PAGE_BYTES);
-    assert!(
-        last_seen.samples[&process(1)].is_huge(&last_seen.samples[&process(1)].sample.regions[0])
-    );
-    // Searched since: as many are empty now.
+    let seen = &last_seen.samples[&process(1)];
+    assert!(seen.is_huge(&seen.sample.regions[0]));
+    // Searched since then: the same number is empty now.
     last_seen.apply(&searched(process(1), region(0), 5));
     assert_eq!(last_seen.empty_bytes(process(1)), 5 * BASE_PAGE_BYTES);
-    last_seen.apply(&split(process(1), region(0)));
+    last_seen.apply(&split(process(1), region(0), 0));
     assert_eq!(last_seen.empty_bytes(process(1)), 0);
-    // What the kernel has split by itself shows in the next sample.
+    // Splits by the kernel itself show in the next sample.
     last_seen.apply(&promoted(process(1), region(0), 12));
     last_seen.keep(sampled(2, &[(1, 1)]));
     assert_eq!(last_seen.empty_bytes(process(1)), 0);
-    // It stays bounded.
+    // The size stays bounded.
     for index in 0..5 {
         last_seen.apply(&searched(process(2), region(index), 1));
     }

@@ -6,17 +6,17 @@ use std::ops::Range;
 
 mod several;
 
-/// A mapping of so many regions, a program's way through it, and a filler that works on it: a step of the world is
-/// what the filler takes for one region.
+/// A mapping, a program's way through it, and a filler that works on it. One step of this world is
+/// the time in which the filler fills one region.
 struct World {
     predictor: Predictor,
     mapped: Range<u64>,
     room_regions: u64,
-    /// What is there, and what of it was filled.
+    /// Regions that are present, and those of them that were filled.
     there: BTreeSet<u64>,
     filled: BTreeSet<u64>,
     touched: BTreeSet<u64>,
-    /// Whether memory that is there is looked at.
+    /// Whether present memory is checked.
     peeks: bool,
     faults: u64,
     now: Duration,
@@ -29,7 +29,7 @@ impl World {
     fn new(regions: u64) -> Self {
         let bytes = |n: u64| region(n).start();
         Self {
-            predictor: Predictor::new(FaultAheadSettings::default()),
+            predictor: Predictor::default(),
             mapped: bytes(FIRST)..bytes(FIRST + regions),
             room_regions: u64::MAX,
             there: BTreeSet::new(),
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// The program comes to a region from the one `step` back.
+    /// The program reaches a region from the one `step` back.
     fn touch(&mut self, at: u64, step: i32) {
         self.touched.insert(at);
         if !self.there.insert(at) {
@@ -57,6 +57,23 @@ impl World {
         self.predictor.hear(self.now, process(1), advance);
     }
 
+    /// The program reaches one region after the other. The filler fills `filled_for_each` for each.
+    fn walk(&mut self, regions: Range<u64>, filled_for_each: usize) {
+        for at in regions {
+            self.touch(at, 1);
+            self.work(filled_for_each);
+        }
+    }
+
+    fn next(&mut self) -> Option<Task> {
+        let around = Surroundings {
+            mapped: self.mapped.clone(),
+            room_regions: self.room_regions,
+        };
+        let whole = |_, _| Some(around.clone());
+        self.predictor.next_fill(self.now, whole)
+    }
+
     fn work(&mut self, regions: usize) {
         for _ in 0..regions {
             self.now += Duration::from_micros(350);
@@ -69,16 +86,7 @@ impl World {
             while let Some(task) = self.predictor.next_look() {
                 self.predictor.looked_at(task, self.in_use);
             }
-            let around = Surroundings {
-                mapped: self.mapped.clone(),
-                room_regions: self.room_regions,
-            };
-            let Some(task) = self
-                .predictor
-                .next_fill(self.now, |_, _| Some(around.clone()))
-            else {
-                continue;
-            };
+            let Some(task) = self.next() else { continue };
             let at = task.region.start() / HUGE_PAGE_BYTES;
             let what = if self.there.insert(at) {
                 self.filled.insert(at);
@@ -95,10 +103,7 @@ impl World {
 #[test]
 fn whoever_is_slower_than_the_filler_faults_once_a_window() {
     let mut world = World::new(1000);
-    for at in FIRST..FIRST + 1000 {
-        world.touch(at, 1);
-        world.work(3);
-    }
+    world.walk(FIRST..FIRST + 1000, 3);
     // 2, 4, 8, 16, 32 and then 64 regions at a time.
     assert!(world.faults <= 9 + 1000 / 64, "{} faults", world.faults);
 }
@@ -107,10 +112,7 @@ fn whoever_is_slower_than_the_filler_faults_once_a_window() {
 fn whoever_is_looked_at_in_between_faults_no_more() {
     let mut world = World::new(3000);
     world.peeks = true;
-    for at in FIRST..FIRST + 3000 {
-        world.touch(at, 1);
-        world.work(3);
-    }
+    world.walk(FIRST..FIRST + 3000, 3);
     assert!(world.faults <= 12, "{} faults", world.faults);
     assert_eq!(world.filled.len() as u64 + world.faults, 3000);
 }
@@ -119,10 +121,7 @@ fn whoever_is_looked_at_in_between_faults_no_more() {
 fn whoever_stops_is_looked_at_ever_more_rarely() {
     let mut world = World::new(3000);
     world.peeks = true;
-    for at in FIRST..FIRST + 500 {
-        world.touch(at, 1);
-        world.work(3);
-    }
+    world.walk(FIRST..FIRST + 500, 3);
     let ahead = world.predictor.ahead();
     let mut looks = 0;
     let mut now = world.now;
@@ -163,7 +162,8 @@ fn whoever_is_faster_works_beside_the_filler() {
     for at in FIRST..FIRST + 2000 {
         let faults = world.faults;
         world.touch(at, 1);
-        // Faulting it in by itself takes the program as long as the filler needs for one; memory that is there, nothing.
+        // Faulting a region in takes the program as long as the filler needs for one. Memory that
+        // is present takes no time.
         world.work(usize::from(world.faults > faults));
     }
     let filled = world.filled.len();
@@ -191,16 +191,10 @@ fn threads_in_parallel_are_streams_of_their_own() {
 fn nothing_is_filled_past_the_mapping_or_the_room() {
     let mut world = World::new(40);
     world.room_regions = 20;
-    for at in FIRST..FIRST + 30 {
-        world.touch(at, 1);
-        world.work(100);
-    }
+    world.walk(FIRST..FIRST + 30, 100);
     assert_eq!(world.filled.len(), 20);
     world.room_regions = 100;
-    for at in FIRST + 30..FIRST + 40 {
-        world.touch(at, 1);
-        world.work(100);
-    }
+    world.walk(FIRST + 30..FIRST + 40, 100);
     assert_eq!(world.filled.last(), Some(&(FIRST + 39)));
 }
 
@@ -208,13 +202,10 @@ fn nothing_is_filled_past_the_mapping_or_the_room() {
 fn whoever_takes_a_page_here_and_there_is_left_alone() {
     let mut world = World::new(4000);
     world.in_use = false;
-    for at in FIRST..FIRST + 4000 {
-        world.touch(at, 1);
-        world.work(10);
-    }
+    world.walk(FIRST..FIRST + 4000, 10);
     let filled = world.filled.len() as u64;
-    // Some windows of the first size until what was filled is left behind.
-    let first = u64::from(FaultAheadSettings::default().first_window);
+    // Some windows of the first size, until what was filled is left behind.
+    let first = u64::from(super::super::stream::FIRST_WINDOW);
     assert!(filled <= 3 * first, "{filled}");
 }
 
@@ -238,7 +229,7 @@ fn random_touches_are_filled_for_hardly_at_all() {
     for _ in 0..4096 {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
         let at = FIRST + (state >> 33) % 4096;
-        // The kernel side sees neighbours now and then.
+        // The kernel side reports neighbours now and then.
         world.touch(at, if state & 64 == 0 { 1 } else { -1 });
         world.work(1);
     }
@@ -249,10 +240,7 @@ fn random_touches_are_filled_for_hardly_at_all() {
 #[test]
 fn whoever_stops_has_one_window_too_many_at_the_most() {
     let mut world = World::new(10_000);
-    for at in FIRST..FIRST + 500 {
-        world.touch(at, 1);
-        world.work(3);
-    }
+    world.walk(FIRST..FIRST + 500, 3);
     world.work(1000);
     let surplus = world.filled.range(FIRST + 500..).count();
     assert!(surplus <= 64, "{surplus}");
@@ -264,38 +252,19 @@ fn whoever_stops_has_one_window_too_many_at_the_most() {
 fn what_is_refused_ends_the_stream() {
     let mut world = World::new(100);
     world.touch(FIRST, 1);
-    let around = Surroundings {
-        mapped: world.mapped.clone(),
-        room_regions: 10,
-    };
-    let task = world
-        .predictor
-        .next_fill(world.now, |_, _| Some(around.clone()));
-    let task = task.expect("a stream");
+    world.room_regions = 10;
+    let task = world.next().expect("a stream");
     world.predictor.filled(world.now, task, Filled::Refused);
-    assert_eq!(
-        world
-            .predictor
-            .next_fill(world.now, |_, _| Some(around.clone())),
-        None
-    );
+    assert_eq!(world.next(), None);
     world.touch(FIRST + 1, 1);
     world.predictor.forget(process(1));
-    assert_eq!(
-        world
-            .predictor
-            .next_fill(world.now, |_, _| Some(around.clone())),
-        None
-    );
+    assert_eq!(world.next(), None);
 }
 
 #[test]
 fn what_nobody_came_to_is_counted_as_unused_at_the_end() {
     let mut world = World::new(4000);
-    for at in FIRST..FIRST + 500 {
-        world.touch(at, 1);
-        world.work(3);
-    }
+    world.walk(FIRST..FIRST + 500, 3);
     let ahead = world.predictor.ahead();
     assert!((1..=64).contains(&ahead), "{ahead}: a window at the most");
     assert_eq!(world.predictor.unused(), 0);
@@ -314,7 +283,7 @@ fn what_is_asked_for_is_filled_as_soon_as_it_is_mapped_and_no_more_than_that() {
     world.predictor.warm(process(1), 1000);
     let last = region(FIRST + 3999);
     world.predictor.mapped(world.now, process(1), last);
-    // Nobody is heard of for long.
+    // No reports for a long time.
     world.now += Duration::from_secs(100);
     world.work(1200);
     assert_eq!(world.filled.len(), 1000);
@@ -331,13 +300,10 @@ fn what_is_touched_now_goes_before_what_was_asked_for() {
     world.predictor.warm(process(1), 4000);
     let last = region(FIRST + 3999);
     world.predictor.mapped(world.now, process(1), last);
-    for at in FIRST..FIRST + 500 {
-        world.touch(at, 1);
-        world.work(3);
-    }
-    // As without: but without waiting for proof.
+    world.walk(FIRST..FIRST + 500, 3);
+    // As without a request, but without waiting for proof.
     assert!(world.faults <= 9 + 500 / 64, "{} faults", world.faults);
-    // In the time that is left over the end is filled too.
+    // In the time left over, the end is filled too.
     let from_the_end = world.filled.range(FIRST + 3000..).count();
     assert!(from_the_end > 500, "{from_the_end}");
 }

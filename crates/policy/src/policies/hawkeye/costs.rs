@@ -1,4 +1,4 @@
-//! What promotions cost, as those so far took.
+//! Cost of promotions, from those so far.
 
 use crate::page::PageOrder;
 use std::collections::BTreeMap;
@@ -9,13 +9,14 @@ use std::time::Duration;
 pub(super) struct Costs(BTreeMap<PageOrder, Duration>);
 
 impl Costs {
-    /// What a promotion to a huge page is taken to cost before one was seen (`kernel-facts.md`: 370-440 us).
+    /// Assumed cost of a promotion to a huge page before the first one (`kernel-facts.md`: 370-440
+    /// us).
     const FIRST: Duration = Duration::from_micros(400);
     /// Weight of the newest promotion in the average.
     const NEWEST: f64 = 0.1;
 
-    /// Of a promotion to pages of this size. One that was never made is taken to cost what a huge page does, for each region of
-    /// it.
+    /// Cost of a promotion to pages of this size. A size without promotions so far counts as the
+    /// cost of a huge page for each of its regions.
     pub(super) fn of(&self, order: PageOrder) -> Duration {
         let known = self.0.get(&order);
         known.copied().unwrap_or_else(|| {
@@ -24,7 +25,7 @@ impl Costs {
         })
     }
 
-    /// One was made, and took so long.
+    /// Takes in a promotion that took `took`.
     pub(super) fn note(&mut self, order: PageOrder, took: Duration) {
         let average = self.of(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
         self.0.insert(order, average);

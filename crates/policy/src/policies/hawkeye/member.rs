@@ -1,7 +1,8 @@
-//! What HawkEye knows of one process.
+//! State of one process in HawkEye.
 
+use super::Hawkeye;
 use super::costs::Costs;
-use super::{Hawkeye, HawkeyeSettings};
+use crate::average::CoverageAverage;
 use crate::machine_shape::MachineShape;
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
@@ -15,68 +16,59 @@ use crate::whole::usize_of;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// A region that larger pages could map, or the first of several that one page could.
+/// A region that larger pages could map, or the first of several regions that one page could map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Candidate {
     pub(super) region: RegionAddr,
     /// The size of those pages.
     pub(super) order: PageOrder,
     pub(super) present: u16,
-    /// What they would spare of the process's overhead: page walks per second, or coverage where these are not known;
-    /// averaged over windows.
+    /// What those pages would spare of the process's overhead, averaged over windows: page walks
+    /// per second, or coverage where these are not known.
     pub(super) weight: f64,
 }
 
 /// One process.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// By weight for what a promotion costs, the heaviest last.
+    /// Ordered by weight divided by promotion cost, the highest last.
     pub(super) waiting: Vec<Candidate>,
-    /// Those that were proposed since the last observation.
+    /// Candidates proposed since the last observation.
     pub(super) proposed: BTreeMap<RegionAddr, Candidate>,
-    /// Averages of all its regions.
+    /// Averages of all regions of the process.
     weights: BTreeMap<RegionAddr, f64>,
-    /// Weight of all regions that could have larger pages together, at the last observation.
+    /// Total weight at the last observation of all regions that could have larger pages.
     pub(super) total_weight: f64,
     pub(super) overhead: Option<Overhead>,
-    /// Of what promotions could save of its overhead, what those since have left, in per cent.
+    /// Overhead that promotions could still save, after those since the last observation, in per
+    /// cent.
     pub(super) left_percent: f64,
     cpu_cores: f64,
-    /// Within which time a promotion must have paid.
+    /// The time within which a promotion must have paid.
     pub(super) horizon: Duration,
     pub(super) terms: Terms,
     pub(super) last_turn: u64,
-    /// Its page faults when they were last counted.
+    /// Its page faults at the last count.
     faults: Option<(Duration, u64)>,
-    /// What its memory should be given at first touches, as last decided, and when.
+    /// Its page sizes at first touches, as last decided, and when.
     decided: Option<(Duration, FaultSizes)>,
 }
 
 impl Member {
-    /// What its memory should be given at first touches.
+    /// The page sizes that its memory should get at first touches.
     pub(super) fn fault_sizes(&self) -> Option<&FaultSizes> {
         self.decided.as_ref().map(|(_, sizes)| sizes)
     }
 
-    /// What promotions can save of its overhead, in per cent of its CPU time.
+    /// Overhead that promotions can save, in per cent of its CPU time.
     fn savable_percent(&self) -> f64 {
         self.overhead.map_or(0.0, |it| it.savable_percent())
     }
 
-    /// The same in cores.
-    fn savable_cores(&self) -> f64 {
-        self.savable_percent() / 100.0 * self.cpu_cores
-    }
-
-    /// CPU time that promoting this saves, in seconds a second.
-    pub(super) fn saving(&self, candidate: &Candidate) -> f64 {
-        self.worth(candidate.weight)
-    }
-
-    /// What so much of the total weight is worth, in cores.
-    fn worth(&self, weight: f64) -> f64 {
+    /// The saving of a promotion of a candidate with this weight, in cores.
+    pub(super) fn worth(&self, weight: f64) -> f64 {
         if self.total_weight > 0.0 {
-            self.savable_cores() * weight / self.total_weight
+            self.savable_percent() / 100.0 * self.cpu_cores * weight / self.total_weight
         } else {
             0.0
         }
@@ -91,8 +83,8 @@ impl Member {
         }
     }
 
-    /// What the heaviest that waits would save for each second that its promotion costs, by the process's weight. `None` when
-    /// nothing of it is worth its promotion.
+    /// What the best waiting candidate would save for each second of its promotion's cost, times
+    /// the process's weight. `None` when no candidate is worth its promotion.
     pub(super) fn best(&self, costs: &Costs) -> Option<f64> {
         let least = self.terms.least_gain_percent();
         if self.left_percent.is_nan() || self.left_percent < least {
@@ -100,22 +92,22 @@ impl Member {
         }
         let heaviest = self.waiting.last()?;
         let cost = costs.of(heaviest.order).as_secs_f64();
-        let saving = self.saving(heaviest);
+        let saving = self.worth(heaviest.weight);
         let pays = saving * self.horizon.as_secs_f64() >= cost;
         pays.then_some(saving / cost * self.terms.weight)
     }
 }
 
-/// What all processes of an observation are seen by.
+/// What is the same for all processes of an observation.
 pub(super) struct Seen<'a> {
     pub(super) at: Duration,
     pub(super) machine: &'a MachineShape,
-    pub(super) settings: &'a HawkeyeSettings,
+    pub(super) average: CoverageAverage,
     pub(super) costs: &'a Costs,
 }
 
 impl Seen<'_> {
-    /// The member after one more sample.
+    /// The state after one more sample.
     pub(super) fn sampled(&self, sample: &ProcessSample, before: Option<Member>) -> Member {
         let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
         let weigh = |r: &RegionSample| {
@@ -125,7 +117,7 @@ impl Seen<'_> {
                 f64::from(r.accessed)
             }
         };
-        let newest = self.settings.average.weight_new();
+        let newest = self.average.weight_new();
         let (known, before_percent, last_turn, faults, decided) =
             before.map_or_else(Default::default, |m| {
                 let left = m.overhead.map(|_| m.left_percent.max(0.0));
@@ -135,12 +127,12 @@ impl Seen<'_> {
         let mut weights = BTreeMap::new();
         for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
             let new = weigh(r);
-            // A region without walks may be one that was not looked at yet.
+            // A region without walks may be one that was not sampled yet.
             let old = known.get(&r.region).filter(|old| !walks || **old > 0.0);
             let weight = old.map_or(new, |old| old + (new - old) * newest);
             weights.insert(r.region, weight);
         }
-        // Where there are larger pages than huge ones, promotions save what these cost, too.
+        // Where pages larger than huge pages exist, promotions also save the cost of huge pages.
         let larger = largest > Some(PageOrder::HUGE);
         let measured = sample.overhead.map(|new| Overhead {
             huge_percent: if larger { 0.0 } else { new.huge_percent },
@@ -148,7 +140,7 @@ impl Seen<'_> {
         });
         let overhead = match (measured, sample.source) {
             (Some(new), _) => Some(averaged(new, before_percent)),
-            // It could have been seen, and was not: the process ran too little.
+            // It could have been measured but was not, because the process ran too little.
             (None, CoverageSource::AccessBits) => None,
             (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
                 low_percent: 0.0,
@@ -157,7 +149,8 @@ impl Seen<'_> {
             }),
         };
         let mut member = Member {
-            // What was not seen yet is taken to be like the rest: a promotion saves only its share of all.
+            // Regions not seen yet are assumed to be like the rest. So a promotion saves only its
+            // share of all.
             total_weight: weights.values().sum::<f64>()
                 / if walks { sample.walks_seen } else { 1.0 },
             waiting: Vec::new(),
@@ -166,7 +159,7 @@ impl Seen<'_> {
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
-            horizon: self.settings.horizon_at(sample.age),
+            horizon: Hawkeye::horizon_at(sample.age),
             terms: sample.terms,
             last_turn,
             faults: sample.faults.map(|faults| (self.at, faults)),
@@ -174,7 +167,8 @@ impl Seen<'_> {
         };
         member.waiting = self.candidates(&member, sample);
         if !self.machine.at_faults.is_empty() {
-            // While it is given larger pages, all of each is there, whatever was touched of it: that tells nothing.
+            // While the process gets larger pages, all of each page is present, whatever was
+            // touched. Their presence then says nothing.
             let larger = member.fault_sizes().is_some_and(|f| !f.orders.is_empty());
             let chosen = if larger {
                 None
@@ -215,7 +209,8 @@ impl Seen<'_> {
         waiting
     }
 
-    /// Neighbours that are huge, all of one size, and could be one page of the next larger size that a TLB entry has.
+    /// Neighbouring huge pages of one size that could be one page of the next larger size with a
+    /// TLB entry.
     fn groups<'s>(
         &'s self,
         regions: &'s [RegionSample],
@@ -244,7 +239,8 @@ impl Seen<'_> {
         })
     }
 
-    /// What was decided holds for a while without anything new that tells; then base pages are tried again, which do.
+    /// A decision holds for a while without new information. Then base pages are tried again, which
+    /// give information.
     fn kept(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
         let over = self.at.saturating_sub(at) >= Hawkeye::SIZES_HOLD;
         if !over || decided.orders.is_empty() {
@@ -291,14 +287,15 @@ impl Seen<'_> {
                 0.0
             },
         };
-        evidence.choose(self.machine, self.settings.horizon)
+        evidence.choose(self.machine, Hawkeye::HORIZON)
     }
 }
 
-/// The new figure. What promotions can save of it is averaged with what they had left of that before: one window is off by
-/// a tenth or two, and equal programs are to be served alike.
+/// The new figure. Its savable part is averaged with what was left of the previous one. One window
+/// is off by a tenth or two, and equal programs should be treated alike.
 fn averaged(new: Overhead, before_percent: Option<f64>) -> Overhead {
-    /// More than of a region's walks: what is left after a wave of promotions shows in the next window.
+    /// More than for a region's walks, because the effect of a wave of promotions shows in the next
+    /// window.
     const NEWEST: f64 = 0.7;
     let savable = new.savable_percent();
     let before = before_percent.unwrap_or(savable);

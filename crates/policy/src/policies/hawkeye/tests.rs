@@ -1,9 +1,9 @@
 use super::*;
 use crate::machine_shape::MachineShape;
-use crate::observation::{CoverageSource, OutsideRegions, RegionSample};
+use crate::observation::{CoverageSource, OutsideRegions, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::PageOrders;
-use crate::testing::{at, huge, observation, process, region, sample};
+use crate::testing::{at, huge, process, region, sample, with_overheads};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -16,42 +16,54 @@ fn walking(index: u64, walks_per_s: u32) -> RegionSample {
 
 /// One round; the processes are numbered from 1.
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
-    let numbered: Vec<_> = (1u32..)
-        .zip(processes)
-        .map(|(pid, (_, regions))| (pid, regions.clone()))
-        .collect();
-    let mut observation = observation(&numbered);
-    for (sample, (percent, _)) in observation.processes.iter_mut().zip(processes) {
-        sample.overhead = percent.map(|p| Overhead::exact(p, OverheadSource::RunRate));
-    }
-    observation
+    with_overheads(processes, OverheadSource::RunRate)
 }
 
 fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
-    std::iter::from_fn(|| policy.next_promotion(at(0)))
-        .map(|p| (p.process.pid, p.region))
-        .collect()
+    let all = crate::testing::drain(policy).into_iter();
+    all.map(|p| (p.process.pid, p.region)).collect()
 }
 
 fn policy() -> Hawkeye {
-    Hawkeye::new(HawkeyeSettings::default())
+    Hawkeye::new(CoverageAverage::default())
+}
+
+/// A policy that has seen one process with this overhead and these regions.
+fn seen(percent: f64, regions: Vec<RegionSample>) -> Hawkeye {
+    let mut policy = policy();
+    see(&mut policy, percent, regions, |_| {});
+    policy
+}
+
+/// Shows one process with more details.
+fn see(
+    policy: &mut Hawkeye,
+    percent: f64,
+    regions: Vec<RegionSample>,
+    more: impl FnOnce(&mut ProcessSample),
+) {
+    let mut observation = round(&[(Some(percent), regions)]);
+    more(&mut observation.processes[0]);
+    policy.observe(&observation);
+}
+
+/// From now on promotions cost `cost`.
+fn cost(policy: &mut Hawkeye, cost: Duration) {
+    for _ in 0..100 {
+        policy.settle(process(9), region(0), Some(cost));
+    }
 }
 
 #[test]
 fn the_region_that_saves_most_comes_first() {
-    let mut policy = policy();
-    policy.observe(&round(&[(
-        Some(30.0),
-        vec![
-            walking(1, 10),
-            walking(2, 3000),
-            walking(3, 200),
-            huge(4, true),
-            walking(5, 0),
-        ],
-    )]));
-    // 10 of 3210 walks are 0.09 % of a core: they pay within five minutes. But by then the overhead
-    // left is under 2 %, and even before the third: 30 % * 210 / 3210.
+    let mut regions: Vec<_> = (1..)
+        .zip([10, 3000, 200, 0])
+        .map(|(i, w)| walking(i, w))
+        .collect();
+    regions.push(huge(5, true));
+    let mut policy = seen(30.0, regions);
+    // 10 of 3210 walks are 0.09 % of a core: they pay within five minutes. But by then the
+    // remaining overhead is under 2 %, and even before the third: 30 % * 210 / 3210.
     assert_eq!(drain(&mut policy), [(1, region(2))]);
 }
 
@@ -60,12 +72,13 @@ fn what_was_not_seen_yet_is_not_taken_for_saved() {
     let promoted = |seen| {
         let mut policy = policy();
         let regions = (0..100).map(|i| walking(i, 1000)).collect();
-        let mut observation = round(&[(Some(30.0), regions)]);
-        observation.processes[0].walks_seen = seen;
-        policy.observe(&observation);
+        see(&mut policy, 30.0, regions, |sample| {
+            sample.walks_seen = seen;
+        });
         drain(&mut policy).len()
     };
-    // Under 2 % are left of 30 after 94 of the 100; where there may be 100 more, 15 are left after all that are known.
+    // After 94 of the 100, under 2 % of 30 are left. Where there may be 100 more, 15 are left after
+    // all known ones.
     assert_eq!(promoted(1.0), 94);
     assert_eq!(promoted(0.5), 100);
 }
@@ -73,7 +86,7 @@ fn what_was_not_seen_yet_is_not_taken_for_saved() {
 #[test]
 fn equal_programs_gain_alike() {
     let mut policy = policy();
-    // As estimates go: not quite the same.
+    // Estimates differ slightly.
     let program = |percent, walks| (Some(percent), (0..8).map(|i| walking(i, walks)).collect());
     policy.observe(&round(&[
         program(40.0, 1000),
@@ -82,9 +95,7 @@ fn equal_programs_gain_alike() {
     ]));
     let mut promoted = [0u32; 4];
     for _ in 0..18 {
-        let next = policy
-            .next_promotion(at(0))
-            .expect("there is more to promote");
+        let next = policy.next_promotion(at(0)).expect("there is more");
         promoted[next.process.pid as usize] += 1;
     }
     assert!(
@@ -113,11 +124,6 @@ fn a_stream_beside_random_access_gets_nothing() {
 #[test]
 fn a_promotion_must_pay_for_itself() {
     let mut policy = policy();
-    let cost = |policy: &mut Hawkeye, cost| {
-        for _ in 0..100 {
-            policy.settle(process(9), region(0), Some(cost));
-        }
-    };
     // 4 % of one core over 8000 regions: 5 us/s each, 1.5 ms in five minutes.
     let many = (0..8000).map(|i| walking(i, 50)).collect();
     let observed = round(&[(Some(4.0), many)]);
@@ -134,18 +140,15 @@ fn a_promotion_must_pay_for_itself() {
 fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
     let promoted = |age_s, weight| {
         let mut policy = policy();
-        for _ in 0..100 {
-            policy.settle(process(9), region(0), Some(Duration::from_millis(5)));
-        }
-        // Half of one core over 10,000 regions: 50 us/s each, which are 5 ms after 100 s; and one worth that in no time.
+        cost(&mut policy, Duration::from_millis(5));
+        // Half of one core over 10,000 regions: 50 us/s each, which is 5 ms after 100 s. One region
+        // pays almost at once.
         let mut regions: Vec<_> = (1..10_000).map(|i| walking(i, 100)).collect();
         regions.push(walking(10_000, weight));
-        let mut observed = round(&[(Some(50.0), regions)]);
-        observed.processes[0].age = Duration::from_secs(age_s);
-        policy.observe(&observed);
+        see(&mut policy, 50.0, regions, |sample| sample.age = at(age_s));
         drain(&mut policy).len()
     };
-    // One that pays after 50 s, and after 80 s.
+    // A promotion that pays after 50 s, and one after 80 s.
     assert_eq!(promoted(1, 200), 1);
     assert_eq!(promoted(1, 125), 0);
     assert_eq!(promoted(85, 125), 0);
@@ -158,13 +161,12 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
 #[test]
 fn the_oldest_process_has_no_longer_than_the_horizon() {
     let mut policy = policy();
-    for _ in 0..100 {
-        policy.settle(process(9), region(0), Some(Duration::from_millis(18)));
-    }
+    cost(&mut policy, Duration::from_millis(18));
     // 50 us/s each: 18 ms after 360 s.
-    let mut observed = round(&[(Some(50.0), (0..10_000).map(|i| walking(i, 100)).collect())]);
-    observed.processes[0].age = Duration::from_secs(1_000_000);
-    policy.observe(&observed);
+    let regions = (0..10_000).map(|i| walking(i, 100)).collect();
+    see(&mut policy, 50.0, regions, |sample| {
+        sample.age = at(1_000_000)
+    });
     assert_eq!(policy.next_promotion(at(0)), None);
     let why = policy
         .explain_region(process(1), region(7))
@@ -200,11 +202,7 @@ fn where_nothing_is_measured_coverage_decides() {
 
 #[test]
 fn what_was_refused_is_saved_by_another() {
-    let mut policy = policy();
-    policy.observe(&round(&[(
-        Some(5.0),
-        vec![walking(1, 100), walking(2, 100)],
-    )]));
+    let mut policy = seen(5.0, vec![walking(1, 100), walking(2, 100)]);
     let first = policy.next_promotion(at(0)).expect("a promotion");
     let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
     assert_eq!(left(&policy), Some(2.5));
@@ -231,7 +229,7 @@ fn what_huge_pages_cost_is_not_there_to_be_saved() {
         let first = policy.next_promotion(at(0)).map(|p| p.region);
         (left, first, policy.explain_process(process(1)))
     };
-    // What is left after the first is averaged with what the next window shows.
+    // What is left after the first is averaged with the result of the next window.
     assert_eq!(with(30.0), (Some(10.0), Some(region(1)), None));
     assert_eq!(with(30.0).0, Some(2.5 + 7.5 * 0.7));
     let (left, first, why) = with(40.0);
@@ -243,11 +241,7 @@ fn what_huge_pages_cost_is_not_there_to_be_saved() {
 
 #[test]
 fn says_why_with_numbers() {
-    let mut policy = policy();
-    policy.observe(&round(&[(
-        Some(40.0),
-        vec![walking(1, 300), walking(2, 100)],
-    )]));
+    let mut policy = seen(40.0, vec![walking(1, 300), walking(2, 100)]);
     let reason = policy.next_promotion(at(0)).map(|p| p.reason.to_string());
     assert_eq!(
         reason.as_deref(),
@@ -258,8 +252,8 @@ fn says_why_with_numbers() {
 }
 
 proptest! {
-    /// Nothing huge, nothing twice, never the lighter of one process first, and nothing without walks where any were seen
-    /// (where none were, coverage decides).
+    /// No proposal is huge or comes twice, and within a process the lighter never comes first. None
+    /// is without walks where any were seen (where none were, coverage decides).
     #[test]
     fn the_order_holds(
         processes in prop::collection::vec(
@@ -324,7 +318,6 @@ fn each_region_gets_the_size_that_suits_it() {
     let mut observed = round(&[(Some(30.0), regions)]);
     observed.machine = arm();
     policy.observe(&observed);
-    policy.settings.horizon = Duration::from_secs(3600);
     let sizes = sizes_of(&mut policy);
     let of = |index| sizes.iter().find(|(r, _)| *r == region(index)).map(|f| f.1);
     assert_eq!(of(2), Some(PageOrder::HUGE));
@@ -342,13 +335,13 @@ fn huge_pages_side_by_side_become_one_larger_page() {
         order: PageOrder::HUGE,
         ..walking(index, 5000)
     };
-    // 16 to 31 are one aligned block of 32 MiB; of the next only fifteen are there.
+    // Regions 16 to 31 are one aligned block of 32 MiB; of the next block only fifteen are there.
     let regions = (16..47).map(huge).collect();
     let mut observed = round(&[(Some(30.0), regions)]);
     observed.machine = arm();
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), [(region(16), M32)]);
-    // What x86 has is a GiB.
+    // x86 has 1 GiB pages instead.
     observed.machine = MachineShape::default();
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), []);
@@ -366,37 +359,24 @@ fn sizes_at_first_touches_follow_what_was_seen() {
         mapped_bytes,
         resident_bytes: 64 << 20,
     };
-    program.faults = Some(1000);
-    policy.observe(&observed);
-    assert_eq!(policy.fault_sizes(process(1)), None, "it was seen once");
-    observed.at = at(10);
-    observed.processes[0].faults = Some(11_000);
-    policy.observe(&observed);
-    let chosen = policy.fault_sizes(process(1));
-    assert_eq!(
-        chosen.as_ref().map(|c| c.orders),
-        Some(PageOrders::NONE.with(K64))
-    );
-    // Nothing new was touched: it stays.
-    observed.at = at(20);
-    policy.observe(&observed);
-    assert_eq!(policy.fault_sizes(process(1)), chosen);
-    // Larger pages are there as a whole: that tells nothing, and in the end base pages are tried again.
-    observed.at = at(10) + Hawkeye::SIZES_HOLD - Duration::from_secs(1);
-    observed.processes[0].faults = Some(20_000);
-    policy.observe(&observed);
-    assert_eq!(policy.fault_sizes(process(1)), chosen);
-    observed.at = at(10) + Hawkeye::SIZES_HOLD;
-    observed.processes[0].faults = Some(30_000);
-    policy.observe(&observed);
-    let tried = policy.fault_sizes(process(1)).map(|c| c.orders);
-    assert_eq!(tried, Some(PageOrders::NONE));
-    // And those tell.
-    observed.at += Duration::from_secs(10);
-    observed.processes[0].faults = Some(40_000);
-    policy.observe(&observed);
-    assert_eq!(
-        policy.fault_sizes(process(1)).map(|c| c.orders),
-        chosen.map(|c| c.orders)
-    );
+    let mut seen = |time: Duration, faults| {
+        observed.at = time;
+        observed.processes[0].faults = Some(faults);
+        policy.observe(&observed);
+        policy.fault_sizes(process(1))
+    };
+    let orders = |sizes: Option<FaultSizes>| sizes.map(|sizes| sizes.orders);
+    let (base, small) = (Some(PageOrders::NONE), Some(PageOrders::NONE.with(K64)));
+    assert_eq!(seen(at(0), 1000), None, "it was seen once");
+    let chosen = seen(at(10), 11_000);
+    assert_eq!(orders(chosen.clone()), small);
+    // Nothing new was touched, so the decision stays.
+    assert_eq!(seen(at(20), 11_000), chosen);
+    // Larger pages are present as a whole, which gives no information. In the end base pages are
+    // tried again.
+    let end = at(10) + Hawkeye::SIZES_HOLD;
+    assert_eq!(seen(end - at(1), 20_000), chosen);
+    assert_eq!(orders(seen(end, 30_000)), base);
+    // Base pages give information.
+    assert_eq!(orders(seen(end + at(10), 40_000)), small);
 }

@@ -1,12 +1,11 @@
-//! Ingens's order, by hand and at random.
+//! Ingens's order, in fixed and random cases.
 
 use super::*;
-use crate::page::PageOrder;
-use crate::testing::{at, huge, observation, process, region, sample};
+use crate::testing::{assert_reads, at, huge, observation, process, region, sample, spread};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-/// A region of base pages, so many of them present.
+/// A region of base pages, `present` of them present.
 fn present(index: u64, present: u16) -> RegionSample {
     RegionSample {
         present,
@@ -62,10 +61,8 @@ fn ranges_of_the_settings() {
         let made = IngensSettings::new(utilisation, switch);
         assert!(made.is_err(), "{utilisation} {switch}");
     }
-    assert_eq!(
-        IngensSettings::new(90.0, 0.5),
-        Ok(IngensSettings::default())
-    );
+    let usual = IngensSettings::new(90.0, 0.5);
+    assert_eq!(usual, Ok(IngensSettings::default()));
 }
 
 /// 90 % of 512 are 460.8, and 50 % are 256.
@@ -111,22 +108,22 @@ fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
     };
     policy.observe(&round(&[100, 461, 512, 100, 0]));
     assert_eq!(indices(&mut policy), [2, 3]);
-    // 1 and 5 are full only now; 2 has grown, and keeps its place.
+    // 1 and 5 are full only now; 2 has grown and keeps its place.
     policy.observe(&round(&[500, 512, 512, 100, 512]));
     assert_eq!(indices(&mut policy), [2, 3, 1, 5]);
-    // What nothing came of leaves the queue, until it grows again; 4 is full only now.
+    // After a failed promotion a region leaves the queue until it grows again; 4 is full only now.
     policy.settle(process(1), region(1), None);
     policy.settle(process(1), region(2), None);
     policy.observe(&round(&[501, 512, 512, 511, 512]));
     assert_eq!(indices(&mut policy), [3, 5, 1, 4, 2]);
-    // 3 is emptied, and is not there any more; then it is filled anew.
+    // 3 is emptied and gone; later it is filled anew.
     policy.observe(&round(&[501, 512, 100, 511, 512]));
     assert_eq!(indices(&mut policy), [5, 1, 4, 2]);
     policy.observe(&round(&[501, 512, 512, 511, 512]));
     assert_eq!(indices(&mut policy), [5, 1, 4, 3, 2]);
 }
 
-/// Split pages were not faulted: only a scan finds them.
+/// Split pages were not faulted, so only a scan finds them.
 #[test]
 fn what_a_promotion_filled_was_not_faulted() {
     let mut policy = policy();
@@ -137,7 +134,7 @@ fn what_a_promotion_filled_was_not_faulted() {
     assert_eq!(indices(&mut policy), [3, 2, 1]);
 }
 
-/// The scan of one round ends at 3: the next one begins behind it.
+/// The scan of one round ends at 3: the next one begins after it.
 #[test]
 fn a_scan_goes_on_where_it_was() {
     let mut policy = policy();
@@ -154,8 +151,9 @@ fn a_scan_goes_on_where_it_was() {
     assert_eq!(proposed(&mut policy, 9), [4, 5, 1, 2, 3]);
 }
 
-/// Memory of 60, 30 and 30 regions. The first promotion of each is worth 60 / 0.25 = 240 and
-/// 30 / 0.25 = 120; the second of the first process 60 / (0.25 * 2) = 120, and so on: as 2 to 1 to 1.
+/// Memory of 60, 30 and 30 regions. The first promotion of each has the metric 60 / 0.25 = 240
+/// or 30 / 0.25 = 120. The second of the first process has 60 / (0.25 * 2) = 120, and so on: 2 to
+/// 1 to 1.
 #[test]
 fn huge_pages_in_proportion_to_memory() {
     let mut policy = policy();
@@ -164,28 +162,23 @@ fn huge_pages_in_proportion_to_memory() {
     let promotions = take(&mut policy, 40);
     let order: Vec<u32> = promotions.iter().map(|p| p.process.pid).take(5).collect();
     assert_eq!(order, [1, 1, 2, 3, 1]);
-    assert_eq!(
-        count(&promotions),
-        HashMap::from([(1, 20), (2, 10), (3, 10)])
-    );
+    let shares = HashMap::from([(1, 20), (2, 10), (3, 10)]);
+    assert_eq!(count(&promotions), shares);
 }
 
-/// Equal memory; the third's weight of 2 makes its claim that of the others together.
+/// Equal memory. The weight of 2 makes the third's claim equal to that of the others together.
 #[test]
 fn weight_is_a_claim_to_more() {
     let mut policy = policy();
     let mut round = unfragmented(&[(1, full(0..30)), (2, full(0..30)), (3, full(0..30))]);
     round.processes[2].terms.weight = 2.0;
     policy.observe(&round);
-    let promotions = take(&mut policy, 40);
-    assert_eq!(
-        count(&promotions),
-        HashMap::from([(1, 10), (2, 10), (3, 20)])
-    );
+    let shares = count(&take(&mut policy, 40));
+    assert_eq!(shares, HashMap::from([(1, 10), (2, 10), (3, 20)]));
 }
 
 /// Both hold 100 regions, 10 of them huge: idle ones in the first process, used ones in the second.
-/// With one more the divisors are 10 + 0.25 = 10.25 and 0.25 * 11 = 2.75; the second falls to the
+/// With one more the divisors are 10 + 0.25 = 10.25 and 0.25 * 11 = 2.75. The second falls to the
 /// first's metric when 0.25 * (10 + n + 1) = 10.25, after n = 30.
 #[test]
 fn idle_huge_pages_cost_four_times_as_much() {
@@ -201,7 +194,7 @@ fn idle_huge_pages_cost_four_times_as_much() {
         .map(|p| p.process.pid)
         .collect();
     let mut expected = vec![2; 30];
-    // 9.76 each, first come first; then 10 + 0.5 against 10.25.
+    // 9.76 each, first come, first served; then 10 + 0.5 against 10.25.
     expected.extend([1, 2, 1]);
     assert_eq!(pids, expected);
 }
@@ -216,25 +209,11 @@ fn says_why_and_what_it_expects() {
         fmfi: Some(0.1),
         importance: 3.0,
     });
-    assert_eq!(
-        serde_json::to_string(&reason).ok().as_deref(),
-        Some(r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#)
-    );
-    assert_eq!(
-        reason.to_string(),
-        "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00"
-    );
-    assert_eq!(
-        take(&mut policy, 9),
-        [Promotion {
-            process: process(1),
-            region: region(3),
-            order: PageOrder::HUGE,
-            expected_present: 384,
-            saved_us_per_s: None,
-            reason,
-        }]
-    );
+    let text = "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00";
+    let json = r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#;
+    assert_reads(&reason, text, json);
+    let expected = Promotion::huge(process(1), region(3), 384, reason);
+    assert_eq!(take(&mut policy, 9), [expected]);
 }
 
 #[test]
@@ -272,8 +251,8 @@ fn rounds() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
 }
 
 proptest! {
-    /// Of one process: every region with enough pages comes once in a round, none that is huge, and
-    /// in the order of the rule, reckoned from the whole history.
+    /// Within one process every region with enough pages comes once in a round, and no huge one
+    /// does. The order is that of the rule, computed from the whole history.
     #[test]
     fn each_eligible_region_once_and_in_order(
         rounds in rounds(),
@@ -315,7 +294,7 @@ proptest! {
         }
     }
 
-    /// Equal processes get as many, to one, however often they are observed on the way.
+    /// Equal processes get equally many, to within one, however often they are observed on the way.
     #[test]
     fn equals_get_equal_shares(
         processes in 1u32..8,
@@ -341,12 +320,11 @@ proptest! {
             let pid = promotion.process.pid;
             prop_assert!(promoted.insert((pid, promotion.region)), "proposed twice");
             turns_of[pid as usize - 1] += 1;
-            let spread = turns_of.iter().max().zip(turns_of.iter().min()).map(|(a, b)| a - b);
-            prop_assert!(spread <= Some(1), "{:?}", turns_of);
+            prop_assert!(spread(&turns_of) <= Some(1), "{:?}", turns_of);
         }
     }
 
-    /// Whatever was promised to whom, the next one goes to a process whose metric is the highest.
+    /// After any proposals, the next one goes to a process with the highest metric.
     #[test]
     fn the_metric_falls_along_the_way(
         sizes in prop::collection::vec((1u64..40, 0u64..10, 0u64..10, 0.1..5.0f64), 1..6),

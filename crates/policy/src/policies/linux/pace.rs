@@ -1,4 +1,4 @@
-//! How fast khugepaged is.
+//! Pace of khugepaged.
 
 use crate::budget::{Rate, TokenBucket};
 use crate::page::PAGES_PER_REGION;
@@ -7,17 +7,17 @@ use std::time::Duration;
 /// How fast regions are promoted. Only successes count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// khugepaged's: a batch, then sleep.
+    /// khugepaged's pace: a batch, then sleep.
     Khugepaged {
         /// Base pages in a batch; 512 make one region, and a batch is at least one.
         pages_to_scan: u32,
-        /// From the start of one batch to the start of the next (the batch itself takes khugepaged
-        /// next to no time).
+        /// Time from the start of one batch to the start of the next (the batch itself takes
+        /// khugepaged next to no time).
         scan_sleep: Duration,
     },
     /// This many regions per second.
     PerSecond(Rate),
-    /// As fast as they are taken.
+    /// As fast as the manager takes proposals.
     Unlimited,
 }
 
@@ -31,8 +31,8 @@ impl Default for Pace {
     }
 }
 
-/// Keeps to a [`Pace`]. A proposal is spent at once and given back when nothing came of it, so that
-/// any number of proposals can be under way.
+/// Keeps to a [`Pace`]. A proposal is spent at once and given back when it failed, so that any
+/// number of proposals can be under way.
 #[derive(Debug)]
 pub(super) enum Pacer {
     Batches {

@@ -1,16 +1,27 @@
 use super::*;
 use crate::budget::Rate;
 use crate::error::SettingError;
-use crate::testing::{at, huge, observation, process, region, sample};
+use crate::testing::{assert_reads, at, huge, observation, process, region, sample};
 
-fn unlimited() -> LinuxOrder {
+fn paced(pace: Pace) -> LinuxOrder {
     LinuxOrder::new(LinuxSettings {
-        pace: Pace::Unlimited,
+        pace,
         ..Default::default()
     })
 }
 
-/// Takes up to `n` proposals at `now` and says that all were carried out.
+fn unlimited() -> LinuxOrder {
+    paced(Pace::Unlimited)
+}
+
+/// khugepaged's defaults, with `count` regions of one process to scan.
+fn default_with(count: u64) -> LinuxOrder {
+    let mut policy = LinuxOrder::new(LinuxSettings::default());
+    policy.observe(&observation(&[(1, regions(0..count))]));
+    policy
+}
+
+/// Takes up to `n` proposals at `now` and reports that all were carried out.
 fn take(policy: &mut LinuxOrder, now: Duration, n: usize) -> Vec<(u32, u64)> {
     let mut taken = Vec::new();
     while taken.len() < n {
@@ -31,34 +42,30 @@ fn regions(indices: std::ops::Range<u64>) -> Vec<RegionSample> {
 fn one_process_before_the_next_in_address_order() {
     let mut policy = unlimited();
     policy.observe(&observation(&[(7, regions(1..4)), (3, regions(0..2))]));
-    assert_eq!(
-        take(&mut policy, at(0), 9),
-        [(7, 1), (7, 2), (7, 3), (3, 0), (3, 1)]
-    );
+    let taken = take(&mut policy, at(0), 9);
+    assert_eq!(taken, [(7, 1), (7, 2), (7, 3), (3, 0), (3, 1)]);
 }
 
 #[test]
 fn eight_regions_every_ten_seconds() {
-    let mut policy = LinuxOrder::new(LinuxSettings::default());
-    policy.observe(&observation(&[(1, regions(0..30))]));
+    let mut policy = default_with(30);
     assert_eq!(take(&mut policy, at(0), 99).len(), 8);
     assert_eq!(take(&mut policy, at(9), 99).len(), 0);
     assert_eq!(take(&mut policy, at(10), 99).len(), 8);
-    // Time without anything to do is not saved up.
+    // Idle time is not saved up.
     assert_eq!(take(&mut policy, at(100), 99).len(), 8);
 }
 
 #[test]
 fn only_successes_count() {
-    let mut policy = LinuxOrder::new(LinuxSettings::default());
-    policy.observe(&observation(&[(1, regions(0..30))]));
+    let mut policy = default_with(30);
     for _ in 0..5 {
         let proposal = policy.next_promotion(at(0)).map(|p| (p.process, p.region));
         let Some((process, region)) = proposal else {
             panic!("failures were counted")
         };
         policy.settle(process, region, None);
-        // Told twice, counted once.
+        // Reported twice, counted once.
         policy.settle(process, region, None);
     }
     assert_eq!(take(&mut policy, at(0), 99).len(), 8);
@@ -66,8 +73,7 @@ fn only_successes_count() {
 
 #[test]
 fn proposals_under_way_count_until_they_fail() {
-    let mut policy = LinuxOrder::new(LinuxSettings::default());
-    policy.observe(&observation(&[(1, regions(0..30))]));
+    let mut policy = default_with(30);
     let under_way: Vec<_> = std::iter::from_fn(|| policy.next_promotion(at(0)))
         .map(|p| p.region)
         .collect();
@@ -79,10 +85,7 @@ fn proposals_under_way_count_until_they_fail() {
 #[test]
 fn a_given_rate_replaces_the_pace() -> Result<(), SettingError> {
     let pace = Pace::PerSecond(Rate::per_second(2.0)?);
-    let mut policy = LinuxOrder::new(LinuxSettings {
-        pace,
-        ..Default::default()
-    });
+    let mut policy = paced(pace);
     policy.observe(&observation(&[(1, regions(0..100))]));
     assert_eq!(take(&mut policy, at(0), 99).len(), 2);
     assert_eq!(take(&mut policy, at(1), 99).len(), 2);
@@ -108,14 +111,8 @@ fn enough_pages_must_be_present() {
     let taken = strict.next_promotion(at(0));
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
     let reason = Reason::new(AddressOrderReason { present: 448 });
-    assert_eq!(
-        serde_json::to_string(&reason).ok().as_deref(),
-        Some(r#"{"rule":"address-order","present":448}"#)
-    );
-    assert_eq!(
-        reason.to_string(),
-        "next in address order, 448 base pages present"
-    );
+    let text = "next in address order, 448 base pages present";
+    assert_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
     assert_eq!(taken.map(|p| p.reason), Some(reason));
     assert_eq!(strict.next_promotion(at(0)), None);
 }
@@ -126,12 +123,10 @@ fn the_scan_goes_on_where_it_was_and_wraps() {
     let round = observation(&[(1, regions(0..3)), (2, regions(0..3))]);
     policy.observe(&round);
     assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (1, 1)]);
-    // Nothing came of them, say: they wait until the scan has been round.
+    // Assume that these failed: they wait until the scan has been round.
     policy.observe(&round);
-    assert_eq!(
-        take(&mut policy, at(0), 4),
-        [(1, 2), (2, 0), (2, 1), (2, 2)]
-    );
+    let taken = take(&mut policy, at(0), 4);
+    assert_eq!(taken, [(1, 2), (2, 0), (2, 1), (2, 2)]);
     policy.observe(&round);
     let once_round = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
     assert_eq!(take(&mut policy, at(0), 99), once_round);
@@ -152,20 +147,10 @@ fn the_scan_goes_on_after_a_process_that_is_gone() {
         (4, regions(0..1)),
     ]));
     assert_eq!(take(&mut policy, at(0), 3), [(3, 0), (3, 1), (4, 0)]);
-    // The last one gone, nobody new: from the first again.
+    // The last process is gone and there is no new one: from the first again.
     policy.observe(&observation(&[(1, regions(0..2)), (3, regions(0..2))]));
     assert_eq!(take(&mut policy, at(0), 1), [(1, 0)]);
-    // All gone but for a newcomer.
+    // All are gone except a newcomer.
     policy.observe(&observation(&[(9, regions(0..2))]));
     assert_eq!(take(&mut policy, at(0), 9), [(9, 0), (9, 1)]);
-}
-
-#[test]
-fn the_last_region_of_the_last_process_is_followed_by_the_first() {
-    let mut policy = unlimited();
-    let round = observation(&[(1, regions(0..1)), (2, regions(0..1))]);
-    policy.observe(&round);
-    assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (2, 0)]);
-    policy.observe(&round);
-    assert_eq!(take(&mut policy, at(0), 2), [(1, 0), (2, 0)]);
 }

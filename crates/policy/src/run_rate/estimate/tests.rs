@@ -18,16 +18,31 @@ fn costs() -> WalkCosts {
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
             .map(|(apart_ns, walk_ns)| DistanceCost { apart_ns, walk_ns })
             .to_vec(),
-        streamed_apart_ns: 20.0,
-        data_independent_ns: 12.0,
-        data_dependent_ns: 160.0,
-        tlb_pages: 2048,
-        tlb_huge_pages: 2048,
+        ..WalkCosts::typical()
     }
 }
 
-/// A process whose touched pages of region `r` after `t` seconds are `touched(r, t)`, all of whose CPU
-/// time is its own.
+fn marks(
+    regions: std::ops::Range<u64>,
+    exposed: Duration,
+    touched: impl Fn(u64) -> PageBits,
+) -> Vec<RegionMarks> {
+    let mark = |r| RegionMarks {
+        region: region(r),
+        huge: false,
+        exposed,
+        touched: touched(r),
+    };
+    regions.map(mark).collect()
+}
+
+/// The regions of a round.
+fn of_round(round: u64) -> std::ops::Range<u64> {
+    round * ROUND..(round + 1) * ROUND
+}
+
+/// A process with `touched(r, t)` as the touched pages of region `r` after `t` seconds. All of its
+/// CPU time is its own.
 fn probed(
     rounds: u64,
     cores: f64,
@@ -38,15 +53,9 @@ fn probed(
     for round in 0..rounds {
         for after in READS_AFTER {
             let exposed = after + Duration::from_micros(100);
-            let marks: Vec<_> = (0..ROUND)
-                .map(|n| round * ROUND + n)
-                .map(|r| RegionMarks {
-                    region: region(r),
-                    huge: false,
-                    exposed,
-                    touched: touched(r, exposed.as_secs_f64()),
-                })
-                .collect();
+            let marks = marks(of_round(round), exposed, |r| {
+                touched(r, exposed.as_secs_f64())
+            });
             estimator.read(&marks, exposed.mul_f64(cores), exposed);
         }
         estimator.end_round(true);
@@ -78,7 +87,7 @@ fn the_rate_of_random_touches_is_found() {
     let percent = estimate.overhead.map(|o| o.percent).unwrap_or_default();
     assert!((25.0..35.0).contains(&percent), "{percent}");
     assert_eq!(estimate.walks.len(), 256);
-    // What one region was seen to cause, in the same unit.
+    // The walks that one region was seen to cause, in the same unit.
     let walks = estimate.walks.iter();
     let per_region = walks.map(|walks| f64::from(walks.expected_per_s));
     let mean = per_region.sum::<f64>() / 256.0;
@@ -95,8 +104,8 @@ fn rates_are_per_second_of_cpu() {
     assert!((half.cpu_cores - 0.5).abs() < 0.01);
 }
 
-/// A process that touches 2000 pages a second in each region and starts to pause so long after the clear of every other round, which took
-/// 100 us; what is known of regions.
+/// A process that touches 2000 pages a second in each region. It starts to pause `pause_after`
+/// after the clear of every other round, which took 100 us. Returns what is known of regions.
 fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
     let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..4 {
@@ -108,14 +117,9 @@ fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
         for after in READS_AFTER {
             let exposed = after + Duration::from_micros(100);
             let cpu = exposed.min(runs);
-            let marks: Vec<_> = (round * ROUND..(round + 1) * ROUND)
-                .map(|r| RegionMarks {
-                    region: region(r),
-                    huge: false,
-                    exposed,
-                    touched: scattered(r, cpu.as_secs_f64() * 2000.0),
-                })
-                .collect();
+            let marks = marks(of_round(round), exposed, |r| {
+                scattered(r, cpu.as_secs_f64() * 2000.0)
+            });
             estimator.read(&marks, cpu, exposed);
         }
         let ran = estimator.end_round(true);
@@ -135,7 +139,7 @@ fn a_pause_says_nothing_of_the_regions_that_were_looked_at_meanwhile() {
         let seen: Vec<_> = walks.iter().map(|(region, _)| *region).collect();
         let ran: Vec<_> = (0..ROUND).chain(2 * ROUND..3 * ROUND).map(region).collect();
         assert_eq!(seen, ran, "{pause_after:?}");
-        // As often as it touches them while it runs.
+        // As often as the process touches them while it runs.
         let right = |(_, walks): &(_, u32)| walks.abs_diff(2000) < 400;
         assert!(walks.iter().all(right), "{walks:?}");
     }
@@ -151,7 +155,7 @@ fn a_short_pause_hides_nothing() {
 
 #[test]
 fn what_stays_in_the_tlb_is_no_walk() {
-    // One hot page in each region, marked at once after the clear and never again.
+    // One hot page in each region, marked right after the clear and never again.
     let estimate = probed(8, 1.0, Duration::ZERO, |r, _| scattered(r, 1.0));
     let percent = estimate.overhead.map(|o| o.percent);
     assert_eq!(percent, Some(0.0));
@@ -160,7 +164,7 @@ fn what_stays_in_the_tlb_is_no_walk() {
 
 #[test]
 fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
-    // 20 pages are used over and over; in all other regions 2000 are touched a second, at random.
+    // 20 pages are used over and over. In all other regions 2000 are touched per second, at random.
     let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
         scattered(r, if r == 5 { 20.0 } else { t * 2000.0 + 0.5 })
     });
@@ -173,7 +177,7 @@ fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
 
 #[test]
 fn of_many_regions_that_are_touched_at_times_none_is_the_best() {
-    // One in four shows a touch in 15 ms, another every time; eight are hot.
+    // One region in four shows a touch in 15 ms, another one every time; eight are hot.
     let is_hot = |r: u64| r % 32 == 9;
     let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
         let cold = f64::from(u8::from(r % 4 == 1 && t > 0.02));
@@ -195,7 +199,8 @@ fn of_many_regions_that_are_touched_at_times_none_is_the_best() {
 
 #[test]
 fn a_small_hot_part_that_is_soon_touched_all_over_still_walks() {
-    // 16 regions, 8192 pages, each touched 490 times a second: next to all of them after 6 ms. A TLB of 2048 has a quarter of them.
+    // 16 regions, 8192 pages, each touched 490 times a second: nearly all of them after 6 ms. A TLB
+    // of 2048 entries holds a quarter of them.
     let hot_per_s = 490.0;
     let is_hot = |r: u64| r % 64 == 3;
     let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
@@ -213,7 +218,8 @@ fn a_small_hot_part_that_is_soon_touched_all_over_still_walks() {
     assert!(shares.iter().all(right), "{shares:?}");
 }
 
-/// One region by its reads: microseconds of CPU time since the clear, and pages touched; its new pages a second.
+/// New pages per second of one region. Reads are given as microseconds of CPU time since the clear,
+/// and pages touched.
 fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, pages): &(f64, f64)| {
         let mut touched = PageBits::default();
@@ -233,7 +239,7 @@ fn what_is_touched_before_the_tlb_forgets_is_left_out() {
     // 30 pages are used every 200 us.
     let resident = [(50.0, 8.0), (450.0, 30.0), (2500.0, 30.0), (30_000.0, 30.0)];
     assert!(new_per_s(&resident, 440.0) < 500.0);
-    // The same, and another page each 100 us.
+    // The same, plus another page every 100 us.
     let walking = [
         (50.0, 8.0),
         (450.0, 34.0),
@@ -246,12 +252,12 @@ fn what_is_touched_before_the_tlb_forgets_is_left_out() {
 
 #[test]
 fn a_region_that_is_full_at_the_first_read_is_no_idle_one() {
-    // The first read is long after what a TLB keeps.
+    // The first read is much later than the residence time in the TLB.
     let full = [(1000.0, 502.0), (1400.0, 510.0), (30_000.0, 512.0)];
     assert!(new_per_s(&full, 50.0) > 400_000.0);
-    // One read only: all that is known.
+    // Only one read, so nothing else is known.
     assert!((new_per_s(&full[..1], 5000.0) - 502_000.0).abs() < 1.0);
-    // What fits into the TLB, and is not touched anew.
+    // Pages that fit into the TLB and are not touched anew.
     assert_eq!(
         new_per_s(&[(100.0, 20.0), (30_000.0, 20.0)], f64::INFINITY),
         0.0
@@ -261,7 +267,7 @@ fn a_region_that_is_full_at_the_first_read_is_no_idle_one() {
 
 #[test]
 fn a_stream_costs_little() {
-    // It goes through a region in 2 ms, now here, now there.
+    // The program goes through a region in 2 ms, at changing places.
     let estimate = probed(16, 1.0, Duration::ZERO, |r, t| {
         let mut bits = PageBits::default();
         if r % 16 == 3 {
@@ -287,13 +293,10 @@ fn after_rounds(cores: &[f64]) -> Estimator {
     let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
     for (round, cores) in (0..).zip(cores) {
         for exposed in [Duration::from_millis(1), Duration::from_millis(30)] {
-            let mark = RegionMarks {
-                region: region(round),
-                huge: false,
-                exposed,
-                touched: scattered(round, exposed.as_secs_f64() * 2000.0),
-            };
-            estimator.read(&[mark], exposed.mul_f64(*cores), exposed);
+            let marks = marks(round..round + 1, exposed, |r| {
+                scattered(r, exposed.as_secs_f64() * 2000.0)
+            });
+            estimator.read(&marks, exposed.mul_f64(*cores), exposed);
         }
         estimator.end_round(true);
     }
@@ -302,7 +305,8 @@ fn after_rounds(cores: &[f64]) -> Estimator {
 
 #[test]
 fn who_works_little_is_left_alone_and_who_has_paused_is_not() {
-    // A server that answers at times; one that has paused for a while and works now; one that was never seen at work.
+    // A server that answers at times, a process that has paused and works now, and one that was
+    // never seen at work.
     let light = after_rounds(&[0.0, 0.06, 0.0, 0.04]);
     assert!(light.is_light());
     assert_eq!(light.finish(&costs()).overhead, None);
@@ -321,42 +325,24 @@ fn first_touches_that_hold_the_program_up_make_it_at_least() {
     assert_eq!(capped.overhead.map(|o| o.at_least), Some(true));
 }
 
-#[test]
-fn huge_pages_within_the_tlb_s_reach_cost_nothing() {
-    let mut estimator = Estimator::new(0, 512, Duration::ZERO);
-    let all = PageBits([u64::MAX; 8]);
-    let marks: Vec<_> = (0..16)
-        .map(|r| RegionMarks {
-            region: region(r),
-            huge: true,
-            exposed: Duration::from_millis(1),
-            touched: all,
-        })
-        .collect();
+/// The overhead of a process with `all` huge pages. All pages of the `looked_at` sampled ones are
+/// touched.
+fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
+    let mut estimator = Estimator::new(0, all, Duration::ZERO);
     let time = Duration::from_millis(1);
-    assert_eq!(estimator.read(&marks, time, time), 16);
+    let mut marks = marks(0..looked_at, time, |_| PageBits([u64::MAX; 8]));
+    marks.iter_mut().for_each(|mark| mark.huge = true);
+    assert_eq!(estimator.read(&marks, time, time), looked_at);
     estimator.end_round(true);
-    let overhead = estimator.finish(&costs()).overhead;
-    assert_eq!(overhead.map(|o| o.percent), Some(0.0));
+    estimator.finish(&costs()).overhead.expect("it ran")
 }
 
 #[test]
-fn what_huge_pages_beyond_the_tlb_cost_is_told_apart() {
-    let mut estimator = Estimator::new(0, 8192, Duration::ZERO);
-    let marks: Vec<_> = (0..128)
-        .map(|r| RegionMarks {
-            region: region(r),
-            huge: true,
-            exposed: Duration::from_millis(1),
-            touched: PageBits([u64::MAX; 8]),
-        })
-        .collect();
-    let time = Duration::from_millis(1);
-    estimator.read(&marks, time, time);
-    estimator.end_round(true);
-    let overhead = estimator.finish(&costs()).overhead.expect("it ran");
-    assert!(overhead.huge_percent > 0.0, "{overhead}");
-    assert_eq!(overhead.savable_percent(), 0.0);
+fn huge_pages_cost_what_is_beyond_the_tlb_s_reach_and_that_is_told_apart() {
+    assert_eq!(with_huge_pages(512, 16).percent, 0.0);
+    let beyond = with_huge_pages(8192, 128);
+    assert!(beyond.huge_percent > 0.0, "{beyond}");
+    assert_eq!(beyond.savable_percent(), 0.0);
 }
 
 #[test]
@@ -372,15 +358,9 @@ fn what_is_left_out_has_no_walks() {
         let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
         for after in READS_AFTER {
             let exposed = after + Duration::from_micros(100);
-            let touched = |r| scattered(r, 1e4 * exposed.as_secs_f64());
-            let marks: Vec<_> = (0..ROUND)
-                .map(|r| RegionMarks {
-                    region: region(r),
-                    huge: false,
-                    exposed,
-                    touched: touched(r),
-                })
-                .collect();
+            let marks = marks(of_round(0), exposed, |r| {
+                scattered(r, 1e4 * exposed.as_secs_f64())
+            });
             estimator.read(&marks, exposed, exposed);
         }
         estimator.end_round(true);

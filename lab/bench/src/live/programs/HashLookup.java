@@ -3,8 +3,9 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 
 /**
- * Looks random keys up in a large hash map of longs, and says how fast. It speaks the line protocol of HawkEye's
- * workloads: events as JSON on standard output; "go", "stop" and "quit" on standard input, whose end ends it.
+ * Looks random keys up in a large hash map of longs, and reports its rate. It speaks the line protocol
+ * of HawkEye's workloads: events as JSON on standard output; "go", "stop" and "quit" on standard
+ * input. The end of standard input ends it.
  */
 public final class HashLookup {
     private static final int BATCH = 8192;
@@ -14,7 +15,7 @@ public final class HashLookup {
     private final long[] slots;
     private final int mask;
     private final int entries;
-    /** A tenth of the entries; its entries from `cold` on are hot, so that those lie in ten places. */
+    /** A tenth of the entries; its entries from `cold` on are hot, so hot entries lie in ten places. */
     private final int stretch;
     private final int cold;
     private final int hotQuestionsPercent;
@@ -38,7 +39,10 @@ public final class HashLookup {
         return i + 1L;
     }
 
-    /** As java.util.HashMap does with a Long, but for room to its neighbour: keys in a row lie in a row. */
+    /**
+     * As java.util.HashMap does with a Long, except that it leaves room for a neighbour: consecutive
+     * keys have consecutive places.
+     */
     private int home(long key) {
         return (int) (2 * key) & mask;
     }
@@ -141,8 +145,8 @@ public final class HashLookup {
     }
 
     /**
-     * The arguments: size of the map in MiB, a power of two up to 8192; how many of the keys, the last of each tenth, are
-     * hot and how many of the questions are about those, in per cent.
+     * Arguments: size of the map in MiB, a power of two up to 8192; the share of hot keys, the last of
+     * each tenth, in per cent; the share of lookups of hot keys, in per cent.
      */
     public static void main(String[] arguments) throws InterruptedException {
         long bytes = Long.parseLong(arguments[0]) << 20;

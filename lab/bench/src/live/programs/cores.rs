@@ -1,9 +1,9 @@
-//! Keeps a server and its client on cores of their own. Left to itself the scheduler now and then has one
-//! waken the other on the same core for seconds, and then it is that which is measured.
+//! Keeps a server and its client on separate cores. Otherwise the scheduler sometimes runs both on
+//! one core for seconds, and the measurement shows that instead.
 
 use hawkeye_workload::core_set::CoreSet;
 
-/// The cores of a client and those of its server; nothing where there is only one.
+/// The cores of a client and those of its server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cores {
     pub(super) client: CoreSet,
@@ -11,7 +11,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// The first core for the client, all others for the server.
+    /// The first core for the client, all others for the server; `None` if there is only one.
     pub(super) fn divided() -> Option<Self> {
         match CoreSet::allowed().split_first() {
             Some((client, server @ [_, ..])) => Some(Self {

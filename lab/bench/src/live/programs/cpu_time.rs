@@ -1,35 +1,28 @@
-//! CPU time that a program's work has cost.
+//! CPU time of a program's work.
 
-use super::Program;
-use crate::error::BenchError;
-use hawkeye_linux::LinuxError;
+use crate::live::prelude::*;
 use hawkeye_linux::processes::scheduled::Scheduled;
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
 
-/// Of one program.
 pub(super) struct CpuClock {
     pid: u32,
     process: ClockId,
     in_one_thread: bool,
 }
 
-/// What it showed.
 pub(super) struct Reading {
-    /// CPU time of all threads, those that have ended included.
+    /// CPU time of all threads, including ended ones.
     all: Duration,
-    /// CPU time by thread, where one does the work.
+    /// CPU time by thread, for programs where one thread does the work.
     threads: BTreeMap<String, Duration>,
 }
 
 impl CpuClock {
-    /// # Errors
-    /// The process is gone.
-    pub(super) fn of(program: &dyn Program) -> Result<Self, BenchError> {
+    pub(super) fn of(program: &dyn Program) -> Result<Self> {
         let pid = program.pid();
         Ok(Self {
             pid,
@@ -38,9 +31,7 @@ impl CpuClock {
         })
     }
 
-    /// # Errors
-    /// The process is gone.
-    pub(super) fn read(&self) -> Result<Reading, BenchError> {
+    pub(super) fn read(&self) -> Result<Reading> {
         let threads = match self.in_one_thread {
             true => threads(self.pid)?,
             false => BTreeMap::new(),
@@ -53,8 +44,9 @@ impl CpuClock {
 }
 
 impl Reading {
-    /// CPU time of the work since an earlier reading: where one thread does it, without what the others took. memcached's tidy up for
-    /// seconds at a time, whoever asks it. The thread is the one that has worked most since the program's start.
+    /// CPU time of the work since an earlier reading. Where one thread does the work, the time of
+    /// the others is left out: memcached's other threads tidy up for seconds at a time, independent
+    /// of its load. The working thread is the one with the most CPU time since the program's start.
     pub(super) fn since(&self, before: &Self) -> Duration {
         let works = self.threads.iter().max_by_key(|(_, ran)| **ran);
         let works = works.map(|(thread, _)| thread);
@@ -72,8 +64,8 @@ impl Reading {
     }
 }
 
-/// CPU time of each thread of a process that there is.
-fn threads(pid: u32) -> Result<BTreeMap<String, Duration>, BenchError> {
+/// CPU time of each thread that a process has now.
+fn threads(pid: u32) -> Result<BTreeMap<String, Duration>> {
     let folder = format!("/proc/{pid}/task");
     let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;
     let of = |task: std::io::Result<fs::DirEntry>| {
@@ -82,11 +74,10 @@ fn threads(pid: u32) -> Result<BTreeMap<String, Duration>, BenchError> {
         let thread = task.file_name().into_string().ok()?;
         Some((thread, Scheduled::parse(&line)?.ran))
     };
-    // One that has ended meanwhile takes no more.
+    // A thread that has ended meanwhile uses no more time.
     let found: BTreeMap<_, _> = all.filter_map(of).collect();
     if found.is_empty() {
-        let message = format!("the kernel does not say how long threads of process {pid} ran");
-        return Err(BenchError::Impossible(message));
+        bail!("the kernel does not say how long threads of process {pid} ran");
     }
     Ok(found)
 }
@@ -113,7 +104,8 @@ mod tests {
 
     #[test]
     fn what_other_threads_take_is_left_out() {
-        // The first was not seen for the last of its 30 ms, and the second took more; the third began meanwhile; another has ended.
+        // The last 30 ms of the first thread are missing, and the second used more; the third
+        // started meanwhile; another one has ended.
         let before = reading(100, &[("1", 50), ("2", 10)]);
         let after = reading(200, &[("1", 77), ("2", 60), ("3", 10)]);
         assert_eq!(after.since(&before), Duration::from_millis(40));
@@ -137,7 +129,7 @@ mod tests {
         let thread = told.recv().expect("has worked");
         let seen = threads(std::process::id()).expect("reads");
         assert!(seen.len() >= 2);
-        // It may still be on its core: then the last tick is missing.
+        // The thread may still run: then the last tick is missing.
         assert!(seen[&thread] >= Duration::from_millis(20), "{seen:?}");
         asleep.thread().unpark();
         asleep.join().expect("ends");

@@ -1,27 +1,24 @@
-//! Making a whole program huge, and seeing how much of it is.
+//! Makes a whole program huge, and measures how much of it is.
 
-use crate::error::BenchError;
-use hawkeye_linux::LinuxError;
+use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
 use hawkeye_linux::promote::remote_advice::Insisting;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionSample};
+use hawkeye_policy::RegionSample;
 use std::ops::Range;
-use std::time::Instant;
 
-/// Pages that were just touched may still be on their way to the LRU list: what is refused once may be
-/// had the next time.
+/// Pages that were just touched may still be on their way to the LRU list: a promotion that is
+/// refused once may succeed later.
 const TRIES: usize = 3;
 
-/// Makes every populated region of a process huge that can be, memory that it shares with others included;
-/// returns the share of its memory under huge pages afterwards, in per cent.
-pub fn promote_all(pid: u32) -> Result<f64, BenchError> {
+/// Promotes every populated region of a process that can be huge, including memory that it shares
+/// with other processes. Returns the share of its memory under huge pages afterwards, in per cent.
+pub fn promote_all(pid: u32) -> Result<f64> {
     let process = ProcessHandle::open(pid)?;
     for _ in 0..TRIES {
         for region in regions(pid)?.into_iter().filter(|region| !region.is_huge()) {
-            // How much was refused is in the result; a process that is gone is an error below.
+            // The result includes refusals; a process that is gone causes an error below.
             let mut insisting = Insisting::default();
             loop {
                 let begun = Instant::now();
@@ -35,8 +32,26 @@ pub fn promote_all(pid: u32) -> Result<f64, BenchError> {
     huge_percent(pid)
 }
 
-/// The share of a process's memory under huge pages, in per cent, of what lies in whole regions.
-pub fn huge_percent(pid: u32) -> Result<f64, BenchError> {
+/// Collapses every region of `range` without pauses, with as many tries as it takes; returns the
+/// duration.
+pub fn collapse_all(process: &ProcessHandle, range: Range<u64>) -> Result<Duration> {
+    const MAX_TRIES: u32 = 5;
+    let begun = Instant::now();
+    for start in range.step_by(HUGE_PAGE_BYTES as usize) {
+        let region = RegionAddr::containing(start);
+        let mut tries = 0;
+        while let Err(error) = remote_advice::collapse(process, region) {
+            tries += 1;
+            if tries == MAX_TRIES {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+/// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
+pub fn huge_percent(pid: u32) -> Result<f64> {
     let (mut huge, mut all) = (0, 0);
     for region in regions(pid)? {
         all += u64::from(region.present) * BASE_PAGE_BYTES;
@@ -45,30 +60,30 @@ pub fn huge_percent(pid: u32) -> Result<f64, BenchError> {
     Ok(huge as f64 * 100.0 / all.max(1) as f64)
 }
 
-/// How many of its regions are huge.
-pub fn huge_regions(pid: u32) -> Result<u64, BenchError> {
+/// Number of huge regions of a process.
+pub fn huge_regions(pid: u32) -> Result<u64> {
     Ok(regions(pid)?
         .iter()
         .filter(|region| region.is_huge())
         .count() as u64)
 }
 
-fn regions(pid: u32) -> Result<Vec<RegionSample>, BenchError> {
+fn regions(pid: u32) -> Result<Vec<RegionSample>> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let mut regions = pagemap::population(pid, &eligible.ranges)?;
     regions.extend(pagemap::population(pid, &shared(pid)?)?);
     Ok(regions)
 }
 
-/// Whole regions of anonymous memory that a process shares with others, such as PostgreSQL's buffers. The manager
-/// passes it over.
-fn shared(pid: u32) -> Result<Vec<Range<u64>>, BenchError> {
+/// Whole regions of anonymous memory that a process shares with others, such as PostgreSQL's
+/// buffers. The manager skips such memory.
+fn shared(pid: u32) -> Result<Vec<Range<u64>>> {
     let path = format!("/proc/{pid}/maps");
     let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
     Ok(maps.lines().filter_map(shared_regions).collect())
 }
 
-/// Those of a line of `/proc/PID/maps`.
+/// The shared regions of a line of `/proc/PID/maps`.
 fn shared_regions(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

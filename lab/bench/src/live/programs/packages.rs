@@ -1,47 +1,33 @@
-//! Debian packages that experiments take, installed when they are missing.
+//! Debian packages that experiments need; they are installed if they are missing.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Makes sure that `program` can be started, by installing `package` where it is missing; says so.
-///
-/// # Errors
-/// It is missing and cannot be installed.
-pub fn need(program: &str, package: &str) -> Result<(), BenchError> {
+/// Ensures that `program` can be started: installs `package` if it is missing, and reports that.
+pub fn need(program: &str, package: &str) -> Result<()> {
     bring(program, package, || is_there(program))
 }
 
 /// The same for a file, such as a library's header.
-///
-/// # Errors
-/// It is missing and cannot be installed.
-pub fn need_file(file: &Path, package: &str) -> Result<(), BenchError> {
+pub fn need_file(file: &Path, package: &str) -> Result<()> {
     bring(&file.display().to_string(), package, || file.exists())
 }
 
-fn bring(what: &str, package: &str, is_there: impl Fn() -> bool) -> Result<(), BenchError> {
+fn bring(what: &str, package: &str, is_there: impl Fn() -> bool) -> Result<()> {
     if is_there() {
         return Ok(());
     }
     eprintln!("hawkeye: {what} is missing; installing {package} (apt-get)");
-    // Where one source of several cannot be reached, the others may do.
-    let installed = apt_get(&["update"]).and(apt_get(&[
-        "install",
-        "-y",
-        "--no-install-recommends",
-        package,
-    ]));
-    match installed {
-        Ok(()) if is_there() => Ok(()),
-        Ok(()) => Err(BenchError::Impossible(format!(
-            "{what} is not installed, and `apt-get install {package}` did not bring it"
-        ))),
-        Err(error) => Err(BenchError::Program {
-            program: format!("apt-get, to install {package} ({what} is missing)"),
-            source: error,
-        }),
+    // If one of several sources is unreachable, the others may be enough.
+    let words = ["install", "-y", "--no-install-recommends", package];
+    let installed = apt_get(&["update"]).and(apt_get(&words));
+    let failed = format!("apt-get, to install {package} ({what} is missing)");
+    installed.map_err(BenchError::program(failed))?;
+    if !is_there() {
+        bail!("{what} is not installed, and `apt-get install {package}` did not bring it");
     }
+    Ok(())
 }
 
 fn apt_get(words: &[&str]) -> std::io::Result<()> {

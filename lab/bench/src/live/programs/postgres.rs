@@ -1,41 +1,43 @@
-//! PostgreSQL, asked by pgbench: prepared look-ups of random rows, one connection, all data in the shared buffers.
+//! PostgreSQL under pgbench: prepared look-ups of random rows, one connection, all data in the
+//! shared buffers.
 //!
-//! What it reads lies in shared memory, which has a setting of its own (`shmem_enabled`, by default `never`). Whatever that
-//! says but `deny`, `MADV_COLLAPSE` makes such memory huge from outside, for all processes that have it, if addresses and
-//! offsets in it agree about where 2 MiB begin; the kernel sees to that at `mmap` only where `shmem_enabled` is other than
-//! `never` by then ([`allow_huge_buffers`]). A manager that looks after private memory, as HawkEye does, passes it over:
-//! the other way to huge buffers is PostgreSQL's own `huge_pages=on`, from the hugetlb pool.
+//! Its data lies in shared memory, which has a setting of its own (`shmem_enabled`, by default
+//! `never`). With every value except `deny`, `MADV_COLLAPSE` makes such memory huge from outside,
+//! for all processes that map it. The addresses and the offsets must have the same 2 MiB alignment.
+//! The kernel ensures that at `mmap`, but only if `shmem_enabled` is not `never` at that time
+//! ([`allow_huge_buffers`]).
+//!
+//! A manager of private memory, such as HawkEye, skips this memory. The other way to huge buffers
+//! is PostgreSQL's own `huge_pages=on`, from the hugetlb pool.
 
 mod cluster;
 
-use super::Program;
 use super::cores::Cores;
+use super::running::{Running, answer_within};
 use super::server::die_with_us;
-use crate::error::BenchError;
-use crate::live::Host;
-use cluster::{Cluster, failed, run};
-use hawkeye_linux::takeover::thp_settings::THP_DIR;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::live::prelude::*;
+use cluster::{Cluster, run};
+use hawkeye_linux::fields::field;
+use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::ChildStderr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
 
-/// Table and index of pgbench's unit of scale: 100,000 rows.
+/// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
-/// pgbench says this often how fast it is, in seconds: it can't more often.
+/// Interval of pgbench's progress reports, in seconds: its minimum.
 const REPORT_S: u64 = 1;
-/// How long it may say nothing.
+/// Longest time between two reports.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long the backend may take to map nearly all the data, and how much that is, in per cent.
+/// How long the backend may take to map nearly all the data, and the share that counts as nearly
+/// all, in per cent.
 const MAPPING: Duration = Duration::from_secs(60);
 const MAPPED_PERCENT: u64 = 90;
 
-/// Has the kernel align shared memory that is mapped from now on, so that it can be made huge later; it is not by
-/// itself. Where the setting allows it already, or is not there, nothing is changed.
-pub(super) fn allow_huge_buffers(host: &mut Host) -> Result<(), BenchError> {
+/// Makes the kernel align shared memory that is mapped from now on, so that it can be made huge
+/// later; this alone does not make it huge. If the setting allows it already, or is missing,
+/// nothing is changed.
+pub(super) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
     const SETTING: &str = "shmem_enabled";
     let path = Path::new(THP_DIR).join(SETTING);
     if path.exists() && hawkeye_linux::takeover::thp_settings::read_setting(&path)? == "never" {
@@ -46,14 +48,16 @@ pub(super) fn allow_huge_buffers(host: &mut Host) -> Result<(), BenchError> {
 
 /// A server, and pgbench with its one backend.
 pub(super) struct Postgres {
-    // pgbench goes first: its questions would find nobody.
-    client: Pgbench,
+    // Dropped first: pgbench must not outlive the server.
+    client: Running,
+    /// Transactions per second since the previous report, and seconds since the start.
+    reports: Receiver<(f64, f64)>,
     backend: u32,
     _cluster: Cluster,
 }
 
-/// Starts it with `mib` MiB of shared buffers, nine tenths of which are filled.
-pub(super) fn start(mib: u64) -> Result<Postgres, BenchError> {
+/// Starts a server with `mib` MiB of shared buffers, nine tenths of which are filled.
+pub(super) fn start(mib: u64) -> Result<Postgres> {
     let cluster = Cluster::start(mib)?;
     let scale = ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1);
     let mut fill = cluster.command("pgbench");
@@ -65,15 +69,19 @@ pub(super) fn start(mib: u64) -> Result<Postgres, BenchError> {
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
     let bytes = number(&cluster.query(size)?)?;
-    let client = Pgbench::start(&cluster)?;
+    let mut client = pgbench(&cluster)?;
+    let output = client.stderr.take();
+    let reports = output.map_or_else(|| mpsc::channel().1, read_reports);
     let backend = backend(&cluster)?;
     wait_until_mapped(backend, bytes)?;
-    client.signal(Signal::SIGSTOP)?;
-    Ok(Postgres {
+    let mut postgres = Postgres {
         client,
+        reports,
         backend,
         _cluster: cluster,
-    })
+    };
+    postgres.stop()?;
+    Ok(postgres)
 }
 
 impl Program for Postgres {
@@ -81,55 +89,17 @@ impl Program for Postgres {
         self.backend
     }
 
-    fn go(&mut self) -> Result<(), BenchError> {
-        self.client.signal(Signal::SIGCONT)
+    fn go(&mut self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
     }
 
-    fn stop(&mut self) -> Result<(), BenchError> {
-        self.client.signal(Signal::SIGSTOP)
+    fn stop(&mut self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
     }
 
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
-        self.client.rate(length, mark)
-    }
-}
-
-/// The client; killed when dropped.
-struct Pgbench {
-    child: Child,
-    /// Transactions per second since the last report, and seconds since the start.
-    reports: Receiver<(f64, f64)>,
-}
-
-impl Pgbench {
-    fn start(cluster: &Cluster) -> Result<Self, BenchError> {
-        let mut command = cluster.command("pgbench");
-        let forever = "100000000";
-        command
-            .args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"])
-            .args(["-T", forever, "-P", &REPORT_S.to_string()])
-            .stderr(Stdio::piped());
-        hawkeye_linux::stop::let_signals_through(&mut command);
-        die_with_us(&mut command);
-        if let Some(cores) = Cores::divided() {
-            cores.client.keep(&mut command);
-        }
-        let mut child = command.spawn().map_err(|source| failed(&command, source))?;
-        let reports = child
-            .stderr
-            .take()
-            .map_or_else(|| mpsc::channel().1, read_reports);
-        Ok(Self { child, reports })
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), BenchError> {
-        kill(Pid::from_raw(self.child.id() as i32), signal)
-            .map_err(|errno| BenchError::Impossible(format!("pgbench has ended: {errno}")))
-    }
-
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64> {
         while self.reports.try_recv().is_ok() {}
-        // The first one may be about a time in which it was stopped.
+        // The first report may cover a time in which pgbench was stopped.
         let (_, begun_s) = self.report()?;
         mark();
         let (mut transactions, mut last_s) = (0.0, begun_s);
@@ -143,25 +113,39 @@ impl Pgbench {
             }
         }
     }
+}
 
-    fn report(&self) -> Result<(f64, f64), BenchError> {
-        self.reports.recv_timeout(SILENCE).map_err(|error| {
-            BenchError::Impossible(match error {
+impl Postgres {
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let sent = self.client.signal(signal);
+        sent.map_err(|errno| impossible!("pgbench has ended: {errno}"))
+    }
+
+    fn report(&self) -> Result<(f64, f64)> {
+        self.reports
+            .recv_timeout(SILENCE)
+            .map_err(|error| match error {
                 RecvTimeoutError::Timeout => {
-                    format!("pgbench said nothing for {} s", SILENCE.as_secs())
+                    impossible!("pgbench said nothing for {} s", SILENCE.as_secs())
                 }
-                RecvTimeoutError::Disconnected => "pgbench has ended".into(),
+                RecvTimeoutError::Disconnected => impossible!("pgbench has ended"),
             })
-        })
     }
 }
 
-impl Drop for Pgbench {
-    fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill, and the wait returns at once.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+fn pgbench(cluster: &Cluster) -> Result<Running> {
+    let mut command = cluster.command("pgbench");
+    let forever = "100000000";
+    command
+        .args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"])
+        .args(["-T", forever, "-P", &REPORT_S.to_string()])
+        .stderr(Stdio::piped());
+    hawkeye_linux::stop::let_signals_through(&mut command);
+    die_with_us(&mut command);
+    if let Some(cores) = Cores::divided() {
+        cores.client.keep(&mut command);
     }
+    Running::start(&mut command, Signal::SIGKILL)
 }
 
 fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
@@ -178,7 +162,7 @@ fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
     receiver
 }
 
-/// Transactions per second, and seconds since the start.
+/// Parses transactions per second, and seconds since the start.
 fn progress(line: &str) -> Option<(f64, f64)> {
     let rest = line.strip_prefix("progress: ")?;
     let (seconds, rest) = rest.split_once(" s, ")?;
@@ -186,50 +170,39 @@ fn progress(line: &str) -> Option<(f64, f64)> {
     Some((per_s.parse().ok()?, seconds.parse().ok()?))
 }
 
-fn number(text: &str) -> Result<u64, BenchError> {
-    let wrong = |_| BenchError::Impossible(format!("PostgreSQL answered {text:?}"));
+fn number(text: &str) -> Result<u64> {
+    let wrong = |_| impossible!("PostgreSQL answered {text:?}");
     text.parse().map_err(wrong)
 }
 
 /// The process that answers pgbench.
-fn backend(cluster: &Cluster) -> Result<u32, BenchError> {
-    let deadline = Instant::now() + SILENCE;
-    loop {
-        // Its first connection only looks at the tables, and ends.
-        let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
-        let answer = cluster.query(query)?;
-        if !answer.is_empty() || Instant::now() > deadline {
-            return Ok(number(&answer)? as u32);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn backend(cluster: &Cluster) -> Result<u32> {
+    // pgbench's first connection only reads the table list, and ends.
+    let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
+    let asking = || Ok(Some(cluster.query(query)?).filter(|answer| !answer.is_empty()));
+    let answer = answer_within(SILENCE, asking)?;
+    Ok(number(&answer.unwrap_or_default())? as u32)
 }
 
-/// Waits until a process has nearly so many bytes of shared memory mapped: it maps what it reads.
-fn wait_until_mapped(pid: u32, bytes: u64) -> Result<(), BenchError> {
-    let deadline = Instant::now() + MAPPING;
+/// Waits until a process has mapped nearly `bytes` of shared memory: it maps what it reads.
+fn wait_until_mapped(pid: u32, bytes: u64) -> Result<()> {
     let path = format!("/proc/{pid}/status");
-    loop {
-        let status = std::fs::read_to_string(&path)
-            .map_err(hawkeye_linux::LinuxError::file("reading", &path))?;
-        let mapped = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssShmem:"))
-            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
-            .map_or(0, |kilobytes| kilobytes << 10);
-        if mapped >= bytes / 100 * MAPPED_PERCENT {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(BenchError::Impossible(format!(
-                "PostgreSQL's backend maps {} of {} MiB after {} s",
-                mapped >> 20,
-                bytes >> 20,
-                MAPPING.as_secs()
-            )));
-        }
-        std::thread::sleep(Duration::from_millis(50));
+    let mut mapped = 0;
+    let waiting = || {
+        let status = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
+        let kib = field(&status, "RssShmem").and_then(|kib| kib.strip_suffix(" kB")?.parse().ok());
+        mapped = kib.map_or(0, |kib: u64| kib << 10);
+        Ok((mapped >= bytes / 100 * MAPPED_PERCENT).then_some(()))
+    };
+    if answer_within(MAPPING, waiting)?.is_none() {
+        bail!(
+            "PostgreSQL's backend maps {} of {} MiB after {} s",
+            mapped >> 20,
+            bytes >> 20,
+            MAPPING.as_secs()
+        );
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,35 +1,27 @@
-//! Programs in Python, each a script of ours around a library's work. They speak the workloads' line protocol.
+//! Programs in Python: our scripts around the work of a library. They use the workloads' line
+//! protocol.
 
+use super::packages;
 use super::reader::{Reader, command};
 use super::scratch::Scratch;
-use super::{Program, packages};
 use crate::error::BenchError;
-use hawkeye_linux::LinuxError;
-use hawkeye_workload::{Request, Workload};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use crate::live::prelude::*;
 
 const CONSOLE: &str = include_str!("python/console.py");
-/// Debian's: its packages are not for any other.
+/// Debian's interpreter: Debian's packages are only for this one.
 const INTERPRETER: &str = "/usr/bin/python3";
-/// Where its packages are.
+/// The folder of Debian's packages.
 const PACKAGES: &str = "/usr/lib/python3/dist-packages";
-/// Where packages of PyPI are kept; only root can write there.
+/// The folder of packages from PyPI; only root can write there.
 const FROM_PYPI: &str = "/var/cache/hawkeye/python";
-/// How long a program may go on with the piece of work that it is in when it is told to stop.
+/// How long a program may take to finish its current piece of work after a request to stop.
 const LAST_PIECE: Duration = Duration::from_secs(60);
 
-/// One of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Script {
-    /// Conjugate gradients.
     Cg,
-    /// Multigrid.
     Mg,
-    /// Breadth-first search and PageRank.
     Graph,
-    /// Joins and aggregations.
     Analytics,
 }
 
@@ -43,7 +35,7 @@ impl Script {
         }
     }
 
-    /// Files whose packages it needs of Debian.
+    /// Files that the script needs, and the Debian packages that contain them.
     fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Mg => &[("numpy", "python3-numpy")],
@@ -52,7 +44,7 @@ impl Script {
         }
     }
 
-    fn install(self) -> Result<(), BenchError> {
+    fn install(self) -> Result<()> {
         packages::need_file(Path::new(INTERPRETER), "python3")?;
         for (module, package) in self.needs() {
             packages::need_file(&Path::new(PACKAGES).join(module), package)?;
@@ -63,7 +55,7 @@ impl Script {
         Ok(())
     }
 
-    /// Whether all that it takes is installed.
+    /// Whether everything that the script needs is installed.
     #[cfg(test)]
     fn is_there(self) -> bool {
         let here = |(module, _): &(&str, &str)| Path::new(PACKAGES).join(module).exists();
@@ -72,8 +64,8 @@ impl Script {
     }
 }
 
-/// Starts one with about `mib` MiB of data.
-pub(super) fn start(script: Script, mib: u64) -> Result<Steps, BenchError> {
+/// Starts a script with about `mib` MiB of data.
+pub(super) fn start(script: Script, mib: u64) -> Result<Reader> {
     script.install()?;
     let folder = Scratch::new("python")?;
     folder.write("console.py", CONSOLE)?;
@@ -87,39 +79,18 @@ pub(super) fn start(script: Script, mib: u64) -> Result<Steps, BenchError> {
     }
     command
         .env("PYTHONPATH", FROM_PYPI)
-        // It would advise huge pages for all of its larger arrays.
+        // NumPy would advise huge pages for all of its larger arrays.
         .env("NUMPY_MADVISE_HUGEPAGE", "0")
-        // Temporary arrays use the same memory every time, whoever made it huge.
+        // Temporary arrays reuse the same memory every time, whether it is huge or not.
         .env("MALLOC_MMAP_MAX_", "0")
         .env("MALLOC_TRIM_THRESHOLD_", (1u64 << 40).to_string());
-    // By the time it is ready it has read its source.
-    Ok(Steps(Reader::ready(Workload::spawn_command(command)?)?))
+    // A ready program has read its source, so the file may go.
+    let mut program = Reader::ready(Workload::spawn_command(command)?)?;
+    program.last_piece = Some(LAST_PIECE);
+    Ok(program)
 }
 
-/// A program that looks at what it is told only between two pieces of work, which may take seconds.
-pub(super) struct Steps(Reader);
-
-impl Program for Steps {
-    fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
-    fn go(&mut self) -> Result<(), BenchError> {
-        self.0.go()
-    }
-
-    fn stop(&mut self) -> Result<(), BenchError> {
-        self.0.stop()?;
-        // It answers as soon as it has paused.
-        self.0.request(Request::Rss, LAST_PIECE)
-    }
-
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
-        self.0.rate(length, mark)
-    }
-}
-
-fn need_duckdb() -> Result<(), BenchError> {
+fn need_duckdb() -> Result<()> {
     let folder = Path::new(FROM_PYPI);
     if folder.join("duckdb").exists() {
         return Ok(());
@@ -132,46 +103,29 @@ fn need_duckdb() -> Result<(), BenchError> {
         .arg("duckdb>=1.1,<3")
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    let status = pip.status().map_err(|source| BenchError::Program {
-        program: "pip, to install duckdb".into(),
-        source,
-    })?;
+    let failed = BenchError::program("pip, to install duckdb");
+    let status = pip.status().map_err(failed)?;
     if status.success() {
         return Ok(());
     }
-    Err(BenchError::Impossible(format!(
-        "DuckDB is not installed, and pip could not install it: it ended with {status}"
-    )))
+    bail!("DuckDB is not installed, and pip could not install it: it ended with {status}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::live::programs::testing::{not_here, works};
-    use hawkeye_test_support::test_skips::TestName;
     use hawkeye_test_support::this_test;
 
-    fn try_out(test: TestName, script: Script) {
-        if script.is_there() {
-            works(&mut start(script, 4).expect("starts"));
-        } else {
-            not_here(test, &format!("what {script:?} uses"));
+    #[test]
+    fn scripts_work() {
+        for script in [Script::Cg, Script::Mg, Script::Graph] {
+            if script.is_there() {
+                works(&mut start(script, 4).expect("starts"));
+            } else {
+                not_here(this_test!(), &format!("what {script:?} uses"));
+            }
         }
-    }
-
-    #[test]
-    fn conjugate_gradients_work() {
-        try_out(this_test!(), Script::Cg);
-    }
-
-    #[test]
-    fn multigrid_works() {
-        try_out(this_test!(), Script::Mg);
-    }
-
-    #[test]
-    fn the_graph_is_traversed() {
-        try_out(this_test!(), Script::Graph);
     }
 
     #[test]

@@ -1,29 +1,27 @@
-//! Programs that speak the workloads' line protocol.
+//! Programs that use the workloads' line protocol.
 
-use super::Program;
-use crate::error::BenchError;
-use crate::live::Host;
-use hawkeye_workload::{Request, Workload};
+use crate::live::prelude::*;
 use std::ffi::OsStr;
-use std::process::Command;
-use std::time::Duration;
 
-/// One of them.
 pub(super) struct Reader {
     workload: Workload,
     pid: u32,
+    /// For a program that reads requests only between two pieces of its work: how long a piece may
+    /// take.
+    pub(super) last_piece: Option<Duration>,
 }
 
-/// How often a workload of ours counts aloud, and that it waits until it is told to work.
+/// Makes one of our workloads report its count at this interval, and wait for a request before it
+/// works.
 pub(super) const COUNTING: &str = "--report-ms 20 --wait";
 
-/// Starts a workload of ours, told to wait.
-pub(super) fn start(host: &Host, words: &str, mib: u64) -> Result<Reader, BenchError> {
+/// Starts one of our workloads, which waits for a request.
+pub(super) fn start(host: &Host, words: &str, mib: u64) -> Result<Reader> {
     let words = format!("{words} --mib {mib} --pages base {COUNTING}");
     Reader::ready(host.start(&words)?)
 }
 
-/// The command for one that is not ours.
+/// The command for a program that is not ours.
 pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     hawkeye_linux::stop::let_signals_through(&mut command);
@@ -31,24 +29,19 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 impl Reader {
-    /// Waits until the program has its data; it must not begin to work by itself.
-    pub(super) fn ready(mut workload: Workload) -> Result<Self, BenchError> {
+    /// Waits until the program has its data; it must not start to work by itself.
+    pub(super) fn ready(mut workload: Workload) -> Result<Self> {
         let pid = workload.wait_ready()?.pid;
         Ok(Self::of(workload, pid))
     }
 
-    /// One that is known to have them.
+    /// Wraps a program that is known to have its data.
     pub(super) fn of(workload: Workload, pid: u32) -> Self {
-        Self { workload, pid }
-    }
-
-    /// Tells it something and waits until it has answered.
-    pub(super) fn request(
-        &mut self,
-        request: Request,
-        timeout: Duration,
-    ) -> Result<(), BenchError> {
-        Ok(self.workload.request(request, timeout).map(drop)?)
+        Self {
+            workload,
+            pid,
+            last_piece: None,
+        }
     }
 }
 
@@ -57,15 +50,20 @@ impl Program for Reader {
         self.pid
     }
 
-    fn go(&mut self) -> Result<(), BenchError> {
+    fn go(&mut self) -> Result<()> {
         Ok(self.workload.command(Request::Go)?)
     }
 
-    fn stop(&mut self) -> Result<(), BenchError> {
-        Ok(self.workload.command(Request::Stop)?)
+    fn stop(&mut self) -> Result<()> {
+        self.workload.command(Request::Stop)?;
+        if let Some(at_most) = self.last_piece {
+            // The program answers as soon as it has paused.
+            self.workload.request(Request::Rss, at_most)?;
+        }
+        Ok(())
     }
 
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64> {
         Ok(self.workload.measure_marked(length, mark)?)
     }
 }

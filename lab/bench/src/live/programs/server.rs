@@ -1,24 +1,19 @@
-//! Servers of keys and values, each with a client of ours on a unix socket.
+//! Key-value servers, each with a client of ours on a unix socket.
 
 use super::cores::Cores;
-use super::{Program, packages};
-use crate::error::BenchError;
-use hawkeye_workload::{Event, HandleError, Hot, Latencies, Pace, Request, Workload};
+use super::packages;
+use super::running::{Running, answer_within};
+use super::scratch::Scratch;
+use crate::live::prelude::*;
+use hawkeye_workload::{HandleError, Hot, Latencies, Pace};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-/// How much a server is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// As much as it answers.
     Full,
-    /// A few per cent of that.
     Light,
 }
 
@@ -33,48 +28,54 @@ impl Load {
 
 const REDIS_VALUE_BYTES: u64 = 4096;
 const MEMCACHED_VALUE_BYTES: u64 = 1024;
-/// A client may take so long to say what it has seen.
+/// How long a client may take to report.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
-/// A server and its client.
 pub(super) struct Server {
-    // The client goes first: its questions would find nobody.
+    // Dropped first: the client must not outlive the server.
     client: Workload,
-    process: Process,
+    process: Running,
+    _folder: Scratch,
 }
 
 /// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
-pub(super) fn redis(client: Command, mib: u64, hot: Hot, load: Load) -> Result<Server, BenchError> {
+pub(super) fn redis(client: Command, mib: u64, hot: Hot, load: Load) -> Result<Server> {
     packages::need("redis-server", "redis-server")?;
-    let socket = Socket::new("redis");
-    let mut command = Command::new("redis-server");
-    command
-        .args(["--port", "0", "--save", "", "--appendonly", "no"])
-        // It may be given huge pages, as long as nobody gives them unasked.
-        .args(["--disable-thp", "no", "--unixsocket"])
-        .arg(&socket.path);
+    let folder = Scratch::new("redis")?;
+    let command = redis_command(&folder);
     let pause = load.pause().as_millis().to_string();
     let mut asking = asking(client, "redis", mib, REDIS_VALUE_BYTES, hot);
     asking.args(["--pause-ms", &pause]);
-    Server::start(command, socket, asking)
+    Server::start(command, folder, asking)
+}
+
+/// A server that keeps its data only in memory, and listens in this folder.
+pub(in crate::live) fn redis_command(folder: &Scratch) -> Command {
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--port", "0", "--save", "", "--appendonly", "no"])
+        // Redis must not opt out of huge pages. It gets them only by promotion.
+        .args(["--disable-thp", "no", "--unixsocket"])
+        .arg(socket(folder));
+    command
 }
 
 /// memcached with values of 1 KiB and one thread.
-pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Server, BenchError> {
+pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Server> {
     packages::need("memcached", "memcached")?;
-    let socket = Socket::new("memcached");
+    let folder = Scratch::new("memcached")?;
     let mut command = Command::new("memcached");
     // Twice the memory of the values, so that none is evicted.
     command
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
-        .arg(&socket.path);
+        .arg(socket(&folder));
     let asking = asking(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
-    Server::start(command, socket, asking)
+    Server::start(command, folder, asking)
 }
 
-/// The command of a client that stores and asks for so much.
+/// The command of a client that stores `mib` MiB of values and then asks for them.
 fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: Hot) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
     let [hot_keys, hot_questions] = hot.words();
@@ -87,44 +88,49 @@ fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: H
 }
 
 impl Server {
-    fn start(
-        mut command: Command,
-        socket: Socket,
-        mut client: Command,
-    ) -> Result<Self, BenchError> {
+    fn start(mut command: Command, folder: Scratch, mut client: Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         in_background(&mut command);
         if let Some(cores) = Cores::divided() {
             cores.server.keep(&mut command);
             cores.client.keep(&mut client);
         }
-        let child = command.spawn().map_err(|source| BenchError::Program {
-            program: name.clone(),
-            source,
+        let mut process = Running::start(&mut command, Signal::SIGKILL)?;
+        let socket = socket(&folder);
+        let listens = answer_within(START, || {
+            if let Ok(Some(status)) = process.try_wait() {
+                bail!("{name} ended at its start: {status}");
+            }
+            Ok(UnixStream::connect(&socket).ok())
         })?;
-        let mut process = Process { child, socket };
-        process.wait_until_it_listens(&name)?;
-        client.arg("--socket").arg(&process.socket.path);
+        if listens.is_none() {
+            bail!("{name} did not listen within {} s", START.as_secs());
+        }
+        client.arg("--socket").arg(&socket);
         let mut client = Workload::spawn_command(client)?;
         client.wait_ready()?;
-        Ok(Self { client, process })
+        Ok(Self {
+            client,
+            process,
+            _folder: folder,
+        })
     }
 }
 
 impl Program for Server {
     fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.id()
     }
 
-    fn go(&mut self) -> Result<(), BenchError> {
+    fn go(&mut self) -> Result<()> {
         Ok(self.client.command(Request::Go)?)
     }
 
-    fn stop(&mut self) -> Result<(), BenchError> {
+    fn stop(&mut self) -> Result<()> {
         Ok(self.client.command(Request::Stop)?)
     }
 
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64, BenchError> {
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64> {
         Ok(self.client.measure_marked(length, mark)?)
     }
 
@@ -132,7 +138,7 @@ impl Program for Server {
         true
     }
 
-    fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>, BenchError> {
+    fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>> {
         let at_most = pace.at_most() + ANSWER;
         match self.client.request(Request::Latencies(pace), at_most)? {
             Event::Answered(latencies) => Ok(Some(latencies)),
@@ -141,7 +147,7 @@ impl Program for Server {
     }
 }
 
-/// Has a server say nothing, and end with us.
+/// Silences a server, and makes it end with this process.
 pub(in crate::live) fn in_background(command: &mut Command) {
     command
         .stdin(Stdio::null())
@@ -151,67 +157,18 @@ pub(in crate::live) fn in_background(command: &mut Command) {
     die_with_us(command);
 }
 
-/// Has the server end with the thread that starts it, even where that is killed: it holds gigabytes.
+/// Makes the server end with the thread that starts it, even if that is killed: the server holds
+/// gigabytes.
 pub(in crate::live) fn die_with_us(command: &mut Command) {
-    // SAFETY: between fork and exec nothing is done but one system call.
+    // SAFETY: the closure makes only one system call between fork and exec.
     unsafe {
         command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
     }
 }
 
-/// The server's process; killed when dropped.
-struct Process {
-    child: Child,
-    socket: Socket,
-}
-
-impl Process {
-    fn wait_until_it_listens(&mut self, name: &str) -> Result<(), BenchError> {
-        let deadline = Instant::now() + START;
-        while UnixStream::connect(&self.socket.path).is_err() {
-            let ended = self.child.try_wait().ok().flatten();
-            if let Some(status) = ended {
-                let message = format!("{name} ended at its start: {status}");
-                return Err(BenchError::Impossible(message));
-            }
-            if Instant::now() > deadline {
-                let message = format!("{name} did not listen within {} s", START.as_secs());
-                return Err(BenchError::Impossible(message));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill, and the wait returns at once.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Where a server listens; removed when dropped.
-struct Socket {
-    path: PathBuf,
-}
-
-impl Socket {
-    fn new(name: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let file = format!("hawkeye-bench-{}-{name}-{number}", std::process::id());
-        Self {
-            path: std::env::temp_dir().join(file),
-        }
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file::<&Path>(&self.path);
-    }
+/// The socket of the server in a folder.
+fn socket(folder: &Scratch) -> PathBuf {
+    folder.path().join("socket")
 }
 
 #[cfg(test)]
@@ -220,14 +177,14 @@ mod tests {
     use crate::live::programs::testing::{TENTH, not_here, works};
     use hawkeye_test_support::this_test;
 
-    /// The workload `ask`: this program ([`super::super::testing`]).
+    /// The workload `ask`, which is this program ([`super::super::testing`]).
     fn client() -> Command {
         let mut command = Command::new(std::env::current_exe().expect("is known"));
         command.args(["workload", "ask"]);
         command
     }
 
-    /// It answers pipelined questions, and single ones at a pace.
+    /// Checks that the server answers pipelined questions, and single ones at a pace.
     fn try_out(mut server: Server) {
         works(&mut server);
         let pace = Pace {
@@ -261,7 +218,11 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_at_once_is_told() {
-        let started = Server::start(Command::new("false"), Socket::new("false"), client());
+        let started = Server::start(
+            Command::new("false"),
+            Scratch::new("false").expect("is made"),
+            client(),
+        );
         let error = started.map(drop).expect_err("there is no server");
         assert!(error.to_string().starts_with("false ended"), "{error}");
     }

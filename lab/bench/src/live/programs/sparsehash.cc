@@ -1,6 +1,6 @@
-// Looks random keys up in sparsehash's dense_hash_map, and says how fast. It speaks the line protocol of
-// HawkEye's workloads: events as JSON on standard output; "go", "stop" and "quit" on standard input, whose end
-// ends it.
+// Looks random keys up in sparsehash's dense_hash_map, and reports its rate. It speaks the line
+// protocol of HawkEye's workloads: events as JSON on standard output; "go", "stop" and "quit" on
+// standard input. The end of standard input ends it.
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -36,7 +36,7 @@ static void listen()
 	_exit(0);
 }
 
-// Whether it had to wait.
+// Waits for "go"; returns whether it had to wait.
 static bool await_go()
 {
 	std::unique_lock<std::mutex> lock(mutex);
@@ -56,8 +56,8 @@ static uint64_t below(uint64_t bound)
 	return (unsigned __int128)(random_state * 0x2545f4914f6cdd1d) * bound >> 64;
 }
 
-// Arguments: size of the table in MiB, a power of two; how many of the keys are hot and how many questions are
-// about those, in per cent.
+// Arguments: size of the table in MiB, a power of two; the share of hot keys, and the share of lookups
+// of hot keys, in per cent.
 int main(int, char **arguments)
 {
 	const uint64_t bytes = strtoull(arguments[1], nullptr, 10) << 20;

@@ -1,22 +1,22 @@
-//! What tests of programs share.
+//! Helpers for tests of programs.
 
 use super::Program;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_workload::Hot;
 use std::time::Duration;
 
-/// Nine of ten questions are about one of ten keys.
+/// Nine of ten questions are about one tenth of the keys.
 pub(super) const TENTH: Hot = Hot {
     keys_percent: 10,
     questions_percent: 90,
 };
 
-/// Skips a test because a program is not installed: `make test` installs them before.
+/// Skips a test because a program is not installed; `make test` installs the programs first.
 pub(super) fn not_here(test: TestName, what: &str) {
     test.skip(&format!("{what} is not installed"));
 }
 
-/// It goes, says how fast, stops, and goes on.
+/// Checks that the program starts, reports its speed, stops, and continues.
 pub(super) fn works(program: &mut dyn Program) {
     for _ in 0..2 {
         program.go().expect("goes");
@@ -28,7 +28,7 @@ pub(super) fn works(program: &mut dyn Program) {
     }
 }
 
-/// Servers are asked by a workload: by this program.
+/// A workload asks the servers: this test program runs it.
 #[ctor::ctor]
 fn workloads() {
     hawkeye_workload::test_program::run_if_asked();

@@ -1,32 +1,29 @@
-//! Free memory that is fragmented for as long as this lives.
+//! Keeps free memory fragmented while this value lives.
 
-use crate::error::BenchError;
-use crate::live::host::Host;
-use hawkeye_workload::{Event, Workload};
-use std::path::Path;
-use std::time::Duration;
+use crate::live::prelude::*;
 
-/// The workload `fragment`. What it holds can be moved: huge pages can be had, but compaction has to make each of them. Nobody does so
-/// unasked: what starts meanwhile has base pages, and is slowed down by no compaction but its own promotions'.
+/// The workload `fragment`. The kernel can move the memory that it holds, so huge pages are
+/// possible, but compaction has to make each of them. Proactive compaction is off: programs that
+/// start meanwhile get base pages, and only compaction for their own promotions slows them down.
 pub struct Fragmented {
     _workload: Workload,
 }
 
-/// The least share of free memory in blocks smaller than a huge page that counts as fragmented (0-1).
+/// The least share of free memory in blocks smaller than a huge page that counts as fragmented
+/// (0-1).
 const LEAST_FMFI: f64 = 0.7;
 
-/// How eager the kernel is to make huge pages before anybody wants them; 0 is not at all. 5.9 and later (`mm/compaction.c`).
+/// How eagerly the kernel makes huge pages before a request; 0 is never. 5.9 and later
+/// (`mm/compaction.c`).
 const UNASKED: &str = "/proc/sys/vm/compaction_proactiveness";
 
-/// Filling all of memory takes a while.
+/// Timeout; filling all of memory takes a while.
 const AT_MOST: Duration = Duration::from_secs(120);
 
 impl Fragmented {
-    /// Fragments what is free, but for 256 MiB, without which this or somebody else would be killed.
-    ///
-    /// # Errors
-    /// It can't be done here.
-    pub fn new(host: &mut Host) -> Result<Self, BenchError> {
+    /// Fragments all free memory except 256 MiB, without which the kernel would kill this or
+    /// another process.
+    pub fn new(host: &mut Host) -> Result<Self> {
         let unasked = Path::new(UNASKED);
         if unasked.exists() {
             host.set_file(unasked, "0")?;
@@ -35,9 +32,7 @@ impl Fragmented {
         loop {
             if let Event::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
                 if fmfi < LEAST_FMFI {
-                    return Err(BenchError::Impossible(format!(
-                        "free memory could be fragmented to {fmfi:.2} only"
-                    )));
+                    bail!("free memory could be fragmented to {fmfi:.2} only");
                 }
                 return Ok(Self {
                     _workload: workload,
@@ -46,11 +41,8 @@ impl Fragmented {
         }
     }
 
-    /// Gives the memory back, and has the kernel make huge pages unasked again, as eagerly as it does here.
-    ///
-    /// # Errors
-    /// The setting can't be changed.
-    pub fn end(self, host: &mut Host) -> Result<(), BenchError> {
+    /// Gives the memory back, and restores the machine's setting of proactive compaction.
+    pub fn end(self, host: &mut Host) -> Result<()> {
         host.put_back(Path::new(UNASKED))
     }
 }

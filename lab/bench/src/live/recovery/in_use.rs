@@ -1,39 +1,35 @@
-//! Which memory a program uses, seen while all of it is under base pages, and how much of that is huge later. Unlike its speed this is
-//! the same whatever the machine's neighbours do.
+//! Finds which memory a program uses while all of it is under base pages, and how much of that is
+//! huge later. Unlike the program's speed, this does not depend on the machine's neighbours.
 
-use crate::error::BenchError;
-use crate::live::programs::Program;
-use crate::live::programs::speed::turn;
-use hawkeye_linux::LinuxError;
+use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::access_bits;
 use hawkeye_linux::sample::page_tables::{Detail, PageTables, Target};
-use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::RegionSample;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::ops::Range;
-use std::time::Duration;
 
-/// In so long a program touches much of what is hot, and little of the rest.
+/// Within this time a program touches much of its hot memory, and little of the rest.
 pub(super) const WITHIN: Duration = Duration::from_millis(60);
-/// Turns that are seen.
+/// Number of observed turns.
 const TURNS: usize = 24;
 
-/// What a program uses.
 pub(super) struct InUse {
     tables: PageTables,
     target: Target,
     ranges: Vec<Range<u64>>,
-    /// Pages touched in all turns, by region.
+    /// Touched pages in all turns, by region.
     touched: BTreeMap<RegionAddr, u64>,
 }
 
 impl InUse {
-    /// Has a program work for some turns, its access bits cleared before each: the kernel's own way, nothing that a manager does. What is huge
-    /// already is left out: one bit does not tell how much of it is used.
-    pub(super) fn of(program: &mut dyn Program) -> Result<Self, BenchError> {
+    /// Runs a program for some turns and clears its access bits before each. It uses the kernel's
+    /// own interface, not the manager's. Huge regions are left out: one bit does not show how much
+    /// of them is used.
+    pub(super) fn of(program: &mut dyn Program) -> Result<Self> {
         let tables = PageTables::load()?;
         let target = tables.bind(program.pid())?;
         let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
@@ -52,8 +48,7 @@ impl InUse {
             }
         }
         if in_use.touched.values().all(|pages| *pages == 0) {
-            let message = format!("process {} touched nothing while it worked", program.pid());
-            return Err(BenchError::Impossible(message));
+            bail!("process {} touched nothing while it worked", program.pid());
         }
         let full = in_use.walk(Detail::Regions)?;
         let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);
@@ -61,8 +56,8 @@ impl InUse {
         Ok(in_use)
     }
 
-    /// The share of that which is under huge pages now, in per cent (0-100).
-    pub(super) fn huge_percent(&mut self) -> Result<f64, BenchError> {
+    /// The share of that memory that is under huge pages now, in per cent (0-100).
+    pub(super) fn huge_percent(&mut self) -> Result<f64> {
         let huge = self.walk(Detail::HugeOnly)?;
         let touched = |region: &RegionSample| self.touched.get(&region.region);
         let huge: u64 = huge.iter().filter_map(touched).sum();
@@ -70,7 +65,7 @@ impl InUse {
         Ok(huge as f64 * 100.0 / all as f64)
     }
 
-    fn walk(&mut self, detail: Detail) -> Result<Vec<RegionSample>, BenchError> {
+    fn walk(&mut self, detail: Detail) -> Result<Vec<RegionSample>> {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
         self.tables
@@ -82,9 +77,10 @@ impl InUse {
     }
 }
 
-/// Reads a byte of each page, so that the kernel counts all as used again, as they were before their bits were cleared: khugepaged passes by
-/// what was not used lately (`SCAN_LACK_REFERENCED_PAGE`).
-fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> Result<(), BenchError> {
+/// Reads a byte of each page, so that the kernel counts all pages as used again, as before their
+/// bits were cleared. khugepaged skips memory that was not used recently
+/// (`SCAN_LACK_REFERENCED_PAGE`).
+fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> Result<()> {
     let mut bytes = [0; PAGES_PER_REGION as usize];
     for region in regions {
         let pages = (region.start()..region.end()).step_by(BASE_PAGE_BYTES as usize);

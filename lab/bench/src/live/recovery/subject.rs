@@ -1,33 +1,26 @@
-//! Programs of which a part is hot.
+//! Programs with a hot part.
 
 use super::watch::Yardsticks;
-use crate::error::BenchError;
-use crate::live::Scale;
-use crate::live::host::Host;
-use crate::live::programs::huge::promote_all;
-use crate::live::programs::speed::turn;
-use crate::live::programs::{Kind, Program};
+use crate::live::prelude::*;
 use hawkeye_workload::Hot;
-use std::time::Duration;
 
-/// A program to watch.
 pub(super) struct Subject {
     pub(super) kind: Kind,
     watched: Size,
-    /// Of either yardstick: as much of it is hot as of the program, so that huge pages gain it as much.
+    /// Size of each yardstick. Its hot part has the same share as the program's, so that huge pages
+    /// gain it as much.
     yardstick: Size,
 }
 
-/// How large a program is.
 #[derive(Clone, Copy)]
 struct Size {
     mib: u64,
-    /// Which of its keys are asked for, where it is asked for keys.
+    /// The keys that are requested most, for programs with keys.
     hot: Option<Hot>,
 }
 
-/// Nearly all questions are about a part of the keys: where a tenth of them went elsewhere, their page walks would cost more than those of the hot
-/// part, because less of the page tables is in the caches.
+/// Nearly all questions are about a part of the keys. Page walks of a tenth elsewhere would cost
+/// more than those of the hot part, because the caches hold less of their page tables.
 fn hot(keys_percent: u8) -> Option<Hot> {
     Some(Hot {
         keys_percent,
@@ -35,21 +28,20 @@ fn hot(keys_percent: u8) -> Option<Hot> {
     })
 }
 
-/// One of ours with its hot seventh at the highest addresses, and of those that others wrote the ones that are asked for keys, nearly always for a
-/// tenth that lies in ten places of memory. The others gain too little to see a share of it (`hawkeye-lab bench --live programs`).
+/// One program of ours with its hot seventh at the highest addresses, and programs of others that
+/// look keys up. Nearly all of their look-ups are for a tenth of the keys, which lies in ten places
+/// of memory. The other programs gain too little to measure a share of the gain (`hawkeye-lab bench
+/// --live programs`).
 pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
     let ours = |mib, words| {
         let size = Size { mib, hot: None };
         Subject {
-            kind: Kind::Reader {
-                name: "pointer chase",
-                words,
-            },
+            kind: reader("pointer chase", words),
             watched: size,
             yardstick: size,
         }
     };
-    // Three of the whole size would not fit into this machine's 24 GiB.
+    // Three programs of the whole size would not fit into this machine's 24 GiB.
     let others = |kind, mib| Subject {
         kind,
         watched: Size { mib, hot: hot(10) },
@@ -64,7 +56,7 @@ pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
             ours(5120, "chase --hot-mib 768 --hot-percent 99"),
             others(Kind::Redis, 6144),
             others(Kind::Memcached, 6144),
-            // Their tables are powers of two.
+            // Its table size is a power of two.
             others(Kind::JavaHashMap, 8192),
             others(Kind::Sparsehash, 8192),
         ],
@@ -76,28 +68,19 @@ impl Subject {
         matches!(self.kind, Kind::Reader { .. })
     }
 
-    /// What it and its yardsticks take of memory.
+    /// Memory that the program and its yardsticks need.
     pub(super) fn need_bytes(&self) -> u64 {
         let [watched, yardstick] =
             [self.watched, self.yardstick].map(|size| self.kind.resident_bytes(size.mib));
         watched + 2 * yardstick
     }
 
-    /// Starts it and has it work for a while.
-    pub(super) fn start(
-        &self,
-        host: &Host,
-        warm_up: Duration,
-    ) -> Result<Box<dyn Program>, BenchError> {
+    /// Starts the program and lets it work for a while.
+    pub(super) fn start(&self, host: &Host, warm_up: Duration) -> Result<Box<dyn Program>> {
         self.start_of(self.watched, host, warm_up)
     }
 
-    fn start_of(
-        &self,
-        size: Size,
-        host: &Host,
-        warm_up: Duration,
-    ) -> Result<Box<dyn Program>, BenchError> {
+    fn start_of(&self, size: Size, host: &Host, warm_up: Duration) -> Result<Box<dyn Program>> {
         let mut program = match size.hot {
             None => self.kind.start(host, size.mib)?,
             Some(hot) => self.kind.start_hot(host, size.mib, hot)?,
@@ -106,23 +89,19 @@ impl Subject {
         Ok(program)
     }
 
-    /// Starts one that has base pages whoever promotes, and one that is all huge. khugepaged passes both by: the first is told that it can't
-    /// have huge pages, and the second has its memory before anybody may have huge ones unasked.
-    pub(super) fn start_yardsticks(
-        &self,
-        host: &Host,
-        warm_up: Duration,
-    ) -> Result<Yardsticks, BenchError> {
+    /// Starts a yardstick that keeps base pages under every system, and one that is all huge.
+    /// khugepaged skips both: the first may not have huge pages, and the second has its memory
+    /// before huge pages are enabled for all.
+    pub(super) fn start_yardsticks(&self, host: &Host, warm_up: Duration) -> Result<Yardsticks> {
         let start = || self.start_of(self.yardstick, host, warm_up);
         let huge = start()?;
         promote_all(huge.pid())?;
         let set = |disabled| {
-            let failed = |errno: nix::errno::Errno| {
-                BenchError::Impossible(format!("PR_SET_THP_DISABLE is refused: {errno}"))
-            };
+            let failed =
+                |errno: nix::errno::Errno| impossible!("PR_SET_THP_DISABLE is refused: {errno}");
             nix::sys::prctl::set_thp_disable(disabled).map_err(failed)
         };
-        // Programs inherit it from who starts them.
+        // A program inherits this setting from its parent.
         set(true)?;
         let base = start();
         set(false)?;

@@ -1,15 +1,13 @@
-//! A program watched while somebody works on it: its speed over time, between those of two others that nobody touches, one under base
-//! pages and one all huge. The machine's own speed changes by as much as huge pages gain within minutes, and so does what they gain.
+//! Watches a program while a manager or khugepaged works on it. Its speed over time is measured
+//! between the speeds of two yardsticks that are left alone, one under base pages and one all huge.
+//! Within minutes the machine's own speed changes by as much as huge pages gain, and so does that
+//! gain.
 
 use super::in_use::InUse;
-use crate::error::BenchError;
-use crate::live::programs::Program;
-use crate::live::programs::speed::turn;
-use crate::statistics::median;
+use crate::live::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-/// Two programs like the one that is watched, which stay as they are.
+/// Two programs like the watched one, which stay as they are.
 pub(super) struct Yardsticks {
     pub(super) base: Box<dyn Program>,
     pub(super) huge: Box<dyn Program>,
@@ -21,12 +19,12 @@ pub(super) struct Watched<'a> {
     pub(super) yardsticks: &'a mut Yardsticks,
 }
 
-/// What was seen of a program while somebody worked on it.
+/// Observations of a program while a manager or khugepaged worked on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Its speed.
     pub moments: Vec<Moment>,
-    /// Seconds since watching began, and how much of the memory that it uses was huge then, in per cent; nothing where nobody asked.
+    /// Seconds since watching began, and the share of the used memory that was huge then, in per
+    /// cent; empty if it was not requested.
     pub in_use_huge: Vec<(f64, f64)>,
 }
 
@@ -35,24 +33,28 @@ pub struct Seen {
 pub struct Moment {
     /// Seconds since watching began, in the middle of the turn.
     pub at_s: f64,
-    /// So many seconds of watching it stands for: its turn, and what came between the one before and it.
+    /// Seconds of watching that this moment stands for: its turn, and the time since the turn
+    /// before.
     pub stands_for_s: f64,
-    /// How many times as fast as the one under base pages, by operations per second of CPU time.
+    /// Speed as a multiple of the base-page yardstick's, by operations per second of CPU time.
     pub speed: f64,
-    /// How many times as fast as that the one is that is all huge, about then.
+    /// Speed of the all-huge yardstick around that time, as a multiple of the base-page
+    /// yardstick's.
     pub huge_speed: f64,
 }
 
-/// As short as the programs' counting allows: what slows the machine down comes and goes within seconds.
+/// As short as the programs' counting allows: slow phases of the machine come and go within
+/// seconds.
 pub(super) const YARDSTICK_TURN: Duration = Duration::from_millis(60);
-/// The program works most of the time: what a manager sees of one that often pauses is more about its pauses than about its memory.
+/// The program works most of the time. Otherwise a manager would see its pauses more than its use
+/// of memory.
 pub(super) const TURN: Duration = Duration::from_millis(240);
-/// A turn of the program is held against so many turns of the one under base pages, the nearest in time: one before and one after.
+/// Number of base-page yardstick turns that a turn of the program is compared with, the nearest in
+/// time: one before and one after.
 const NEAREST: usize = 2;
-/// What all huge gains is told by so many turns, as it changes more slowly.
+/// Number of turns that the all-huge gain is estimated from, as it changes more slowly.
 const NEAREST_PAIRS: usize = 31;
 
-/// A turn.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     from_s: f64,
@@ -67,34 +69,24 @@ impl Look {
 }
 
 impl Watched<'_> {
-    /// Watches for so long while nobody works on it: the median of what is to be told of each moment.
-    pub(super) fn settled(
-        &mut self,
-        all: Duration,
-        of: impl FnMut(&Moment) -> f64,
-    ) -> Result<f64, BenchError> {
-        let (begun, nap) = (Instant::now(), Duration::from_millis(10));
-        let wait = |failed: &AtomicBool| {
-            while begun.elapsed() < all && !failed.load(Ordering::Relaxed) {
-                std::thread::sleep(nap);
-            }
-            Ok(())
-        };
-        let ((), seen) = self.watch(None, wait)?;
-        Ok(median(&seen.moments.iter().map(of).collect::<Vec<f64>>()))
+    /// Watches for `all` while the program is left alone; returns the median of a figure over all
+    /// moments.
+    pub(super) fn settled(&mut self, all: Duration, of: impl Fn(&Moment) -> f64) -> Result<f64> {
+        let begun = Instant::now();
+        let looks = self.looks(None, || begun.elapsed() < all)?;
+        Ok(median(
+            &looks.moments().iter().map(of).collect::<Vec<f64>>(),
+        ))
     }
 
-    /// Watches, turn by turn, until `work` is done; how much of `in_use` is huge is looked at while all pause. `work` may look at the
-    /// flag, which says that watching has failed.
-    ///
-    /// # Errors
-    /// Those of `work`, or the programs could not be watched.
+    /// Watches, turn by turn, until `work` is done; the huge share of `in_use` is measured while
+    /// all programs pause. `work` may read the flag, which is set when watching has failed.
     pub(super) fn watch<T>(
         &mut self,
-        in_use: Option<&mut InUse>,
-        work: impl FnOnce(&AtomicBool) -> Result<T, BenchError>,
-    ) -> Result<(T, Seen), BenchError> {
-        /// Says that it is over, also where the work panics.
+        in_use: &mut InUse,
+        work: impl FnOnce(&AtomicBool) -> Result<T>,
+    ) -> Result<(T, Seen)> {
+        /// Sets the flag at the end, also if the work panics.
         struct Over<'a>(&'a AtomicBool);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -104,7 +96,7 @@ impl Watched<'_> {
         let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let watching = scope.spawn(|| {
-                let watched = self.looks(in_use, &over);
+                let watched = self.looks(Some(in_use), || !over.load(Ordering::Relaxed));
                 failed.store(watched.is_err(), Ordering::Relaxed);
                 watched
             });
@@ -112,9 +104,7 @@ impl Watched<'_> {
                 let _over = Over(&over);
                 work(&failed)
             };
-            let watched = watching.join();
-            let watched = watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let looks = watched?;
+            let looks = joined(watching)?;
             let seen = Seen {
                 moments: looks.moments(),
                 in_use_huge: looks.in_use_huge,
@@ -126,10 +116,10 @@ impl Watched<'_> {
     fn looks(
         &mut self,
         mut in_use: Option<&mut InUse>,
-        over: &AtomicBool,
-    ) -> Result<Looks, BenchError> {
+        goes_on: impl Fn() -> bool,
+    ) -> Result<Looks> {
         let begun = Instant::now();
-        let look = |program: &mut dyn Program, length| -> Result<Look, BenchError> {
+        let look = |program: &mut dyn Program, length| -> Result<Look> {
             let from_s = begun.elapsed().as_secs_f64();
             let per_cpu_s = turn(program, length)?.per_cpu_s;
             Ok(Look {
@@ -139,7 +129,7 @@ impl Watched<'_> {
             })
         };
         let mut looks = Looks::default();
-        while !over.load(Ordering::Relaxed) {
+        while goes_on() {
             let Yardsticks { base, huge } = self.yardsticks;
             for (yardstick, seen) in [(base, &mut looks.base), (huge, &mut looks.huge)] {
                 seen.push(look(yardstick.as_mut(), YARDSTICK_TURN)?);
@@ -154,7 +144,6 @@ impl Watched<'_> {
     }
 }
 
-/// All that was timed.
 #[derive(Debug, Default)]
 struct Looks {
     program: Vec<Look>,
@@ -164,7 +153,8 @@ struct Looks {
 }
 
 impl Looks {
-    /// Each look at the program, held against those looks at the others that are nearest in time.
+    /// Compares each observation of the program with the yardsticks' observations that are nearest
+    /// in time.
     fn moments(&self) -> Vec<Moment> {
         let base: Vec<(f64, f64)> = self
             .base
@@ -191,17 +181,14 @@ impl Looks {
     }
 }
 
-/// Of values with their times, in order, the median of so many that are nearest to a time.
+/// The median of the `count` values that are nearest to a time. The values come with their times,
+/// in order.
 fn nearest_median(timed: &[(f64, f64)], at_s: f64, count: usize) -> f64 {
     let distance = |(time_s, _): &(f64, f64)| (time_s - at_s).abs();
     let mut nearest = timed.to_vec();
     nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
-    let values: Vec<f64> = nearest
-        .iter()
-        .take(count)
-        .map(|(_, value)| *value)
-        .collect();
-    median(&values)
+    nearest.truncate(count);
+    median_of(&nearest, |(_, value)| *value)
 }
 
 #[cfg(test)]
@@ -237,7 +224,7 @@ mod tests {
         };
         let moments = looks.moments();
         assert_eq!(moments.len(), 120);
-        // Just around the change it is.
+        // Moments around the change are wrong.
         let apart = |moment: &&Moment| (moment.at_s - 120.0).abs() > 4.0;
         let mut apart = moments.iter().filter(apart);
         assert!(apart.all(|moment| moment.speed == 2.0), "{moments:?}");

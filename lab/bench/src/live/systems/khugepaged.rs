@@ -1,45 +1,34 @@
-//! The kernel's own promoter: its pace, and what it has done.
+//! khugepaged, the kernel's own promoter: its pace and its results.
 
-use crate::error::BenchError;
-use crate::live::host::Host;
-use hawkeye_linux::LinuxError;
+use crate::live::prelude::*;
 use hawkeye_linux::processes::process::cpu_time;
-use hawkeye_linux::takeover::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
-use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
 
-/// How fast it works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Khugepaged {
-    /// It promotes nothing.
     Resting,
-    /// As every kernel comes: 8 regions scanned every 10 s (mm/khugepaged.c).
+    /// The kernel's default: it scans 8 regions every 10 s (mm/khugepaged.c).
     Shipped,
-    /// So many regions a second.
+    /// This many regions per second.
     Paced(f64),
-    /// Without pauses.
     Unpaced,
 }
 
 impl Khugepaged {
-    /// Has it work so from now on.
-    ///
-    /// # Errors
-    /// A setting can't be changed.
-    pub fn apply(self, host: &mut Host) -> Result<(), BenchError> {
+    /// Applies this pace from now on.
+    pub fn apply(self, host: &mut Host) -> Result<()> {
         let scanned = |regions: f64| (regions * f64::from(PAGES_PER_REGION)).round().max(1.0);
-        // Pages a pass, pause after a pass, pause after no huge page could be had.
+        // Pages per pass, the pause after a pass, and the pause after a failed allocation of a huge
+        // page.
         let (pages, pause_ms, alloc_pause_ms) = match self {
             Self::Resting => (1.0, 86_400_000, 86_400_000),
             Self::Shipped => (scanned(8.0), 10_000, 60_000),
-            // Ten passes a second, so that it does not come in bursts, where that is a region a pass at the least.
+            // Ten passes per second to avoid bursts, if that is at least one region per pass.
             Self::Paced(per_s) if per_s >= 10.0 => (scanned(per_s / 10.0), 100, 100),
             Self::Paced(per_s) => (scanned(1.0), (1000.0 / per_s) as u64, 100),
             Self::Unpaced => (1e6, 0, 0),
         };
-        // Writing a pause wakes it, so the amount comes first.
+        // Writing a pause wakes khugepaged, so the amount comes first.
         host.set_thp("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
         host.set_thp(
             "khugepaged/alloc_sleep_millisecs",
@@ -49,12 +38,10 @@ impl Khugepaged {
     }
 }
 
-/// How much of a huge page may be nothing: as the kernel comes (a region with one page in it may become huge, and huge pages full of
-/// zeros are split by nobody), or as a manager has it.
-///
-/// # Errors
-/// A setting can't be changed.
-pub(super) fn bloat(host: &mut Host, managed: bool) -> Result<(), BenchError> {
+/// Sets how many pages of a huge page may be empty: by the kernel's defaults, or as under a
+/// manager. By default a region with one page in it may become huge, and nothing splits huge pages
+/// full of zeros.
+pub(super) fn bloat(host: &mut Host, managed: bool) -> Result<()> {
     let none = if managed {
         BloatThreshold::default().zero_pages() - 1
     } else {
@@ -67,17 +54,17 @@ pub(super) fn bloat(host: &mut Host, managed: bool) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What it has done since the machine started.
+/// What khugepaged has done since the machine started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
-    /// Regions that it has made huge. Those that managers have the kernel collapse count here, too.
+    /// Regions that became huge, including those that managers had the kernel collapse.
     pub collapsed: u64,
-    /// Its CPU time; nothing where there is no such thread now.
+    /// Its CPU time; zero if the thread is not running now.
     pub cpu: Duration,
 }
 
 impl Done {
-    pub(super) fn now() -> Result<Self, BenchError> {
+    pub(super) fn now() -> Result<Self> {
         let file = Path::new(THP_DIR).join("khugepaged/pages_collapsed");
         let collapsed = fs::read_to_string(&file).map_err(LinuxError::file("reading", &file))?;
         Ok(Self {
@@ -87,7 +74,7 @@ impl Done {
     }
 }
 
-/// Its thread. It is there as long as anybody may have huge pages.
+/// khugepaged's thread. It exists while huge pages are enabled for any program.
 fn thread() -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?;
     let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

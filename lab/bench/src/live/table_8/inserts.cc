@@ -1,4 +1,4 @@
-// Inserts keys 0, 1, 2 ... as sparsehash's own time_hash_map does when it measures growth.
+// Inserts keys 0, 1, 2 ... as sparsehash's own time_hash_map does to measure growth.
 #include <cstdint>
 #include <cstdlib>
 #include <sparsehash/dense_hash_map>

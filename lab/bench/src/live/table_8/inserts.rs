@@ -1,30 +1,22 @@
-//! Large values inserted into Redis, one after the other.
+//! Inserts large values into Redis, one after the other.
 
-use super::launch::{CORE, Running, command};
-use crate::error::BenchError;
-use crate::live::Host;
+use super::launch::{CORE, command, start};
+use crate::live::prelude::*;
 use crate::statistics::{quantile, sorted};
 use hawkeye_workload::core_set::CoreSet;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 const PORT: u16 = 16380;
 const VALUE_BYTES: u64 = 2 << 20;
 /// How long the server may take to listen, and to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What one run showed.
-pub(super) struct Inserts {
-    pub(super) per_s: f64,
-    pub(super) mean_ms: f64,
-    pub(super) p99_ms: f64,
-}
-
-/// Starts a server, inserts `gib` GiB of values, and ends it.
-pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<Inserts, BenchError> {
+/// Starts a server, inserts `gib` GiB of values, and ends it. Returns inserts per second, and their
+/// mean and p99 in milliseconds.
+pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<[f64; 3]> {
     crate::live::programs::packages::need("redis-server", "redis-server")?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
     let words: Vec<String> = words
@@ -33,15 +25,15 @@ pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<Inserts, BenchEr
         .collect();
     let mut command = command(host, ahead, None, &words);
     command.stdout(std::process::Stdio::null());
-    let server = Running::start(command)?;
+    let server = start(command)?;
     let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::stay);
     let result = insert(gib);
     drop(server);
     result
 }
 
-fn insert(gib: u64) -> Result<Inserts, BenchError> {
-    let failed = |error: io::Error| BenchError::Impossible(format!("inserting values: {error}"));
+fn insert(gib: u64) -> Result<[f64; 3]> {
+    let failed = |error: io::Error| impossible!("inserting values: {error}");
     let stream = connect().map_err(failed)?;
     let mut client = Client::new(stream).map_err(failed)?;
     let values = (gib << 30) / VALUE_BYTES;
@@ -54,11 +46,9 @@ fn insert(gib: u64) -> Result<Inserts, BenchError> {
     }
     let seconds = begun.elapsed().as_secs_f64();
     let latencies_ms = sorted(latencies_ms);
-    Ok(Inserts {
-        per_s: values as f64 / seconds,
-        mean_ms: latencies_ms.iter().sum::<f64>() / values as f64,
-        p99_ms: quantile(&latencies_ms, 990).unwrap_or_default(),
-    })
+    let mean_ms = latencies_ms.iter().sum::<f64>() / values as f64;
+    let p99_ms = quantile(&latencies_ms, 990).unwrap_or_default();
+    Ok([values as f64 / seconds, mean_ms, p99_ms])
 }
 
 fn connect() -> io::Result<TcpStream> {
@@ -72,7 +62,8 @@ fn connect() -> io::Result<TcpStream> {
     }
 }
 
-/// One that costs little itself: values go from the page cache to the socket without a copy (`sendfile`).
+/// A client with little cost of its own: values go from the page cache to the socket without a copy
+/// (`sendfile`).
 struct Client {
     stream: TcpStream,
     answers: BufReader<TcpStream>,

@@ -1,45 +1,43 @@
-//! A program, started on one core and timed until it is ready.
+//! Starts a program on one core, and measures the time until it is ready.
 
 use crate::error::BenchError;
-use crate::live::Host;
+use crate::live::prelude::*;
+use crate::live::programs::Running;
 use hawkeye_linux::stop::let_signals_through;
+use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
-/// When a program has done what is timed.
+/// The event that ends the timed interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
-    /// It has ended.
     Ended,
-    /// It has printed a line.
     Line,
 }
 
-/// What to start.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
     pub(super) words: Vec<String>,
     pub(super) ready: Ready,
 }
 
-/// The core that programs are kept on.
+/// The core of the programs.
 pub(super) const CORE: usize = 0;
 
 impl Launch {
-    /// Starts it once, with memory filled ahead or not; seconds until it was ready.
-    pub(super) fn seconds(
-        &self,
-        host: &Host,
-        ahead: bool,
-        warm_gib: Option<u64>,
-    ) -> Result<f64, BenchError> {
+    pub(super) fn of(words: &str, ready: Ready) -> Self {
+        let words = words.split(' ').map(String::from).collect();
+        Self { words, ready }
+    }
+
+    /// Starts the program once, with or without prefault; returns the seconds until it was ready.
+    pub(super) fn seconds(&self, host: &Host, ahead: bool, warm_gib: Option<u64>) -> Result<f64> {
         let mut command = command(host, ahead, warm_gib, &self.words);
         command.stdout(Stdio::piped());
         let begun = Instant::now();
-        let mut running = Running::start(command)?;
+        let mut running = start(command)?;
+        let failed = || BenchError::program(self.words.join(" "));
         let mut line = String::new();
-        if let Some(output) = running.0.stdout.take() {
+        if let Some(output) = running.stdout.take() {
             let mut output = BufReader::new(output);
             let read = match self.ready {
                 Ready::Line => output.read_line(&mut line),
@@ -47,83 +45,48 @@ impl Launch {
                     std::io::copy(&mut output, &mut std::io::sink()).map(|n| n as usize)
                 }
             };
-            read.map_err(|source| self.failed(source))?;
+            read.map_err(failed())?;
         }
         if self.ready == Ready::Ended {
-            let status = running.0.wait().map_err(|source| self.failed(source))?;
+            let status = running.wait().map_err(failed())?;
             if !status.success() {
-                let message = format!("{} ended with {status}", self.words.join(" "));
-                return Err(BenchError::Impossible(message));
+                bail!("{} ended with {status}", self.words.join(" "));
             }
         } else if line.is_empty() {
-            let message = format!("{} said nothing", self.words.join(" "));
-            return Err(BenchError::Impossible(message));
+            bail!("{} said nothing", self.words.join(" "));
         }
         Ok(begun.elapsed().as_secs_f64())
     }
-
-    fn failed(&self, source: std::io::Error) -> BenchError {
-        BenchError::Program {
-            program: self.words.join(" "),
-            source,
-        }
-    }
 }
 
-/// The command for a program on its core: under `hawkeye run` where its memory is filled ahead. That one is not kept
-/// there itself, so it is `taskset` which keeps the program, in both ways alike.
+/// The command for a program on its core, under `hawkeye run` if its memory is prefaulted. `hawkeye
+/// run` itself is not bound to the core, so `taskset` binds the program, in both ways alike.
 pub(super) fn command(
     host: &Host,
     ahead: bool,
     warm_gib: Option<u64>,
     words: &[String],
 ) -> Command {
-    let core = CORE.to_string();
-    let mut command = if ahead {
-        let mut command = Command::new(host.program());
+    let mut command = Command::new("taskset");
+    if ahead {
+        command = Command::new(host.program());
         command.args(["run", "--policy", "none", "--fault-ahead", "on"]);
         if let Some(gib) = warm_gib {
             command.args(["--warm", &format!("{gib}GiB")]);
         }
-        // This experiment has the machine, not they.
-        command.env("HAWKEYE_STATE_DIR", state_dir());
-        command.args(["--", "taskset", "-c", &core]);
-        command
-    } else {
-        let mut command = Command::new("taskset");
-        command.args(["-c", &core]);
-        command
-    };
-    command.args(words);
-    // Some end when their input does.
+        // This experiment owns the machine, not the `hawkeye run` processes.
+        let state = format!("hawkeye-bench-{}-table-8", std::process::id());
+        command.env("HAWKEYE_STATE_DIR", std::env::temp_dir().join(state));
+        command.args(["--", "taskset"]);
+    }
+    command.args(["-c", &CORE.to_string()]).args(words);
+    // Some programs end when their input does.
     command.stdin(Stdio::piped()).stderr(Stdio::null());
     let_signals_through(&mut command);
     command
 }
 
-fn state_dir() -> std::path::PathBuf {
-    std::env::temp_dir().join(format!("hawkeye-bench-{}-table-8", std::process::id()))
-}
-
-/// Ended when dropped.
-pub(super) struct Running(pub(super) Child);
-
-impl Running {
-    pub(super) fn start(mut command: Command) -> Result<Self, BenchError> {
-        let child = command.spawn().map_err(|source| BenchError::Program {
-            program: command.get_program().to_string_lossy().into_owned(),
-            source,
-        })?;
-        Ok(Self(child))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        use nix::sys::signal::{Signal, kill};
-        use nix::unistd::Pid;
-        // `hawkeye run` passes it on and puts its settings back.
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
-        let _ = self.0.wait();
-    }
+pub(super) fn start(mut command: Command) -> Result<Running> {
+    // `hawkeye run` passes the signal on and restores its settings.
+    Running::start(&mut command, Signal::SIGTERM)
 }

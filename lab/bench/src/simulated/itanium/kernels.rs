@@ -1,4 +1,4 @@
-//! The kernels that the thesis compares, and others' page sizes on them.
+//! The kernels that the thesis compares, and page sizes of other systems on them.
 
 use super::systems::System;
 use hawkeye_itanium::Setup;
@@ -8,22 +8,22 @@ use hawkeye_itanium::kernel::{Fragmentation, KernelSettings};
 use hawkeye_itanium::mmu::{Fill, Processor, Walker};
 use std::fmt;
 
-/// A kernel: its page size, how it sets the walker, and whether it has large pages.
+/// A kernel: its page size, its use of the walker, and whether it has large pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kernel {
     base: BasePage,
     walker: Walker,
     large: bool,
-    /// Other rules for large pages than the thesis', with what goes with them.
+    /// Rules for large pages other than the thesis', and their settings.
     system: Option<System>,
-    /// Order of the blocks of which others have a page each, on a smaller machine.
+    /// On a smaller, fragmented machine: order of the blocks in each of which others hold a page.
     fragmented: Option<u8>,
 }
 
-/// Memory of the machine with memory in the way: enough for every workload that is run there.
+/// Memory of the fragmented machine: enough for every workload that runs there.
 const FRAGMENTED_BYTES: u64 = 512 << 20;
 
-/// Of others' pages in the way, one in twenty can't be moved. Chosen.
+/// One in twenty of the others' pages can't be moved. Chosen.
 const MOVABLE_PERCENT: u32 = 95;
 
 impl Kernel {
@@ -38,6 +38,9 @@ impl Kernel {
     /// Long format with large pages.
     pub const LF_LP: Self = Self::LF.large();
 
+    /// Those that the thesis compares.
+    pub const COMPARED: [Self; 5] = [Self::NONE, Self::SF, Self::LF, Self::SF_LP, Self::LF_LP];
+
     const fn of(walker: Walker) -> Self {
         Self {
             base: BasePage::Kib16,
@@ -49,45 +52,38 @@ impl Kernel {
     }
 
     /// With large pages.
-    pub const fn large(self) -> Self {
-        Self {
-            large: true,
-            ..self
-        }
+    pub const fn large(mut self) -> Self {
+        self.large = true;
+        self
     }
 
-    /// With another system's large pages.
+    /// With the large pages of another system.
     pub const fn with(self, system: System) -> Self {
-        Self {
-            large: true,
-            system: Some(system),
-            ..self
-        }
+        let mut kernel = self.large();
+        kernel.system = Some(system);
+        kernel
     }
 
     /// The same without large pages.
-    pub const fn without_large_pages(self) -> Self {
-        Self {
-            large: false,
-            system: None,
-            ..self
-        }
+    pub const fn without_large_pages(mut self) -> Self {
+        self.large = false;
+        self.system = None;
+        self
     }
 
-    /// On a machine where somebody else has a page of each block of this order.
-    pub const fn fragmented(self, order: u8) -> Self {
-        Self {
-            fragmented: Some(order),
-            ..self
-        }
+    /// On a machine where others hold a page of each block of this order.
+    pub const fn fragmented(mut self, order: u8) -> Self {
+        self.fragmented = Some(order);
+        self
     }
 
-    /// On another page size than 16 KiB.
-    pub const fn on(self, base: BasePage) -> Self {
-        Self { base, ..self }
+    /// On another base page size than 16 KiB.
+    pub const fn on(mut self, base: BasePage) -> Self {
+        self.base = base;
+        self
     }
 
-    /// The long format with another rule for what is entered of a large page.
+    /// The long format with another rule for what the kernel enters of a large page.
     pub const fn filling(self, fill: Fill) -> Self {
         let walker = match self.walker {
             Walker::LongFormat { entries, .. } => Walker::LongFormat { entries, fill },
@@ -96,7 +92,7 @@ impl Kernel {
         Self { walker, ..self }
     }
 
-    /// The machine with it.
+    /// The machine with this kernel.
     pub fn setup(self) -> Setup {
         let mut setup = Setup {
             walker: self.walker,
@@ -131,7 +127,7 @@ impl Kernel {
         }
     }
 
-    /// Where the thesis puts its rules for large pages, if they are another system's.
+    /// The class that the thesis gives the rules for large pages, if they are another system's.
     pub fn class(self) -> Option<Class> {
         let system = self.system?;
         Some(system.policy.rules().class())

@@ -1,9 +1,9 @@
-//! What of a run is held against the thesis.
+//! Figures of runs that are compared with the thesis.
 
 use super::{Kernel, Row, Runs};
 use hawkeye_itanium::{Figures, Setup};
 
-/// A figure of a run, or of several.
+/// A figure of one run, or of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// Second-level TLB misses.
@@ -14,72 +14,76 @@ pub enum Measure {
     Nested,
     /// References without a miss, in per cent.
     HitPercent,
-    /// References with one, in per cent.
+    /// References with a miss, in per cent.
     MissPercent,
     /// Misses that the walker filled, in per cent.
     WalkerPercent,
-    /// Cycles of translation, for each reference.
+    /// Translation cycles per reference.
     CyclesPerReference,
     /// Cycles from one miss to the next.
     CyclesBetween,
     /// Cycles of an average miss.
     CyclesPerMiss,
-    /// What one miss more costs: the thesis pins TLB entries, one after the other, and takes the slope of time over misses
-    /// (section 6.3.2).
+    /// The cost of one additional miss: the thesis pins TLB entries, one after the other, and uses
+    /// the slope of time over misses (section 6.3.2).
     CyclesPerFurtherMiss,
-    /// Time without the program's misses, over time with them.
+    /// Time without the program's misses, divided by time with them.
     Effectiveness,
-    /// Misses, over those of this kernel.
+    /// Misses, divided by those of this kernel.
     MissesOver(Kernel),
-    /// How often as fast as on this kernel.
+    /// Speed as a multiple of this kernel's.
     SpeedUpOver(Kernel),
-    /// Share of memory that is on pages of this order, in per cent.
+    /// Share of memory on pages of this order, in per cent.
     SpacePercent(u8),
-    /// How often as fast as the same kernel without large pages.
+    /// Speed as a multiple of the same kernel's without large pages.
     SpeedUp,
-    /// The same from the beginning, before the thesis' programs are measured: with first touches, and what is copied then.
+    /// The same from the start of the program. It includes first touches, and the copying at that
+    /// time, both before the thesis' measurements begin.
     SpeedUpFromStart,
-    /// Memory out of others' reach, at the most, in MiB.
+    /// Most memory that others could not use, in MiB.
     HeldMib,
-    /// Memory that was reserved and not used, at the most, in MiB.
+    /// Most memory that was reserved and not used, in MiB.
     ReservedMib,
-    /// Memory that was copied, from the beginning, in MiB.
+    /// Memory that was copied since the start, in MiB.
     CopiedMib,
-    /// The largest page there was, in KiB.
+    /// The largest page, in KiB.
     LargestKib,
 }
 
-/// Entries that are pinned for [`Measure::CyclesPerFurtherMiss`]: 0 to 32 in steps of four, chosen; the thesis' figure 6.11 is lost.
+/// Numbers of pinned entries for [`Measure::CyclesPerFurtherMiss`]: 0 to 32 in steps of four.
+/// Chosen, because the thesis' figure 6.11 is lost.
 const PINNED: [u32; 9] = [0, 4, 8, 12, 16, 20, 24, 28, 32];
 
 const MIB: f64 = (1 << 20) as f64;
 
 impl Measure {
-    /// In words.
-    pub fn name(self) -> String {
-        let fixed = match self {
-            Self::Misses => "misses",
-            Self::Walker => "filled by the walker",
-            Self::Nested => "nested faults",
-            Self::HitPercent => "references that hit (%)",
-            Self::MissPercent => "references that miss (%)",
-            Self::WalkerPercent => "misses filled by the walker (%)",
-            Self::CyclesPerReference => "cycles per reference",
-            Self::CyclesBetween => "cycles between misses",
-            Self::CyclesPerMiss => "cycles per miss",
-            Self::CyclesPerFurtherMiss => "cycles per miss, by pinning",
-            Self::Effectiveness => "effectiveness",
-            Self::MissesOver(kernel) => return format!("misses over {kernel}'s"),
-            Self::SpeedUpOver(kernel) => return format!("speed-up over {kernel}"),
-            Self::SpacePercent(order) => return format!("memory on pages of order {order} (%)"),
-            Self::SpeedUp => "speed-up",
-            Self::SpeedUpFromStart => "from start",
-            Self::HeldMib => "held MiB",
-            Self::ReservedMib => "kept MiB",
-            Self::CopiedMib => "copied MiB",
-            Self::LargestKib => "largest KiB",
+    /// Its description, and the digits after the decimal point.
+    pub fn shown(self) -> (String, usize) {
+        let (name, decimals) = match self {
+            Self::Misses => ("misses", 0),
+            Self::Walker => ("filled by the walker", 0),
+            Self::Nested => ("nested faults", 0),
+            Self::HitPercent => ("references that hit (%)", 2),
+            Self::MissPercent => ("references that miss (%)", 2),
+            Self::WalkerPercent => ("misses filled by the walker (%)", 2),
+            Self::CyclesPerReference => ("cycles per reference", 2),
+            Self::CyclesBetween => ("cycles between misses", 0),
+            Self::CyclesPerMiss => ("cycles per miss", 2),
+            Self::CyclesPerFurtherMiss => ("cycles per miss, by pinning", 2),
+            Self::Effectiveness => ("effectiveness", 3),
+            Self::SpeedUp => ("speed-up", 3),
+            Self::SpeedUpFromStart => ("from start", 3),
+            Self::HeldMib => ("held MiB", 1),
+            Self::ReservedMib => ("kept MiB", 1),
+            Self::CopiedMib => ("copied MiB", 0),
+            Self::LargestKib => ("largest KiB", 0),
+            Self::MissesOver(kernel) => return (format!("misses over {kernel}'s"), 3),
+            Self::SpeedUpOver(kernel) => return (format!("speed-up over {kernel}"), 3),
+            Self::SpacePercent(order) => {
+                return (format!("memory on pages of order {order} (%)"), 2);
+            }
         };
-        fixed.to_owned()
+        (name.to_owned(), decimals)
     }
 
     /// Whether it is in per cent.
@@ -90,32 +94,7 @@ impl Measure {
         )
     }
 
-    /// Digits after the point that it is shown with.
-    pub fn decimals(self) -> usize {
-        match self {
-            Self::Misses
-            | Self::Walker
-            | Self::Nested
-            | Self::CyclesBetween
-            | Self::CopiedMib
-            | Self::LargestKib => 0,
-            Self::HeldMib | Self::ReservedMib => 1,
-            Self::SpeedUpOver(_)
-            | Self::SpeedUp
-            | Self::SpeedUpFromStart
-            | Self::Effectiveness
-            | Self::MissesOver(_) => 3,
-            Self::HitPercent
-            | Self::MissPercent
-            | Self::WalkerPercent
-            | Self::CyclesPerReference
-            | Self::CyclesPerMiss
-            | Self::CyclesPerFurtherMiss
-            | Self::SpacePercent(_) => 2,
-        }
-    }
-
-    /// Machines whose runs it needs.
+    /// Machines that the measure needs runs of.
     pub fn setups(self, kernel: Kernel) -> Vec<Setup> {
         match self {
             Self::MissesOver(other) | Self::SpeedUpOver(other) => {
@@ -129,7 +108,7 @@ impl Measure {
         }
     }
 
-    /// Its value; none where there is none, as of misses where nothing misses.
+    /// Its value; none if it is undefined, such as cycles per miss without misses.
     pub fn of(self, row: &Row, runs: &Runs) -> Option<f64> {
         let run = |kernel: Kernel| runs.of(&row.workload, &kernel.setup());
         let own = run(row.kernel)?;
@@ -185,7 +164,7 @@ fn pinned(kernel: Kernel) -> impl Iterator<Item = Setup> {
     })
 }
 
-/// That of the line of least squares of cycles over misses.
+/// The slope of the least-squares line of cycles over misses.
 fn slope(figures: &[&Figures]) -> f64 {
     let point = |figures: &&Figures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;

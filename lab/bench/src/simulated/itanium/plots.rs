@@ -1,25 +1,17 @@
 //! Measured and simulated values as plots.
 
 use super::{ItaniumReport, SideBySide};
-use crate::plot::{Content, Figure, Line, Panel};
+use crate::plot::{Content, Figure, Line, Panel, distinct};
 use crate::simulated::paper::Published;
 
 /// A panel for each measure of each table, with a pair of lines for each kernel.
 pub fn figure(reports: &[ItaniumReport]) -> Figure {
     let mut panels = Vec::new();
     for report in reports {
-        let mut measures: Vec<&str> = Vec::new();
-        for row in &report.rows {
-            if !measures.contains(&row.measure.as_str()) {
-                measures.push(&row.measure);
-            }
-        }
+        let measures = distinct(report.rows.iter().map(|row| row.measure.as_str()));
         for measure in measures {
-            let rows: Vec<_> = report
-                .rows
-                .iter()
-                .filter(|row| row.measure == measure)
-                .collect();
+            let rows = report.rows.iter().filter(|row| row.measure == measure);
+            let rows: Vec<_> = rows.collect();
             panels.push(Panel {
                 title: report.name.to_owned(),
                 y_label: measure.to_owned(),
@@ -34,12 +26,7 @@ pub fn figure(reports: &[ItaniumReport]) -> Figure {
 }
 
 fn content(rows: &[&SideBySide]) -> Content {
-    let mut names: Vec<String> = Vec::new();
-    for row in rows {
-        if !names.contains(&row.of) {
-            names.push(row.of.clone());
-        }
-    }
+    let names = distinct(rows.iter().map(|row| row.of.clone()));
     if names.len() == 1 {
         let bars = rows.iter().flat_map(|row| {
             let bar =
@@ -48,12 +35,7 @@ fn content(rows: &[&SideBySide]) -> Content {
         });
         return Content::Bars(bars.flatten().collect());
     }
-    let mut kernels: Vec<&str> = Vec::new();
-    for row in rows {
-        if !kernels.contains(&row.kernel.as_str()) {
-            kernels.push(&row.kernel);
-        }
-    }
+    let kernels = distinct(rows.iter().map(|row| row.kernel.as_str()));
     let line = |kernel: &str, who: &str, value: fn(&SideBySide) -> Option<f64>| {
         let own = rows.iter().filter(|row| row.kernel == kernel);
         let points = own.filter_map(|row| {

@@ -1,6 +1,7 @@
 //! Measured and simulated values side by side.
 
 use super::{Row, Runs};
+use crate::plot::distinct;
 use crate::simulated::paper::Published;
 use hawkeye_itanium::kernel::policies::Class;
 use serde::Serialize;
@@ -9,24 +10,24 @@ use std::fmt;
 /// A value beside the measured one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideBySide {
-    /// Which workload of the table.
+    /// Which workload of the table it is.
     pub of: String,
     /// The kernel.
     pub kernel: String,
-    /// Where the thesis puts its rules for large pages, if they are another system's.
+    /// The class that the thesis gives the rules for large pages, if they are another system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
     /// What is compared, with its unit.
     pub measure: String,
-    /// As measured, if it was.
+    /// The measured value, if there is one.
     pub thesis: Option<Published>,
-    /// As simulated; nothing where there is no such value, as of misses where nothing misses.
+    /// The simulated value; nothing if it is undefined, such as cycles per miss without misses.
     pub model: Option<f64>,
-    /// Simulated less measured.
+    /// Simulated minus measured.
     pub difference: Option<f64>,
-    /// That, in per cent of what was measured; nothing where that is a share itself.
+    /// The difference in per cent of the measured value; nothing if that is itself a share.
     pub difference_percent: Option<f64>,
-    /// Digits after the point.
+    /// Digits after the decimal point.
     #[serde(skip)]
     decimals: usize,
 }
@@ -34,6 +35,7 @@ pub struct SideBySide {
 impl SideBySide {
     pub(super) fn of(row: &Row, runs: &Runs) -> Self {
         let model = row.measure.of(row, runs);
+        let (measure, decimals) = row.measure.shown();
         let measured = match row.thesis {
             Some(Published::Value(value)) => Some(value),
             _ => None,
@@ -42,7 +44,7 @@ impl SideBySide {
             of: row.of.clone(),
             kernel: row.kernel.to_string(),
             class: row.kernel.class(),
-            measure: row.measure.name(),
+            measure,
             thesis: row.thesis,
             model,
             difference: model.zip(measured).map(|(model, thesis)| model - thesis),
@@ -51,7 +53,7 @@ impl SideBySide {
                 .thesis
                 .filter(|_| !row.measure.is_share())
                 .and_then(|thesis| thesis.error_percent(model)),
-            decimals: row.measure.decimals(),
+            decimals,
         }
     }
 }
@@ -59,13 +61,13 @@ impl SideBySide {
 /// How a table is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// A line for each value, beside what was measured.
+    /// A line for each value, beside the measured one.
     Values,
-    /// A line for each kernel, with all that was simulated of it.
+    /// A line for each kernel, with all of its simulated values.
     Kernels,
 }
 
-/// A table, simulated.
+/// A simulated table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ItaniumReport {
     /// Its name.
@@ -77,7 +79,7 @@ pub struct ItaniumReport {
     pub layout: Layout,
     /// Its values.
     pub rows: Vec<SideBySide>,
-    /// What must be known.
+    /// What a reader must know.
     pub notes: &'static [&'static str],
 }
 
@@ -128,14 +130,9 @@ impl ItaniumReport {
         Ok(())
     }
 
-    /// Values of a kernel follow each other.
+    /// Values of a kernel are adjacent.
     fn kernels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut measures: Vec<&str> = Vec::new();
-        for row in &self.rows {
-            if !measures.contains(&row.measure.as_str()) {
-                measures.push(&row.measure);
-            }
-        }
+        let measures = distinct(self.rows.iter().map(|row| row.measure.as_str()));
         write!(f, "  {:<16} {:<17} {:<7}", "", "", "")?;
         for measure in &measures {
             write!(f, " {measure:>11}")?;

@@ -1,4 +1,5 @@
-//! The systems that the thesis classifies (section 2.4), with what is said to them of a workload.
+//! The systems that the thesis classifies (section 2.4), with the advice that they get for a
+//! workload.
 
 use hawkeye_itanium::Advice;
 use hawkeye_itanium::address::BasePage;
@@ -11,22 +12,22 @@ use hawkeye_itanium::mmu::{RX2600_COSTS, Walker};
 /// A system on a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct System {
-    /// What it is called in tables.
+    /// Its name in tables.
     pub name: &'static str,
     /// Its rules.
     pub policy: Policy,
-    /// What the program or its administrator says.
+    /// Advice from the program or its administrator.
     pub advice: Option<Advice>,
     /// Sub-blocks of the processor's TLB entries.
     pub sub_block_order: u8,
 }
 
-/// What a workload's programmer or administrator would say of it to those systems that want to be told.
+/// Advice for a workload that a programmer or an administrator would give to systems that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Page size, and the shortest mappings that it is for.
+    /// Page size, and the minimum length of mappings that use it.
     pub advice: Advice,
-    /// Pages of this size set aside, for systems that have a pool.
+    /// Number of reserved pages of this size, for systems with a pool.
     pub pages: u32,
 }
 
@@ -57,13 +58,13 @@ impl System {
     /// The thesis' own rule.
     pub const THESIS: Self = Self::of("thesis", Policy::Cover(Cover));
 
-    /// Reservations up to an order; up to all that there are if none is given.
+    /// Reservations up to an order; without a limit, up to all orders.
     pub fn navarro(name: &'static str, limit: Option<u8>) -> Self {
         let daemon = Some(Irix::default().daemon);
         Self::of(name, Policy::Navarro(Navarro { limit, daemon }))
     }
 
-    /// Counting misses, up to so many per cent of what a page costs.
+    /// Counts misses, up to `percent` per cent of a page's cost.
     pub fn approx_online(name: &'static str, percent: u32) -> Self {
         let rules = ApproxOnline::ski_rental(&RX2600_COSTS, Walker::None, BasePage::Kib16, percent);
         Self::of(name, Policy::ApproxOnline(rules))
@@ -81,7 +82,7 @@ impl System {
         Self::told("HugeTLB", Policy::HugeTlb(HugeTlb { order, pages }), told)
     }
 
-    /// All of them that leave the walker as it is.
+    /// All systems that do not change the walker.
     pub fn all(told: Told) -> Vec<Self> {
         let half = HalfReferenced {
             order: 2,

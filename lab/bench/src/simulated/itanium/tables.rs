@@ -1,4 +1,4 @@
-//! The tables and figures, as measured.
+//! The tables and figures with the measured values.
 
 mod contention;
 mod extremes;
@@ -12,6 +12,12 @@ mod vortex;
 use super::{Kernel, Layout, Measure, Row, Table};
 use crate::simulated::paper::Published;
 use hawkeye_itanium::workloads::Workload;
+
+const NONE: Kernel = Kernel::NONE;
+const SF: Kernel = Kernel::SF;
+const LF: Kernel = Kernel::LF;
+const SF_LP: Kernel = Kernel::SF_LP;
+const LF_LP: Kernel = Kernel::LF_LP;
 
 /// All of them.
 pub const TABLES: [Table; 15] = [
@@ -49,13 +55,13 @@ fn row(
     values.iter().map(row).collect()
 }
 
-/// The same of a table's only workload, where everything was measured.
+/// The same for a table's only workload, if every value was measured.
 fn measured(workload: Workload, measure: Measure, values: &[(Kernel, f64)]) -> Vec<Row> {
     let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
     row("", workload, measure, &values)
 }
 
-/// How much of a program's memory is on pages of each order, under the short format with large pages.
+/// Shares of a program's memory on pages of each order, under the short format with large pages.
 fn page_orders(workload: Workload, percent: &[(u8, f64)]) -> Vec<Row> {
     let share = |(order, percent): &(u8, f64)| {
         let measure = Measure::SpacePercent(*order);

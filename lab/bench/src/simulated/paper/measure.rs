@@ -1,58 +1,60 @@
-//! What is compared, and how it is worked out from runs.
+//! Compared measures, and how they are computed from runs.
 
 use super::Figure;
 use hawkeye_sim::engine::ProgramFigures;
 use hawkeye_sim::simulate::Simulated;
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
-/// Base pages only: what speed-ups are over.
+/// Base pages only: the baseline of speed-ups.
 const BASE: &str = "linux-4k";
 
-/// What is compared.
+/// A compared measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
-    /// From start to end.
+    /// Seconds from start to end.
     Seconds,
-    /// This phase (counted from 0).
+    /// Seconds of this phase (counted from 0).
     PhaseSeconds(usize),
-    /// How much faster than under base pages (`linux-4k`).
+    /// Speed as a multiple of that under base pages (`linux-4k`).
     SpeedUp,
-    /// How much faster than under this system.
+    /// Speed as a multiple of that under this system.
     Over(&'static str),
-    /// How much faster this phase (counted from 0) is than under this system.
+    /// Speed of this phase (counted from 0) as a multiple of that under this system.
     PhaseOver(&'static str, usize),
     /// How much longer this phase (counted from 0) takes than under this system, in per cent.
     SlowerPercent(&'static str, usize),
-    /// Time that a promotion saves, against `linux-4k`, over what one of this system's saves.
+    /// Time that a promotion saves compared with `linux-4k`, as a multiple of what a promotion of
+    /// this system saves.
     SavedOver(&'static str),
-    /// Seconds from its start until its overhead is under so many per cent and stays there.
+    /// Seconds from its start until its overhead stays under this percentage.
     SecondsUntilUnder(f64),
-    /// Cycles in page walks, per cent of all.
+    /// Cycles in page walks, in per cent of all cycles.
     OverheadPercent,
-    /// Share of the huge pages of all programs of the workload that this one holds at a time (s), in per cent.
+    /// This program's share of the huge pages of all programs of the workload, at a time (s), in
+    /// per cent.
     HugeShare(f64),
-    /// Millions.
+    /// Number of page faults, in millions.
     MillionFaults,
-    /// In page faults.
+    /// Seconds in page faults.
     FaultSeconds,
-    /// Mean of a fault, in microseconds.
+    /// Mean duration of a fault, in microseconds.
     FaultMicroseconds,
-    /// Time in the kernel.
+    /// Seconds in the kernel.
     SystemSeconds,
-    /// Resident memory as this phase ends (counted from 0), in GiB.
+    /// Resident memory at the end of this phase (counted from 0), in GiB.
     ResidentGib(usize),
-    /// Memory that held data when it ended, in GiB.
+    /// Memory that held data at the end, in GiB.
     UsefulGib,
-    /// Largest memory under huge pages, in GiB.
+    /// Most memory under huge pages, in GiB.
     HugeGib,
-    /// Accesses in this phase, each so many a request: requests per second, in thousands.
+    /// Requests per second in this phase, in thousands, with this number of accesses per request.
     ThousandPerS(usize, f64),
-    /// So many requests over its time.
+    /// Requests per second: this many requests, divided by the program's time.
     RequestsPerS(f64),
 }
 
 impl Measure {
-    /// Systems whose runs are needed beside the one in question.
+    /// Systems that the measure needs runs of in addition.
     pub(super) fn compared(self) -> Vec<&'static str> {
         match self {
             Self::SpeedUp => vec![BASE],
@@ -87,7 +89,7 @@ impl Measure {
         }
     }
 
-    /// Its value; nothing where a program did not come so far.
+    /// Its value; none if a program did not get that far.
     pub(super) fn of(self, figure: &Figure, results: &[Simulated]) -> Option<f64> {
         let seconds = |system| mean(figure, system, results, |p, _| Some(p.wall_s));
         let in_phase = |system, n| mean(figure, system, results, |p, _| phase_s(p, n));
@@ -114,7 +116,7 @@ impl Measure {
         let phase = |n: usize| program.phases.get(n);
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
-            // These compare runs.
+            // These compare several runs.
             Self::SpeedUp
             | Self::Over(_)
             | Self::PhaseOver(..)
@@ -154,7 +156,7 @@ fn run<'a>(figure: &Figure, system: &str, results: &'a [Simulated]) -> Option<&'
     results.iter().find(found)
 }
 
-/// The mean over the programs that a figure is of.
+/// The mean over the programs of a figure.
 fn mean(
     figure: &Figure,
     system: &str,
@@ -172,7 +174,7 @@ fn mean(
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// From its start until it is under the limit for good.
+/// Seconds from its start until its overhead stays under the limit.
 fn seconds_until_under(program: &ProgramFigures, limit: f64) -> Option<f64> {
     let known = || {
         let known = program.course.iter().enumerate();
@@ -198,7 +200,7 @@ mod tests {
     use hawkeye_sim::engine::{EngineFigures, Moment, Outcome};
     use std::collections::BTreeMap;
 
-    /// Overheads 10 s apart from 5 s on; `huge` GiB from the first moment on.
+    /// Overheads 10 s apart from 5 s on; `huge` GiB from the start.
     fn program(wall_s: f64, overheads: &[Option<f64>], huge: f64) -> ProgramFigures {
         let moments = (0..).zip(overheads);
         ProgramFigures {
@@ -287,7 +289,7 @@ mod tests {
     fn comparisons_are_of_the_same_programs() {
         assert_eq!(value("hawkeye-g", "p-2", Measure::SpeedUp), Some(1.25));
         assert_eq!(value("hawkeye-g", "p-1", Measure::Over("linux")), Some(1.5));
-        // 40 s by 10 promotions against 10 s by 50.
+        // 40 s saved by 10 promotions, compared with 10 s by 50.
         assert_eq!(
             value("hawkeye-g", "p", Measure::SavedOver("linux")),
             Some(20.0)

@@ -15,15 +15,16 @@ pub struct Beside {
     pub system: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// As published.
+    /// The published value.
     pub paper: Published,
-    /// As simulated; nothing where the program did not come so far.
+    /// The simulated value; nothing if the program did not get that far.
     pub simulated: Option<f64>,
-    /// Simulated over published, less 1, in per cent; of a range over its nearer end; nothing where a bound is kept.
+    /// Simulated over published, less 1, in per cent; for a range relative to its nearer end;
+    /// nothing if a bound holds.
     pub error_percent: Option<f64>,
 }
 
-/// A table, simulated.
+/// A simulated table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PaperReport {
     /// Its name.
@@ -32,7 +33,7 @@ pub struct PaperReport {
     pub shows: &'static str,
     /// Its values.
     pub figures: Vec<Beside>,
-    /// What must be known.
+    /// What a reader must know.
     pub notes: &'static [&'static str],
 }
 

@@ -1,4 +1,4 @@
-//! The tables and figures, as published.
+//! The tables and figures with the published values.
 
 mod faults;
 mod ingens;
@@ -53,7 +53,7 @@ fn row(
     values.iter().map(figure).collect()
 }
 
-/// Values by system, in the order of both.
+/// Values by system; both lists have the same order.
 fn of_systems<const N: usize>(
     systems: [&'static str; N],
     values: [f64; N],
@@ -61,7 +61,7 @@ fn of_systems<const N: usize>(
     systems.into_iter().zip(values).collect()
 }
 
-/// A row of times, or of how much is done in a time, for some systems; and how much faster than the first the others are.
+/// A row of times or rates for some systems, and the speed-ups of the others over the first.
 fn row_and_speed_ups(
     workload: &'static str,
     program: &'static str,
@@ -80,7 +80,7 @@ fn row_and_speed_ups(
     rows
 }
 
-/// The same where this much or more was published.
+/// The same figures as lower bounds.
 fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
     let bounded = |figure: Figure| Figure {
         paper: match figure.paper {
@@ -92,20 +92,15 @@ fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
     figures.into_iter().map(bounded).collect()
 }
 
-/// The paper's machine, idle until now.
-fn plain() -> Setup {
-    Setup::default()
-}
-
-/// The same where every system promotes so many regions per second.
+/// The paper's machine; every system promotes this many regions per second.
 fn paced(regions_per_s: f64) -> Setup {
     Setup {
         rate: Rate::per_second(regions_per_s).ok(),
-        ..plain()
+        ..Setup::default()
     }
 }
 
-/// The same with pages of files all over its memory.
+/// The same machine, with file pages scattered over its memory.
 fn fragmented(regions_per_s: f64) -> Setup {
     Setup {
         fragmented: 1.0,

@@ -1,24 +1,17 @@
-//! What `kernel/test/programs/trace.c` prints, read.
+//! Parses the output of `kernel/test/programs/trace.c`.
 
 use hawkeye_policy::PAGES_PER_REGION;
 use std::fmt;
 
-/// What was done in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing yet.
     Start,
-    /// Free memory was zeroed.
     Idle,
-    /// Huge pages were touched.
     Huge,
-    /// Base pages were touched.
     Base,
-    /// Pages of a file were written.
     File,
     /// Base pages were copied on write.
     Copy,
-    /// Memory was given back.
     Free,
 }
 
@@ -32,7 +25,7 @@ const KINDS: [(&str, Kind); 7] = [
     ("free", Kind::Free),
 ];
 
-/// What the kernel had counted, in base pages.
+/// The kernel's counters, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) zeroed: u64,
@@ -44,7 +37,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// What was counted since then; free memory as it is.
+    /// The counts since an earlier reading; free memory as it is now.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             zeroed: self.zeroed.saturating_sub(before.zeroed),
@@ -56,17 +49,15 @@ impl Counted {
     }
 }
 
-/// A step and what was counted after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) kind: Kind,
-    /// What it allocates, or gives back.
+    /// What it allocates or gives back.
     pub(super) name: String,
-    /// Milliseconds, huge pages, base pages, or every how manieth page.
+    /// Milliseconds, huge pages, base pages, or N for every N-th page.
     pub(super) amount: u64,
-    /// How long it took.
     pub(super) us: u64,
-    /// Base pages that might be zeroed in a second.
+    /// Base pages that the kernel may zero per second.
     pub(super) rate: u64,
     pub(super) counted: Counted,
 }
@@ -125,18 +116,16 @@ impl fmt::Display for Step {
     }
 }
 
-/// All of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recording {
-    /// The kernel's release.
     pub(super) kernel: String,
     pub(super) start: Step,
-    /// What came after the start.
     pub(super) steps: Vec<Step>,
 }
 
 impl Recording {
-    /// Reads a recording; what is wrong with it, as a sentence. Lines that begin otherwise (a console's, comments) are not read.
+    /// Parses a recording; the error is a sentence. It ignores lines with other beginnings (of a
+    /// console, comments).
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut kernel = None;
         let mut steps = Vec::new();

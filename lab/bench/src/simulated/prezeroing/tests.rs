@@ -1,6 +1,6 @@
 use super::*;
 
-/// A kernel that does what the model does.
+/// A kernel that behaves like the model.
 const LIKE_THE_MODEL: &str = "\
 [    1.2] something of the console's
 kernel 7.2.0
@@ -54,8 +54,8 @@ fn what_is_no_recording_is_refused_with_what_is_missing() {
 
 #[test]
 fn the_recorded_kernels_serve_huge_pages_and_spare_zeroed_ones_as_the_model_does() {
-    for recorded in RECORDED {
-        let report = compare(recorded.text).expect("is a recording");
+    for (kernel, text) in RECORDED {
+        let report = compare(text).expect("is a recording");
         let points = |beside: &str| -> f64 {
             let points = beside.split(": ").nth(1).expect("has a difference");
             let points = points.trim_end_matches(" points").parse();
@@ -66,11 +66,7 @@ fn the_recorded_kernels_serve_huge_pages_and_spare_zeroed_ones_as_the_model_does
             let spared = row.what.ends_with("took zeroed");
             if row.what.contains("huge pages") || spared {
                 let most = if spared { 1.0 } else { 5.0 };
-                assert!(
-                    points(&row.beside).abs() <= most,
-                    "{}: {report}",
-                    recorded.kernel
-                );
+                assert!(points(&row.beside).abs() <= most, "{}: {report}", kernel);
                 compared += 1;
             }
         }

@@ -1,13 +1,13 @@
 //! `hawkeye-lab sim compare`.
 
-use super::entry::Entry;
-use super::machine::{Machine, systems, threads, workload};
+use super::entry::{Entry, simulated};
+use super::figures;
+use super::machine::{Machine, systems, workload};
 use super::output::Output;
 use super::trace::Tracing;
-use super::{bar, figures};
 use anyhow::Result;
 use clap::Args;
-use hawkeye_sim::simulate::{Job, simulate_each};
+use hawkeye_sim::simulate::Job;
 use hawkeye_sim::workloads::Workload;
 
 /// Run workloads on several systems, on all cores, and compare.
@@ -23,7 +23,7 @@ pub struct Compare {
 
     /// Workloads: names, files NAME.toml, or traces.
     ///
-    /// See docs/workloads.md.
+    /// See docs/research/workloads.md.
     #[arg(long, value_name = "W,V", value_delimiter = ',', required = true)]
     workloads: Vec<String>,
 
@@ -44,14 +44,10 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Does it.
     pub fn execute(self) -> Result<()> {
         let systems = systems(&self.systems)?;
-        let workloads = self
-            .workloads
-            .iter()
-            .map(|name| workload(name, &self.tracing));
-        let workloads = workloads.map(|found| Ok(self.machine.place(found?)));
+        let place = |name: &String| Ok(self.machine.place(workload(name, &self.tracing)?));
+        let workloads = self.workloads.iter().map(place);
         let workloads: Vec<Workload> = workloads.collect::<Result<_>>()?;
         let setup = self.machine.setup()?;
         let mut jobs = Vec::new();
@@ -64,16 +60,8 @@ impl Compare {
                 });
             }
         }
-        let bar = bar::over(jobs.len());
-        let threads = self.threads.unwrap_or_else(threads);
-        let done = simulate_each(&jobs, threads, &|_| bar.inc(1));
-        bar.finish_and_clear();
-        let entries = done?.into_iter().map(|run| Entry {
-            parameter: String::new(),
-            value: String::new(),
-            seed: setup.seed,
-            run,
-        });
+        let done = simulated(&jobs, self.threads)?;
+        let entries = done.into_iter().map(|run| Entry::plain(setup.seed, run));
         let entries: Vec<Entry> = entries.collect();
         self.output
             .put(&entries, &entries, || figures::of_comparison(&entries))

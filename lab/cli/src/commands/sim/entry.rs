@@ -1,20 +1,43 @@
 //! One run of many.
 
-use hawkeye_sim::simulate::Simulated;
+use super::bar;
+use super::machine::threads;
+use anyhow::Result;
+use hawkeye_sim::simulate::{Job, Simulated, simulate_each};
 use serde::Serialize;
 
-/// A run, with the value of what was varied.
+/// A run, with the value of the varied parameter.
 #[derive(Serialize)]
 pub struct Entry {
     /// Its dotted key.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parameter: String,
-    /// As it was given.
+    /// The value as given.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// The seed.
     pub seed: u64,
-    /// What came of it.
+    /// Its results.
     #[serde(flatten)]
     pub run: Simulated,
+}
+
+impl Entry {
+    /// A run without a varied parameter.
+    pub fn plain(seed: u64, run: Simulated) -> Self {
+        Self {
+            parameter: String::new(),
+            value: String::new(),
+            seed,
+            run,
+        }
+    }
+}
+
+/// Runs all jobs, `at_a_time` in parallel; by default one per core.
+pub fn simulated(jobs: &[Job], at_a_time: Option<usize>) -> Result<Vec<Simulated>> {
+    let bar = bar::over(jobs.len());
+    let done = simulate_each(jobs, at_a_time.unwrap_or_else(threads), &|_| bar.inc(1));
+    bar.finish_and_clear();
+    Ok(done?)
 }

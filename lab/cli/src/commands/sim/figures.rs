@@ -1,7 +1,7 @@
-//! Which figures are drawn of results.
+//! Figures of results.
 
 use super::entry::Entry;
-use hawkeye_bench::plot::{Content, Figure, Line, Panel};
+use hawkeye_bench::plot::{Content, Figure, Line, Panel, distinct};
 use hawkeye_sim::engine::{Moment, ProgramFigures};
 use hawkeye_sim::simulate::Simulated;
 
@@ -17,36 +17,22 @@ pub fn of_run(run: &Simulated) -> Figure {
                 points: points.filter_map(|m| Some((m.at_s, value(m)?))).collect(),
             }
         });
-        Content::Lines {
-            x_label: "time (s)".to_owned(),
-            lines: lines.collect(),
-        }
-    };
-    let panel = |title: &str, y_label: &str, content| Panel {
-        title: title.to_owned(),
-        y_label: y_label.to_owned(),
-        content,
+        lines.collect()
     };
     let share = lines(|m| Some(m.huge_bytes as f64 * 100.0 / m.rss_bytes.max(1) as f64));
+    let overhead = lines(|m| m.overhead_percent);
+    let resident = lines(|m| Some(m.rss_bytes as f64 / GIB));
     Figure {
         title: format!("{} on {}", run.workload, run.system),
         panels: vec![
-            panel("Resident memory under huge pages", "share (%)", share),
-            panel(
-                "Cycles in page walks",
-                "overhead (%)",
-                lines(|m| m.overhead_percent),
-            ),
-            panel(
-                "Resident memory",
-                "RSS (GiB)",
-                lines(|m| Some(m.rss_bytes as f64 / GIB)),
-            ),
+            Panel::over_time("Resident memory under huge pages", "share (%)", share),
+            Panel::over_time("Cycles in page walks", "overhead (%)", overhead),
+            Panel::over_time("Resident memory", "RSS (GiB)", resident),
         ],
     }
 }
 
-/// Each program of each workload: the workload, its place there, what it is called in titles.
+/// Each program of each workload: the workload, the program's index there, and its title.
 fn programs(entries: &[Entry]) -> Vec<(&str, usize, String)> {
     let mut found: Vec<(&str, usize, String)> = Vec::new();
     for entry in entries {
@@ -98,14 +84,9 @@ pub fn of_comparison(entries: &[Entry]) -> Figure {
     }
 }
 
-/// What a parameter does: the time and the overhead of each program, a line for each system.
+/// Effect of a parameter: the time and the overhead of each program, a line for each system.
 pub fn of_sweep(entries: &[Entry], parameter: &str, values: &[String]) -> Figure {
-    let mut systems: Vec<&str> = Vec::new();
-    for entry in entries {
-        if !systems.contains(&entry.run.system.as_str()) {
-            systems.push(&entry.run.system);
-        }
-    }
+    let systems = distinct(entries.iter().map(|entry| entry.run.system.as_str()));
     let mut panels = Vec::new();
     for (workload, number, name) in programs(entries) {
         let content = |value: fn(&ProgramFigures) -> f64| {

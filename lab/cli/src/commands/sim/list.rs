@@ -5,7 +5,6 @@ use hawkeye_sim::mmu::PROCESSORS;
 use hawkeye_sim::systems::SYSTEMS;
 use hawkeye_sim::workloads;
 
-/// Shows what there is.
 pub fn list() -> Result<()> {
     println!("Systems:");
     for system in &SYSTEMS {

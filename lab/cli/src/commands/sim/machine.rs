@@ -58,7 +58,7 @@ pub struct Machine {
     #[arg(long, value_name = "REGIONS_PER_S")]
     rate: Option<f64>,
 
-    /// Run it in a virtual machine of so much memory.
+    /// Run it in a virtual machine with this much memory.
     ///
     /// A workload can have virtual machines of its own, too.
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
@@ -93,7 +93,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What is simulated.
+    /// The machine that the options describe.
     pub fn setup(&self) -> Result<Setup> {
         let mut setup = Setup {
             memory_bytes: self.memory.0,
@@ -126,7 +126,7 @@ impl Machine {
         Ok(setup)
     }
 
-    /// A workload, in a virtual machine where one was asked for.
+    /// The workload, in a virtual machine if one was requested.
     pub fn place(&self, workload: Workload) -> Workload {
         match self.guest {
             Some(memory) => workload.in_guest(memory, self.cores),
@@ -158,7 +158,7 @@ pub fn workload_text(name: &str) -> Result<String> {
     Ok(found.map_or_else(String::new, |(_, text)| (*text).to_owned()))
 }
 
-/// A workload, by name, as a file, or what a trace has.
+/// A workload, by name, as a file, or from a trace.
 pub fn workload(name: &str, tracing: &Tracing) -> Result<Workload> {
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|e| e == "toml");
@@ -177,7 +177,7 @@ pub fn systems(names: &[String]) -> Result<Vec<System>> {
     Ok(named.collect::<Result<_, _>>()?)
 }
 
-/// As many as there are cores.
+/// Number of cores.
 pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

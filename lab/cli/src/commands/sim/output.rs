@@ -1,11 +1,11 @@
-//! Where results go.
+//! Output of results.
 
 use super::entry::Entry;
 use super::table;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::plot::Figure;
-use hawkeye_recording::{ResultRow, ResultWriter, SizeRow, SizeWriter};
+use hawkeye_bench::results::{ResultRow, SizeRow, TableRow, write_table};
 use hawkeye_sim::engine::Outcome;
 use serde::Serialize;
 use std::fs::File;
@@ -24,13 +24,13 @@ pub struct Output {
 
     /// Write the results as Parquet.
     ///
-    /// The table "results" of docs/recordings.md.
+    /// The table "results" of docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
 
     /// Write pages by their size as Parquet.
     ///
-    /// The table "sizes" of docs/recordings.md.
+    /// The table "sizes" of docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     parquet_sizes: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Prints, writes and draws. `json` is how the results look there.
+    /// Prints, writes and draws results. `json` is their form in JSON.
     pub fn put(
         &self,
         entries: &[Entry],
@@ -48,20 +48,16 @@ impl Output {
         figure: impl FnOnce() -> Figure,
     ) -> Result<()> {
         if let Some(path) = &self.parquet {
-            let file = File::create(path);
-            let file = file.with_context(|| format!("{} can't be written", path.display()))?;
-            write_results(entries, file).with_context(|| path.display().to_string())?;
+            write_parquet(path, entries.iter().flat_map(results))?;
         }
         if let Some(path) = &self.parquet_sizes {
-            let file = File::create(path);
-            let file = file.with_context(|| format!("{} can't be written", path.display()))?;
-            write_sizes(entries, file).with_context(|| path.display().to_string())?;
+            write_parquet(path, entries.iter().flat_map(sizes))?;
         }
         if let Some(path) = &self.svg {
             write(path, &figure().to_svg()?)?;
         }
         match &self.json {
-            Some(None) => println!("{}", serde_json::to_string_pretty(json)?),
+            Some(None) => print_json(json)?,
             Some(Some(path)) => {
                 write(path, &serde_json::to_string_pretty(json)?)?;
                 table::print(entries);
@@ -72,67 +68,68 @@ impl Output {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+pub fn print_json(what: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string_pretty(what)?);
+    Ok(())
+}
+
+pub fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
 }
 
-fn write_results(entries: &[Entry], file: File) -> Result<()> {
-    let mut writer = ResultWriter::new(BufWriter::new(file))?;
-    for entry in entries {
-        let run = &entry.run;
-        for program in run.figures.all_programs() {
-            writer.write(&ResultRow {
-                workload: &run.workload,
-                system: &run.system,
-                parameter: &entry.parameter,
-                value: &entry.value,
-                seed: entry.seed,
-                program: &program.name,
-                outcome: match program.outcome {
-                    Outcome::Done => "done",
-                    Outcome::Killed => "killed",
-                    Outcome::Unfinished => "unfinished",
-                },
-                wall_s: program.wall_s,
-                accesses: program.accesses,
-                overhead_percent: program.overhead_percent,
-                faults: program.faults,
-                system_s: program.system_s,
-                rss_peak_bytes: program.rss_peak_bytes,
-                huge_peak_bytes: program.huge_peak_bytes,
-                promoted: run.promoted,
-                split: run.split,
-                recovered_bytes: run.recovered_bytes,
-                manager_cpu_s: run.figures.manager_cpu_s,
-                zeroing_cpu_s: run.figures.zeroing_cpu_s,
-            })?;
-        }
-    }
-    writer.finish()?;
-    Ok(())
+fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Result<()> {
+    let file = File::create(path);
+    let file = file.with_context(|| format!("{} can't be written", path.display()))?;
+    let written = write_table(rows, BufWriter::new(file));
+    written
+        .map(drop)
+        .with_context(|| path.display().to_string())
 }
 
-fn write_sizes(entries: &[Entry], file: File) -> Result<()> {
-    let mut writer = SizeWriter::new(BufWriter::new(file))?;
-    for entry in entries {
-        for program in entry.run.figures.all_programs() {
-            for size in &program.sizes {
-                writer.write(&SizeRow {
-                    workload: &entry.run.workload,
-                    system: &entry.run.system,
-                    parameter: &entry.parameter,
-                    value: &entry.value,
-                    seed: entry.seed,
-                    program: &program.name,
-                    page_bytes: size.page_bytes,
-                    faults: size.faults,
-                    fallbacks: size.fallbacks,
-                    mapped_end_bytes: size.mapped_end_bytes,
-                    mapped_mean_bytes: size.mapped_mean_bytes,
-                })?;
-            }
-        }
-    }
-    writer.finish()?;
-    Ok(())
+fn results(entry: &Entry) -> impl Iterator<Item = ResultRow<'_>> {
+    let run = &entry.run;
+    run.figures.all_programs().map(move |program| ResultRow {
+        workload: &run.workload,
+        system: &run.system,
+        parameter: &entry.parameter,
+        value: &entry.value,
+        seed: entry.seed,
+        program: &program.name,
+        outcome: match program.outcome {
+            Outcome::Done => "done",
+            Outcome::Killed => "killed",
+            Outcome::Unfinished => "unfinished",
+        },
+        wall_s: program.wall_s,
+        accesses: program.accesses,
+        overhead_percent: program.overhead_percent,
+        faults: program.faults,
+        system_s: program.system_s,
+        rss_peak_bytes: program.rss_peak_bytes,
+        huge_peak_bytes: program.huge_peak_bytes,
+        promoted: run.promoted,
+        split: run.split,
+        recovered_bytes: run.recovered_bytes,
+        manager_cpu_s: run.figures.manager_cpu_s,
+        zeroing_cpu_s: run.figures.zeroing_cpu_s,
+    })
+}
+
+fn sizes(entry: &Entry) -> impl Iterator<Item = SizeRow<'_>> {
+    let run = &entry.run;
+    run.figures.all_programs().flat_map(move |program| {
+        program.sizes.iter().map(move |size| SizeRow {
+            workload: &run.workload,
+            system: &run.system,
+            parameter: &entry.parameter,
+            value: &entry.value,
+            seed: entry.seed,
+            program: &program.name,
+            page_bytes: size.page_bytes,
+            faults: size.faults,
+            fallbacks: size.fallbacks,
+            mapped_end_bytes: size.mapped_end_bytes,
+            mapped_mean_bytes: size.mapped_mean_bytes,
+        })
+    })
 }

@@ -24,16 +24,13 @@ pub struct Paper {
 
 impl Paper {
     pub fn execute(self) -> Result<()> {
-        let reports = published::simulate(
+        published::simulate(
             paper::TABLES,
             |table| table.name,
             &self.names,
             self.json,
             |table| paper::simulate(table, threads()).map_err(|message| anyhow!(message)),
         )?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&reports)?);
-        }
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
-//! Tables that were published, by name.
+//! Published tables, by name.
 
+use super::output::print_json;
 use anyhow::{Result, bail};
+use serde::Serialize;
 use std::fmt::Display;
 
-/// Simulates those tables that are named, all of them if none is, and prints each as it is done unless JSON is wanted of all of
-/// them.
-pub fn simulate<T, R: Display>(
+/// Simulates the named tables (without names, all of them). Prints each when it is done, or, for
+/// JSON, all at the end.
+pub fn simulate<T, R: Display + Serialize>(
     tables: &[T],
     name_of: impl Fn(&T) -> &str,
     wanted: &[String],
@@ -28,6 +30,9 @@ pub fn simulate<T, R: Display>(
             println!("{report}");
         }
         reports.push(report);
+    }
+    if json {
+        print_json(&reports)?;
     }
     Ok(reports)
 }

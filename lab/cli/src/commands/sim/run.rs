@@ -32,7 +32,7 @@ pub struct Run {
     ///
     /// One of `hawkeye-lab sim list`, or a file NAME.toml.
     ///
-    /// A trace is one of memory accesses: see docs/workloads.md.
+    /// A trace is one of memory accesses: see docs/research/workloads.md.
     #[arg(
         long,
         value_name = "W",
@@ -43,13 +43,14 @@ pub struct Run {
 
     /// Instead of a workload: what was recorded.
     ///
-    /// Does again what `hawkeye record`, or --record of run, attach and sim run, has recorded; see docs/recordings.md.
+    /// Does again what `hawkeye record`, or --record of run, attach and sim run, has recorded; see
+    /// docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
     /// Record into a Parquet file.
     ///
-    /// What the manager sees and does, for `hawkeye report`; see docs/recordings.md.
+    /// What the manager sees and does, for `hawkeye report`; see docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -63,7 +64,7 @@ pub struct Run {
     output: Output,
 }
 
-/// Writes down what the manager sees and does; the first error ends that.
+/// Records what the manager sees and does. The first error ends the recording.
 struct Recording {
     recorder: Recorder,
     tap: Tap,
@@ -72,7 +73,7 @@ struct Recording {
 
 impl Observer for Recording {
     fn stepped(&mut self, manager: &Manager<Engine>) {
-        // Looking for zeros would take the manager time.
+        // A search for zeros would cost the manager time.
         for row in self.tap.take(manager, |_| None) {
             if self.failed.is_none() {
                 self.failed = self.recorder.write(row).err();
@@ -82,7 +83,6 @@ impl Observer for Recording {
 }
 
 impl Run {
-    /// Does it.
     pub fn execute(self) -> Result<()> {
         let system = systems::by_name(&self.system)?;
         let workload = match (&self.workload, &self.recording) {
@@ -98,19 +98,14 @@ impl Run {
             None => Ok(simulate(&system, &workload, &setup)?),
         };
         bar.finish_and_clear();
-        let entry = Entry {
-            parameter: String::new(),
-            value: String::new(),
-            seed: setup.seed,
-            run: done?,
-        };
+        let entry = Entry::plain(setup.seed, done?);
         self.output.put(std::slice::from_ref(&entry), &entry, || {
             figures::of_run(&entry.run)
         })
     }
 }
 
-/// What was recorded, as a workload.
+/// A recording as a workload.
 fn replayed(path: &Path) -> Result<Workload> {
     let named = || path.display().to_string();
     let mut replay = Replay::default();

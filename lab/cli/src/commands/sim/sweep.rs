@@ -1,18 +1,19 @@
 //! `hawkeye-lab sim sweep`.
 
-use super::entry::Entry;
-use super::machine::{Machine, systems, threads, workload_text};
+use super::entry::{Entry, simulated};
+use super::figures;
+use super::machine::{Machine, systems, workload_text};
 use super::output::Output;
-use super::{bar, figures};
 use anyhow::{Result, anyhow};
 use clap::Args;
-use hawkeye_sim::simulate::{Job, simulate_each};
+use hawkeye_sim::simulate::Job;
 use hawkeye_sim::sweep::{Base, Parameter, parse_values};
 
 /// Vary one parameter of a workload, machine, costs or systems.
 ///
-/// Keys: machine.KEY (memory, cores, fragment, seed, sample, longest_s), processor or processor.KEY, costs.KEY,
-/// system.KEY (rate_per_s, period_s, ...), workload.KEY (process.0.area.heap.size). A wrong key is answered with the right ones.
+/// Keys: machine.KEY (memory, cores, fragment, seed, sample, longest_s), processor or
+/// processor.KEY, costs.KEY, system.KEY (rate_per_s, period_s, ...), workload.KEY
+/// (process.0.area.heap.size). A wrong key is answered with the right ones.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
@@ -48,7 +49,6 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Does it.
     pub fn execute(self) -> Result<()> {
         let (key, values) = self.vary.split_once('=').ok_or_else(|| {
             let given = &self.vary;
@@ -61,7 +61,7 @@ impl Sweep {
             name: self.workload.clone(),
             text: workload_text(&self.workload)?,
         };
-        // All values are checked before anything runs.
+        // Checks all values before the first run.
         let set = values.iter().map(|value| parameter.set(&base, value));
         let set: Vec<_> = set.collect::<Result<_, _>>()?;
         let mut jobs = Vec::new();
@@ -74,17 +74,11 @@ impl Sweep {
                 });
             }
         }
-        let bar = bar::over(jobs.len());
-        let threads = self.threads.unwrap_or_else(threads);
-        let done = simulate_each(&jobs, threads, &|_| bar.inc(1));
-        bar.finish_and_clear();
-        let entries = done?.into_iter().zip(&jobs).enumerate();
+        let done = simulated(&jobs, self.threads)?;
+        let entries = done.into_iter().zip(&jobs).enumerate();
         let entries = entries.map(|(number, (run, job))| Entry {
             parameter: parameter.key().to_owned(),
-            value: values
-                .get(number / systems.len())
-                .cloned()
-                .unwrap_or_default(),
+            value: values[number / systems.len()].clone(),
             seed: job.setup.seed,
             run,
         });

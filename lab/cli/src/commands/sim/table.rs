@@ -9,24 +9,25 @@ use hawkeye_sim::engine::Outcome;
 /// Least width of a column of names.
 const LEAST: usize = 12;
 
-/// As wide as the longest, at least `least`.
+/// Width of the longest text, at least `least`.
 fn width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize {
     let widths = texts.map(|text| text.chars().count());
     widths.fold(least, usize::max)
 }
 
-/// To a tenth, short times to a millisecond.
+/// Rounded to a tenth; short times to a millisecond.
 fn seconds(time_s: f64) -> String {
     let digits = if time_s < 10.0 { 3 } else { 1 };
     format!("{time_s:.digits$}")
 }
 
-/// Memory as people write it.
+/// Memory in a readable unit.
 fn memory(bytes: u64) -> String {
     ByteSize::b(bytes).display().iec_short().to_string()
 }
 
-/// Prints a line for each program of each run, and what pages it had where there were others than base and huge pages.
+/// Prints a line for each program of each run, and its pages if it had other pages than base and
+/// huge ones.
 pub fn print(entries: &[Entry]) {
     print_programs(entries);
     sizes::print(entries);
@@ -40,7 +41,7 @@ fn print_programs(entries: &[Entry]) {
     let system = width(LEAST, entries.iter().map(|e| e.run.system.as_str()));
     let programs = entries.iter().flat_map(|e| e.run.figures.all_programs());
     let program = width(LEAST, programs.map(|program| program.name.as_str()));
-    // What was varied has a column of its own, where anything was.
+    // The varied parameter, if there is one, has a column of its own.
     let before = |text: &str| match varied {
         0 => String::new(),
         varied => format!("{text:<varied$} "),

@@ -1,4 +1,4 @@
-//! Traces in place of workloads.
+//! Traces as workloads.
 
 use anyhow::Result;
 use clap::Args;
@@ -32,7 +32,8 @@ pub struct Tracing {
     )]
     trace_access_cycles: f64,
 
-    /// How much of each page walk the program waits for: less than 100 where other work goes on meanwhile.
+    /// How much of each page walk the program waits for: less than 100 where other work goes on
+    /// meanwhile.
     #[arg(
         long,
         hide_short_help = true,
@@ -41,11 +42,13 @@ pub struct Tracing {
     )]
     trace_waited: f64,
 
-    /// Each access counts as so many like it, one after the other: a short trace, or one of samples, stands for a long run.
+    /// Each access counts as N like it, one after the other: a short trace, or one of samples,
+    /// stands for a long run.
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1.0)]
     trace_scale: f64,
 
-    /// Leave out lines and records that are not of the trace's format, and say how many; without it the first is an error.
+    /// Leave out lines and records that are not of the trace's format, and say how many; without it
+    /// the first is an error.
     #[arg(long, hide_short_help = true)]
     trace_skip_bad: bool,
 }

@@ -1,9 +1,11 @@
-//! The thesis' own (section 5.5.4): the rule of N. Shimizu and K. Takatori's patches (2003) on Itanium.
+//! The thesis' own policy (section 5.5.4): the rule of N. Shimizu and K. Takatori's patches (2003)
+//! on Itanium.
 
 use super::{Class, FirstTouch, PagePolicy, Supply};
 use serde::Serialize;
 
-/// `mmap` covers a mapping by the largest pages that are aligned and fit; each gets its memory at its first touch, or is divided.
+/// `mmap` covers a mapping by the largest pages that are aligned and fit. Each page gets its memory
+/// at its first touch, or is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cover;
 

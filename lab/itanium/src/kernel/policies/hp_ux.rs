@@ -1,27 +1,29 @@
-//! I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple Pagesize Support in HP-UX" (USENIX 1998), as
-//! in the thesis' section 2.4.2.
+//! I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple Pagesize
+//! Support in HP-UX" (USENIX 1998), as in the thesis' section 2.4.2.
 
 use super::{Class, FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
 use crate::ItaniumError;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
-/// A hint in a program's file (`chatr +pd`) is the page size of all its mappings, unless memory is short. Heaps that keep growing
-/// get larger pages without one, and more than they ask for.
+/// A hint in a program's file (`chatr +pd`) is the page size of all its mappings, unless memory is
+/// short. Heaps that keep growing get larger pages without a hint, and more than they request.
 ///
-/// When that is, and when memory is short, is not in the thesis; chosen, with the defaults.
+/// The thesis does not state when a heap gets larger pages, nor when memory is short. Both are
+/// chosen, with the defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HpUx {
     /// The largest order that the kernel chooses by itself (`vps_ceiling`).
     pub ceiling: u8,
-    /// Growths after which a heap's order goes up, and so many more for each further one.
+    /// Growths after which a heap's order goes up, and further growths for each further order.
     pub growths: u32,
     /// With less free memory, in per cent, pages are one size smaller.
     pub short_percent: u8,
 }
 
 impl Default for HpUx {
-    /// `vps_ceiling` is four base pages by default (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4 KiB pages).
+    /// `vps_ceiling` is four base pages by default (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4
+    /// KiB pages).
     fn default() -> Self {
         Self {
             ceiling: 2,

@@ -5,14 +5,15 @@ use crate::ItaniumError;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
-/// The administrator has pages of one size set aside when the machine starts, and programs ask for them by name. Mappings on them lie in a
-/// region of their own, with that page size in its region register, so that the hardware's walker fills them as it does base
-/// pages elsewhere. There is no other memory for them: a program that touches more than the pool has is killed.
+/// The administrator has pages of one size set aside when the machine starts, and programs request
+/// them by name. Mappings on them lie in a region of their own, with that page size in its region
+/// register. The hardware's walker therefore fills them as it does base pages elsewhere. Such
+/// mappings have no other memory: a program that touches more than the pool has is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HugeTlb {
     /// Order of the pool's pages. 256 MiB each is Itanium's default (section 3.5.3).
     pub order: u8,
-    /// How many there are (`nr_hugepages`).
+    /// Number of pages (`nr_hugepages`).
     pub pages: u32,
 }
 

@@ -1,22 +1,22 @@
-//! N. Ganapathy and C. Schimmel, "General Purpose Operating System Support for Multiple Page Sizes" (USENIX 1998): IRIX 6.4, as in the
-//! thesis' section 2.4.3.
+//! N. Ganapathy and C. Schimmel, "General Purpose Operating System Support for Multiple Page Sizes"
+//! (USENIX 1998): IRIX 6.4, as in the thesis' section 2.4.3.
 
 use super::{Class, Coalescing, FirstTouch, PagePolicy, Supply, Within, must};
 use crate::ItaniumError;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
-/// Page sizes are said for ranges of addresses (policy modules), tried at the first touch, and then smaller ones. A daemon moves
-/// pages together for those that could not be had.
+/// Policy modules set page sizes for ranges of addresses. The first touch tries the size of its
+/// range, then smaller ones. A daemon moves pages to free blocks for requests that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Irix {
-    /// The daemon.
+    /// Settings of the daemon.
     pub daemon: Coalescing,
 }
 
 impl Default for Irix {
-    /// "Varying levels of aggression depending on the current contiguity requirements" is all that the thesis says of the daemon; its numbers are
-    /// chosen.
+    /// The thesis describes the daemon only by "varying levels of aggression depending on the
+    /// current contiguity requirements"; its numbers are chosen.
     fn default() -> Self {
         Self {
             daemon: Coalescing {

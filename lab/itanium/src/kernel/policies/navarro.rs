@@ -1,5 +1,5 @@
-//! J. Navarro, S. Iyer, P. Druschel and A. Cox, "Practical, transparent operating system support for superpages" (OSDI 2002), with all
-//! page sizes that there are; as in the thesis' section 2.4.3.
+//! J. Navarro, S. Iyer, P. Druschel and A. Cox, "Practical, transparent operating system support
+//! for superpages" (OSDI 2002), with all available page sizes; as in the thesis' section 2.4.3.
 
 use super::irix::check_daemon;
 use super::{Class, Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
@@ -7,17 +7,19 @@ use crate::ItaniumError;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
-/// The first touch reserves memory for the largest page that is aligned, in the mapping, and overlaps no other reservation; base
-/// pages get their places in it as they are touched. Pages grow, size by size, as all of the next larger one has memory. If memory is short, the
-/// reservation that got no page for longest is given up; so are those that a call cuts.
+/// The first touch reserves memory for the largest page that is aligned, lies in the mapping, and
+/// overlaps no other reservation. Base pages get their places in it as they are touched. Pages
+/// grow, size by size, as all of the next larger one has memory. If memory is short, the kernel
+/// gives up the reservation with the longest time since its last page. It also gives up
+/// reservations that a call cuts.
 ///
-/// Left out: demotion of pages that are no longer used, or written to for the first time (there are no access and dirty
-/// bits here).
+/// Left out: demotion of pages that are no longer used, or written to for the first time (there are
+/// no access and dirty bits here).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Navarro {
-    /// The largest order that is reserved; all that the kernel may use if there is none.
+    /// The largest order that is reserved; `None` for all orders that the kernel may use.
     pub limit: Option<u8>,
-    /// Their contiguity daemon, if it runs: the same that IRIX has.
+    /// The authors' contiguity daemon, if it runs; the same as that of IRIX.
     pub daemon: Option<Coalescing>,
 }
 

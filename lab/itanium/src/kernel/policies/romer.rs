@@ -1,5 +1,6 @@
-//! T. Romer, W. Ohlrich, A. Karlin and B. Bershad, "Reducing TLB and Memory Overhead Using Online Superpage Promotion" (ISCA 1995), as in
-//! the thesis' section 2.3.2: when to buy skis. Their third policy, `online`, takes "multiple thousands of cycles" for each miss; it
+//! T. Romer, W. Ohlrich, A. Karlin and B. Bershad, "Reducing TLB and Memory Overhead Using Online
+//! Superpage Promotion" (ISCA 1995), as in the thesis' section 2.3.2. The problem is that of when
+//! to buy skis. The third policy, `online`, takes "multiple thousands of cycles" for each miss; it
 //! is left out, as there.
 
 use super::{Class, FirstTouch, PagePolicy, Supply, WhenFull, must};
@@ -9,7 +10,7 @@ use crate::kernel::KernelSettings;
 use crate::mmu::{Costs, Walker};
 use serde::Serialize;
 
-/// A larger page is made by copying as soon as all of it has memory.
+/// The kernel makes a larger page by copying as soon as all of it has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Asap;
 
@@ -27,20 +28,22 @@ impl PagePolicy for Asap {
     }
 }
 
-/// A miss counts for each larger page around it of which something else is in the TLB: that miss would not have been. A page is made, by
-/// copying, when its misses have cost as much as that.
+/// A miss counts for each larger page around it of which another part is in the TLB: that page
+/// would have prevented the miss. The kernel makes a page, by copying, when its misses have cost as
+/// much as the copy.
 ///
 /// The kernel must see misses: those that a hardware walker fills do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ApproxOnline {
-    /// Misses that count, for each base page that would be copied.
+    /// Counted misses for each base page that would be copied.
     pub misses_per_page: u32,
 }
 
 impl ApproxOnline {
-    /// Buys when as much has been spent on rent, which costs at most twice what was best (`threshold` = cost of promotion / cost of a miss);
-    /// or at so many per cent of that. Fang et al. (HPCA 2001; thesis, section 2.3.2) found low thresholds better on processors that
-    /// do several instructions at a time.
+    /// The threshold at which the misses have cost as much as the promotion, or `percent` per cent
+    /// of that. At 100 per cent the total is at most twice the best possible cost (`threshold` =
+    /// cost of promotion / cost of a miss). Fang et al. (HPCA 2001; thesis, section 2.3.2) found
+    /// low thresholds better on processors that execute several instructions at a time.
     pub fn ski_rental(costs: &Costs, walker: Walker, base: BasePage, percent: u32) -> Self {
         let copy = costs.copied_byte * base.bytes() as f64;
         let misses = copy / costs.software(walker) * f64::from(percent) / 100.0;

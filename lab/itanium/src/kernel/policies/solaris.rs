@@ -3,8 +3,9 @@
 use super::{Class, FirstTouch, PagePolicy, Supply, Within};
 use serde::Serialize;
 
-/// A program, or its administrator, prefers a page size for a mapping; the kernel tries it at the first touch, and then smaller
-/// ones. The thesis has it among the global ones, beside Solaris' older shared memory.
+/// A program, or its administrator, prefers a page size for a mapping. The kernel tries that size
+/// at the first touch, and then smaller ones. The thesis puts this among the global policies,
+/// beside Solaris' older shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Solaris;
 

@@ -1,16 +1,17 @@
-//! M. Talluri, S. Kong, M. Hill and D. Patterson, "Tradeoffs in Supporting Two Page Sizes" (ISCA 1992); M. Talluri and M. Hill, "Surpassing
-//! the TLB Performance of Superpages with Less Operating System Support" (ASPLOS 1994). The thesis cites both (sections 2.2 and 2.4)
-//! without their rules.
+//! M. Talluri, S. Kong, M. Hill and D. Patterson, "Tradeoffs in Supporting Two Page Sizes" (ISCA
+//! 1992); M. Talluri and M. Hill, "Surpassing the TLB Performance of Superpages with Less Operating
+//! System Support" (ASPLOS 1994). The thesis cites both (sections 2.2 and 2.4) without their rules.
 
 use super::{Class, FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
 use crate::ItaniumError;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
-/// 1992: a page is large while at least half of it is being referred to. A rule for traces, which "may not reflect a real operating
-/// system's policy" (abstract): no kernel sees references. They are looked at for nothing here.
+/// 1992: a page is large while at least half of it is being referred to. This rule is for traces
+/// and "may not reflect a real operating system's policy" (abstract), because no kernel sees
+/// references. Here, observing references costs nothing.
 ///
-/// Theirs were 4 and 32 KiB, a size that Itanium lacks. The window is chosen.
+/// The paper's sizes were 4 and 32 KiB; Itanium lacks the latter. The window is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HalfReferenced {
     /// The large order.
@@ -46,12 +47,13 @@ impl PagePolicy for HalfReferenced {
     }
 }
 
-/// 1994: page reservation. The first touch of a block of addresses reserves an aligned block of memory; base pages get their places in it, so that
-/// one entry of a TLB with sub-blocks ([`crate::mmu::Processor::sub_block_order`]) holds them all. Nothing is promoted;
-/// reservations are given up where memory is short.
+/// 1994: page reservation. The first touch of a block of addresses reserves an aligned block of
+/// memory, and base pages get their places in it. One entry of a TLB with sub-blocks
+/// ([`crate::mmu::Processor::sub_block_order`]) thus holds them all. Nothing is promoted. The
+/// kernel gives up reservations where memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PageReservation {
-    /// Order of a block: that of the TLB's.
+    /// Order of a block, equal to that of the TLB's sub-blocks.
     pub order: u8,
 }
 

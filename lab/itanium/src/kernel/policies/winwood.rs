@@ -1,19 +1,19 @@
-//! S. Winwood, Y. Shuf and H. Franke, "Multiple Page Size Support in the Linux Kernel" (Ottawa Linux Symposium, 2002), as in the
-//! thesis' section 2.4.1.
+//! S. Winwood, Y. Shuf and H. Franke, "Multiple Page Size Support in the Linux Kernel" (Ottawa
+//! Linux Symposium, 2002), as in the thesis' section 2.4.1.
 
 use super::{Class, FirstTouch, PagePolicy, Pool, Supply, must, must_be_large};
 use crate::ItaniumError;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
-/// A program says of a mapping what page size it is to have (`madvise`); such pages come from a zone that nothing else uses. One
-/// size, as theirs on x86 (4 MiB). What is done where the zone is empty, or at the ends of a mapping, is not in the thesis;
-/// chosen: base pages.
+/// A program sets the page size of a mapping (`madvise`). Such pages come from a zone that nothing
+/// else uses. There is one size, as in the paper on x86 (4 MiB). The thesis does not state what
+/// happens where the zone is empty, or at the ends of a mapping; chosen: base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Winwood {
     /// Order of the zone's pages.
     pub order: u8,
-    /// How many there are.
+    /// Number of its pages.
     pub pages: u32,
 }
 

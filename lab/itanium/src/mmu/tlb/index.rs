@@ -1,8 +1,9 @@
-//! Where in a TLB a page is: the hardware compares with all entries at once, here short chains do.
+//! Index of pages in a TLB. The hardware compares with all entries at once; this index uses short
+//! hash chains.
 
 const BUCKETS: usize = 512;
 const SLOTS: usize = 256;
-/// No slot: TLBs have 255 at the most.
+/// End of a chain: TLBs have at most 255 slots.
 const END: u8 = u8::MAX;
 
 /// Slots by the hash of their page.

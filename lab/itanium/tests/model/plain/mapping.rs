@@ -1,4 +1,4 @@
-//! Mappings of the plain machine: what is where, and who shares it.
+//! Mappings of the plain machine: their contents, and the processes that share them.
 
 use super::{Answer, Page, Plain, REGION};
 use hawkeye_itanium::mmu::Walker;

@@ -1,4 +1,4 @@
-//! How the thesis sorts them (section 2.4).
+//! The classes of the policies in the thesis (section 2.4).
 
 use super::*;
 use hawkeye_itanium::kernel::policies::{

@@ -1,4 +1,4 @@
-//! Sizes by what programs and administrators say.
+//! Sizes that programs and administrators choose.
 
 use super::*;
 use hawkeye_itanium::kernel::policies::{HugeTlb, Solaris, Winwood};
@@ -18,11 +18,12 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
         let small = map(&mut machine, process, None, 64 * KIB);
         assert_eq!((at >> 61, small >> 61), (4, 1));
         write(&mut machine, process, pages(at, 8 * MIB));
-        // Two faults, and two pages of the table for the walker and for the kernel's own notes.
+        // Two faults, and two pages of the table: one for the walker, one for the kernel's own
+        // notes.
         let counters = machine.counters();
         assert_eq!((counters.page_faults, counters.zeroed_bytes), (2, 8 * MIB));
         assert_eq!(machine.kernel().free_frames(), free - 513);
-        // What goes from the TLB comes back by itself.
+        // The walker refills what was replaced in the TLB.
         let software = counters.software + counters.nested;
         write(&mut machine, process, pages(AT - AT + small, 64 * KIB));
         let far = map(
@@ -50,7 +51,7 @@ fn a_huge_page_that_is_not_there_is_no_other_page() {
     write(&mut machine, process, [at, at + 4 * MIB].into_iter());
     let third = machine.access(process, at + 8 * MIB, true, 1);
     assert_eq!(third, Err(ItaniumError::OutOfMemory(process)));
-    // Nor can a part of one be treated otherwise.
+    // No call may treat a part of a page differently.
     for part in [
         machine.munmap(process, at + MIB, MIB),
         machine.mprotect(process, at + MIB, MIB, false),
@@ -58,10 +59,10 @@ fn a_huge_page_that_is_not_there_is_no_other_page() {
     ] {
         assert!(matches!(part, Err(ItaniumError::Range { .. })));
     }
-    // Given back, it can be had again.
+    // Memory that was given back is available again.
     machine.munmap(process, at, 100).unwrap();
     write(&mut machine, process, [at + 8 * MIB].into_iter());
-    // A copy on write is of all of it, too.
+    // A copy on write copies all of the page, too.
     let child = machine.fork(process).unwrap();
     let copy = machine.access(child, at + 4 * MIB, true, 1);
     assert_eq!(copy, Err(ItaniumError::OutOfMemory(child)));
@@ -73,13 +74,13 @@ fn a_zone_gives_way_to_base_pages() {
     let zone = Policy::Winwood(Winwood { order: 6, pages: 1 });
     let (mut machine, process) = machine(zone, |setup| setup.advice = advice(MIB, MIB));
     map(&mut machine, process, Some(AT + MIB - 64 * KIB), 3 * MIB);
-    // Not around the whole of it.
+    // No whole page of the zone fits around this one in the mapping.
     write(&mut machine, process, [AT + MIB - PAGE].into_iter());
     assert_eq!(order(&machine, process, AT + MIB - PAGE), Some(0));
     write(&mut machine, process, [AT + MIB, AT + 2 * MIB].into_iter());
     assert_eq!(order(&machine, process, AT + MIB + 512 * KIB), Some(6));
     assert_eq!(order(&machine, process, AT + 2 * MIB), Some(0));
-    // Mappings of which nothing was said have nothing of it.
+    // Mappings without advice get nothing from the zone.
     machine.munmap(process, AT + MIB, MIB).unwrap();
     map(&mut machine, process, Some(AT), 512 * KIB);
     write(&mut machine, process, [AT].into_iter());

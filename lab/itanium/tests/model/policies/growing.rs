@@ -21,7 +21,7 @@ fn a_heap_that_keeps_growing_gets_larger_pages_and_more_than_it_asks_for() {
         .map(|at| order(&machine, process, *at).unwrap())
         .collect();
     assert_eq!(orders[0], 0);
-    // Larger pages come later, and one after the other no further than the ceiling.
+    // Larger pages come later, in steps and no further than the ceiling.
     assert!(orders.is_sorted() && orders[39] == 2, "{orders:?}");
     // Two blocks share a page, so the second needs no fault.
     assert!(machine.counters().page_faults < 2 * 40 - 20);

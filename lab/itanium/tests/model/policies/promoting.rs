@@ -1,4 +1,4 @@
-//! Pages that grow by copying, and memory that is moved for them.
+//! Pages that grow by copying, and memory that the kernel moves for them.
 
 use super::*;
 use hawkeye_itanium::kernel::Fragmentation;
@@ -20,7 +20,7 @@ fn a_page_is_made_as_soon_as_all_of_it_is_there() {
     // Four pages of order 2, and one of order 4.
     assert_eq!(machine.counters().copied_bytes, 32 * PAGE);
     assert_eq!(machine.counters().remaps, 5);
-    // What is shared stays.
+    // Shared pages stay as they are.
     let child = machine.fork(process).unwrap();
     machine.munmap(child, AT, 4 * PAGE).unwrap();
     machine.check().unwrap();
@@ -42,19 +42,20 @@ fn approx(misses_per_page: u32) -> (Machine, u32) {
 fn misses_count_that_a_larger_page_would_have_prevented() {
     let (mut machine, process) = approx(2);
     map(&mut machine, process, Some(AT), 64 * PAGE);
-    // Of 64 pages in turn, each finds the one before it in the TLB, if that is in the same page of order 2; the first of four
-    // finds none.
+    // Of 64 pages in turn, each finds the one before it in the TLB, if both are in the same page of
+    // order 2. The first of four finds none.
     write(&mut machine, process, pages(AT, 64 * PAGE));
     let before = machine.counters();
     write(&mut machine, process, pages(AT, 64 * PAGE));
     let counted = machine.counters().counted_misses - before.counted_misses;
-    // 48 of 64 for order 2, 60 for order 4 (16 pages), 63 for order 6 and for its first page what is left from the round before: 64.
+    // 48 of 64 for order 2, 60 for order 4 (16 pages), 63 for order 6. With the
+    // rest from the round before, its first page makes that 64.
     assert!(
         (48 + 60 + 63..=48 + 60 + 64).contains(&counted),
         "{counted}"
     );
     assert_eq!(order(&machine, process, AT), Some(0));
-    // 128 are enough for all 64 pages, before 8 are for four of them.
+    // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
     write(&mut machine, process, pages(AT, 64 * PAGE));
     assert_eq!(machine.kernel().statistics().promoted.of(2), 0);
     assert_eq!(order(&machine, process, AT), Some(6));
@@ -133,7 +134,8 @@ fn what_is_referred_to_by_half_is_large() {
     }
 }
 
-/// Every block of 64 KiB has somebody's page, all but the last eighth or so of which can be moved.
+/// Every block of 64 KiB has a page of other memory, which can be moved in all but about the last
+/// eighth.
 fn fragmented(daemon: Coalescing, movable_percent: u32) -> (Machine, u32) {
     machine(Policy::Irix(Irix { daemon }), |setup| {
         setup.advice = advice(0, 64 * KIB);
@@ -165,7 +167,7 @@ fn the_daemon_makes_room_for_what_could_not_be_had() {
 fn a_program_keeps_what_is_moved() {
     let (mut machine, process) = fragmented(Irix::default().daemon, 100);
     map(&mut machine, process, Some(AT), 24 * MIB);
-    // Every other page, so that its own are in the way of each other.
+    // One page in five, so that the process's own pages are in the way of each other.
     write(&mut machine, process, pages(AT, 24 * MIB).step_by(5));
     let some = pages(AT, 24 * MIB).step_by(5).collect::<Vec<_>>();
     let faults = machine.counters().page_faults;

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Call {
     Map(Option<u64>, u64),
-    /// Of a mapping made before: which, from which page on, and how many.
+    /// Of an earlier mapping: its index, the first page, and the number of pages.
     Unmap(usize, u64, u64),
     Protect(usize, u64, u64, bool),
     Remap(usize, u64, u64, u64),
@@ -108,7 +108,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// Does one call; those that can't be done are none of this test's business.
+/// Makes one call. This test ignores calls that fail.
 fn call(machine: &mut Machine, maps: &mut Vec<(u64, u64)>, process: u32, call: &Call) {
     let at = |which: usize, page: u64| {
         let (start, _) = maps
@@ -176,7 +176,7 @@ proptest! {
     }
 }
 
-/// What is tried above has everything in it that policies do.
+/// The random calls above include every action of a policy.
 #[test]
 fn what_is_tried_leaves_nothing_out() {
     use proptest::strategy::ValueTree;

@@ -41,7 +41,7 @@ fn what_is_reserved_is_aligned_in_the_mapping_and_nobody_elses() {
     let (mut machine, process) = super::machine(limited, |_| ());
     map(&mut machine, process, Some(AT), 16 * PAGE);
     write(&mut machine, process, pages(AT, 16 * PAGE));
-    // They lie one after the other in empty memory; but pages grow no larger than what was reserved.
+    // The pages lie one after the other in empty memory, but grow no larger than the reservation.
     assert_eq!(machine.kernel().statistics().promoted.of(2), 4);
     assert_eq!(order(&machine, process, AT), Some(2));
 }
@@ -53,12 +53,12 @@ fn the_oldest_reservation_makes_room() {
     for number in 0..4 {
         map(&mut machine, process, Some(area(number)), 4 * MIB);
     }
-    // Three get 4 MiB each; of the rest tables have a page, so the fourth gets 1 MiB, three times.
+    // Three get 4 MiB each. Tables have a page of the rest, so the fourth gets 1 MiB, three times.
     write(&mut machine, process, (0..3).map(area));
     let fourth = area(3);
     write(&mut machine, process, (0..3).map(|mib| fourth + mib * MIB));
     assert_eq!(machine.kernel().statistics().given_up, 0);
-    // The first one is used again, so the second goes.
+    // The first one is used again, so the kernel gives up the second.
     write(
         &mut machine,
         process,

@@ -24,7 +24,7 @@ fn one_entry_holds_a_block_of_base_pages() {
     // And one for their table.
     assert_eq!(entries(&machine), 5);
     let counters = machine.counters();
-    // Each page is missed on its own as it gets its memory, before that and after.
+    // Each page misses on its own when it gets its memory: before that and after it.
     assert_eq!((counters.misses, counters.page_faults), (128, 64));
     assert_eq!(counters.copied_bytes, 0);
     write(&mut machine, process, pages(AT, 64 * PAGE));
@@ -53,7 +53,7 @@ fn pages_that_lie_elsewhere_have_entries_of_their_own() {
     map(&mut machine, process, Some(AT), 16 * PAGE);
     write(&mut machine, process, pages(AT, 16 * PAGE));
     let child = machine.fork(process).unwrap();
-    // The copy is anywhere.
+    // The copy has any place.
     write(&mut machine, process, [AT + 3 * PAGE].into_iter());
     write(&mut machine, process, pages(AT, 16 * PAGE));
     assert!(machine.mmu().tlb.entries().count() > 3);
@@ -69,7 +69,7 @@ fn large_pages_need_no_sub_blocks() {
     });
     map(&mut machine, process, Some(AT), 22 * PAGE);
     write(&mut machine, process, pages(AT, 22 * PAGE));
-    // Orders 4 and 2, their table, and two base pages, in one entry if they lie right.
+    // Orders 4 and 2, their table, and two base pages, in one entry if they lie in place.
     let frames = [20, 21].map(|page| frame(&machine, process, AT + page * PAGE));
     let together = frames[0] % 4 == 0 && frames[1] == frames[0] + 1;
     assert_eq!(entries(&machine), if together { 4 } else { 5 });

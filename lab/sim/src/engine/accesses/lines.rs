@@ -1,4 +1,4 @@
-//! Which lines of memory a stream touches: what a cache sees of it.
+//! Cache lines that a stream touches.
 
 use super::zipf::ranks;
 use super::{Shape, Source, touched};
@@ -8,7 +8,7 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
 
 impl Source {
-    /// Lines of memory that it touches in `time_s`, with so many accesses per second.
+    /// Lines of memory that it touches in `time_s`, at `per_s` accesses per second.
     pub(in crate::engine) fn lines(&self, per_s: f64, time_s: f64) -> f64 {
         let used = self.used as f64 * LINES_PER_PAGE;
         match &self.shape {
@@ -28,7 +28,8 @@ impl Source {
         }
     }
 
-    /// How many lines an access brings in that don't stay in the cache for longer than `stays_s`.
+    /// Lines per access that it brings in because they don't stay in the cache for longer than
+    /// `stays_s`.
     pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
         match &self.shape {
             Shape::Random => {
@@ -55,7 +56,7 @@ impl Source {
         }
     }
 
-    /// Lines of a stride's round, and how many of them an access comes to.
+    /// Lines in one round of a stride, and how many of them one access reaches.
     fn strided(&self, bytes: u64) -> (f64, f64) {
         let line = CACHE_LINE_BYTES as f64;
         let used = (self.used * BASE_PAGE_BYTES) as f64;

@@ -1,4 +1,4 @@
-//! Which pages a stream touches: what access bits show of it.
+//! Pages that a stream touches: what access bits show of it.
 
 use super::zipf::share_touched;
 use super::{PER_REGION, Shape, Source, touched};
@@ -8,7 +8,8 @@ use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use rand_distr::{Distribution, Poisson};
 
 impl Source {
-    /// How many of these pages of a region of the lot (by number) one access touches for the first time in a while.
+    /// Number of these pages of a region of the lot (by number) that one access touches for the
+    /// first time in a while.
     pub(in crate::engine) fn visits(&self, number: usize, pages: PageBits) -> f64 {
         let used = self.used.max(1) as f64;
         match &self.shape {
@@ -24,7 +25,7 @@ impl Source {
         }
     }
 
-    /// Those of these pages of a region that `accesses`, the last ones made, went to.
+    /// The pages among these that the last `accesses` went to.
     pub(in crate::engine) fn visited(
         &self,
         accesses: f64,
@@ -43,7 +44,8 @@ impl Source {
         pages
     }
 
-    /// Where popularity differs: these pages of a region, and how likely one access goes to each.
+    /// For skewed popularity: these pages of a region, with the chance that one access goes to
+    /// each.
     fn zipf_chances<'a>(
         &self,
         chances: &'a [f32],
@@ -84,7 +86,7 @@ impl Source {
             }
             return visited;
         }
-        // So many accesses, each to one of them.
+        // `count` accesses, each to one of them.
         let count = Poisson::new(sum).map_or(0.0, |law| law.sample(rng));
         for _ in 0..count as u64 {
             let at = rng.share() * sum;
@@ -96,7 +98,7 @@ impl Source {
         visited
     }
 
-    /// What `accesses` of it touch.
+    /// The share of the part that `accesses` of it touch.
     pub(in crate::engine) fn exposure(&self, accesses: f64) -> Exposure {
         let pages = self.pages() as f64;
         let chance = match &self.shape {
@@ -121,7 +123,7 @@ impl Source {
                 if *bytes < BASE_PAGE_BYTES {
                     1.0
                 } else {
-                    // Round after round it comes to other places, until it is back where it began.
+                    // Each round reaches other places, until the stride is back where it began.
                     let places = (length / gcd(length, *bytes)) as f64;
                     accesses.min(places).min(pages) / pages
                 }
@@ -131,12 +133,13 @@ impl Source {
     }
 }
 
-/// What of a part was touched.
+/// The touched pages of a part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::engine) enum Exposure {
     /// Each page with this probability.
     Chance(f64),
-    /// So many bytes from `from` on, round a part of `length`, of their pages a share.
+    /// A range that starts at `from` and wraps around a part of `length` bytes, and the share of
+    /// its pages that is touched.
     Swept {
         from: u64,
         bytes: u64,

@@ -1,9 +1,10 @@
-//! Zipf's law over many pages, summed up.
+//! Sums over many pages by Zipf's law.
 
 use super::touched;
 
-/// Ranks by Zipf's law, each of the first and groups of growing width of the others: an access's chance to go to one of the
-/// group, in units of the first rank's, and how many they are.
+/// Ranks by Zipf's law: each of the first alone, the others in groups of growing width. Each item
+/// is the chance of an access to one rank of the group, in units of the first rank's, and the
+/// group's width.
 pub(super) fn ranks(pages: f64, theta: f64) -> impl Iterator<Item = (f64, f64)> {
     const EXACT: f64 = 1000.0;
     /// Width of a group over its first rank.
@@ -25,7 +26,7 @@ pub(super) fn ranks(pages: f64, theta: f64) -> impl Iterator<Item = (f64, f64)> 
     })
 }
 
-/// The share of pages touched by so many accesses by Zipf's law.
+/// The share of pages that `accesses` touch by Zipf's law.
 pub(super) fn share_touched(accesses: f64, pages: f64, theta: f64, total: f64) -> f64 {
     let sum: f64 = ranks(pages, theta)
         .map(|(chance, width)| width * touched(accesses * chance / total))

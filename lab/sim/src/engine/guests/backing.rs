@@ -1,4 +1,4 @@
-//! By what the host maps the memory behind a guest's pages.
+//! The page sizes by which the host maps the memory behind a guest's pages.
 
 use super::guest::{Guest, region_of_block};
 use crate::engine::EngineError;
@@ -9,7 +9,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Changes are made known to cores so often at the most: as often as accesses are measured.
+/// Shortest time between two updates of the cores: as often as accesses are measured.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Guests of up to this many frames (512 MiB) are checked frame by frame.
@@ -27,7 +27,8 @@ pub(super) struct Piece {
     pub(super) count: u16,
 }
 
-/// Where the pages of a guest's region are in its memory; `then` is told each piece, in the order of pages.
+/// Finds where the pages of a guest's region are in its memory. Calls `then` for each piece, in
+/// page order.
 pub(super) fn each_piece(
     inside: &Kernel,
     space: SpaceId,
@@ -49,10 +50,7 @@ pub(super) fn each_piece(
         return;
     }
     for run in found.frames.iter() {
-        let frames = FrameRun {
-            first: run.value as u32,
-            count: run.count.into(),
-        };
+        let frames = FrameRun::new(run.value as u32, run.count.into());
         let mut page = run.first;
         for (block, first, count) in frames.by_block() {
             then(Piece {
@@ -74,7 +72,7 @@ fn is_huge(host: &Kernel, space: SpaceId, block: u32) -> bool {
     found.is_some_and(|found| found.huge.is_some())
 }
 
-/// By what the host maps most of the memory behind a region.
+/// The page size by which the host maps most of the memory behind a region.
 fn behind(
     inside: &Kernel,
     own: SpaceId,
@@ -98,8 +96,8 @@ fn behind(
 }
 
 impl Guest {
-    /// Tells the cores of all programs by what the host maps their memory, where that has changed: where pages of theirs
-    /// lie elsewhere in the guest's memory, and where that lies elsewhere in the host's.
+    /// Updates the cores of all programs where the page size behind their memory has changed. That
+    /// is where their pages moved in the guest's memory, or where this memory moved in the host's.
     pub(super) fn look_behind(&mut self, host: &Kernel, now: Duration) -> Result<(), EngineError> {
         let Some(space) = self.space else {
             return Ok(());
@@ -123,12 +121,12 @@ impl Guest {
             let own = behind_moved.iter().filter(|(of, _)| *of == program.space);
             regions.extend(own.map(|(_, region)| region));
             for region in regions {
-                if program.seen.size(program.seen_space, region).is_none() {
+                if program.seen.size(region).is_none() {
                     continue;
                 }
                 let behind = behind(inside, program.space, region, host, space);
-                if program.seen.host(program.seen_space, region) != behind.into() {
-                    program.seen.set_host(program.seen_space, region, behind)?;
+                if program.seen.host(region) != behind.into() {
+                    program.seen.set_host(region, behind)?;
                     program.changed_share += program.share_of(region);
                     changed = true;
                 }
@@ -149,8 +147,8 @@ impl Guest {
         Ok(())
     }
 
-    /// In debug builds: what the guest uses is backed by memory of its process at the host, once, or in its swap; what the
-    /// guest's kernel takes for swapped is.
+    /// In debug builds: each frame that the guest uses is backed once by memory of its process at
+    /// the host, or is in the host's swap. What the guest's kernel considers swapped is.
     #[cfg(debug_assertions)]
     pub(in crate::engine) fn debug_check(&self, host: &Kernel) {
         let Some(space) = self.space else {
@@ -184,11 +182,9 @@ impl Guest {
         for program in self.machine.programs.iter().filter(|p| p.is_alive()) {
             for sample in inside.samples(program.space).unwrap_or_default() {
                 let region = sample.region;
-                if !program.moved.contains(&region)
-                    && program.seen.size(program.seen_space, region).is_some()
-                {
+                if !program.moved.contains(&region) && program.seen.size(region).is_some() {
                     let behind = behind(inside, program.space, region, host, space);
-                    let known = program.seen.host(program.seen_space, region);
+                    let known = program.seen.host(region);
                     assert_eq!(known, behind.into(), "{region} of {}", program.id);
                 }
             }

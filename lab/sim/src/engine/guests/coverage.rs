@@ -1,4 +1,5 @@
-//! A guest's accesses as its host sees them: by what its programs do to the pages that lie in its memory.
+//! A guest's accesses as its host sees them: what its programs do to the pages that lie in its
+//! memory.
 
 use super::backing::{Piece, each_piece};
 use super::guest::{Guest, block_of_region, region_of_block};
@@ -15,23 +16,23 @@ use hawkeye_policy::{
 };
 use std::time::Duration;
 
-/// Memory that is this many times the high watermark or less is short enough to look for old pages.
+/// Reclaim looks for old pages when memory is at most this many times the high watermark.
 const SHORT: u64 = 4;
-/// Accesses are made known to reclaim so often.
+/// Time between two reports of accesses to reclaim.
 const MARK_EVERY: Duration = Duration::from_secs(1);
 
-/// What was accessed of a pageblock of the guest's.
+/// Accesses to a pageblock of the guest's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Accessed {
     pages: u16,
     runs: u16,
-    /// How often anything was, on average.
+    /// Average number of accesses to each page.
     times: f64,
     walks_per_s: f64,
 }
 
 impl Guest {
-    /// Its host's manager looks at its accesses from now on.
+    /// Its host's manager samples its accesses from now on.
     pub(in crate::engine) fn open_window(&mut self, now: Duration) {
         self.window = Some(now);
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
@@ -39,12 +40,11 @@ impl Guest {
         }
     }
 
-    /// Since when its accesses are looked at.
+    /// The start of its host's sampling window.
     pub(in crate::engine) fn window(&self) -> Option<Duration> {
         self.window
     }
 
-    /// What a sample shows of its process at the host.
     pub(in crate::engine) fn observe(&mut self, host: &Kernel, now: Duration) -> ProcessSample {
         let samples = self.space.and_then(|space| host.samples(space).ok());
         let mut regions = samples.unwrap_or_default();
@@ -53,7 +53,7 @@ impl Guest {
         let blocks = inside.memory().frames() / u64::from(PAGES_PER_REGION);
         let mut accessed = vec![Accessed::default(); blocks as usize];
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
-            // Coverage since the window was started: another read goes on with it.
+            // Coverage counts from the start of the window, so another read continues it.
             let Some(window) = program.windows.remove(&Viewer::Host) else {
                 continue;
             };
@@ -77,7 +77,7 @@ impl Guest {
                         return;
                     };
                     at.pages += known + drawn;
-                    // As in a sample of its own: what is drawn page by page is scattered.
+                    // As in a sample of its own: pages that are drawn one by one are scattered.
                     let scattered = 1.0 - f64::from(drawn) / f64::from(PAGES_PER_REGION);
                     at.runs += marked.runs((f64::from(drawn) * scattered).round() as u16);
                     at.times += marked.times * share + f64::from(known);
@@ -130,7 +130,7 @@ impl Guest {
 }
 
 impl Engine {
-    /// Lets reclaim know which pages were accessed, where memory is so short that it may look for old ones.
+    /// Reports accessed pages to reclaim, where memory is so short that it may look for old ones.
     pub(in crate::engine) fn mark_accessed(&mut self) {
         if !self.kernel.has_swap() || self.now < self.marked + MARK_EVERY {
             return;
@@ -174,7 +174,7 @@ impl Engine {
     }
 }
 
-/// Pages of a piece by their places in its pageblock.
+/// Pages of a piece, by their places in its pageblock.
 fn moved(pages: PageBits, piece: Piece) -> PageBits {
     if piece.count == PAGES_PER_REGION {
         return pages;

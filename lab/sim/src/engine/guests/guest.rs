@@ -1,60 +1,49 @@
-//! A virtual machine as its host has it.
+//! A virtual machine as its host sees it.
 
 use crate::engine::figures::{GuestFigures, Outcome};
 use crate::engine::machine::FIRST_PID;
 use crate::engine::program::Life;
 use crate::engine::sharing::Demand;
-use crate::engine::{Engine, EngineError, EngineSpec, GuestSpec};
-use crate::kernel::{HugeAdvice, SpaceFigures, SpaceId};
+use crate::engine::{Engine, EngineError, EngineSpec};
+use crate::kernel::{SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
 use crate::workloads::Guest as GuestWorkload;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Where a guest's memory begins in the address space of its process at the host.
+/// Start of a guest's memory in the address space of its process at the host.
 const BEGIN: u64 = 0x1000_0000_0000;
 
-/// See the module.
 #[derive(Debug)]
 pub(in crate::engine) struct Guest {
     pub(in crate::engine) id: ProcessId,
     pub(in crate::engine) name: String,
-    /// What runs in it.
+    /// The machine that runs in it.
     pub(in crate::engine) machine: Box<Engine>,
-    /// The host's address space for its memory; none once it was killed.
+    /// The host's address space for its memory; `None` once it was killed.
     pub(super) space: Option<SpaceId>,
-    /// When the host's manager began to look at its accesses.
+    /// When the host's manager began to sample its accesses.
     pub(super) window: Option<Duration>,
-    /// What the host maps behind its memory may have changed, and was last looked at then.
+    /// Whether the host's mappings behind its memory may have changed since `looked`.
     pub(super) stale: bool,
     pub(super) looked: Duration,
-    /// Pageblocks of it that hold other pages since then, or that the host has mapped otherwise.
+    /// Pageblocks of it that hold other pages since then, or that the host has remapped.
     pub(super) moved: BTreeSet<u32>,
-    /// By what the host maps most of it.
     pub(super) mostly: LeafSize,
-    /// The host's last word on it.
+    /// The host's latest figures of it.
     pub(super) last: SpaceFigures,
     pub(super) rss_peak_bytes: u64,
 }
 
 impl Engine {
-    /// A guest after its boot.
     pub(in crate::engine) fn add_guest(
         &mut self,
         host: &EngineSpec,
         guest: &GuestWorkload,
     ) -> Result<(), EngineError> {
         let number = (self.programs.len() + self.guests.len()) as u32;
-        let inside = host.guests.clone();
-        let own = GuestSpec {
-            faults: host.faults.clone(),
-            promotable: host.promotable,
-            zeroing: host.zeroing,
-            fault_ahead: host.fault_ahead,
-            fragmented: host.fragmented,
-        };
-        let inside = inside.unwrap_or(own);
+        let inside = host.guests;
         let spec = EngineSpec {
             memory_bytes: guest.memory.0,
             cores: guest.cores,
@@ -65,16 +54,14 @@ impl Engine {
             fragmented: inside.fragmented,
             swap: None,
             merging: None,
-            guests: None,
             // Programs of two guests draw different numbers.
             seed: host.seed.wrapping_add(u64::from(number) << 32),
-            ..host.clone()
+            ..*host
         };
         let machine = Box::new(Self::with(&spec, &guest.processes, true)?);
         let space = self.kernel.create_space();
         let bytes = machine.kernel.figures().total_bytes;
-        self.kernel
-            .map(space, BEGIN..BEGIN + bytes, HugeAdvice::None)?;
+        self.kernel.map(space, BEGIN..BEGIN + bytes)?;
         self.kernel.set_mergeable(space, true)?;
         self.guests.push(Guest {
             id: ProcessId {
@@ -95,7 +82,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The guest whose memory an address space is.
+    /// The guest that owns an address space.
     pub(in crate::engine) fn guest_in(&self, space: Option<SpaceId>) -> Option<usize> {
         let mut guests = self.guests.iter();
         guests.position(|guest| guest.space.is_some() && guest.space == space)
@@ -122,7 +109,6 @@ impl Engine {
 }
 
 impl Guest {
-    /// Whether it runs.
     pub(in crate::engine) fn is_alive(&self) -> bool {
         self.space.is_some()
     }
@@ -132,25 +118,25 @@ impl Guest {
         self.space
     }
 
-    /// Whoever runs in it waits for its host so long.
+    /// All that runs in it waits for its host for this time.
     pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
             program.held_up(locked);
         }
     }
 
-    /// Its host changed what is behind a region of its own, a pageblock of the guest's memory.
+    /// Its host remapped a region of its own, which is a pageblock of the guest's memory.
     pub(in crate::engine) fn remapped_at(&mut self, region: RegionAddr) {
         self.remapped(block_of_region(region));
     }
 
-    /// What is behind a pageblock of its memory may be something else.
+    /// The host's memory behind a pageblock may have changed.
     pub(super) fn remapped(&mut self, block: u32) {
         self.stale = true;
         self.moved.insert(block);
     }
 
-    /// What it would use of the host's cores now.
+    /// The share of the host's cores that it would use now.
     pub(in crate::engine) fn demand(&self) -> Demand {
         Demand {
             threads: self.machine.busy_threads().min(self.machine.cores),

@@ -1,7 +1,8 @@
 //! Managers of one machine and of its guests take turns.
 //!
-//! A manager does what is due and then waits. Here it does so at an instant of simulated time, is busy for as long as its
-//! calls take, and is not called again before the machine has come to where it wants to be woken.
+//! A manager does what is due and then waits. Here it does so at an instant of simulated time and
+//! is busy for as long as its calls take. It is not called again before the machine has reached the
+//! time at which it wants to wake.
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
@@ -16,12 +17,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A manager's place in time.
+type Result<T, E = MachineError> = std::result::Result<T, E>;
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Turn {
-    /// What it has called for takes until then.
+    /// The time at which its current calls end.
     pub(in crate::engine) busy_until: Duration,
-    /// When it wants to go on.
+    /// The time at which it wants to wake.
     pub(in crate::engine) wakes_at: Duration,
 }
 
@@ -40,7 +42,7 @@ pub struct Seat {
 }
 
 impl Seats {
-    /// For a machine whose managers take turns.
+    /// Wraps a machine for managers that take turns.
     pub fn new(mut host: Engine) -> Self {
         host.turn = Some(Turn::default());
         for guest in &mut host.guests {
@@ -62,17 +64,17 @@ impl Seats {
         })
     }
 
-    /// Lets the whole machine run until then; whether it can go on.
+    /// Runs the whole machine until `target`; returns whether it can go on.
     pub fn advance_to(&self, target: Duration) -> bool {
         let mut host = self.host.borrow_mut();
         host.advance_to(target);
         !host.is_over() && host.broken().is_none()
     }
 
-    /// What came of it so far.
+    /// The results so far.
     ///
     /// # Errors
-    /// What stopped it, if it could not go on.
+    /// The error that stopped it, if it could not go on.
     pub fn figures(&self) -> Result<EngineFigures, EngineError> {
         let host = self.host.borrow();
         host.broken()
@@ -98,64 +100,34 @@ impl Seat {
     }
 }
 
+/// Forwards the engine's own methods.
+macro_rules! forward {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        fn $name(&mut self, $($argument: $type),*) -> $result {
+            self.with(|engine| engine.$name($($argument),*))
+        }
+    )*};
+}
+
 impl Machine for Seat {
+    forward! {
+        fn wait_until(deadline: Duration) -> Wake;
+        fn processes(until: Duration) -> Progress<Vec<ProcessId>>;
+        fn memory() -> Result<MemoryState>;
+        fn memory_use(scope: &Scope) -> Result<MemoryUse>;
+        fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16)
+            -> Result<Promoted>;
+        fn scan_zeros(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScan>;
+        fn recover(process: ProcessId, region: RegionAddr) -> Result<Recovered>;
+        fn footprint(process: ProcessId, until: Duration) -> Result<Progress<Footprint>>;
+    }
+
     fn now(&self) -> Duration {
         self.with(|engine| engine.now())
     }
 
-    fn wait_until(&mut self, deadline: Duration) -> Wake {
-        self.with(|engine| engine.wait_until(deadline))
-    }
-
-    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
-        self.with(|engine| engine.processes(until))
-    }
-
-    fn memory(&mut self) -> Result<MemoryState, MachineError> {
-        self.with(Machine::memory)
-    }
-
-    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
-        self.with(|engine| engine.memory_use(scope))
-    }
-
     fn shape(&self) -> MachineShape {
         self.with(|engine| engine.shape())
-    }
-
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
-        self.with(|engine| engine.promote(process, region, order, expected_present))
-    }
-
-    fn scan_zeros(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
-        self.with(|engine| engine.scan_zeros(process, region, enough))
-    }
-
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
-        self.with(|engine| engine.recover(process, region))
-    }
-
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
-        self.with(|engine| engine.footprint(process, until))
     }
 
     fn own_costs(&self) -> OwnCosts {
@@ -164,37 +136,11 @@ impl Machine for Seat {
 }
 
 impl Sampling for Seat {
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        needs: Needs,
-        until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
-        self.with(|engine| engine.start_window(process, needs, until))
-    }
-
-    fn probe(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Option<Duration>, MachineError> {
-        self.with(|engine| engine.probe(process, until))
-    }
-
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
-        self.with(|engine| engine.sample(process, until))
-    }
-
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
-        self.with(|engine| engine.huge_pages(process, until))
+    forward! {
+        fn start_window(process: ProcessId, needs: Needs, until: Duration) -> Result<Progress<()>>;
+        fn probe(process: ProcessId, until: Duration) -> Result<Option<Duration>>;
+        fn sample(process: ProcessId, until: Duration) -> Result<Progress<ProcessSample>>;
+        fn huge_pages(process: ProcessId, until: Duration) -> Result<Progress<Vec<RegionSample>>>;
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -203,22 +149,15 @@ impl Sampling for Seat {
 }
 
 impl FaultPageSizes for Seat {
-    fn set_fault_sizes(
-        &mut self,
-        process: ProcessId,
-        orders: PageOrders,
-    ) -> Result<(), MachineError> {
-        self.with(|engine| engine.set_fault_sizes(process, orders))
+    forward! {
+        fn set_fault_sizes(process: ProcessId, orders: PageOrders) -> Result<()>;
     }
 }
 
 impl Prefault for Seat {
-    fn take_filled(&mut self, process: ProcessId) -> u64 {
-        self.with(|engine| engine.take_filled(process))
-    }
-
-    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
-        self.with(|engine| engine.allow_fill(process, room_bytes));
+    forward! {
+        fn take_filled(process: ProcessId) -> u64;
+        fn allow_fill(process: ProcessId, room_bytes: u64) -> ();
     }
 }
 

@@ -8,12 +8,14 @@ use crate::kernel::{Access, KernelError, SpaceId};
 use crate::memory::{Content, FrameRun};
 use std::time::Duration;
 
-/// From a guest's access to memory that the host has not mapped until the host's fault handler runs, and back: about 1,500
-/// cycles each way on processors of these years, and KVM's own part. Estimated.
+/// Time from a guest's access to memory that the host has not mapped until the host's fault handler
+/// runs, and back. About 1,500 cycles each way on processors of these years, and KVM's own part.
+/// Estimated.
 const EXIT: Duration = Duration::from_nanos(1_500);
 
 impl Engine {
-    /// Lets all guests run for a step, in which each core of theirs has this share of one of the host's.
+    /// Runs all guests for a step, in which each core of theirs has this share of one of the
+    /// host's.
     pub(in crate::engine) fn run_guests(&mut self, step: Duration, shares: &[f64]) {
         for (number, share) in shares.iter().enumerate() {
             let alive = self.guests.get(number).filter(|guest| guest.is_alive());
@@ -27,7 +29,7 @@ impl Engine {
             let guest = self.guests.get_mut(number);
             if let Some(guest) = guest.filter(|guest| guest.is_alive()) {
                 let done = guest.machine.kernel.step(step);
-                // The host's thread works in the same caches.
+                // The host's zeroing thread uses the same caches.
                 let hosts = self.measuring.neighbour.traffic;
                 guest.machine.measuring.neighbour.note(&done, step, hosts);
                 guest.machine.fill_ahead(step);
@@ -39,14 +41,15 @@ impl Engine {
         }
     }
 
-    /// Lets the host know what guests have done until now, for which nobody waits.
+    /// Applies at the host what guests have done until now. No program waits for it.
     pub(in crate::engine) fn settle_guests(&mut self) {
         for number in 0..self.guests.len() {
             self.settle(number, None);
         }
     }
 
-    /// Lets the host know what a guest has done; a program of it waits for what that takes.
+    /// Applies at the host what a guest has done; a program of it waits for the time that this
+    /// takes.
     fn settle(&mut self, number: usize, payer: Option<usize>) {
         let Some(guest) = self.guests.get_mut(number) else {
             return;
@@ -84,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// A guest accesses frames; `None` if it does not live to see it.
+    /// A guest accesses frames; `None` if the host kills it during that.
     fn access(&mut self, number: usize, frames: FrameRun, access: Access) -> Option<Duration> {
         let mut time = Duration::ZERO;
         for (block, first, count) in frames.by_block() {
@@ -116,7 +119,7 @@ impl Engine {
         Some(time)
     }
 
-    /// Tells a guest's kernel what of a pageblock the host has in swap.
+    /// Reports to a guest's kernel which pages of a pageblock are in the host's swap.
     fn tell_away(&mut self, number: usize, block: u32) {
         let each = self.kernel.away_time() + EXIT;
         let Some(guest) = self.guests.get_mut(number) else {
@@ -129,7 +132,7 @@ impl Engine {
         guest.machine.kernel.set_away(block, away, each);
     }
 
-    /// Processors and guests learn what the kernel did by itself.
+    /// Processors and guests learn what the kernel remapped by itself.
     pub(in crate::engine) fn see_remapped(&mut self) {
         for (space, region) in self.kernel.take_remapped() {
             if let Some(number) = self.guest_in(Some(space)) {
@@ -154,7 +157,8 @@ impl Engine {
         }
     }
 
-    /// Whether pages of this machine are in swap, the host's included, and somebody accesses memory.
+    /// Whether pages of this machine are in swap, the host's included, and a program accesses
+    /// memory.
     pub(in crate::engine) fn swaps(&self) -> bool {
         let mut programs = self.programs.iter();
         programs.any(|program| {
@@ -165,7 +169,7 @@ impl Engine {
 }
 
 impl Guest {
-    /// Takes down what the host says of it.
+    /// Records the host's figures of it.
     pub(super) fn note(&mut self, host: &crate::kernel::Kernel, space: SpaceId) {
         if let Ok(figures) = host.space_figures(space) {
             self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);

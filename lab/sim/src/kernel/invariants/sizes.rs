@@ -1,4 +1,4 @@
-//! What holds of pages that are neither base nor huge pages.
+//! Invariants of pages that are neither base nor huge pages.
 
 use crate::bits::PageBits;
 use crate::kernel::reclaim::regions_around;

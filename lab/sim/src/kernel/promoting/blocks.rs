@@ -1,15 +1,14 @@
-//! Part of a region is mapped by pages smaller than a huge one.
+//! Promotion of parts of a region to pages smaller than a huge page.
 
 use super::{Collapsed, number};
 use crate::bits::PageBits;
-use crate::kernel::costs::times;
 use crate::kernel::payer::Payer;
 use crate::kernel::sized_faults::block_around;
 use crate::kernel::space::first_page;
-use crate::kernel::{HugeAdvice, Kernel, KernelError, SpaceId};
+use crate::kernel::{Kernel, KernelError, Result, SpaceId};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
+use std::time::Duration;
 
-/// What became of one block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     copied: u16,
@@ -18,16 +17,16 @@ struct Block {
 }
 
 impl Kernel {
-    /// Each naturally aligned block of a region that has something present, is in no page of this size or a larger one, and
-    /// lies in one mapping gets one. As khugepaged does, it leaves those alone of which something is in swap or shared with
-    /// relatives.
+    /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
+    /// aligned, has something present and lies in one mapping. It must not be in a page of this
+    /// size or a larger one. As in khugepaged, it must have nothing in swap.
     pub(super) fn collapse_blocks(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
         order: PageOrder,
         payer: Payer,
-    ) -> Result<Collapsed, KernelError> {
+    ) -> Result<Collapsed> {
         let at = number(region);
         let mut blocks = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(order.pages() as usize) {
@@ -49,19 +48,10 @@ impl Kernel {
             });
         }
         let sum = |of: fn(&Block) -> u16| done.iter().map(|b| u64::from(of(b))).sum::<u64>();
-        let (copied, zeroed) = (sum(|b| b.copied), sum(|b| b.zeroed));
-        // Each is locked, emptied and flushed by itself; the region is looked through once.
-        let locked = times(copied, self.costs.copy_base_ns)
-            + times(zeroed, self.costs.zero_base_ns)
-            + times(done.len() as u64, self.costs.shoot_down_ns);
-        let paid = self.pay(payer, locked + times(1, self.costs.collapse_ns));
-        self.debug_check();
-        Ok(Collapsed {
-            paid,
-            locked,
-            copied,
-            added: sum(|b| b.added),
-        })
+        let pages = (sum(|b| b.copied), sum(|b| b.added), sum(|b| b.zeroed));
+        // Each block is locked, emptied and flushed by itself; the region is scanned once.
+        let times = (done.len() as u64, 1);
+        Ok(self.collapsed(payer, Duration::ZERO, pages, times))
     }
 
     fn is_candidate(
@@ -70,7 +60,7 @@ impl Kernel {
         region: u64,
         first: u16,
         order: PageOrder,
-    ) -> Result<bool, KernelError> {
+    ) -> Result<bool> {
         let owned = self.space(space)?;
         let Some(found) = owned.table.get(region).filter(|r| r.huge.is_none()) else {
             return Ok(false);
@@ -78,13 +68,9 @@ impl Kernel {
         let pages = block_around(first, order);
         let has = |set: PageBits| !pages.and(set).is_empty();
         let page = first_page(region) + u64::from(first);
-        let refused = owned
-            .mapping(page)
-            .is_some_and(|(_, mapping)| mapping.advice == HugeAdvice::NoHuge);
         Ok(has(found.present)
-            && !has(found.swapped.or(found.shared))
+            && !has(found.swapped)
             && !has(found.folios.at_least(order))
-            && !refused
             && self.fits(space, page, order)?)
     }
 
@@ -95,7 +81,7 @@ impl Kernel {
         region: u64,
         first: u16,
         order: PageOrder,
-    ) -> Result<Option<Block>, KernelError> {
+    ) -> Result<Option<Block>> {
         let page = first_page(region) + u64::from(first);
         let Some(got) = self.sized_frames(space, page, order)? else {
             return Ok(None);
@@ -118,7 +104,7 @@ impl Kernel {
         let added = pages - there.count();
         owned.resident += u64::from(added);
         for run in old {
-            self.release(space, first_page(region) + u64::from(run.first), run);
+            self.release(run);
         }
         self.break_reservation(space, region);
         Ok(Some(Block {

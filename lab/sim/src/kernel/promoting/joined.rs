@@ -1,24 +1,24 @@
-//! Several regions become one page larger than a huge one.
+//! Promotion of several regions to one page larger than a huge page.
 
 use super::{Collapsed, number};
-use crate::kernel::costs::times;
 use crate::kernel::payer::Payer;
-use crate::kernel::reclaim::regions_around;
+use crate::kernel::reclaim::{huge_run, regions_around};
 use crate::kernel::space::first_page;
-use crate::kernel::{Kernel, KernelError, SpaceId};
+use crate::kernel::{Kernel, KernelError, Result, SpaceId};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::ops::Range;
 use std::time::Duration;
 
 impl Kernel {
-    /// Makes the regions around this one a page of this size. Huge pages that happen to lie as they should are not copied.
+    /// Makes the regions around this one a page of this size. Huge pages that already lie as needed
+    /// are not copied.
     pub(super) fn join(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
         order: PageOrder,
         payer: Payer,
-    ) -> Result<Collapsed, KernelError> {
+    ) -> Result<Collapsed> {
         let regions = regions_around(number(region), order);
         for at in regions.clone() {
             let found = self.space(space)?.table.get(at);
@@ -27,7 +27,7 @@ impl Kernel {
                     && found.swapped.is_empty()
                     && found.joined.is_none_or(|of| of < order)
             });
-            if !fit || !self.allows_huge(space, at) {
+            if !fit || !self.space(space)?.holds_region(at) {
                 return Err(KernelError::NotCandidate(space, region));
             }
         }
@@ -38,7 +38,7 @@ impl Kernel {
             let block = self.contiguous_blocks(order.regions() as u32, &mut time);
             let block = block.ok_or(KernelError::NoFrames(space, region, order));
             if block.is_err() {
-                // It was looked for all the same.
+                // The search for a range took its time all the same.
                 self.pay(payer, time);
             }
             self.move_to(space, &regions, block?)?
@@ -50,45 +50,29 @@ impl Kernel {
             owned.table.touch(at).joined = Some(order);
         }
         let each = order.regions();
-        let locked = times(copied, self.costs.copy_base_ns)
-            + times(added, self.costs.zero_base_ns)
-            + times(each, self.costs.shoot_down_ns);
-        time += locked + times(each, self.costs.collapse_ns);
-        let paid = self.pay(payer, time);
-        self.debug_check();
-        Ok(Collapsed {
-            paid,
-            locked,
-            copied,
-            added,
-        })
+        Ok(self.collapsed(payer, time, (copied, added, added), (each, each)))
     }
 
-    /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be, and nobody else's.
+    /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.
     fn lie_in_row(&self, space: SpaceId, regions: &Range<u64>) -> bool {
         let Some(space) = self.spaces.get(space) else {
             return false;
         };
         let block = |region| {
-            let found = space.table.get(region)?;
-            found.huge.filter(|_| found.shared.is_empty())
+            let huge = space.table.get(region)?.huge;
+            huge.map(u64::from)
         };
-        let first = block(regions.start).map(u64::from);
+        let first = block(regions.start);
         first.is_some_and(|first| {
             let aligned = first % (regions.end - regions.start) == 0;
             let mut all = regions.clone().zip(first..);
-            aligned && all.all(|(region, there)| block(region).map(u64::from) == Some(there))
+            aligned && all.all(|(region, there)| block(region) == Some(there))
         })
     }
 
-    /// Copies regions into pageblocks from `block` on, which nobody else has; returns how many base pages were copied, and how many
-    /// were not there.
-    fn move_to(
-        &mut self,
-        space: SpaceId,
-        regions: &Range<u64>,
-        block: u32,
-    ) -> Result<(u64, u64), KernelError> {
+    /// Copies regions into the pageblocks from `block` on, which must have no other owner. Returns
+    /// the number of base pages that were copied, and of those that were not present.
+    fn move_to(&mut self, space: SpaceId, regions: &Range<u64>, block: u32) -> Result<(u64, u64)> {
         let (mut copied, mut added) = (0, 0);
         for (at, block) in regions.clone().zip(block..) {
             let owner = self.owner(space, first_page(at))?;
@@ -99,7 +83,7 @@ impl Kernel {
             let found = owned.table.touch(at);
             let there = found.present.count();
             let old: Vec<_> = match found.huge {
-                Some(old) => vec![Self::huge_run(old, at).1],
+                Some(old) => vec![huge_run(old)],
                 None => found.frames.iter().collect(),
             };
             owned.huge += u64::from(found.huge.is_none());
@@ -109,7 +93,7 @@ impl Kernel {
             copied += u64::from(there);
             added += u64::from(PAGES_PER_REGION - there);
             for run in old {
-                self.release(space, first_page(at) + u64::from(run.first), run);
+                self.release(run);
             }
             self.break_reservation(space, at);
         }

@@ -1,4 +1,4 @@
-//! Free blocks on and off their lists.
+//! Puts free blocks on their lists and takes them off.
 
 use super::{PhysicalMemory, State};
 use crate::bits::PageBits;
@@ -7,7 +7,7 @@ use crate::memory::{Content, HUGE_ORDER};
 
 impl PhysicalMemory {
     pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
-        match self.blocks.get(block as usize).map(|b| &b.state) {
+        match self.blocks.get(block as usize) {
             Some(State::Free { zeroes, .. }) => zeroes.bits(),
             Some(State::Parts(parts)) => parts.zero(),
             Some(State::Owned(_)) | None => PageBits::EMPTY,
@@ -25,30 +25,27 @@ impl PhysicalMemory {
         let content = self.whole_content(block, order);
         let last = block + u32::from(order > HUGE_ORDER);
         for member in block..=last {
-            if let State::Free { order: of, .. } = &mut self.blocks[member as usize].state {
+            if let State::Free { order: of, .. } = &mut self.blocks[member as usize] {
                 *of = order;
             }
         }
-        let migrate = self.blocks[block as usize].migrate;
-        let list = &mut self.lists[migrate.index()][content.index()][usize::from(order)];
+        let list = &mut self.lists[content.index()][usize::from(order)];
         list.count += 1;
         list.blocks.insert(block);
     }
 
     /// Takes free pageblocks from their list; `block` is the first of a pair.
     pub(in crate::memory) fn remove_whole(&mut self, block: u32) {
-        let State::Free { order, .. } = self.blocks[block as usize].state else {
+        let State::Free { order, .. } = self.blocks[block as usize] else {
             return;
         };
         let content = self.whole_content(block, order);
-        let migrate = self.blocks[block as usize].migrate;
-        let list = &mut self.lists[migrate.index()][content.index()][usize::from(order)];
+        let list = &mut self.lists[content.index()][usize::from(order)];
         list.count -= 1;
         list.blocks.remove(block);
     }
 
     pub(in crate::memory) fn add_part(&mut self, block: u32, offset: u16, order: u8) {
-        let migrate = self.blocks[block as usize].migrate;
         let parts = self.parts_mut(block);
         let content = parts.content(offset, order);
         let part = Part {
@@ -57,23 +54,22 @@ impl PhysicalMemory {
             content,
         };
         parts.set_head(part, true);
-        let list = &mut self.lists[migrate.index()][content.index()][usize::from(order)];
+        let list = &mut self.lists[content.index()][usize::from(order)];
         list.count += 1;
         list.blocks.insert(block);
     }
 
     pub(in crate::memory) fn remove_part(&mut self, block: u32, part: Part) {
-        let migrate = self.blocks[block as usize].migrate;
         let parts = self.parts_mut(block);
         parts.set_head(part, false);
         let more = parts.any(part.order, part.content);
-        let list = &mut self.lists[migrate.index()][part.content.index()][usize::from(part.order)];
+        let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
         list.blocks.set(block, more);
     }
 
     pub(in crate::memory) fn parts(&self, block: u32) -> Option<&Parts> {
-        match &self.blocks.get(block as usize)?.state {
+        match self.blocks.get(block as usize)? {
             State::Parts(parts) => Some(parts),
             State::Free { .. } | State::Owned(_) => None,
         }
@@ -81,7 +77,7 @@ impl PhysicalMemory {
 
     /// A pageblock in parts. One that was allocated as a whole is put in parts.
     pub(in crate::memory) fn parts_mut(&mut self, block: u32) -> &mut Parts {
-        let state = &mut self.blocks[block as usize].state;
+        let state = &mut self.blocks[block as usize];
         if let State::Owned(owner) = *state {
             *state = State::Parts(Box::new(Parts::all_owned(owner)));
         }
@@ -93,7 +89,7 @@ impl PhysicalMemory {
         }
     }
 
-    /// Free frames became known to be zero.
+    /// Counts free frames that became known to be zero.
     pub(in crate::memory) fn count_zeroed(&mut self, frames: u64) {
         self.zeroed += frames;
     }

@@ -2,17 +2,13 @@ use super::*;
 use proptest::prelude::*;
 
 const OWNER: Owner = Owner::Kernel { frame: 0 };
-const ANY: MigrateType = MigrateType::Movable;
 
 fn memory(blocks: u64) -> PhysicalMemory {
     PhysicalMemory::new(blocks * HUGE_PAGE_BYTES)
 }
 
 fn one(first: u32, order: u8) -> FrameRun {
-    FrameRun {
-        first,
-        count: 1 << order,
-    }
+    FrameRun::new(first, 1 << order)
 }
 
 #[test]
@@ -20,15 +16,15 @@ fn all_memory_is_free_in_the_largest_blocks() {
     let mut memory = memory(7);
     assert_eq!(memory.check(), Ok(()));
     assert_eq!(memory.free_frames(), 7 * 512);
-    assert_eq!(memory.free_blocks(ANY, Content::Dirty, 10), 3);
-    assert_eq!(memory.free_blocks(ANY, Content::Dirty, 9), 1);
+    assert_eq!(memory.free_blocks(Content::Dirty, 10), 3);
+    assert_eq!(memory.free_blocks(Content::Dirty, 9), 1);
     assert_eq!(memory.free_huge_frames(Content::Dirty), 7);
     assert_eq!(memory.fmfi(), 0.0);
-    // One frame breaks the odd pageblock; all of its orders are there then.
-    let got = memory.allocate(0, ANY, Content::Dirty, OWNER);
+    // One frame breaks up the odd pageblock, which then has a block of each of its orders.
+    let got = memory.allocate(0, Content::Dirty, OWNER);
     assert_eq!(got.map(|a| a.frames), Some(one(6 * 512, 0)));
     for order in 0..9 {
-        assert_eq!(memory.free_blocks(ANY, Content::Dirty, order), 1);
+        assert_eq!(memory.free_blocks(Content::Dirty, order), 1);
     }
     assert_eq!(memory.fmfi(), 511.0 / 3583.0);
     memory.free(one(6 * 512, 0));
@@ -44,7 +40,7 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
     assert_eq!(memory.check(), Ok(()));
     assert_eq!(memory.free_huge_frames(Content::Zeroed), 2);
     let prefer = |memory: &mut PhysicalMemory, content| {
-        memory.allocate(9, ANY, content, OWNER).map(|got| got.dirty)
+        memory.allocate(9, content, OWNER).map(|got| got.dirty)
     };
     assert_eq!(prefer(&mut memory, Content::Dirty), Some(502));
     assert_eq!(prefer(&mut memory, Content::Zeroed), Some(0));
@@ -58,57 +54,33 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
 fn freed_memory_is_dirty_and_a_merge_forgets_nothing() {
     let mut memory = memory(2);
     assert!(memory.zero_free(u64::MAX).all_done);
-    let got = memory
-        .allocate(0, ANY, Content::Zeroed, OWNER)
-        .expect("a frame");
-    assert_eq!(memory.free_blocks(ANY, Content::Zeroed, 9), 1);
+    let got = memory.allocate(0, Content::Zeroed, OWNER).expect("a frame");
+    assert_eq!(memory.free_blocks(Content::Zeroed, 9), 1);
     memory.free(got.frames);
     assert_eq!(memory.zeroed_frames(), 1023);
-    assert_eq!(memory.free_blocks(ANY, Content::Dirty, 10), 1);
+    assert_eq!(memory.free_blocks(Content::Dirty, 10), 1);
     assert_eq!(memory.zero_free(u64::MAX).frames, 1);
-    assert_eq!(memory.free_blocks(ANY, Content::Zeroed, 10), 1);
-    assert_eq!(memory.check(), Ok(()));
-}
-
-#[test]
-fn other_types_raid_movable_memory_by_whole_pageblocks() {
-    let mut memory = memory(4);
-    let slab = memory.allocate(2, MigrateType::Unmovable, Content::Dirty, OWNER);
-    assert_eq!(slab.map(|a| a.frames), Some(one(0, 2)));
-    // The pair that was raided is unmovable as a whole.
-    assert_eq!(
-        memory.free_blocks(MigrateType::Unmovable, Content::Dirty, 9),
-        1
-    );
-    assert_eq!(memory.free_blocks(ANY, Content::Dirty, 10), 1);
-    // Movable memory takes the rest before it raids; it claims a pageblock that is mostly free.
-    assert!(memory.allocate(10, ANY, Content::Dirty, OWNER).is_some());
-    assert_eq!(memory.check(), Ok(()));
-    let raided = memory.allocate(9, ANY, Content::Dirty, OWNER);
-    assert_eq!(raided.map(|a| a.frames.first), Some(512));
-    let claimed = memory.allocate_run(512, ANY, Content::Dirty, OWNER);
-    assert_eq!(claimed.map(|a| a.frames), Some(one(4, 2)));
-    assert_eq!(memory.free_blocks(ANY, Content::Dirty, 8), 1);
+    assert_eq!(memory.free_blocks(Content::Zeroed, 10), 1);
     assert_eq!(memory.check(), Ok(()));
 }
 
 #[test]
 fn one_tebibyte_is_cheap_and_a_very_small_machine_works() {
     let mut large = memory(524_288);
-    assert_eq!(large.free_blocks(ANY, Content::Dirty, 10), 262_144);
-    assert!(large.allocate(0, ANY, Content::Zeroed, OWNER).is_some());
+    assert_eq!(large.free_blocks(Content::Dirty, 10), 262_144);
+    assert!(large.allocate(0, Content::Zeroed, OWNER).is_some());
     let mut small = PhysicalMemory::new(0);
-    assert!(small.allocate(10, ANY, Content::Dirty, OWNER).is_none());
-    let run = small.allocate_run(512, ANY, Content::Dirty, OWNER);
+    assert!(small.allocate(10, Content::Dirty, OWNER).is_none());
+    let run = small.allocate_run(512, Content::Dirty, OWNER);
     assert_eq!(run.map(|a| a.frames.count), Some(512));
-    assert!(small.allocate_run(1, ANY, Content::Dirty, OWNER).is_none());
+    assert!(small.allocate_run(1, Content::Dirty, OWNER).is_none());
     assert_eq!(small.check(), Ok(()));
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Allocate(u8, usize, bool),
-    Run(u16, usize, bool),
+    Allocate(u8, bool),
+    Run(u16, bool),
     At(u32),
     Free(usize),
     FreeSome(usize, u16),
@@ -117,8 +89,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0u8..11, 0usize..3, any::<bool>()).prop_map(|(o, m, z)| Step::Allocate(o, m, z)),
-        (1u16..=512, 0usize..3, any::<bool>()).prop_map(|(n, m, z)| Step::Run(n, m, z)),
+        (0u8..11, any::<bool>()).prop_map(|(o, z)| Step::Allocate(o, z)),
+        (1u16..=512, any::<bool>()).prop_map(|(n, z)| Step::Run(n, z)),
         (0u32..16 * 512).prop_map(Step::At),
         any::<usize>().prop_map(Step::Free),
         (any::<usize>(), any::<u16>()).prop_map(|(i, n)| Step::FreeSome(i, n)),
@@ -126,7 +98,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A second memory does by single frames what the first does by runs.
+/// A second memory repeats by single frames what the first does by runs.
 struct Twins {
     memory: PhysicalMemory,
     single: PhysicalMemory,
@@ -135,32 +107,28 @@ struct Twins {
 
 impl Twins {
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
-        let prefer = |zeroed: bool| Content::zeroed_if(zeroed);
         match *step {
-            Step::Allocate(order, migrate, zeroed) => {
-                let migrate = MigrateType::ALL[migrate];
-                let got = self.memory.allocate(order, migrate, prefer(zeroed), OWNER);
-                let other = self.single.allocate(order, migrate, prefer(zeroed), OWNER);
+            Step::Allocate(order, zeroed) => {
+                let prefer = Content::zeroed_if(zeroed);
+                let got = self.memory.allocate(order, prefer, OWNER);
+                let other = self.single.allocate(order, prefer, OWNER);
                 prop_assert_eq!(got, other);
                 if let Some(got) = got {
                     prop_assert_eq!(got.frames.first % (1 << order), 0);
                     self.held.push(got.frames);
                 }
             }
-            Step::Run(most, migrate, zeroed) => {
-                let migrate = MigrateType::ALL[migrate];
+            Step::Run(most, zeroed) => {
+                let prefer = Content::zeroed_if(zeroed);
                 let mut left = most;
                 while left > 0 {
-                    let Some(run) = self
-                        .memory
-                        .allocate_run(left, migrate, prefer(zeroed), OWNER)
-                    else {
-                        let other = self.single.allocate(0, migrate, prefer(zeroed), OWNER);
+                    let Some(run) = self.memory.allocate_run(left, prefer, OWNER) else {
+                        let other = self.single.allocate(0, prefer, OWNER);
                         prop_assert!(other.is_none());
                         break;
                     };
                     for frame in 0..run.frames.count {
-                        let one = self.single.allocate(0, migrate, prefer(zeroed), OWNER);
+                        let one = self.single.allocate(0, prefer, OWNER);
                         let one = one.expect("the other memory has a frame");
                         prop_assert_eq!(one.frames.first, run.frames.first + frame);
                         prop_assert_eq!(one.dirty > 0, run.dirty > 0);
@@ -221,20 +189,16 @@ proptest! {
             prop_assert_eq!(twins.memory.check(), Ok(()));
             let held: u64 = twins.held.iter().map(|run| u64::from(run.count)).sum();
             prop_assert_eq!(twins.memory.free_frames() + held, blocks * 512);
-            // Nothing but allocating and zeroing changes how much is zeroed.
+            // Only allocation and zeroing change the number of zeroed frames.
             if matches!(step, Step::Free(_) | Step::FreeSome(..)) {
                 prop_assert_eq!(twins.memory.zeroed_frames(), before);
             }
         }
         // The same frames are free in the same blocks, whether by runs or one by one.
-        for migrate in MigrateType::ALL {
-            for content in Content::BOTH {
-                for order in 0..ORDERS {
-                    prop_assert_eq!(
-                        twins.memory.free_blocks(migrate, content, order),
-                        twins.single.free_blocks(migrate, content, order)
-                    );
-                }
+        for content in Content::BOTH {
+            for order in 0..ORDERS {
+                let free = |memory: &PhysicalMemory| memory.free_blocks(content, order);
+                prop_assert_eq!(free(&twins.memory), free(&twins.single));
             }
         }
         for run in std::mem::take(&mut twins.held) {

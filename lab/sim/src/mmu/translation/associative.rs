@@ -1,17 +1,17 @@
-//! A structure in which any entry can hold anything, with exact least-recently-used replacement, at the
-//! same cost for any number of entries.
+//! A fully associative structure with exact least-recently-used replacement, at the same cost for
+//! any number of entries.
 //!
-//! Entries lie in slots from 1 on; slot 0 is the end of every list. One ring leads through all slots in
-//! order of use, and short chains through those whose keys have the same hash.
+//! Entries are in slots from 1 on; slot 0 ends every list. One ring links all slots in order of
+//! use, and short chains link slots with keys of the same hash.
 
 /// Most entries: slots are bytes.
 pub const MAX_ENTRIES: u32 = 255;
 const SLOTS: usize = 256;
-/// A few times as many as entries, so that chains are short.
+/// A few times the number of entries, so that chains are short.
 const BUCKETS: usize = 1024;
 const END: u8 = 0;
 
-/// A set of keys of limited size: the least recently used one makes room.
+/// A set of keys of limited size that evicts the least recently used one.
 #[derive(Clone, Debug)]
 pub struct Associative {
     keys: [u64; SLOTS],
@@ -73,7 +73,7 @@ impl Associative {
         false
     }
 
-    /// Whether `key` is there. It is not used.
+    /// Whether `key` is there. Does not count as a use.
     pub fn contains(&self, key: u64) -> bool {
         let mut slot = self.buckets[bucket(key)];
         while slot != END {
@@ -85,7 +85,7 @@ impl Associative {
         false
     }
 
-    /// Drops every key for which `keep` is false.
+    /// Drops every key for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(u64) -> bool) {
         let mut kept = Vec::with_capacity(self.used);
         let mut slot = self.newer[0];
@@ -110,7 +110,7 @@ impl Associative {
         self.newer[0] = END;
     }
 
-    /// Puts a slot before all others.
+    /// Makes a slot the most recently used one.
     #[inline]
     fn link(&mut self, slot: u8) {
         let newest = self.older[0];
@@ -127,7 +127,7 @@ impl Associative {
         self.older[newer as usize] = older;
     }
 
-    /// Takes a slot out of its bucket.
+    /// Removes a slot from its bucket.
     #[inline]
     fn unchain(&mut self, slot: u8) {
         let bucket = bucket(self.keys[slot as usize]);
@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a list in order of use.
+        /// Compared with a list in order of use.
         #[test]
         fn as_a_plain_list(
             entries in 1u32..80,

@@ -1,4 +1,4 @@
-//! What the counters of a core would show for a process.
+//! Counters of a core for one process.
 
 use super::sizes::EntrySize;
 use serde::Serialize;
@@ -6,20 +6,21 @@ use serde::Serialize;
 /// Counts of one address space on one core since it was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TranslationCounters {
-    /// Loads and stores.
+    /// Number of loads and stores.
     pub accesses: u64,
-    /// Accesses that the first TLB level did not have.
+    /// Accesses that missed the first TLB level.
     pub l1_misses: u64,
-    /// Page walks: accesses that neither level had, by the [size](EntrySize) of the TLB entry that resulted.
+    /// Page walks: accesses that missed both levels, by the [size](EntrySize) of the resulting TLB
+    /// entry.
     pub walks_by_size: [u64; 5],
-    /// Length of the walks for loads, added up, in cycles (`DTLB_LOAD_MISSES.WALK_DURATION`).
+    /// Total length of the walks for loads, in cycles (`DTLB_LOAD_MISSES.WALK_DURATION`).
     pub load_walk_cycles: u64,
-    /// The same of stores (`DTLB_STORE_MISSES.WALK_DURATION`).
+    /// The same for stores (`DTLB_STORE_MISSES.WALK_DURATION`).
     pub store_walk_cycles: u64,
-    /// Loads of walks, those of prefetches too, by where the line was: second-level cache, last level,
+    /// Loads of walks, including prefetches, by where the line was: second-level cache, last level,
     /// memory.
     pub walk_loads: [u64; 3],
-    /// Pages that were walked for before they were accessed. Their time is nobody's.
+    /// Pages with a walk before their first access. The time of these walks is not counted.
     pub prefetches: u64,
     /// Access bits that a walk set.
     pub first_touches: u64,
@@ -38,7 +39,7 @@ impl TranslationCounters {
         self.walks_by_size[size.into() as usize]
     }
 
-    /// First-level misses that the second level had.
+    /// First-level misses that hit the second level.
     pub fn l2_hits(&self) -> u64 {
         self.l1_misses - self.walks()
     }
@@ -48,21 +49,12 @@ impl TranslationCounters {
         self.load_walk_cycles + self.store_walk_cycles
     }
 
-    /// Unhalted cycles: the program's own work, and what it waited for translations.
+    /// Unhalted cycles: the program's own work, and its waits for translations.
     pub fn cycles(&self) -> u64 {
         self.millicycles / 1000
     }
 
-    /// MMU overhead as the HawkEye paper has it (Table 4): cycles in walks of loads and stores as a
-    /// share of all cycles, in per cent, at most 100. 0 before anything was done.
-    pub fn overhead_percent(&self) -> f64 {
-        if self.millicycles == 0 {
-            return 0.0;
-        }
-        (self.walk_cycles() as f64 * 1e5 / self.millicycles as f64).min(100.0)
-    }
-
-    /// What was counted after `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut late = *self;
         let sizes = late.walks_by_size.iter_mut().zip(earlier.walks_by_size);
@@ -86,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overhead_is_walk_cycles_over_cycles() {
+    fn a_part_of_a_run_is_what_it_added() {
         let early = TranslationCounters {
             accesses: 10,
             walks_by_size: [1, 0, 1, 0, 0],
@@ -105,7 +97,5 @@ mod tests {
         let part = late.since(&early);
         assert_eq!((part.accesses, part.walks(), part.cycles()), (20, 6, 2000));
         assert_eq!(part.walks_of(EntrySize::Huge), 2);
-        assert_eq!(part.overhead_percent(), 25.0);
-        assert_eq!(TranslationCounters::default().overhead_percent(), 0.0);
     }
 }

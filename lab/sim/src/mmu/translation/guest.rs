@@ -8,13 +8,13 @@ use super::spec::Levels;
 use super::upper::{MAX_LEVELS, UpperEntries};
 use crate::mmu::NestedCaches;
 
-/// Kinds of lines: the tables of an address space or guest, those of the host for the guest's memory,
-/// and those of the host for the guest's page tables.
+/// Kinds of lines: the tables of an address space or guest, those of the host for the guest's
+/// memory, and those of the host for the guest's page tables.
 const HOST_DATA: u32 = MAX_LEVELS as u32;
 const HOST_TABLES: u32 = 2 * MAX_LEVELS as u32;
 
-/// The guest's page tables are numbered in one row, lowest level first: there is one for each region, then
-/// for each piece of 1 GiB and so on.
+/// The guest's page tables are numbered consecutively, lowest level first: one for each region,
+/// then one for each piece of 1 GiB, and so on.
 const TABLES: [u32; MAX_LEVELS] = [
     0,
     1 << 22,
@@ -26,7 +26,7 @@ const TABLES: [u32; MAX_LEVELS] = [
 /// Distinguishes entries that lead to page tables from those that lead to memory.
 const TABLE_KEY: u32 = 1 << 30;
 
-/// The host's tables and what a core remembers of them.
+/// The host's tables and the core's caches of them.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     levels: usize,
@@ -45,7 +45,8 @@ impl Host {
         }
     }
 
-    /// Translates the address of the guest's table that has entry `entry` of a level; `load` loads a line.
+    /// Translates the address of the guest's table that holds entry `entry` of a level; `load`
+    /// loads a line.
     #[inline]
     pub(super) fn find_table(&mut self, level: usize, entry: u32, load: &mut impl FnMut(Line)) {
         let table = TABLES[level] + (entry >> 9);
@@ -89,7 +90,6 @@ impl Host {
         }
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.upper.clear();
         if let Some(tlb) = &mut self.tlb {

@@ -1,4 +1,4 @@
-//! Entries of which any can hold anything, few or many of them.
+//! Fully associative entries, few or many of them.
 
 use super::recent::Recent;
 use crate::mmu::vectors::{empty, touch};
@@ -12,7 +12,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// None of no entries.
+    /// `None` for no entries.
     pub(super) fn new(entries: u32) -> Option<Self> {
         match entries {
             0 => None,

@@ -9,8 +9,8 @@ use crate::mmu::{CACHE_LINE_BYTES, CacheLevel};
 use prefetch_index::prefetch_index;
 use wide::u32x4;
 
-/// A line of eight entries of some table: its kind and its number within that, multiplied by what makes high bits of all
-/// others, and no two the same.
+/// A line of eight entries of some table: its kind and its number within that kind, multiplied by a
+/// constant. The product mixes all other bits into the high bits, and is unique.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line(u32);
 
@@ -19,7 +19,7 @@ const ENTRIES_SHIFT: u32 = 3;
 /// Bits of a line's number within its kind: 2^31 base pages, eight entries a line.
 const KIND_SHIFT: u32 = 28;
 const FACTOR: u32 = 0x9e37_79b1;
-// What stands for no line is none: it would be of kind 15.
+// The value for "no line" is no line: it would be of kind 15.
 const _: () = {
     let inverse = 0x0e8b_2f51_u32;
     assert!(FACTOR.wrapping_mul(inverse) == 1);
@@ -27,18 +27,18 @@ const _: () = {
 };
 
 impl Line {
-    /// The line of a table of this kind (0-14) in which this entry is.
+    /// The line that holds this entry, in a table of this kind (0-14).
     #[inline]
     pub(super) const fn of(kind: u32, entry: u32) -> Self {
         Self((kind << KIND_SHIFT | entry >> ENTRIES_SHIFT).wrapping_mul(FACTOR))
     }
 }
 
-/// Most loads of a batch. A walk loads tables of the guest, and before each and for the page itself those of the
-/// host.
+/// Most loads of a batch. A walk loads tables of the guest; before each, and for the page itself,
+/// it loads those of the host.
 const MAX_LOADS: usize = MAX_WALKS * ((MAX_LEVELS + 1) * (MAX_LEVELS + 1) - 1);
 
-/// For what a walk is made.
+/// Cause of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     Load = 0,
@@ -46,10 +46,10 @@ pub(super) enum Cause {
     Prefetch = 2,
 }
 
-/// Loads of walks that were made, by their cause and by where the lines were.
+/// Numbers of loads of walks, by their cause and by where the lines were.
 pub(super) type Loads = [[u64; 3]; 3];
 
-/// A load of a walk that the second level does not have: the line, and from bit 32 the cause.
+/// A load of a walk that misses the second level: the line, and from bit 32 the cause.
 #[derive(Clone, Copy, Debug)]
 struct Load(u64);
 
@@ -70,7 +70,7 @@ impl Load {
     }
 }
 
-/// Counts by cause, side by side in one number: a loop keeps it in a register.
+/// Counts by cause, packed into one number, so that a loop keeps them in a register.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally(u64);
 
@@ -88,14 +88,14 @@ impl Tally {
     }
 }
 
-/// What of the two larger caches page tables have.
+/// The shares of the two larger caches that page tables have.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     second: Part,
     last: Part,
     /// Cycles of a load by where the line is.
     cycles: [u32; 3],
-    /// Loads of a batch that the second level does not have.
+    /// Loads of a batch that miss the second level.
     missed: Vec<Load>,
 }
 
@@ -117,8 +117,8 @@ impl Lines {
         }
     }
 
-    /// Makes the loads of at most [`MAX_WALKS`] walks: all in the second level first, then in the last those that
-    /// this has not.
+    /// Makes the loads of at most [`MAX_WALKS`] walks: first all in the second level, then its
+    /// misses in the last level.
     #[inline(always)]
     pub(super) fn load_all(
         &mut self,
@@ -141,7 +141,8 @@ impl Lines {
         })
     }
 
-    /// Makes in the last level the loads that the second has not, so many; counts them, and those that the last has.
+    /// Makes the `count` loads that missed the second level in the last level. Counts them and its
+    /// hits, by cause.
     #[inline(never)]
     fn load_missed(&mut self, count: usize, kind: &impl Kind) -> ([u64; 3], [u64; 3]) {
         let (mut missed, mut last) = (Tally::default(), Tally::default());
@@ -161,7 +162,7 @@ impl Lines {
         (missed.counts(), last.counts())
     }
 
-    /// Cycles of so many loads, by where the lines were.
+    /// Cycles of these numbers of loads, by where the lines were.
     pub(super) fn cycles(&self, loads: &[u64; 3]) -> u64 {
         let cycles = loads.iter().zip(self.cycles);
         cycles
@@ -170,7 +171,6 @@ impl Lines {
     }
 }
 
-/// The second level at work.
 pub(super) struct Loader<'a> {
     second: &'a mut [[u32x4; 1]],
     last: &'a [[u32x4; 1]],
@@ -180,13 +180,12 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Counts loads.
     #[inline(always)]
     pub(super) fn count(&mut self, cause: Cause, loads: usize) {
         self.made.add(cause as usize, loads as u64);
     }
 
-    /// Makes a load, but for the last level.
+    /// Makes a load, except in the last level.
     #[inline(always)]
     pub(super) fn load(&mut self, line: Line, cause: Cause) {
         let here = touch(set(self.second, line), line.0);
@@ -194,15 +193,15 @@ impl Loader<'_> {
         self.count += usize::from(!here);
     }
 
-    /// The same of a line that the second level seldom has: the host fetches its set of the last.
+    /// The same for a line that the second level seldom has: prefetches its set of the last level.
     #[inline(always)]
     pub(super) fn load_far(&mut self, line: Line, cause: Cause) {
         prefetch_index(self.last, set_number(self.last.len(), line));
         self.load(line, cause);
     }
 
-    /// Whether a line is the one of its set that was loaded last, so that loading it changes nothing: nearly
-    /// always so of the few lines of upper tables.
+    /// Whether a line is the most recently used one of its set, so that a load changes nothing.
+    /// Nearly always true for the few lines of upper tables.
     #[inline(always)]
     pub(super) fn is_newest(&mut self, line: Line) -> bool {
         let [ways] = set(self.second, line);
@@ -210,23 +209,23 @@ impl Loader<'_> {
     }
 }
 
-/// Lines of a set. Which set a line belongs to is as good as random, so that more would change little.
+/// Lines of a set. The set of a line is practically random, so more would change little.
 const WAYS: usize = 4;
 
-/// A part of a cache that holds nothing but lines of page tables, with exact LRU replacement in each set.
+/// The part of a cache that holds lines of page tables, with exact LRU replacement in each set.
 #[derive(Clone, Debug)]
 struct Part(Vec<[u32x4; 1]>);
 
 impl Part {
-    /// This much of a cache (per cent), at least one set.
+    /// A share of a cache (per cent), at least one set.
     fn new(level: CacheLevel, share: u32) -> Self {
         let lines = level.bytes / CACHE_LINE_BYTES * u64::from(share) / 100;
         Self(vec![empty(); (lines as usize / WAYS).max(1)])
     }
 }
 
-/// The set of a line. Programs don't choose the frames of their tables: any will do, with the high bits of a
-/// product in place of a remainder.
+/// The set of a line. Programs don't choose the frames of their tables, so any mapping will do: it
+/// uses the high bits of a product instead of a remainder.
 #[inline(always)]
 fn set(sets: &mut [[u32x4; 1]], line: Line) -> &mut [u32x4; 1] {
     let number = set_number(sets.len(), line);

@@ -1,13 +1,11 @@
-//! What is mapped, in all address spaces, and which access bits are set.
+//! Mappings and access bits of an address space.
 
 mod changes;
 mod groups;
 mod pieces;
 
-use super::error::MappingError;
-use super::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK, page_number, region_of};
+use super::place::{Place, REGIONS_PER_CHUNK, page_number, region_of};
 use super::sizes::{EntrySize, LeafSize, Orders};
-use super::space_id::SpaceId;
 use super::state::RegionState;
 use crate::mmu::{Groups, MmuError};
 pub(crate) use groups::Mark;
@@ -20,46 +18,43 @@ const WORDS: usize = 8;
 const FULL: [u64; WORDS] = [u64::MAX; WORDS];
 /// Bits of an address.
 const ADDRESS_BITS: u32 = 57;
-/// What entries of one table above the page directories map: 512 pieces of 1 GiB.
+/// One table above the page directories maps 512 pieces of 1 GiB.
 const CHUNKS_PER_BLOCK: usize = 512;
 const BLOCK_SHIFT: u32 = 39;
 
-/// Mappings of pages in any number of address spaces, up to 8 TiB in all.
+/// Mappings of pages in one address space, up to 8 TiB.
 ///
-/// Memory is held in pieces of 1 GiB, 97 KiB for each that has something mapped in it. Piece 0 and block
-/// 0 have nothing in them, so that looking up what is nowhere takes no branch.
+/// Memory is held in pieces of 1 GiB, 97 KiB for each piece with a mapping. Piece 0 and block 0 are
+/// empty, so that a look-up of an unmapped address takes no branch.
 ///
-/// Changes are not seen by a [`Translator`](super::Translator)'s TLBs: tell it, as a kernel does.
+/// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them, as a kernel
+/// does.
 #[derive(Clone, Debug)]
 pub struct Mappings {
     groups: Groups,
     orders: Orders,
     l1_orders: Orders,
-    /// The bits of an address that say which entry of the first level it is in, by [`EntrySize`].
+    /// Bits of an address that select its entry in the first level, by [`EntrySize`].
     l1_entries: [u64; 5],
     /// How walks set access bits, by [`EntrySize`].
     marks: [Mark; 5],
     states: Vec<RegionState>,
-    /// Groups of base pages by region, a bit each; of none if there are no groups.
+    /// Groups of base pages by region, a bit each; empty if there are no groups.
     grouped: Vec<u128>,
     present: Vec<u64>,
     /// Base pages that can't be stored to.
     protected: Vec<u64>,
-    /// Access bits of base pages.
     accessed: Vec<u64>,
-    /// Access bits of huge pages, by region.
     huge_accessed: Vec<u64>,
-    /// Those of pages of 1 GiB, by piece.
+    /// Access bits of pages of 1 GiB, by piece.
     giant_accessed: Vec<u64>,
     places: Vec<Place>,
     /// The pieces of each block of 512 GiB.
     blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
-    /// The blocks of each address space; none of one that was removed.
-    spaces: Vec<Option<Vec<u16>>>,
-    /// Topmost tables but one, by address space and the bits of the address above them.
-    tops: Vec<(u16, u64)>,
-    free_chunks: Vec<u16>,
-    free_blocks: Vec<u16>,
+    /// Block number of each 512 GiB of addresses.
+    numbers: Vec<u16>,
+    /// Tables below the topmost, by the bits of the address above them.
+    tops: Vec<u64>,
 }
 
 impl Default for Mappings {
@@ -69,18 +64,18 @@ impl Default for Mappings {
 }
 
 impl Mappings {
-    /// No address space. No two pages are ever one TLB entry.
+    /// An empty address space without groups.
     pub fn new() -> Self {
         Self::of(Groups::NONE)
     }
 
-    /// The same for a processor that holds groups of pages in one TLB entry
-    /// ([`Processor::groups`](crate::mmu::Processor::groups)). Use it with cores of such a processor only: they take
-    /// groups as they are here.
+    /// An empty address space for a processor that holds groups of pages in one TLB entry
+    /// ([`Processor::groups`](crate::mmu::Processor::groups)). Use it only with cores of such a
+    /// processor: they take groups as they are here.
     ///
     /// # Errors
     ///
-    /// Groups that can't be.
+    /// Impossible groups.
     pub fn with_groups(groups: Groups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
         Ok(Self::of(groups))
@@ -103,68 +98,27 @@ impl Mappings {
             giant_accessed: Vec::new(),
             places: Vec::new(),
             blocks: vec![[0; CHUNKS_PER_BLOCK]],
-            spaces: Vec::new(),
+            numbers: vec![0; 1 << (ADDRESS_BITS - BLOCK_SHIFT)],
             tops: Vec::new(),
-            free_chunks: Vec::new(),
-            free_blocks: Vec::new(),
         };
-        // No address space has this number.
-        mappings.push_chunk(Place::new([0; 3], 0, u16::MAX));
+        // Piece 0 stays empty.
+        mappings.push_chunk(Place::default());
         mappings
     }
 
-    /// Adds an address space in which nothing is mapped.
-    ///
-    /// # Errors
-    ///
-    /// There are 8,192.
-    pub fn add_space(&mut self) -> Result<SpaceId, MappingError> {
-        let blocks = Some(vec![0; 1 << (ADDRESS_BITS - BLOCK_SHIFT)]);
-        if let Some(free) = self.spaces.iter().position(Option::is_none) {
-            self.spaces[free] = blocks;
-            return Ok(SpaceId(free as u16));
-        }
-        if self.spaces.len() >= MAX_CHUNKS {
-            return Err(MappingError::TooManySpaces);
-        }
-        self.spaces.push(blocks);
-        Ok(SpaceId(self.spaces.len() as u16 - 1))
+    /// Size of the pages that map a region; `None` if none does.
+    pub fn size(&self, region: RegionAddr) -> Option<LeafSize> {
+        self.states[self.index(region.start())].size()
     }
 
-    /// Unmaps everything in an address space and forgets it. Cores must forget its pages
-    /// ([`Translator::invalidate_space`](super::Translator::invalidate_space)) before.
-    pub fn remove_space(&mut self, space: SpaceId) {
-        let Some(slot) = self.spaces.get_mut(usize::from(space.0)) else {
-            return;
-        };
-        for block in slot.take().unwrap_or_default() {
-            if block != 0 {
-                let chunks =
-                    std::mem::replace(&mut self.blocks[usize::from(block)], [0; CHUNKS_PER_BLOCK]);
-                let chunks = chunks.into_iter().filter(|chunk| *chunk != 0);
-                self.free_chunks.extend(chunks);
-                self.free_blocks.push(block);
-            }
-        }
-        self.tops
-            .iter_mut()
-            .filter(|top| top.0 == space.0)
-            .for_each(|top| top.0 = u16::MAX);
+    /// Size by which the host maps the memory behind a region.
+    pub fn host(&self, region: RegionAddr) -> EntrySize {
+        self.states[self.index(region.start())].host()
     }
 
-    /// By what a region is mapped; `None` if no page of it is.
-    pub fn size(&self, space: SpaceId, region: RegionAddr) -> Option<LeafSize> {
-        self.states[self.index(space, region.start())].size()
-    }
-
-    /// By what the host maps the memory behind a region.
-    pub fn host(&self, space: SpaceId, region: RegionAddr) -> EntrySize {
-        self.states[self.index(space, region.start())].host()
-    }
-
-    /// The base pages of a region that are mapped.
-    pub fn present(&self, space: SpaceId, region: RegionAddr) -> [u64; WORDS] {
-        let index = self.index(space, region.start());
+    /// The mapped base pages of a region.
+    pub fn present(&self, region: RegionAddr) -> [u64; WORDS] {
+        let index = self.index(region.start());
         match self.states[index].size() {
             None => [0; WORDS],
             Some(LeafSize::Base) => words(&self.present, index),
@@ -173,8 +127,8 @@ impl Mappings {
     }
 
     /// Access bits of a region's base pages; of a larger page, all or none.
-    pub fn accessed(&self, space: SpaceId, region: RegionAddr) -> [u64; WORDS] {
-        let index = self.index(space, region.start());
+    pub fn accessed(&self, region: RegionAddr) -> [u64; WORDS] {
+        let index = self.index(region.start());
         let all = match self.states[index].size() {
             None => false,
             Some(LeafSize::Base) => return words(&self.accessed, index),
@@ -184,10 +138,10 @@ impl Mappings {
         if all { FULL } else { [0; WORDS] }
     }
 
-    /// Clears the access bits of a region; of a page of 1 GiB, its one. A page that a TLB has is not marked
-    /// again until that has forgotten it. Of a group of huge pages, that of all of them.
-    pub fn clear_accessed(&mut self, space: SpaceId, region: RegionAddr) {
-        let index = self.index(space, region.start());
+    /// Clears the access bits of a region; of a page of 1 GiB, its only one; of a group of huge
+    /// pages, those of all of them. A page in a TLB is not marked again until its entry is gone.
+    pub fn clear_accessed(&mut self, region: RegionAddr) {
+        let index = self.index(region.start());
         match self.states[index].size() {
             None => {}
             Some(LeafSize::Base) => {
@@ -202,41 +156,18 @@ impl Mappings {
         }
     }
 
-    /// Memory that all of this takes, in bytes.
-    pub fn held_bytes(&self) -> u64 {
-        let words = [
-            &self.present,
-            &self.protected,
-            &self.accessed,
-            &self.huge_accessed,
-            &self.giant_accessed,
-        ];
-        let words: usize = words.iter().map(|plane| plane.capacity() * 8).sum();
-        let tables: usize = self
-            .spaces
-            .iter()
-            .flatten()
-            .map(|blocks| blocks.len() * 2)
-            .sum();
-        let grouped = self.grouped.capacity() * size_of::<u128>();
-        let blocks = self.blocks.capacity() * CHUNKS_PER_BLOCK * 2;
-        (words + grouped + self.states.capacity() + tables + blocks) as u64
-    }
-
-    /// The blocks of an address space, for [`page_in`](Self::page_in).
+    /// The blocks by address, for [`page_in`](Self::page_in).
     #[inline]
-    pub(super) fn blocks(&self, space: SpaceId) -> &[u16] {
-        let blocks = self.spaces.get(usize::from(space.0));
-        blocks.and_then(Option::as_deref).unwrap_or_default()
+    pub(super) fn blocks(&self) -> &[u16] {
+        &self.numbers
     }
 
-    /// The base page that an address is in; one of piece 0 if nothing is mapped there.
+    /// The base page that holds an address; one of piece 0 if nothing is mapped there.
     #[inline(always)]
     pub(super) fn page_in(&self, blocks: &[u16], address: u64) -> u32 {
         self.block(blocks, address).page(address)
     }
 
-    /// The block that an address is in.
     #[inline(always)]
     pub(super) fn block(&self, blocks: &[u16], address: u64) -> Block<'_> {
         let number = address >> BLOCK_SHIFT;
@@ -247,13 +178,12 @@ impl Mappings {
         }
     }
 
-    /// How the region of a base page is mapped.
     #[inline]
     pub(super) fn state(&self, page: u32) -> RegionState {
         self.states[region_of(page)]
     }
 
-    /// Whether a base page in a region mapped by base pages is present, and can be stored to.
+    /// Whether a base page in a region of base pages is present, and whether it is writable.
     #[inline]
     pub(super) fn page(&self, page: u32) -> (bool, bool) {
         let (word, bit) = ((page / 64) as usize, page % 64);
@@ -261,11 +191,11 @@ impl Mappings {
         (present, present && self.protected[word] >> bit & 1 == 0)
     }
 
-    /// Sets the access bits of the pages that these base pages are in, each with the level at which walks for it end and
-    /// how they set bits; so many were clear.
+    /// Sets the access bits of the pages that hold these base pages, and returns how many were
+    /// clear. Each comes with the level at which its walk ends, and with how that sets bits.
     #[inline(always)]
     pub(super) fn mark_each(&mut self, pages: impl Iterator<Item = (u32, usize, Mark)>) -> u64 {
-        // Without a branch for each size, and written without asking: neither can be foreseen.
+        // No branch by size, and unconditional writes: both conditions are unpredictable.
         let planes = [
             &mut self.accessed[..],
             &mut self.huge_accessed[..],
@@ -281,14 +211,14 @@ impl Mappings {
         were_clear
     }
 
-    /// How walks for pages that are in entries of this size, the host aside, set access bits.
+    /// How walks for pages in entries of this size set access bits, apart from the host.
     #[inline]
     pub(super) fn mark_of(&self, own: EntrySize) -> Mark {
         self.marks[own as usize]
     }
 
-    /// Has the host fetch the access bit that [`mark_each`](Self::mark_each) will set. Those of base pages are too many for
-    /// its caches.
+    /// Prefetches the access bit that [`mark_each`](Self::mark_each) will set. Those of base pages
+    /// do not fit into the caches of the simulating machine.
     #[inline(always)]
     pub(super) fn fetch_mark(&self, page: u32, leaf: usize) {
         if leaf == 0 {
@@ -296,19 +226,19 @@ impl Mappings {
         }
     }
 
-    /// How large entries are in the second level.
+    /// Sizes of entries in the second level.
     #[inline]
     pub(super) fn orders(&self) -> Orders {
         self.orders
     }
 
-    /// How large they are in the first.
+    /// Sizes of entries in the first level.
     #[inline]
     pub(super) fn l1_orders(&self) -> Orders {
         self.l1_orders
     }
 
-    /// The bits of an address that say which entry of the first level it is in, by [`EntrySize`].
+    /// Bits of an address that select its entry in the first level, by [`EntrySize`].
     #[inline]
     pub(super) fn l1_entries(&self) -> [u64; 5] {
         self.l1_entries
@@ -320,8 +250,8 @@ impl Mappings {
     }
 
     /// Index of a region; one of piece 0 if nothing is mapped there.
-    fn index(&self, space: SpaceId, address: u64) -> usize {
-        region_of(self.page_in(self.blocks(space), address))
+    fn index(&self, address: u64) -> usize {
+        region_of(self.page_in(self.blocks(), address))
     }
 }
 
@@ -333,13 +263,13 @@ pub(super) struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Whether an address is in it.
     #[inline(always)]
     pub(super) fn has(&self, address: u64) -> bool {
         address >> BLOCK_SHIFT == self.number
     }
 
-    /// The base page that an address in it is in; one of piece 0 if nothing is mapped there.
+    /// The base page that holds an address of this block; one of piece 0 if nothing is mapped
+    /// there.
     #[inline(always)]
     pub(super) fn page(&self, address: u64) -> u32 {
         let chunk = self.chunks[(address >> 30) as usize % CHUNKS_PER_BLOCK];

@@ -1,21 +1,22 @@
-//! What goes from stage to stage, and what does not have to.
+//! Data that stages pass on, and shortcuts for uniform batches.
 
 use super::access::{Access, STORE};
 use super::lines::Cause;
 use super::state::RegionState;
 
-/// Pages that are taken from stage to stage at a time, at most: many enough that what is done once for all of them
-/// does not show, few enough to stay near the host's core.
+/// Most pages in a batch. Large enough to amortise the work per batch, small enough for the caches
+/// of the simulating core.
 pub(super) const BATCH: usize = 1024;
-/// Walks that these lead to, at most: each for itself and one beforehand.
+/// Most walks of a batch: for each page one, and one prefetch.
 pub(super) const MAX_WALKS: usize = 2 * BATCH;
 
-/// A page that was missed: its number, how its region is mapped (from bit 32), and its cause (from bit 40).
+/// A page that missed: its number, the mapping of its region (from bit 32), and its cause (from bit
+/// 40).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Miss(u64);
 
 impl Miss {
-    /// Stands where there is none.
+    /// Stands for no page.
     pub(super) const NONE: Self = Self(0);
 
     #[inline]
@@ -43,13 +44,13 @@ impl Miss {
     }
 }
 
-/// How walks of a batch find out at which level they end and for what they are made. What is the same for all of
-/// them the compiler works out once.
+/// How walks of a batch find the level at which they end, and their cause. The compiler computes in
+/// advance what is the same for all of them.
 pub(super) trait Kind {
     fn leaf(&self, walk: Miss) -> usize;
     fn cause(&self, walk: Miss) -> Cause;
 
-    /// The level and the cause of all walks, if they are known to have one.
+    /// The level and the cause of all walks, if known to be the same.
     fn one(&self) -> Option<(usize, Cause)>;
 }
 
@@ -73,7 +74,6 @@ impl<const LEVEL: usize> Kind for Each<LEVEL> {
     }
 }
 
-/// Walks differ.
 pub(super) struct Own;
 
 impl Kind for Own {
@@ -93,8 +93,8 @@ impl Kind for Own {
     }
 }
 
-/// How all pages are mapped and why they were missed, if that is the same of all. What is left of such pages by the stages is
-/// of the same kind: it is looked for once.
+/// Mapping and cause of all pages, if they are the same. The pages that a stage leaves are of the
+/// same kind, so this is computed once.
 pub(super) type OneKind = Option<(RegionState, Cause)>;
 
 pub(super) fn one_kind(pages: &[Miss]) -> OneKind {
@@ -105,8 +105,8 @@ pub(super) fn one_kind(pages: &[Miss]) -> OneKind {
     (other >> 32 == 0).then(|| (first.state(), first.cause()))
 }
 
-/// Leaves, at the begin, the pages that were not there: so many. Without a branch, as nobody can foresee which
-/// these are.
+/// Moves the pages that missed to the front, and returns their number. Without a branch, because
+/// the result is unpredictable.
 #[inline(always)]
 pub(super) fn leave_missed(pages: &mut [Miss], mut is_here: impl FnMut(Miss) -> bool) -> usize {
     let mut missed = 0;
@@ -128,7 +128,8 @@ pub(super) struct Window {
 impl Window {
     pub(super) const NONE: Self = Self { mask: 0, base: 1 };
 
-    /// That of an access to the entry that these bits of the address tell; of loads only if stores would fault.
+    /// The window of an access to the entry that these bits of the address select; of loads only,
+    /// if stores would fault.
     #[inline(always)]
     pub(super) fn new(access: Access, page: u64, writable: bool) -> Self {
         let load_or_store = !STORE;
@@ -142,11 +143,5 @@ impl Window {
     #[inline]
     pub(super) fn holds(&self, access: Access) -> bool {
         access.key() & self.mask == self.base
-    }
-
-    /// The first address behind that of an access that it holds.
-    #[inline]
-    pub(super) fn end(&self, access: Access) -> u64 {
-        (access.address() | !(self.mask | STORE)) + 1
     }
 }

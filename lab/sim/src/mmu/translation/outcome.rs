@@ -1,4 +1,4 @@
-//! How far accesses got, and what stopped them.
+//! Result of a batch of accesses.
 
 use super::access::Access;
 use super::mappings::Mappings;
@@ -14,27 +14,16 @@ pub enum Fault {
     Protected(Access),
 }
 
-/// How far a batch got.
+/// Result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Accesses made, from the first on. The next one faulted, if there is a fault.
+    /// Number of accesses made, from the first on. If there is a fault, the next one caused it.
     pub accesses: usize,
-    /// What stopped it. Accesses go on from there once it is resolved.
+    /// The fault that stopped the batch. Continue with the same access once it is resolved.
     pub fault: Option<Fault>,
 }
 
-/// How far sweeps got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Swept {
-    /// Sweeps made as a whole, from the first on.
-    pub sweeps: usize,
-    /// Accesses made of the next one.
-    pub of_next: u64,
-    /// What stopped it.
-    pub fault: Option<Fault>,
-}
-
-/// Whether a page can be stored to, where not all of its region can; or why the access faults.
+/// Whether a page is writable, in a region with some that are not; or why the access faults.
 #[cold]
 pub(super) fn check(
     mappings: &Mappings,

@@ -1,23 +1,23 @@
-//! Keys of which any can be in any place, with exact least-recently-used replacement, made for more misses than
-//! hits: a miss writes one place, and is mostly known from the key's last bits.
+//! Fully associative keys with exact least-recently-used replacement, optimised for more misses
+//! than hits. A miss writes one slot, and the key's last bits usually suffice to recognise it.
 
 use crate::mmu::vectors::LANES;
 use wide::u32x4;
 
-/// Keys in order of use: the last of a row that grows.
+/// Keys in order of use: the last ones of a growing row.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     row: Vec<u32>,
     places: usize,
-    /// How many known keys end in these bits: of most that are not known, none does.
+    /// Number of known keys by their last bits. For most unknown keys it is 0.
     endings: Box<[u16; ENDINGS]>,
 }
 
 /// No key: keys have at most 31 bits.
 const EMPTY: u32 = u32::MAX;
-/// Length of a row from which on it is begun anew.
+/// Length at which the row is compacted.
 const LONG: usize = 2048;
-/// Many times as many as places.
+/// Many times the number of places.
 const ENDINGS: usize = 1024;
 
 const fn ending(key: u32) -> usize {
@@ -55,7 +55,7 @@ impl Recent {
         false
     }
 
-    /// Uses keys one after the other, and tells the numbers of those that were there.
+    /// Uses keys in order, and reports the indices of those that were there.
     #[inline(always)]
     pub(super) fn access_each(
         &mut self,
@@ -64,7 +64,7 @@ impl Recent {
     ) {
         self.begin_anew();
         let count = keys.len();
-        // All are written before the first is compared, so that no comparison reads what was written just before.
+        // Writes all keys before the first comparison, so that no comparison reads a fresh write.
         self.row.extend(keys);
         match self.places {
             32 => self.use_each::<32>(count, is_here),
@@ -87,7 +87,7 @@ impl Recent {
         }
     }
 
-    /// Uses keys from number `done` on, of so many, up to the first that is known: that number.
+    /// Uses `count` keys from index `done` on, up to the first known one; returns its index.
     #[inline(always)]
     fn use_unknown(&mut self, done: usize, count: usize, places: usize) -> Option<usize> {
         let (row, endings) = (&self.row[done..count + places], &mut self.endings);
@@ -102,7 +102,6 @@ impl Recent {
         None
     }
 
-    /// Drops everything.
     pub(super) fn clear(&mut self) {
         self.row.clear();
         self.row.resize(self.places, EMPTY);
@@ -110,7 +109,7 @@ impl Recent {
         self.endings[ending(EMPTY)] = self.places as u16;
     }
 
-    /// Moves what is known to the begin of the row.
+    /// Moves the known keys to the start of the row.
     fn begin_anew(&mut self) {
         let oldest = self.row.len() - self.places;
         self.row.copy_within(oldest.., 0);
@@ -129,7 +128,7 @@ fn contains(keys: &[u32], key: u32) -> bool {
     any.any() | vectors.remainder().contains(&key)
 }
 
-/// Closes the gap that a known key leaves as it is used again, the last one, from the oldest on.
+/// Closes the gap that a known key (the last one) leaves when it is used again, from the oldest on.
 #[inline(never)]
 fn move_up(used: &mut [u32]) {
     if let Some((key, known)) = used.split_last_mut() {
@@ -145,7 +144,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a list in order of use, one by one and many at a time.
+        /// Compared with a list in order of use, one by one and in batches.
         #[test]
         fn as_a_plain_list(
             places in 1u32..80,

@@ -5,7 +5,7 @@ use super::super::page::PageSize;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
 
-/// Size of what one entry at the end of a walk maps.
+/// Size that one leaf entry of a page table maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum LeafSize {
     /// 4 KiB.
@@ -27,7 +27,8 @@ impl LeafSize {
     }
 }
 
-/// Size of what one TLB entry holds, the smallest first: a page, or a [group](crate::mmu::Group) of them.
+/// Size that one TLB entry holds, the smallest first: a page, or a [group](crate::mmu::Group) of
+/// pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum EntrySize {
     /// 4 KiB.
@@ -43,7 +44,7 @@ pub enum EntrySize {
 }
 
 impl EntrySize {
-    /// All of them.
+    /// All sizes.
     pub const ALL: [Self; 5] = [
         Self::Base,
         Self::BaseGroup,
@@ -62,10 +63,10 @@ impl EntrySize {
         }
     }
 
-    /// What is less than 3 bits of a number, 5 and more as 4.
+    /// The size with this number in its lowest 3 bits; numbers from 5 on count as 4.
     #[inline]
     pub(crate) const fn from_bits(bits: u32) -> Self {
-        // Looked up, as sizes of pages that differ can't be foreseen.
+        // A table, because changing page sizes are unpredictable for branches.
         static SIZES: [EntrySize; 8] = {
             let [base, base_group, huge, huge_group, giant] = EntrySize::ALL;
             [
@@ -101,17 +102,18 @@ impl From<PageSize> for LeafSize {
     }
 }
 
-/// How many base pages there are in an entry of each size, as a binary logarithm: by [`EntrySize`], a byte each.
+/// Binary logarithm of the number of base pages in an entry of each size: by [`EntrySize`], a byte
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Orders(u64);
 
 impl Orders {
-    /// Those in the second level.
+    /// Sizes in the second level.
     pub(crate) fn new(groups: Groups) -> Self {
         Self::of_groups(groups, |_| true)
     }
 
-    /// Those in the first level.
+    /// Sizes in the first level.
     pub(crate) fn in_l1(groups: Groups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }
@@ -123,24 +125,23 @@ impl Orders {
         Self(bytes.fold(0, |all, (order, byte)| all | u64::from(order) << (8 * byte)))
     }
 
-    /// Of entries of a size.
     #[inline(always)]
     pub(crate) const fn of(self, size: EntrySize) -> u32 {
-        // Said where it is known, for loops that are made for it.
+        // Constants where the size is known, for loops that are specialised for it.
         match size {
             EntrySize::Base => 0,
             _ => (self.0 >> (8 * size as u32)) as u32 & 0xff,
         }
     }
 
-    /// The number of the entry of a size that a base page is in. Its last bits choose the set of a TLB: with more sets than entries in
-    /// 1 GiB (256 sets and entries of 32 MiB, say) the order in which pieces of 1 GiB were first mapped has a part in it.
+    /// The number of the entry of a size that holds a base page. Its last bits choose the set of a
+    /// TLB. There may be more sets than entries in 1 GiB (256 sets and entries of 32 MiB, say).
+    /// Then the set also depends on the order in which pieces of 1 GiB were first mapped.
     #[inline(always)]
     pub(crate) const fn number(self, page: u32, size: EntrySize) -> u32 {
         page >> self.of(size)
     }
 
-    /// Bytes of an entry of a size.
     pub(crate) const fn bytes(self, size: EntrySize) -> u64 {
         BASE_PAGE_BYTES << self.of(size)
     }

@@ -1,4 +1,4 @@
-//! What a core is to be.
+//! Specification of a core.
 
 use super::sizes::LeafSize;
 use crate::mmu::Processor;
@@ -26,19 +26,19 @@ impl FromStr for Levels {
     }
 }
 
-/// Which tables are walked.
+/// The tables that are walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Tables {
     /// Those of the address space.
     Native(Levels),
-    /// Those of the guest, and for each of them and the page itself those of the host.
+    /// Those of the guest; for each of them and for the page itself, those of the host.
     Nested {
         /// Of the guest.
         guest: Levels,
         /// Of the host.
         host: Levels,
-        /// By what the host maps the memory in which the guest has its page tables (base or huge; giant
-        /// counts as huge).
+        /// Page size by which the host maps the guest's page tables (base or huge; giant counts as
+        /// huge).
         tables_backed_by: LeafSize,
     },
 }
@@ -48,15 +48,15 @@ pub enum Tables {
 pub struct TranslatorSpec {
     /// Its TLBs, walk caches, caches and latencies.
     pub processor: Processor,
-    /// What it walks.
+    /// Its page tables.
     pub tables: Tables,
-    /// What page tables have of the second- and the last-level cache, in per cent of the ways (1-100).
-    /// Data and tables displace each other as often as they are brought in: the default of 50 is that of
-    /// scattered accesses, each of which brings one line of data and one of the table.
+    /// Share of the second- and the last-level cache that page tables occupy, in per cent of the
+    /// ways (1-100). Data and tables evict each other as often as they are loaded. The default of
+    /// 50 is for scattered accesses, each of which loads one line of data and one of the table.
     pub page_table_share_percent: u32,
-    /// Whether the base page after two that were missed one after the other is walked for beforehand
-    /// ("next-page prefetcher", Intel's optimization manual, since Ivy Bridge). Off by default: Intel does
-    /// not say what exactly it does. Such walks set no access bits here.
+    /// Whether two misses on neighbouring base pages in turn prefetch the translation of the next
+    /// one ("next-page prefetcher", Intel's optimization manual, since Ivy Bridge). Off by default:
+    /// Intel does not document its exact behaviour. Such walks set no access bits here.
     pub next_page_prefetch: bool,
 }
 
@@ -71,7 +71,7 @@ impl TranslatorSpec {
         }
     }
 
-    /// Four levels of guest and host each.
+    /// Four levels each for guest and host.
     pub const fn nested(processor: &Processor, tables_backed_by: LeafSize) -> Self {
         Self {
             tables: Tables::Nested {
@@ -84,14 +84,14 @@ impl TranslatorSpec {
     }
 }
 
-/// What a program does beside translating. The defaults are of one that waits for every walk and has
-/// one cycle of work for each access.
+/// What a program does beside translation. By default it waits for every walk and has one cycle of
+/// work for each access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// Its work for each access, in thousandths of a cycle.
+    /// Work for each access, in thousandths of a cycle.
     pub millicycles_per_access: u32,
-    /// What it waits for of each walk and of each second-level hit, in thousandths: 1000 of a pointer chase,
-    /// less where independent accesses go on meanwhile.
+    /// Share of each walk and of each second-level hit that the program waits for, in thousandths:
+    /// 1000 for a pointer chase, less where independent accesses go on meanwhile.
     pub waited_permille: u32,
 }
 

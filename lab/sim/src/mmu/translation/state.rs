@@ -1,10 +1,12 @@
-//! What a region's mapping is, in one byte.
+//! A region's mapping, in one byte.
 
 use super::sizes::{EntrySize, LeafSize};
 
-/// How a region is mapped. Bits 0-2: not at all, or the size of its pages or groups plus one; 3-5: the host's size; 6:
-/// every page of it can be loaded from and stored to, and all are held by entries of that size; 7: some of its base
-/// pages, but not all, are in groups.
+/// How a region is mapped, by bits:
+/// - 0-2: 0 if unmapped, else the size of its pages or groups plus one;
+/// - 3-5: the host's size;
+/// - 6: all pages can be loaded from and stored to, and all are held by entries of that size;
+/// - 7: some of its base pages, but not all, are in groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionState(u8);
 
@@ -35,8 +37,8 @@ static ENTRIES: [EntrySize; 64] = {
 };
 
 impl RegionState {
-    /// Not mapped, and by the largest pages at the host: what is not in a virtual machine has no host
-    /// to make its entries smaller.
+    /// Not mapped, with the host's largest pages: outside a virtual machine no host makes entries
+    /// smaller.
     pub(super) const UNMAPPED: Self = Self::new(None, EntrySize::Giant, false);
 
     pub(super) const fn new(size: Option<EntrySize>, host: EntrySize, whole: bool) -> Self {
@@ -53,12 +55,12 @@ impl RegionState {
         Self(self.0 & !(SIZE << HOST_SHIFT) | (host as u8) << HOST_SHIFT)
     }
 
-    /// The same of a region of base pages of which some are in groups.
+    /// The same for a region of base pages with some of them in groups.
     pub(super) const fn with_some_groups(self) -> Self {
         Self(self.0 | SOME_GROUPS)
     }
 
-    /// That of a page in a group, in a region of which some are.
+    /// The state of a page in a group, in a region with some groups.
     #[inline]
     pub(super) const fn of_group(self) -> Self {
         Self(self.0 & !SIZE | (EntrySize::BaseGroup as u8 + 1))
@@ -74,7 +76,7 @@ impl RegionState {
         self.0
     }
 
-    /// By what it is mapped; `None` if no page of it is.
+    /// Size of its pages; `None` if none is mapped.
     pub(super) const fn size(self) -> Option<LeafSize> {
         match self.0 & SIZE {
             0 => None,
@@ -82,31 +84,30 @@ impl RegionState {
         }
     }
 
-    /// What its own tables, without the host, would have one entry hold, of something that is mapped.
+    /// Size of an entry that its own tables would allow, without the host. Only for mapped regions.
     #[inline]
     pub(super) const fn own(self) -> EntrySize {
         EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
     }
 
-    /// The size of its pages, of something that is mapped.
+    /// Size of its pages. Only for mapped regions.
     #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
         self.own().leaf()
     }
 
-    /// By what the host maps it.
     #[inline]
     pub(super) const fn host(self) -> EntrySize {
         EntrySize::from_bits((self.0 >> HOST_SHIFT) as u32)
     }
 
-    /// What one TLB entry can hold of it.
+    /// Size of the TLB entry that can hold a page of it.
     #[inline]
     pub(super) const fn entry(self) -> EntrySize {
         ENTRIES[(self.0 & 63) as usize]
     }
 
-    /// Whether nothing in it can fault, and all of it is held by entries of one size.
+    /// Whether no access to it can fault, and entries of one size hold all of it.
     #[inline]
     pub(super) const fn is_whole(self) -> bool {
         self.0 & WHOLE != 0

@@ -12,9 +12,9 @@ pub(super) enum Tags {
     Associative(Box<Associative>),
 }
 
-/// From so many entries on it is slower to compare with each.
+/// Number of entries from which on a comparison with each is slower.
 const FEW: u32 = 17;
-/// Bits of a tag that are the size.
+/// Number of bits of a tag that are the size.
 const SIZE_BITS: u32 = 3;
 
 impl Tags {
@@ -50,7 +50,7 @@ impl Tags {
         known && self.access(number, size)
     }
 
-    /// Uses pages, and leaves, at the begin, those that were not there: so many.
+    /// Uses pages, moves those that missed to the front, and returns their number.
     #[inline(always)]
     pub(super) fn leave_missed(
         &mut self,
@@ -77,7 +77,7 @@ impl Tags {
         })
     }
 
-    /// The same, where pages of this size, in groups or not, may take only so many ways of a set.
+    /// The same, where pages of this size, in groups or not, may take at most `ways` ways of a set.
     #[inline]
     pub(super) fn access_within(&mut self, number: u32, size: EntrySize, ways: usize) -> bool {
         let Self::Sets(sets) = self else {
@@ -94,7 +94,7 @@ impl Tags {
         false
     }
 
-    /// Drops every page for which `keep` is false.
+    /// Drops every page for which `keep` returns false.
     pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Sets(sets) => {

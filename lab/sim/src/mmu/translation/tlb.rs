@@ -7,7 +7,6 @@ use super::tags::Tags;
 use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
 
-/// The first level.
 #[derive(Clone, Debug)]
 pub(super) enum FirstLevel {
     Split([Tags; 3]),
@@ -22,11 +21,11 @@ impl FirstLevel {
         }
     }
 
-    /// Uses pages, and leaves, at the begin, those that were not there: so many.
+    /// Uses pages, moves those that missed to the front, and returns their number.
     #[inline(never)]
     pub(super) fn filter(&mut self, pages: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
         match one_size(pages, kind) {
-            // Worked out when this is compiled.
+            // Computed at compile time.
             Some(EntrySize::Base) => {
                 let tags = self.of_size(EntrySize::Base);
                 tags.leave_missed(pages, orders, |_| EntrySize::Base)
@@ -65,7 +64,6 @@ fn is_giant(page: &Miss) -> bool {
     page.state().entry() == EntrySize::Giant
 }
 
-/// The size of all entries, if they have one.
 fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
     match kind {
         Some((state, _)) => Some(state.entry()),
@@ -77,14 +75,13 @@ fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
     }
 }
 
-/// The second level.
 #[derive(Clone, Debug)]
 pub(super) struct SecondLevel {
     shared: Tags,
     ways: u32,
     huge_ways: u32,
     giant: Giants,
-    /// For all but single base pages, if they have a part of their own.
+    /// For all but single base pages, if there is a separate part.
     large: Option<Tags>,
 }
 
@@ -112,7 +109,7 @@ impl SecondLevel {
         }
     }
 
-    /// Uses the pages of misses, and leaves, at the begin, those that were not there: so many.
+    /// Uses the pages of misses, moves those that missed to the front, and returns their number.
     #[inline(never)]
     pub(super) fn filter(&mut self, misses: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
         let all_ways = self.huge_ways == self.ways;
@@ -137,7 +134,7 @@ impl SecondLevel {
         }
     }
 
-    /// Uses the entry of this size that `page` belongs to; true if it was there.
+    /// Uses the entry of this size that holds `page`; true if it was there.
     pub(super) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
         let number = orders.number(page, size);
         if let (Some(large), true) = (&mut self.large, size != EntrySize::Base) {
@@ -159,7 +156,7 @@ impl SecondLevel {
         self.shared.access_within(number, size, ways as usize)
     }
 
-    /// Uses the entry of base pages that `page` belongs to if it is there; true if it was.
+    /// Uses the entry of base pages that holds `page` if it is there; true if it was.
     pub(super) fn access_known(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
         let tags = match &mut self.large {
             Some(large) if size != EntrySize::Base => large,
@@ -179,12 +176,11 @@ impl SecondLevel {
     }
 }
 
-/// Whether an entry of this number and size is of this address space and has bytes in `addresses`.
+/// Whether an entry of this number and size has bytes in `addresses`.
 pub(super) fn is_in(
     places: &[Place],
     orders: Orders,
     (number, size): (u32, EntrySize),
-    space: u16,
     addresses: &Range<u64>,
 ) -> bool {
     let page = u64::from(number) << orders.of(size);
@@ -193,5 +189,5 @@ pub(super) fn is_in(
         .copied()
         .unwrap_or_default();
     let begin = (u64::from(place.gib) << 30) + ((page & 0x3_ffff) << 12);
-    place.space == space && begin < addresses.end && addresses.start < begin + orders.bytes(size)
+    begin < addresses.end && addresses.start < begin + orders.bytes(size)
 }

@@ -1,4 +1,4 @@
-//! Which loads of a walk are left out because an upper entry is known.
+//! Loads of a walk that are skipped because an upper entry is cached.
 
 use super::keys::Keys;
 use super::miss::{Kind, Miss};
@@ -7,12 +7,12 @@ use crate::mmu::WalkCacheSizes;
 use crate::mmu::vectors::touch_in_turn;
 use wide::u32x4;
 
-/// Pairs of walks of which is told whether walks repeat.
+/// Pairs of walks that are compared to decide whether walks repeat.
 const LOOKED_AT: usize = 64;
 /// Levels of tables, from the lowest: PTE, PDE, PDPTE, PML4E, PML5E.
 pub(super) const MAX_LEVELS: usize = 5;
 
-/// Caches of upper entries, by level from the page directory up; none where there is no cache.
+/// Caches of upper entries, by level from the page directory up; `None` where there is no cache.
 #[derive(Clone, Debug)]
 pub(super) struct UpperEntries([Option<Keys>; 3]);
 
@@ -21,8 +21,8 @@ impl UpperEntries {
         Self([sizes.pde, sizes.pdpte, sizes.pml4e].map(Keys::new))
     }
 
-    /// How many levels have to be loaded, the leaf's included, of a walk through these entries. Those that
-    /// are not known are afterwards.
+    /// Number of levels that a walk through these entries must load, including the leaf. Caches the
+    /// entries that were missing.
     #[inline(always)]
     pub(super) fn first_level(
         &mut self,
@@ -42,8 +42,8 @@ impl UpperEntries {
         }
     }
 
-    /// The same of many walks, one level after the other: which walks a cache is asked for depends on the
-    /// caches below it only. What [`in_turn`](Self::in_turn) has is not asked.
+    /// The same for many walks, level by level: which walks access a cache depends only on the
+    /// caches below it. Skips what [`in_turn`](Self::in_turn) covers.
     #[inline(never)]
     pub(super) fn first_levels(
         &mut self,
@@ -61,15 +61,15 @@ impl UpperEntries {
         if in_turn {
             return;
         }
-        // As good as the number of the entry: one leads to each piece, and to no other.
+        // Equivalent to the number of the entry: each piece has exactly one.
         asked.ask::<2>(kind, pdpte, walks, |walk| chunk_of(walk.page()) as u32);
         asked.ask::<3>(kind, pml4e, walks, |walk| {
             places[chunk_of(walk.page())].upper[1]
         });
     }
 
-    /// The PDPTEs, where they are few and nothing is asked after them: each use of them waits for the one before, so that
-    /// it takes no time beside the loads of the walk, and much on its own.
+    /// The PDPTEs, if they are few and no later cache exists. Each use waits for the one before, so
+    /// it takes no time beside the loads of the walk, but much time on its own.
     pub(super) fn in_turn(&mut self) -> Option<InTurn<'_>> {
         match &mut self.0 {
             [_, Some(Keys::Four([keys])), None] => Some(InTurn { now: *keys, keys }),
@@ -89,8 +89,8 @@ pub(super) struct InTurn<'a> {
 }
 
 impl InTurn<'_> {
-    /// From which level on a walk is made, which is so from `first` on but for the PDPTEs: the topmost one, of so many, or one
-    /// that does not ask for them.
+    /// Level from which a walk starts: `first`, or 2 if its PDPTE is cached. `first` must be
+    /// `levels`, or a level from which the walk needs no PDPTE.
     #[inline(always)]
     pub(super) fn first_level(
         &mut self,
@@ -101,36 +101,35 @@ impl InTurn<'_> {
     ) -> usize {
         let asks = (first > 2) & (leaf < 2);
         let here = touch_in_turn(&mut self.now, chunk_of(walk.page()) as u32, asks);
-        // Without a branch: nobody can foresee it.
+        // Without a branch: the result is unpredictable.
         first - usize::from(here != 0) * (levels - 2)
     }
 
-    /// Keeps what was used.
     pub(super) fn end(self) {
         *self.keys = self.now;
     }
 }
 
-/// Uses an entry, if there is a cache of its level; true if it was there.
+/// Uses an entry, if its level has a cache; true if it was there.
 #[inline(always)]
 fn known(cache: &mut Option<Keys>, entry: u32) -> bool {
     cache.as_mut().is_some_and(|cache| cache.access(entry))
 }
 
-/// What caches of upper entries are asked for.
+/// Requests to caches of upper entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
-    /// Levels that have to be loaded, by walk.
+    /// Number of levels to load, by walk.
     pub(super) first: Vec<u8>,
-    /// Walks that ask a cache, by number.
+    /// Walks that access a cache, by number.
     walks: Vec<u16>,
-    /// By walk, whether a cache has the entry: not 0.
+    /// By walk, whether a cache has the entry: nonzero.
     found: Vec<u8>,
 }
 
 impl Asked {
-    /// Asks the cache of a level for all walks that have not found an entry below it. Nobody can foresee which these
-    /// are, nor what is found: written without branches.
+    /// Looks up all walks without a cached entry below in the cache of a level. Which walks these
+    /// are, and the results, are unpredictable: written without branches.
     #[inline(always)]
     fn ask<const LEVEL: u8>(
         &mut self,
@@ -154,7 +153,7 @@ impl Asked {
                     *found = touch_in_turn(&mut now, key(*walk), asks);
                 }
                 *keys = now;
-                // On its own, as in the loop above compilers make a branch of it.
+                // In its own loop, because compilers turn it into a branch in the loop above.
                 for (first, found) in first.iter_mut().zip(found) {
                     *first = if *found == 0 { *first } else { LEVEL };
                 }
@@ -171,7 +170,7 @@ impl Asked {
                     &mut self.walks[..walks.len()],
                     &mut self.first[..walks.len()],
                 );
-                // The entry that was used last is known and stays the last.
+                // The entry that was used last is cached and stays the most recent.
                 let (mut count, mut last) = (0, u32::MAX);
                 for (number, (walk, first)) in walks.iter().zip(&mut *first).enumerate() {
                     let (key, asks) = (key(*walk), asks(*walk, *first));
@@ -191,8 +190,8 @@ impl Asked {
     }
 }
 
-/// Whether two walks of the first ones, one after the other, have the same key: then others do as well. What is done either
-/// way comes to the same.
+/// Whether two neighbours among the first walks have the same key: then others probably do too. The
+/// result is the same either way.
 fn repeats(walks: &[Miss], key: impl Fn(Miss) -> u32) -> bool {
     let pairs = walks.iter().zip(walks.iter().skip(1)).take(LOOKED_AT);
     pairs.fold(false, |any, (one, next)| any | (key(*one) == key(*next)))

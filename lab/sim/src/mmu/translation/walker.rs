@@ -9,7 +9,7 @@ use super::sizes::LeafSize;
 use super::spec::{Tables, TranslatorSpec};
 use super::upper::{Asked, MAX_LEVELS, UpperEntries};
 
-/// The walker of a core, its caches and those in which it finds tables.
+/// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]
 pub(super) struct Walker {
     levels: usize,
@@ -44,7 +44,8 @@ impl Walker {
         }
     }
 
-    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS), that may all be of one kind.
+    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS), all of one
+    /// kind if `kind` says so.
     pub(super) fn walk(&mut self, walks: &[Miss], kind: OneKind, mappings: &Mappings) -> Loads {
         let places = mappings.places();
         let (levels, upper) = (self.levels, &mut self.upper);
@@ -79,7 +80,7 @@ impl Walker {
         }
     }
 
-    /// The same in tables of so many levels.
+    /// The same for tables of `LEVELS` levels.
     #[inline(never)]
     fn walk_levels<const LEVELS: usize>(
         &mut self,
@@ -117,17 +118,16 @@ impl Walker {
         loads
     }
 
-    /// Cycles of so many loads, by where the lines were.
+    /// Cycles of these numbers of loads, by where the lines were.
     pub(super) fn cycles(&self, loads: &[u64; 3]) -> u64 {
         self.lines.cycles(loads)
     }
 
-    /// Forgets upper entries.
     pub(super) fn clear(&mut self) {
         self.upper.clear();
     }
 
-    /// Forgets upper entries, and what it knows of the host.
+    /// Drops upper entries and all host translations.
     pub(super) fn clear_host(&mut self) {
         self.upper.clear();
         if let Some(host) = &mut self.host {
@@ -136,7 +136,6 @@ impl Walker {
     }
 }
 
-/// The loads of a walk without a host.
 #[inline(always)]
 fn load(
     loader: &mut Loader<'_>,
@@ -147,7 +146,9 @@ fn load(
     levels: usize,
 ) {
     let (page, leaf, cause) = (walk.page(), kind.leaf(walk), kind.cause(walk));
-    // Whether upper tables are loaded nobody can foresee, that it would change nothing everybody.
+    // Whether upper tables are loaded is unpredictable; whether that would change anything is
+    // predictable.
+    // predictable.
     let [pdpte, pml4e, pml5e] = place.lines;
     let mut newest = loader.is_newest(pdpte) & loader.is_newest(pml4e);
     if levels == MAX_LEVELS {
@@ -166,7 +167,6 @@ fn load(
     }
 }
 
-/// The loads of a walk in a virtual machine.
 #[inline(always)]
 fn load_nested(
     loader: &mut Loader<'_>,

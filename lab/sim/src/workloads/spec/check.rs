@@ -1,4 +1,4 @@
-//! Which values a workload may have; errors say which one may not, and where it is.
+//! Range checks of a workload's values; errors name the value and its place.
 
 use super::{Area, Guest, Pattern, Phase, Pieces, Process, Stream, Workload};
 use crate::workloads::{Size, Tape, WorkloadError};
@@ -42,7 +42,6 @@ impl Guest {
     }
 }
 
-/// Says where a value is.
 struct Checker<'a> {
     workload: &'a str,
     place: String,

@@ -3,7 +3,7 @@
 use hawkeye_sim::mmu::Shape;
 use hawkeye_sim::mmu::translation::EntrySize;
 
-/// Least recently used last.
+/// The least recently used one is last.
 #[derive(Clone, Debug, Default)]
 pub struct Lru<T> {
     pub(super) entries: Vec<T>,
@@ -20,7 +20,6 @@ impl<T: PartialEq + Copy> Lru<T> {
         self.access_within(entry, self.most, |_| true)
     }
 
-    /// Uses an entry only if it is there.
     pub(super) fn access_known(&mut self, entry: T) -> bool {
         self.entries.contains(&entry) && self.access(entry)
     }
@@ -48,8 +47,8 @@ impl<T: PartialEq + Copy> Lru<T> {
     }
 }
 
-/// A TLB entry: address space, size, number among the entries of its size.
-pub(super) type Entry = (u16, EntrySize, u64);
+/// A TLB entry: size, number among the entries of its size.
+pub(super) type Entry = (EntrySize, u64);
 
 /// Sets of entries, by the lowest bits of their number.
 #[derive(Clone, Debug)]
@@ -63,7 +62,7 @@ impl Tlb {
 
     pub(super) fn set(&mut self, page: Entry) -> &mut Lru<Entry> {
         let sets = self.0.len();
-        &mut self.0[page.2 as usize % sets]
+        &mut self.0[page.1 as usize % sets]
     }
 
     pub(super) fn retain(&mut self, keep: &dyn Fn(&Entry) -> bool) {

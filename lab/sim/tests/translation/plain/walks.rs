@@ -1,4 +1,4 @@
-//! Page walks: which lines of which tables are read, and what that takes.
+//! Page walks: which lines of which tables they read, and how long that takes.
 
 use super::lists::Lru;
 use super::{Line, Plain};
@@ -7,13 +7,12 @@ use hawkeye_sim::mmu::translation::{LeafSize, Tables, TranslationCounters};
 impl Plain {
     pub(super) fn walk(
         &mut self,
-        space: u16,
         address: u64,
         leaf: LeafSize,
         counters: &mut TranslationCounters,
     ) -> u64 {
-        let host = self.regions[&(space, address >> 21)].host.leaf();
-        let entries = self.entries(space, address);
+        let host = self.regions[&(address >> 21)].host.leaf();
+        let entries = self.entries(address);
         let (levels, nested) = match self.spec.tables {
             Tables::Native(levels) => (levels as usize, None),
             Tables::Nested {

@@ -34,12 +34,10 @@ fn walk_cycles_of_loads_and_stores_over_cycles() {
     let mut meter = Meter::default();
     let first = ThreadCounts::from([(1, counts(300, 90, 1000))]);
     assert_eq!(percent(meter.update(first, &events(0x55))), Some(39.0));
-    // Only what came since counts.
+    // Only the increase since the first call counts.
     let second = ThreadCounts::from([(1, counts(310, 90, 2000))]);
-    assert_eq!(
-        percent(meter.update(second.clone(), &events(0x55))),
-        Some(1.0)
-    );
+    let since = meter.update(second.clone(), &events(0x55));
+    assert_eq!(percent(since), Some(1.0));
     assert_eq!(meter.update(second, &events(0x55)), None);
 }
 
@@ -52,7 +50,7 @@ fn threads_come_and_go_and_their_ids_are_used_again() {
     );
     let now = ThreadCounts::from([(1, counts(100, 0, 2000)), (3, counts(400, 0, 1000))]);
     assert_eq!(percent(meter.update(now, &events(0x55))), Some(25.0));
-    // Thread 1 is another one now.
+    // Thread 1 is another thread now.
     let again = ThreadCounts::from([(1, counts(10, 0, 100))]);
     assert_eq!(percent(meter.update(again, &events(0x55))), Some(10.0));
 }
@@ -69,7 +67,7 @@ fn counters_that_were_shared_out_are_made_up_for() {
     let full = counts(0, 0, 1000);
     let mut meter = Meter::default();
     let overhead = meter.update(ThreadCounts::from([(1, half), (2, full)]), &events(0x55));
-    // 200 of 2000 cycles; a quarter of the time nobody counted.
+    // 200 of 2000 cycles; nothing was counted for a quarter of the time.
     let overhead = overhead.expect("it was counted");
     assert_eq!(overhead.percent, 10.0);
     assert_eq!((overhead.low_percent, overhead.high_percent), (7.5, 12.5));
@@ -80,17 +78,11 @@ fn counted_walks_are_an_estimate() {
     let mut meter = Meter::default();
     let overhead = meter.update(ThreadCounts::from([(1, counts(4, 0, 1000))]), &zen());
     let overhead = overhead.expect("it was counted");
-    assert_eq!(
-        (
-            overhead.percent,
-            overhead.low_percent,
-            overhead.high_percent
-        ),
-        (14.0, 7.0, 28.0)
-    );
+    let [low, high] = [overhead.low_percent, overhead.high_percent];
+    assert_eq!([low, overhead.percent, high], [7.0, 14.0, 28.0]);
 }
 
-/// What counters said over half a minute, as a file: the arithmetic can be tried where none are.
+/// Recorded counts of half a minute, so that the arithmetic is tested without counters.
 #[test]
 fn a_recording_is_followed() {
     let text = include_str!("../../../../tests/fixtures/counters.json");
@@ -100,10 +92,8 @@ fn a_recording_is_followed() {
         .into_iter()
         .map(|read| percent(meter.update(read, &events(0x3f))))
         .collect();
-    assert_eq!(
-        series,
-        [Some(39.0), Some(40.0), Some(12.0), None, Some(2.0)]
-    );
+    let expected = [Some(39.0), Some(40.0), Some(12.0), None, Some(2.0)];
+    assert_eq!(series, expected);
 }
 
 proptest! {

@@ -1,29 +1,29 @@
-//! What can go wrong with DAMON, in words for the person who has to mend it.
+//! Errors of DAMON, with what to do about them.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// DAMON's operations on fixed ranges of a process's addresses. `vaddr` would not do: it widens the
-/// ranges to the whole process.
+/// DAMON's operations on fixed address ranges of a process. `vaddr` is no alternative: it widens
+/// the ranges to the whole process.
 pub(super) const OPERATIONS: &str = "fvaddr";
 
-/// Why DAMON cannot be used, or what went wrong with it.
+/// Why DAMON cannot be used, or how it failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DamonError {
     /// The kernel has no DAMON, or no sysfs interface to it.
     #[error("{} is not there: this kernel has no DAMON (CONFIG_DAMON_SYSFS)", .0.display())]
     Absent(PathBuf),
-    /// DAMON is there, but not for virtual addresses.
+    /// DAMON exists, but not for virtual addresses.
     #[error(
         "this kernel's DAMON cannot monitor virtual addresses (CONFIG_DAMON_VADDR): {} offers \
          {offered:?}, not {OPERATIONS}",
         path.display()
     )]
     NoVirtualAddresses {
-        /// The file that lists what it can.
+        /// The file that lists the operations.
         path: PathBuf,
-        /// What it lists.
+        /// Its contents.
         offered: String,
     },
     /// DAMON cannot list what it finds.
@@ -32,7 +32,7 @@ pub enum DamonError {
         .0.display()
     )]
     NoResults(PathBuf),
-    /// Somebody uses DAMON, and is left alone.
+    /// Another program uses DAMON, and is left alone.
     #[error("DAMON is in use: {} is {count}", path.display())]
     InUse {
         /// The file with the number of configured kdamonds.
@@ -40,7 +40,7 @@ pub enum DamonError {
         /// Its value.
         count: u32,
     },
-    /// Somebody uses DAMON exclusively from inside the kernel.
+    /// The kernel itself uses DAMON exclusively.
     #[error(
         "DAMON is in use by the kernel itself (damon_stat, damon_reclaim or damon_lru_sort; their `enabled` in \
          /sys/module/*/parameters switches them off): {} stays busy",
@@ -50,30 +50,30 @@ pub enum DamonError {
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// With which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file holds something else than a number.
+    /// A file holds something other than a number.
     #[error("{} holds {content:?}, not a number", path.display())]
     NotANumber {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// Its contents.
         content: String,
     },
     /// Monitoring stopped by itself, as it does when the process exits.
     #[error("DAMON stopped monitoring process {0}: it has exited, or somebody stopped it")]
     Stopped(u32),
-    /// The window did not end in twice its time.
+    /// The window did not end within twice its length.
     #[error("DAMON did not end a window of {window:?} over {regions} regions in time")]
     TooSlow {
-        /// Length asked for.
+        /// Requested length.
         window: Duration,
-        /// Regions asked for.
+        /// Requested number of regions.
         regions: usize,
     },
 }

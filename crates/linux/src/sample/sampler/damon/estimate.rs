@@ -1,18 +1,18 @@
-//! From DAMON's counts to base pages.
+//! Base pages from DAMON's counts.
 //!
-//! A region with `h` hits in `n` samples is reported as `512 * h / n` base pages: an unbiased estimate
-//! of those touched within one *sampling interval*, with a standard error of
-//! `512 * sqrt(p * (1 - p) / n)` where `p` is the share touched (with 20 samples at most 57 pages). A
-//! region under a huge page has one access bit and is reported as 512 times the share of intervals
-//! with any access.
+//! A region with `h` hits in `n` samples is reported as `512 * h / n` base pages. That is an
+//! unbiased estimate of the pages touched within one *sampling interval*. Its standard error is
+//! `512 * sqrt(p * (1 - p) / n)`, where `p` is the share touched: at most 57 pages with 20 samples.
+//! A region under a huge page has one access bit. It is reported as 512 times the share of
+//! intervals with any access.
 
+use super::window::SAMPLES;
 use hawkeye_policy::whole::u16_of;
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::ops::Range;
 
-/// How many of its samples DAMON found accessed, over one address range.
+/// Number of samples in which DAMON found one address range accessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hits {
     /// Addresses.
@@ -21,13 +21,10 @@ pub(super) struct Hits {
     pub(super) count: u32,
 }
 
-/// Estimated base pages touched in one sampling interval, for every one of `regions` that DAMON
-/// reported (unknown is not untouched). A region that it reported in parts gets their mean by size.
-pub(super) fn estimate(
-    regions: &[RegionAddr],
-    hits: &[Hits],
-    samples: NonZeroU32,
-) -> Vec<(RegionAddr, u16)> {
+/// Estimated base pages touched in one sampling interval, for each of `regions` that DAMON reported
+/// (unknown is not untouched). A region that it reported in parts gets their mean, weighted by
+/// size.
+pub(super) fn estimate(regions: &[RegionAddr], hits: &[Hits]) -> Vec<(RegionAddr, u16)> {
     let mut shares: BTreeMap<RegionAddr, Share> = regions
         .iter()
         .map(|&region| (region, Share::default()))
@@ -41,29 +38,29 @@ pub(super) fn estimate(
             let end = hit.range.end.min(region.end());
             let bytes = end.saturating_sub(hit.range.start.max(region.start()));
             share.bytes += bytes;
-            // Never above the number of samples, but for rounding in the kernel.
-            share.touched += bytes * u64::from(hit.count.min(samples.get()));
+            // Never above the number of samples, except by rounding in the kernel.
+            share.touched += bytes * u64::from(hit.count.min(SAMPLES));
         }
     }
     let reported = shares.into_iter().filter(|(_, share)| share.bytes > 0);
     reported
-        .map(|(region, share)| (region, share.pages(samples)))
+        .map(|(region, share)| (region, share.pages()))
         .collect()
 }
 
 /// What DAMON reported about one region.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
-    /// Bytes it said something about.
+    /// Bytes that DAMON reported.
     bytes: u64,
     /// The same bytes, each times the samples that found it accessed.
     touched: u64,
 }
 
 impl Share {
-    /// As a number of base pages (0-512), rounded.
-    fn pages(self, samples: NonZeroU32) -> u16 {
-        let share = self.touched as f64 / (self.bytes as f64 * f64::from(samples.get()));
+    /// The share as a number of base pages (0 to 512), rounded.
+    fn pages(self) -> u16 {
+        let share = self.touched as f64 / (self.bytes as f64 * f64::from(SAMPLES));
         u16_of((share * f64::from(PAGES_PER_REGION)).round())
     }
 }
@@ -80,16 +77,13 @@ mod tests {
         let estimates = estimate(
             &[region(1), region(2), region(3), region(5)],
             &[
-                hits(R..R + R / 4, 10),
-                hits(R + R / 4..2 * R, 2),
+                hits(R..R + R / 4, 20),
+                hits(R + R / 4..2 * R, 4),
                 hits(2 * R..4 * R, 99),
-                hits(7 * R..8 * R, 10),
+                hits(7 * R..8 * R, 20),
             ],
-            NonZeroU32::MIN.saturating_add(9),
         );
-        assert_eq!(
-            estimates,
-            [(region(1), 205), (region(2), 512), (region(3), 512)]
-        );
+        let expected = [(region(1), 205), (region(2), 512), (region(3), 512)];
+        assert_eq!(estimates, expected);
     }
 }

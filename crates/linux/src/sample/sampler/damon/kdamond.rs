@@ -3,7 +3,7 @@
 use super::error::{DamonError, OPERATIONS, Result};
 use super::estimate::Hits;
 use super::sysfs::Dir;
-use super::window::{Window, pieces};
+use super::window::{SAMPLES, Window, pieces};
 use hawkeye_policy::RegionAddr;
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ pub(super) const MARKED_FILE: &str = "0/contexts/0/monitoring_attrs/intervals/up
 /// Upper half of the mark, "HAWK"; the lower half is the manager's pid.
 pub(super) const OWNER_MARK: u64 = 0x4841_574b << 32;
 
-/// The one kdamond that a session or probe configures. Stopped and removed when dropped.
+/// The one kdamond that a session or probe configures. Dropping it stops and removes it.
 #[derive(Debug)]
 pub(super) struct Kdamond {
     /// The directory `kdamonds`.
@@ -24,7 +24,7 @@ pub(super) struct Kdamond {
 }
 
 impl Kdamond {
-    /// Creates it and puts the manager's mark on it, if there is none at all.
+    /// Creates a kdamond and sets the manager's mark on it, if there is none at all.
     pub(super) fn claim(kdamonds: &Dir) -> Result<Self> {
         let found = count(kdamonds)?;
         if found != 0 {
@@ -56,7 +56,7 @@ impl Kdamond {
         self.context().sub("schemes/0/tried_regions")
     }
 
-    /// Whether it monitors: it stops by itself when its target exits.
+    /// Whether the kdamond monitors: it stops by itself when its target exits.
     fn is_running(&self) -> Result<bool> {
         Ok(self.dir().read("state")? != "off")
     }
@@ -89,7 +89,7 @@ impl Kdamond {
         let intervals = self.context().sub("monitoring_attrs/intervals");
         let sample_us = window.sampling.as_micros();
         intervals.write("sample_us", sample_us)?;
-        intervals.write("aggr_us", sample_us * u128::from(window.samples.get()))?;
+        intervals.write("aggr_us", sample_us * u128::from(SAMPLES))?;
         let limits = self.context().sub("monitoring_attrs/nr_regions");
         limits.write("min", pieces)?;
         limits.write("max", pieces)
@@ -109,8 +109,8 @@ impl Kdamond {
         Ok(())
     }
 
-    /// Has the one scheme apply to every region and do nothing but list it: the only way to the
-    /// counts in sysfs.
+    /// Configures one scheme that applies to every region and only lists it. Without a scheme sysfs
+    /// shows no counts.
     fn set_scheme(&self) -> Result<()> {
         let scheme = self.context().sub("schemes/0");
         scheme.write("action", "stat")?;
@@ -127,23 +127,23 @@ impl Kdamond {
     }
 
     pub(super) fn turn_on(&self, pid: u32) -> Result<()> {
-        self.dir()
-            .write("state", "on")
-            .map_err(|error| match error {
-                DamonError::Io { path, source, .. }
-                    if source.kind() == io::ErrorKind::ResourceBusy =>
-                {
-                    DamonError::Exclusive(path)
-                }
-                // All that was configured was accepted before, so that the pid is what is invalid.
-                DamonError::Io { source, .. } if !is_alive(pid) && is_invalid(&source) => {
-                    DamonError::Stopped(pid)
-                }
-                other => other,
-            })
+        let on = self.dir().write("state", "on");
+        on.map_err(|error| match error {
+            DamonError::Io { path, source, .. } => match source.kind() {
+                io::ErrorKind::ResourceBusy => DamonError::Exclusive(path),
+                // The kernel accepted the configuration before, so it is the pid that is invalid.
+                io::ErrorKind::InvalidInput if !is_alive(pid) => DamonError::Stopped(pid),
+                _ => DamonError::Io {
+                    action: "write",
+                    path,
+                    source,
+                },
+            },
+            other => other,
+        })
     }
 
-    /// Asks for the regions of the window that ends next, waits for that, and reads them.
+    /// Requests the regions of the window that ends next, waits for its end, and reads them.
     pub(super) fn results_at_end(&self, pid: u32) -> Result<Vec<Hits>> {
         let requested = self.dir().write("state", "update_schemes_tried_regions");
         if !self.is_running()? {
@@ -164,13 +164,17 @@ impl Kdamond {
         for entry in fs::read_dir(&dir.0).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.file_type().map_err(failed)?.is_dir() {
-                hits.push(read_hits(&Dir(entry.path()))?);
+                let result = Dir(entry.path());
+                hits.push(Hits {
+                    range: result.number("start")?..result.number("end")?,
+                    count: result.number("nr_accesses")?,
+                });
             }
         }
         Ok(hits)
     }
 
-    /// Takes over the one that a dead manager left, if there is one.
+    /// Takes over the kdamond of a dead manager, if there is one.
     pub(super) fn abandoned(kdamonds: &Dir) -> Result<Option<Self>> {
         let abandoned = count(kdamonds)? == 1 && owner(kdamonds).is_some_and(|pid| !is_alive(pid));
         Ok(abandoned.then(|| Self {
@@ -179,7 +183,7 @@ impl Kdamond {
         }))
     }
 
-    /// Stops and removes it.
+    /// Stops and removes the kdamond.
     pub(super) fn release(mut self) -> Result<()> {
         self.undo()
     }
@@ -187,7 +191,7 @@ impl Kdamond {
     fn undo(&mut self) -> Result<()> {
         self.released = true;
         if self.is_running()? {
-            // It may end by itself before this arrives, with its target.
+            // It may stop by itself, with its target, before this write arrives.
             let stopped = self.dir().write("state", "off");
             if self.is_running()? {
                 stopped?;
@@ -200,19 +204,10 @@ impl Kdamond {
 impl Drop for Kdamond {
     fn drop(&mut self) {
         if !self.released {
-            // Nobody is left to tell; `stop_leftover` finds it by its mark.
+            // No caller could handle the error; `stop_leftover` finds the kdamond by its mark.
             let _ = self.undo();
         }
     }
-}
-
-/// One result directory.
-fn read_hits(dir: &Dir) -> Result<Hits> {
-    let range = dir.number("start")?..dir.number("end")?;
-    Ok(Hits {
-        range,
-        count: dir.number("nr_accesses")?,
-    })
 }
 
 /// Number of configured kdamonds.
@@ -222,10 +217,6 @@ fn count(kdamonds: &Dir) -> Result<u32> {
 
 pub(super) fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
-}
-
-fn is_invalid(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::InvalidInput
 }
 
 /// Pid of the manager that configured the first kdamond, if a session did.

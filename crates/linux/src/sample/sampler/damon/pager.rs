@@ -1,16 +1,16 @@
-//! Going through a process that is too large for one session.
+//! Covers a process that is too large for one session, page by page.
 
 use hawkeye_policy::RegionAddr;
 
-/// Where the next session begins. An address and not a number, so that regions may come and go.
+/// Start of the next session. It is an address and not an index, so that regions may come and go.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pager {
     next: u64,
 }
 
 impl Pager {
-    /// The next at most `limit` of `regions` (ascending): from where the last page ended to the last
-    /// region, then from the first one again.
+    /// The next regions, at most `limit`, of `regions` (ascending). Continues from the end of the
+    /// last page to the last region, then starts again at the first.
     pub fn next_page<'a>(&mut self, regions: &'a [RegionAddr], limit: usize) -> &'a [RegionAddr] {
         let first = regions.partition_point(|region| region.start() < self.next);
         let first = if first == regions.len() { 0 } else { first };

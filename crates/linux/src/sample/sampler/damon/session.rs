@@ -37,21 +37,22 @@ impl DamonSession {
         })
     }
 
-    /// When it began.
+    /// Start of the window.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Waits for the end of the window, stops monitoring and returns the estimated number of base
-    /// pages (0-512) of every region that were touched within one sampling interval, by ascending
-    /// address. A region that DAMON did not report is not in it.
+    /// Waits for the end of the window, then stops monitoring. Returns the estimated number of base
+    /// pages (0 to 512) of every region that were touched within one sampling interval, by
+    /// ascending address. A region that DAMON did not report is left out.
     ///
-    /// Called before the window ends, it waits for that, for up to a sampling interval and 100 ms
-    /// more (the kernel's own pace of looking) and for the files to be read; called after, it waits
-    /// for the end of a second window. Signals do not cut the last part of the wait short.
+    /// A call before the window's end waits for that end. The wait takes up to a sampling interval
+    /// and 100 ms more (the kernel's own polling interval), plus the time to read the files. A call
+    /// after the end waits for the end of a second window. Signals do not shorten the last part of
+    /// the wait.
     pub fn finish(self) -> Result<Vec<(RegionAddr, u16)>> {
-        // The kernel takes up a request at the start of a sampling interval, and the results belong
-        // to a window only if that interval is still part of it.
+        // The kernel accepts a request at the start of a sampling interval. The results belong to a
+        // window only if that interval is still part of it.
         let lead = 2 * self.window.sampling;
         let due = self.started + self.window.length().saturating_sub(lead);
         thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -64,6 +65,6 @@ impl DamonSession {
                 regions: self.regions.len(),
             });
         }
-        Ok(estimate(&self.regions, &hits, self.window.samples))
+        Ok(estimate(&self.regions, &hits))
     }
 }

@@ -1,4 +1,4 @@
-//! DAMON's files: one value each, and busy at times.
+//! DAMON's files: each holds one value, and may be busy.
 
 use super::error::{DamonError, Result};
 use std::fmt::Display;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to wait for a file that another reader or writer keeps busy (the kernel has one lock
-/// for the whole interface and does not queue for it).
+/// Longest wait for a file that another reader or writer keeps busy. The kernel has one lock for
+/// the whole interface and does not queue for it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
-/// Pause between two tries of a busy file.
+/// Pause between two tries.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A directory of small files with one value each.
@@ -67,7 +67,7 @@ impl Dir {
     }
 }
 
-/// Repeats what fails with EBUSY, for a while.
+/// Repeats an attempt that fails with EBUSY, for up to [`BUSY_PATIENCE`].
 fn while_busy<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let deadline = Instant::now() + BUSY_PATIENCE;
     loop {

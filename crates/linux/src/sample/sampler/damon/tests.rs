@@ -1,34 +1,29 @@
-//! Sessions on a directory that looks like the kernel's.
+//! Sessions on a directory that imitates the kernel's.
 
 use super::kdamond::{MARKED_FILE, OWNER_MARK};
 use super::*;
+use crate::takeover::thp_settings::testing::Folder;
 use hawkeye_policy::HUGE_PAGE_BYTES as R;
 use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What the kernel shows after `nr_kdamonds`, `nr_contexts` and so on were written: unlike in sysfs,
-/// it is all there from the start.
-struct Fake(PathBuf);
+/// The files that the kernel shows after writes to `nr_kdamonds`, `nr_contexts` and so on. Unlike
+/// in sysfs, they all exist from the start.
+struct Fake(Folder);
 
 impl Fake {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "hawkeye-damon-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let fake = Self(std::env::temp_dir().join(name));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let fake = Self(Folder::new(&format!("damon-{number}")));
         let context = "kdamonds/0/contexts/0";
         fake.set("kdamonds/nr_kdamonds", "0\n");
         fake.set("kdamonds/0/state", "off\n");
         fake.set("kdamonds/0/contexts/nr_contexts", "0\n");
-        fake.set(
-            &format!("{context}/avail_operations"),
-            "vaddr\nfvaddr\npaddr\n",
-        );
+        let offered = "vaddr\nfvaddr\npaddr\n";
+        fake.set(&format!("{context}/avail_operations"), offered);
         for name in [
             "operations",
             "monitoring_attrs/intervals/sample_us",
@@ -58,22 +53,17 @@ impl Fake {
     }
 
     fn damon(&self) -> Damon {
-        Damon {
-            admin: self.0.clone(),
-        }
+        let admin = self.0.0.clone();
+        Damon { admin }
     }
 
     fn set(&self, name: &str, value: &str) {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().expect("a name")).expect("temporary directory");
-        fs::write(path, value).expect("temporary file");
+        self.0.file(name, value);
     }
 
     fn get(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name))
-            .expect(name)
-            .trim()
-            .to_owned()
+        let text = fs::read_to_string(self.0.0.join(name));
+        text.expect(name).trim().to_owned()
     }
 
     fn context(&self, name: &str) -> String {
@@ -87,16 +77,10 @@ impl Fake {
         self.set(&format!("{dir}/nr_accesses"), &nr_accesses.to_string());
     }
 
-    /// DAMON is as if nobody had used it.
+    /// DAMON is in its unused state.
     fn assert_released(&self) {
         assert_eq!(self.get("kdamonds/nr_kdamonds"), "0");
         assert_eq!(self.get("kdamonds/0/state"), "off");
-    }
-}
-
-impl Drop for Fake {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -108,12 +92,12 @@ fn region(index: u64) -> RegionAddr {
     RegionAddr::containing(index * R)
 }
 
-/// Regions that the directory has room for.
+/// The regions for which the directory has room.
 fn four() -> [RegionAddr; 4] {
     [4, 5, 9, 10].map(region)
 }
 
-fn start(fake: &Fake) -> DamonResult<DamonSession> {
+fn start(fake: &Fake) -> Result<DamonSession> {
     fake.damon().start(123, &four(), window())
 }
 
@@ -127,26 +111,23 @@ fn what_is_missing_is_named_and_nothing_stays_behind() {
 
     let fake = Fake::new();
     fake.set("kdamonds/0/contexts/0/avail_operations", "paddr\n");
-    let error = start(&fake).expect_err("physical addresses only");
-    assert!(
-        error.to_string().contains("offers \"paddr\", not fvaddr"),
-        "{error}"
-    );
+    let said = start(&fake).expect_err("no virtual addresses").to_string();
+    assert!(said.contains("offers \"paddr\", not fvaddr"), "{said}");
     fake.assert_released();
 
     let fake = Fake::new();
-    let results = fake.0.join("kdamonds/0/contexts/0/schemes/0/tried_regions");
+    let results = fake
+        .0
+        .0
+        .join("kdamonds/0/contexts/0/schemes/0/tried_regions");
     fs::remove_dir_all(results).expect("temporary directory");
     assert!(matches!(start(&fake), Err(DamonError::NoResults(_))));
     fake.assert_released();
 
     let fake = Fake::new();
     fake.set("kdamonds/nr_kdamonds", "none\n");
-    let error = start(&fake).expect_err("not a number");
-    assert!(
-        error.to_string().contains("nr_kdamonds holds \"none\""),
-        "{error}"
-    );
+    let said = start(&fake).expect_err("not a number").to_string();
+    assert!(said.contains("nr_kdamonds holds \"none\""), "{said}");
 }
 
 #[test]
@@ -187,10 +168,8 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
     fake.add_result(1, 4 * R..5 * R, 0);
     fake.add_result(2, 9 * R..10 * R, 5);
     let estimates = session.finish().expect("results");
-    assert_eq!(
-        estimates,
-        [(region(4), 0), (region(9), 128), (region(10), 512)]
-    );
+    let expected = [(region(4), 0), (region(9), 128), (region(10), 512)];
+    assert_eq!(estimates, expected);
     fake.assert_released();
 }
 
@@ -205,11 +184,8 @@ fn a_dropped_session_leaves_nothing_behind() {
 fn a_failed_start_names_the_file_and_leaves_nothing_behind() {
     let fake = Fake::new();
     let five = [1, 2, 3, 4, 5].map(region);
-    let error = fake
-        .damon()
-        .start(1, &five, window())
-        .expect_err("a fifth directory");
-    let words = error.to_string();
+    let started = fake.damon().start(1, &five, window());
+    let words = started.expect_err("a fifth directory").to_string();
     assert!(words.contains("cannot write"), "{words}");
     assert!(words.contains("targets/0/regions/4/start"), "{words}");
     fake.assert_released();
@@ -219,10 +195,7 @@ fn a_failed_start_names_the_file_and_leaves_nothing_behind() {
 fn a_window_without_results_is_an_error() {
     let fake = Fake::new();
     let finished = start(&fake).expect("started").finish();
-    assert!(matches!(
-        finished,
-        Err(DamonError::TooSlow { regions: 4, .. })
-    ));
+    assert!(matches!(finished, Err(DamonError::TooSlow { regions, .. }) if regions == 4));
     fake.assert_released();
 }
 

@@ -1,8 +1,9 @@
 //! DAMON for any number of processes: it takes one session at a time, so they take turns.
 //!
-//! In every window one process has the session, the next one in the next window. The others keep what
-//! their last turn showed, and so do the regions of a process that has more than one session takes:
-//! they are paged through, a page a turn. What no turn has shown yet counts as not accessed.
+//! In each window one process has the session; the next process has it in the next window. The
+//! others keep the result of their last turn. A process with more regions than one session takes is
+//! covered page by page, one page a turn. Regions that no turn has covered yet count as not
+//! accessed.
 
 use super::pager::Pager;
 use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
@@ -12,20 +13,20 @@ use crate::sample::pagemap;
 use crate::sample::sampler::slice::{Slice, Sliced};
 use crate::sample::sampler::task::{ASK_AGAIN, Task};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 /// What DAMON has shown of one process.
 #[derive(Debug, Default)]
-pub struct Estimates {
-    /// Base pages touched within a sampling interval, by the last turn that covered the region.
+struct Estimates {
+    /// Base pages touched within a sampling interval, from the last turn that covered the region.
     touched: BTreeMap<RegionAddr, u16>,
     pager: Pager,
 }
 
 impl Estimates {
-    /// Puts the estimates into a population, and forgets those of regions that are not in it.
-    pub fn apply(&mut self, regions: &mut [RegionSample]) {
+    /// Puts the estimates into a population, and drops those of regions that are not in it.
+    fn apply(&mut self, regions: &mut [RegionSample]) {
         let before = std::mem::take(&mut self.touched);
         for sample in regions {
             let estimate = before.get(&sample.region).copied();
@@ -36,18 +37,18 @@ impl Estimates {
                 (true, 1..) => PAGES_PER_REGION,
                 _ => pages.min(sample.present),
             };
-            // Which pages they were nobody knows.
+            // DAMON does not report which pages they were.
             sample.runs = u16::from(sample.accessed > 0);
         }
     }
 }
 
-/// Who is next.
+/// Order of the processes' turns.
 #[derive(Debug, Default)]
 struct Turns {
-    /// `None`: whoever asks first.
+    /// `None`: the process that asks first.
     next: Option<ProcessId>,
-    /// Who has asked in this window, in their order.
+    /// Processes that have asked in this window, in order.
     asked: Vec<ProcessId>,
 }
 
@@ -58,34 +59,37 @@ impl Turns {
         self.next.is_none_or(|next| next == process)
     }
 
-    /// The one that was told yes has no use for it: whoever asks next.
+    /// The process that has the turn does not use it: the next one that asks gets it.
     fn decline(&mut self) {
         self.next = None;
     }
 
-    /// The window is over; `served` had it.
+    /// Ends the window, in which `served` had the session.
     fn pass(&mut self, served: Option<ProcessId>) {
         let place = self.asked.iter().position(|p| Some(*p) == served);
-        // One whose turn it was may be gone: then nobody was served, and the first one follows.
+        // The process that had the turn may be gone. Then none was served, and the first one
+        // follows.
         self.next = place.map(|place| self.asked[(place + 1) % self.asked.len()]);
         self.asked.clear();
     }
 }
 
-/// Sessions of processes with DAMON, in turn. What waits for DAMON or for the process is done by a thread of
-/// its own, which the loop asks from time to time.
+/// DAMON sessions of processes, in turn. A separate thread waits for DAMON or for the process, and
+/// the loop polls it.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
     damon: Damon,
     turns: Turns,
     session: Session,
-    /// Whether this window's end was seen.
+    /// Estimates for each process, from its first window on.
+    estimates: HashMap<ProcessId, Estimates>,
+    /// Whether the end of this window was seen.
     over: bool,
-    /// How long a window is: the last one, or what is usual.
+    /// Length of a window: that of the last one, or the usual one.
     length: Duration,
 }
 
-/// What the process whose turn it is has come to.
+/// State of the session of the process that has the turn.
 #[derive(Debug, Default)]
 enum Session {
     #[default]
@@ -95,7 +99,7 @@ enum Session {
     /// DAMON is being set up.
     Starting(ProcessId, Task<Result<DamonSession, DamonError>>),
     Open(ProcessId, DamonSession),
-    /// The end of DAMON's window is waited for.
+    /// The thread waits for the end of DAMON's window.
     Finishing(ProcessId, Task<Result<Vec<(RegionAddr, u16)>, DamonError>>),
 }
 
@@ -111,7 +115,7 @@ impl Session {
     }
 }
 
-/// How long listing, setting up and the end of a window may each take.
+/// Time limit for each of listing, setup and the end of a window.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Default for Sessions {
@@ -120,6 +124,7 @@ impl Default for Sessions {
             damon: Damon::default(),
             turns: Turns::default(),
             session: Session::None,
+            estimates: HashMap::new(),
             over: true,
             length: Duration::from_secs(1),
         }
@@ -127,15 +132,26 @@ impl Default for Sessions {
 }
 
 impl Sessions {
+    /// Drops the processes for which `there` is false.
+    pub(crate) fn retain(&mut self, there: &dyn Fn(ProcessId) -> bool) {
+        self.estimates.retain(|process, _| there(*process));
+    }
+
+    /// Puts the estimates for a process into its population; returns whether there were any.
+    pub(crate) fn apply(&mut self, process: ProcessId, regions: &mut [RegionSample]) -> bool {
+        let estimates = self.estimates.get_mut(&process);
+        estimates
+            .map(|estimates| estimates.apply(regions))
+            .is_some()
+    }
+
     /// Starts a window for a process, if it is its turn.
     ///
     /// # Errors
-    /// The process is gone. That DAMON can't be used is no error: it is logged, and what was known stays.
-    pub(crate) fn start_window(
-        &mut self,
-        process: ProcessId,
-        estimates: &mut Estimates,
-    ) -> Sliced<()> {
+    /// The process is gone. A failure of DAMON is no error: it is logged, and the earlier estimates
+    /// stay.
+    pub(crate) fn start_window(&mut self, process: ProcessId) -> Sliced<()> {
+        self.estimates.entry(process).or_default();
         if std::mem::take(&mut self.over) {
             self.session = Session::None;
         }
@@ -148,7 +164,7 @@ impl Sessions {
                 }
             }
             session if session.process() == Some(process) => {
-                return self.go_on_starting(process, estimates);
+                return self.go_on_starting(process);
             }
             _ => {
                 self.turns.ask(process);
@@ -157,20 +173,21 @@ impl Sessions {
         Ok(Slice::Done(()))
     }
 
-    fn go_on_starting(&mut self, process: ProcessId, estimates: &mut Estimates) -> Sliced<()> {
+    fn go_on_starting(&mut self, process: ProcessId) -> Sliced<()> {
         match std::mem::take(&mut self.session) {
             Session::Listing(_, mut task) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
                     self.session = Session::Listing(process, task);
                     return Ok(Slice::Unfinished(ASK_AGAIN));
                 };
+                let estimates = self.estimates.entry(process).or_default();
                 let page = estimates.pager.next_page(&regions?, MAX_REGIONS).to_vec();
                 if page.is_empty() {
                     self.turns.decline();
                     return Ok(Slice::Done(()));
                 }
-                // A quarter longer than the window: results must be asked for before DAMON's own window
-                // ends, or they come at the end of its next one.
+                // A quarter longer than the window: results must be requested before DAMON's own
+                // window ends, or they come at the end of its next one.
                 let window = Window::lasting(self.length * 5 / 4);
                 let damon = self.damon.clone();
                 let start = move || damon.start(process.pid, &page, window);
@@ -195,16 +212,15 @@ impl Sessions {
         }
     }
 
-    /// Takes in what DAMON found out about a process, if it was its turn. The end of DAMON's window
-    /// comes up to a second later, and is not waited for here.
+    /// Takes DAMON's results for a process, if it was its turn. The end of DAMON's window comes up
+    /// to a second later, and is not waited for here.
     ///
     /// # Errors
     /// The process is gone.
-    pub(crate) fn end_window(
-        &mut self,
-        process: ProcessId,
-        estimates: &mut Estimates,
-    ) -> Sliced<()> {
+    pub(crate) fn end_window(&mut self, process: ProcessId) -> Sliced<()> {
+        if !self.estimates.contains_key(&process) {
+            return Ok(Slice::Done(()));
+        }
         if !std::mem::replace(&mut self.over, true) {
             self.turns.pass(self.session.process());
         }
@@ -224,6 +240,7 @@ impl Sessions {
                     Ok(Slice::Unfinished(ASK_AGAIN))
                 }
                 Some(Ok(found)) => {
+                    let estimates = self.estimates.entry(process).or_default();
                     estimates.touched.extend(found);
                     Ok(Slice::Done(()))
                 }
@@ -243,7 +260,7 @@ fn populated(pid: u32) -> Result<Vec<RegionAddr>> {
     Ok(populated.map(|sample| sample.region).collect())
 }
 
-/// Only the end of the process is an error: everything else may be better in the next window.
+/// Only the end of the process is an error: any other failure may be gone in the next window.
 fn tolerate(error: DamonError, process: ProcessId) -> Result<()> {
     if super::kdamond::is_alive(process.pid) {
         tracing::warn!("process {process} keeps its last coverage: {error}");
@@ -256,17 +273,11 @@ fn tolerate(error: DamonError, process: ProcessId) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::process::some_process as process;
     use hawkeye_policy::HUGE_PAGE_BYTES;
     use hawkeye_policy::PageOrder;
 
-    fn process(pid: u32) -> ProcessId {
-        ProcessId {
-            pid,
-            start_ticks: 1,
-        }
-    }
-
-    /// One window: who is served of those that ask.
+    /// One window: returns which of the processes that ask is served.
     fn window(turns: &mut Turns, pids: &[u32]) -> Option<u32> {
         let mut served = None;
         for &pid in pids {
@@ -330,9 +341,9 @@ mod tests {
     fn estimates_are_capped_by_what_is_there_and_kept_while_it_is() {
         let mut estimates = Estimates::default();
         let known = [(1, 300), (2, 300), (3, 30), (4, 0), (9, 512)];
-        estimates.touched.extend(
-            known.map(|(index, pages)| (RegionAddr::containing(index * HUGE_PAGE_BYTES), pages)),
-        );
+        let region = |index| RegionAddr::containing(index * HUGE_PAGE_BYTES);
+        let known = known.map(|(index, pages)| (region(index), pages));
+        estimates.touched.extend(known);
         let mut regions = [
             sample(1, 512, false),
             sample(2, 100, false),
@@ -343,10 +354,7 @@ mod tests {
         estimates.apply(&mut regions);
         let accessed: Vec<_> = regions.iter().map(|r| (r.accessed, r.runs)).collect();
         assert_eq!(accessed, [(300, 1), (100, 1), (512, 1), (0, 0), (0, 0)]);
-        assert_eq!(
-            estimates.touched.len(),
-            4,
-            "the ninth is gone, the fifth unknown"
-        );
+        // The ninth is gone, the fifth is unknown.
+        assert_eq!(estimates.touched.len(), 4);
     }
 }

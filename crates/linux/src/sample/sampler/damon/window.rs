@@ -1,54 +1,50 @@
 //! What a session monitors, and for how long.
 
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
 /// Most 2 MiB regions in one session (8 GiB): the kernel keeps one sysfs directory for each, and
-/// again one for each result.
+/// one more for each result.
 pub const MAX_REGIONS: usize = 4096;
 
 /// DAMON refuses fewer pieces (`damon_set_attrs` in `mm/damon/core.c`).
 const MIN_PIECES: usize = 3;
 
 /// Samples of each region in a window.
-const SAMPLES: u32 = 20;
+pub(super) const SAMPLES: u32 = 20;
 
-/// Shortest sampling interval: two page-table walks a region have to fit into it.
+/// Shortest sampling interval: two page-table walks per region have to fit into it.
 const MIN_SAMPLING: Duration = Duration::from_millis(1);
 
-/// How long to sample and how finely.
+/// Length of a window, and its sampling interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Time between clearing a page's access bit and reading it: the time that an estimate is
-    /// about. The kernel counts whole microseconds.
+    /// Time between the clear of a page's access bit and its read: the time to which an estimate
+    /// applies. The kernel counts whole microseconds.
     pub(super) sampling: Duration,
-    /// Samples of each region.
-    pub(super) samples: NonZeroU32,
 }
 
 impl Window {
-    /// A window of this length, or 20 ms if it is shorter.
+    /// A window of this length, but at least 20 ms.
     pub fn lasting(length: Duration) -> Self {
         Self {
             sampling: (length / SAMPLES).max(MIN_SAMPLING),
-            samples: NonZeroU32::MIN.saturating_add(SAMPLES - 1),
         }
     }
 
     /// Length of the window.
     pub fn length(self) -> Duration {
-        self.sampling.saturating_mul(self.samples.get())
+        self.sampling.saturating_mul(SAMPLES)
     }
 }
 
-/// What DAMON is given to monitor: the regions, or, if there are fewer than it accepts, their
-/// quarters.
+/// The ranges that DAMON monitors: the regions, or their quarters if there are fewer than it
+/// accepts.
 ///
-/// With as many pieces as its lower and upper limit say, DAMON neither merges two of them (no
-/// result may be larger than all memory divided by the lower limit) nor splits one (it does up to
-/// half of the upper limit).
+/// The number of pieces equals DAMON's lower and upper limit. So DAMON does not merge two pieces:
+/// no result may be larger than all memory divided by the lower limit. Nor does it split one: it
+/// splits up to half of the upper limit.
 pub(super) fn pieces(regions: &[RegionAddr]) -> Vec<Range<u64>> {
     let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
     let size = HUGE_PAGE_BYTES / parts;

@@ -3,8 +3,23 @@ use super::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-fn start(folder: &Folder) -> SettingsGuard {
-    SettingsGuard::start_with(&folder.0, Allowed::under(&folder.0)).expect("starts")
+/// A folder with a setting, and its guard.
+fn knob(name: &str, value: &str) -> (Folder, PathBuf, SettingsGuard) {
+    let folder = Folder::new(name);
+    let (knob, guard) = (folder.file("knob", value), folder.guard());
+    (folder, knob, guard)
+}
+
+/// Two settings that a guard has set to 20. Another program has changed the second to 77 since.
+fn ours_and_theirs(name: &str) -> (Folder, [PathBuf; 2], SettingsGuard) {
+    let folder = Folder::new(name);
+    let both = ["ours", "theirs"].map(|name| folder.file(name, "10"));
+    let mut guard = folder.guard();
+    for knob in &both {
+        guard.set(knob, "20").expect("sets");
+    }
+    fs::write(&both[1], "77").expect("another program");
+    (folder, both, guard)
 }
 
 fn restored(folder: &Folder) -> Vec<Outcome> {
@@ -20,9 +35,7 @@ fn text(path: &Path) -> String {
 
 #[test]
 fn dropping_the_guard_puts_the_first_value_back() {
-    let folder = Folder::new("drop");
-    let knob = folder.file("knob", "10\n");
-    let mut guard = start(&folder);
+    let (folder, knob, mut guard) = knob("drop", "10\n");
     guard.set(&knob, "20").expect("sets");
     guard.set(&knob, "30").expect("sets again");
     assert_eq!(text(&knob), "30");
@@ -33,9 +46,7 @@ fn dropping_the_guard_puts_the_first_value_back() {
 
 #[test]
 fn one_setting_is_put_back_and_can_be_changed_again() {
-    let folder = Folder::new("one");
-    let knob = folder.file("knob", "10\n");
-    let mut guard = start(&folder);
+    let (_folder, knob, mut guard) = knob("one", "10\n");
     guard.put_back(&knob).expect("was never changed");
     for _ in 0..2 {
         guard.set(&knob, "20").expect("sets");
@@ -46,39 +57,27 @@ fn one_setting_is_put_back_and_can_be_changed_again() {
 
 #[test]
 fn the_next_start_restores_what_a_killed_manager_left() {
-    let folder = Folder::new("killed");
-    let knob = folder.file("knob", "always [madvise] never\n");
-    let mut guard = start(&folder);
+    let (folder, knob, mut guard) = knob("killed", "always [madvise] never\n");
     guard.set(&knob, "always").expect("sets");
     std::mem::forget(guard);
-    drop(start(&folder));
+    drop(folder.guard());
     assert_eq!(text(&knob), "madvise");
 }
 
 #[test]
 fn what_another_program_changed_stays_at_the_end() {
-    let folder = Folder::new("others-end");
-    let (ours, theirs) = (folder.file("ours", "10"), folder.file("theirs", "10"));
-    let mut guard = start(&folder);
-    guard.set(&ours, "20").expect("sets");
-    guard.set(&theirs, "20").expect("sets");
-    fs::write(&theirs, "77").expect("another program");
+    let (folder, both, guard) = ours_and_theirs("others-end");
     drop(guard);
-    assert_eq!((text(&ours).as_str(), text(&theirs).as_str()), ("10", "77"));
+    assert_eq!(both.map(|knob| text(&knob)), ["10", "77"]);
     assert!(!saved::file_in(&folder.0).exists());
 }
 
 #[test]
 fn what_another_program_changed_after_a_kill_stays_and_is_reported() {
-    let folder = Folder::new("others-kill");
-    let (ours, theirs) = (folder.file("ours", "10"), folder.file("theirs", "10"));
-    let mut guard = start(&folder);
-    guard.set(&ours, "20").expect("sets");
-    guard.set(&theirs, "20").expect("sets");
+    let (folder, both, guard) = ours_and_theirs("others-kill");
     std::mem::forget(guard);
-    fs::write(&theirs, "77").expect("another program");
     let said: Vec<String> = restored(&folder).iter().map(ToString::to_string).collect();
-    assert_eq!((text(&ours).as_str(), text(&theirs).as_str()), ("10", "77"));
+    assert_eq!(both.map(|knob| text(&knob)), ["10", "77"]);
     assert!(said[0].ends_with("ours is 10 again"), "{said:?}");
     assert!(said[1].contains("theirs stays 77"), "{said:?}");
     assert!(said[1].contains("from 20"), "{said:?}");
@@ -90,7 +89,7 @@ fn what_another_program_changed_is_not_set_again() {
     let folder = Folder::new("others-again");
     let knob = folder.file("knob", "10");
     for put_back_first in [false, true] {
-        let mut guard = start(&folder);
+        let mut guard = folder.guard();
         guard.set(&knob, "20").expect("sets");
         if put_back_first {
             guard.put_back(&knob).expect("puts back");
@@ -126,7 +125,7 @@ fn a_kill_between_two_values_leaves_neither() {
 fn what_can_not_be_written_is_kept_and_the_others_are_restored() {
     let folder = Folder::new("kept");
     let (bad, good) = (folder.0.join("bad"), folder.file("good", "20"));
-    // Reading it fails, too.
+    // Reading the setting fails as well.
     fs::create_dir(&bad).expect("makes");
     let change = || Change {
         found: "10".into(),
@@ -134,7 +133,7 @@ fn what_can_not_be_written_is_kept_and_the_others_are_restored() {
     };
     let changes = Changes::from([(bad.clone(), change()), (good.clone(), change())]);
     saved::write(&saved::file_in(&folder.0), &changes).expect("writes");
-    let mut guard = start(&folder);
+    let mut guard = folder.guard();
     assert_eq!(text(&good), "10");
     guard.set(&good, "30").expect("sets");
     drop(guard);
@@ -143,7 +142,7 @@ fn what_can_not_be_written_is_kept_and_the_others_are_restored() {
     assert!(kept.contains("bad") && !kept.contains("good"), "{kept}");
     fs::remove_dir(&bad).expect("removes");
     fs::write(&bad, "20").expect("writes");
-    drop(start(&folder));
+    drop(folder.guard());
     assert_eq!(text(&bad), "10");
     assert!(!saved::file_in(&folder.0).exists());
 }
@@ -153,31 +152,27 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
     let folder = Folder::new("damaged");
     let knob = folder.file("knob", "10");
     let file = saved::file_in(&folder.0);
-    type Put = fn(&Path);
+    type Put = fn(&Path) -> io::Result<()>;
     let all: [(&str, Put); 5] = [
-        ("half", |file| {
-            fs::write(file, "{\"/sys/x\": ").expect("writes")
-        }),
+        ("half", |file| fs::write(file, "{\"/sys/x\": ")),
         ("foreign path", |file| {
-            fs::write(file, "{\"/etc/motd\": \"1\"}").expect("writes");
+            fs::write(file, "{\"/etc/motd\": \"1\"}")
         }),
         ("open to all", |file| {
-            fs::write(file, "{}").expect("writes");
-            fs::set_permissions(file, Permissions::from_mode(0o666)).expect("is ours");
+            fs::write(file, "{}")?;
+            fs::set_permissions(file, Permissions::from_mode(0o666))
         }),
-        ("a folder", |file| fs::create_dir(file).expect("makes")),
-        ("a link", |file| symlink("/dev/zero", file).expect("links")),
+        ("a folder", |file| fs::create_dir(file)),
+        ("a link", |file| symlink("/dev/zero", file)),
     ];
     for (number, (what, put)) in all.iter().enumerate() {
-        put(&file);
-        let mut guard = start(&folder);
+        put(&file).expect(what);
+        let mut guard = folder.guard();
         guard.set(&knob, "20").expect(what);
         drop(guard);
         assert_eq!(text(&knob), "10", "{what}");
-        let aside = folder
-            .0
-            .join(format!("settings.json.damaged-{}", number + 1));
-        assert!(fs::symlink_metadata(aside).is_ok(), "{what}");
+        let aside = format!("settings.json.damaged-{}", number + 1);
+        assert!(fs::symlink_metadata(folder.0.join(aside)).is_ok(), "{what}");
     }
 }
 
@@ -187,18 +182,13 @@ fn nothing_is_written_beside_settings() {
     let knob = folder.file("knob", "10");
     let mut guard = SettingsGuard::start(&folder.0).expect("starts");
     let refused = guard.set(&knob, "20").expect_err("is none of the kernel's");
-    assert!(
-        matches!(refused, LinuxError::NotASetting { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, LinuxError::NotASetting(_)));
     assert_eq!(text(&knob), "10");
 }
 
 #[test]
 fn a_handle_changes_what_its_guard_puts_back() {
-    let folder = Folder::new("handle");
-    let knob = folder.file("knob", "10\n");
-    let guard = start(&folder);
+    let (_folder, knob, guard) = knob("handle", "10\n");
     let handle = guard.handle();
     handle.set(&knob, "20").expect("sets");
     assert_eq!(text(&knob), "20");

@@ -1,31 +1,14 @@
-//! Several fills under way at once, as workers do them.
+//! Several fills under way at once, as worker threads do them.
 
 use super::*;
 use std::collections::VecDeque;
 
-/// Whose memory, how far it is mapped, and what is under way.
-struct Pool {
-    predictor: Predictor,
-    mapped: Range<u64>,
-    room_regions: u64,
-    now: Duration,
-}
-
 const LAST: u64 = FIRST + 999;
 
-impl Pool {
-    fn new() -> Self {
-        Self {
-            predictor: Predictor::new(FaultAheadSettings::default()),
-            mapped: region(FIRST).start()..region(LAST).end(),
-            room_regions: u64::MAX,
-            now: Duration::ZERO,
-        }
-    }
-
-    /// With a program that is known to use what it passes through, heard of in the first region.
+impl World {
+    /// A world with a program known to use what it passes through, reported in the first region.
     fn with_stream() -> Self {
-        let mut pool = Self::new();
+        let mut pool = Self::new(1000);
         pool.hear(FIRST);
         pool
     }
@@ -39,16 +22,7 @@ impl Pool {
         self.predictor.hear(self.now, process(1), advance);
     }
 
-    fn next(&mut self) -> Option<Task> {
-        let around = Surroundings {
-            mapped: self.mapped.clone(),
-            room_regions: self.room_regions,
-        };
-        let whole = |_, _| Some(around.clone());
-        self.predictor.next_fill(self.now, whole)
-    }
-
-    /// All that is handed out before anything is heard of again, up to so much.
+    /// All regions handed out before any result, at most `most`.
     fn all(&mut self, most: usize) -> Vec<Task> {
         std::iter::from_fn(|| self.next()).take(most).collect()
     }
@@ -64,9 +38,9 @@ fn places(tasks: &[Task]) -> Vec<u64> {
     tasks.iter().map(place).collect()
 }
 
-/// A stream that has come so far that its window is the largest.
-fn at_full_window() -> (Pool, u64) {
-    let mut pool = Pool::with_stream();
+/// A stream that has advanced until its window is the largest.
+fn at_full_window() -> (World, u64) {
+    let mut pool = World::with_stream();
     let mut at = FIRST;
     for _ in 0..6 {
         let tasks = pool.all(100);
@@ -86,7 +60,7 @@ fn a_window_is_handed_out_in_order_and_once() {
     let window: Vec<u64> = (at + 1..=at + 64).collect();
     assert_eq!(places(&tasks), window);
     assert_eq!(pool.predictor.under_way(), 64);
-    // They are done in any order, and nothing more is due for that.
+    // The fills end in any order, which makes no further fill due.
     for task in tasks.into_iter().rev() {
         pool.done(task);
         assert_eq!(pool.next(), None);
@@ -100,7 +74,7 @@ fn whoever_comes_to_what_is_under_way_is_faster_than_the_fillers() {
     let (mut pool, at) = at_full_window();
     let tasks = pool.all(2);
     assert_eq!(places(&tasks), [at + 1, at + 2]);
-    // It goes on to what is under way: the next regions are left to it.
+    // The program moves on to regions under way, so the next regions are left to it.
     pool.hear(FIRST + at + 1);
     assert_eq!(places(&pool.all(1)), [at + 1 + 1 + 4]);
     let before = pool.predictor.ahead();
@@ -145,7 +119,7 @@ fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing(
     assert!(predictor.filled(now, refused, Filled::Refused));
     assert_eq!((predictor.ahead(), predictor.under_way()), (0, 4));
     assert_eq!(pool.next(), None);
-    // Another stream of the same process begins meanwhile, further on.
+    // Meanwhile another stream of the same process begins, further on.
     pool.hear(FIRST + at + 500);
     for task in tasks.drain(1..) {
         pool.done(task);
@@ -164,7 +138,7 @@ fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing(
 fn a_region_that_is_under_way_is_handed_out_to_no_other_stream() {
     let (mut pool, at) = at_full_window();
     let first = pool.all(1);
-    // Forgotten, and heard of again in the same place.
+    // Forgotten, and reported again in the same place.
     let (now, predictor) = (pool.now, &mut pool.predictor);
     predictor.forget(process(1));
     assert_eq!(predictor.under_way(), 1);
@@ -194,14 +168,14 @@ fn no_more_is_under_way_than_there_is_room_for() {
 
 #[test]
 fn no_more_is_filled_than_was_asked_for() {
-    let mut pool = Pool::new();
+    let mut pool = World::new(1000);
     pool.predictor.warm(process(1), 5);
     pool.predictor.mapped(pool.now, process(1), region(LAST));
     let mut tasks = VecDeque::from(pool.all(3));
     assert_eq!(tasks.len(), 3);
     let mut filled = BTreeSet::new();
     while let Some(task) = tasks.pop_front() {
-        // Its program was there first, now and then.
+        // The program was there first, now and then.
         let what = if task.region.start() / HUGE_PAGE_BYTES % 3 == 0 {
             Filled::Occupied
         } else {
@@ -219,7 +193,7 @@ fn no_more_is_filled_than_was_asked_for() {
 #[test]
 fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
     for becomes_another in [false, true] {
-        let mut pool = Pool::new();
+        let mut pool = World::new(1000);
         pool.predictor.warm(process(1), 100);
         pool.predictor.mapped(pool.now, process(1), region(LAST));
         let tasks = pool.all(4);
@@ -244,7 +218,7 @@ fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
 
 #[test]
 fn what_is_filled_on_suspicion_is_bounded_however_much_is_under_way() {
-    let mut pool = Pool::new();
+    let mut pool = World::new(1000);
     pool.mapped.end = region(FIRST + 100_000).end();
     let mut tasks = Vec::new();
     for n in 0..16 {
@@ -263,11 +237,11 @@ fn what_is_filled_on_suspicion_is_bounded_however_much_is_under_way() {
     assert_eq!(pool.next(), None);
 }
 
-/// A program that touches one region after the other, as fast as it can: memory that is not there takes it as long as a
-/// worker. How many it faults in by itself.
+/// A program that touches one region after the other, as fast as it can. A missing region takes it
+/// as long as a worker. Returns how many it faults in by itself.
 fn faults_beside(workers: usize) -> u64 {
     const FILL: u64 = 4;
-    let mut pool = Pool::new();
+    let mut pool = World::new(1000);
     let mut there = BTreeSet::new();
     let mut working: VecDeque<(u64, Task)> = VecDeque::new();
     let mut faulting = None;
@@ -312,7 +286,8 @@ fn faults_beside(workers: usize) -> u64 {
 #[test]
 fn a_fast_program_is_helped_by_each_worker_in_turn() {
     let faults = [1, 2, 4].map(faults_beside);
-    // All work at the same speed: a half, a third, a fifth, and what recognising it takes.
+    // All work at the same speed: a half, a third, a fifth, plus those needed to recognise the
+    // stream.
     for (faults, part) in faults.into_iter().zip([2, 3, 5]) {
         assert!(faults < 1000 / part + 150, "{faults} beside {part}");
     }

@@ -1,26 +1,24 @@
-//! A database cluster of its own, in a temporary folder.
+//! A separate database cluster in a temporary folder.
 
-use crate::error::BenchError;
+use crate::live::prelude::*;
 use crate::live::programs::cores::Cores;
 use crate::live::programs::packages;
+use crate::live::programs::running::{Running, answer_within, output_of};
 use crate::live::programs::scratch::Scratch;
-use hawkeye_linux::LinuxError;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, User, chown, geteuid};
+use nix::sys::signal::Signal;
+use nix::unistd::{User, chown, geteuid};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitStatus;
 
-/// Where Debian keeps the programs of each version.
+/// Where Debian installs the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// The user that its package makes.
+/// The user that the Debian package creates.
 const USER: &str = "postgres";
 /// How long the server may take to listen.
 const START: Duration = Duration::from_secs(30);
 
-/// The folder of the newest version's programs, if there is one.
+/// The folder of the newest version's programs, if one is installed.
 pub(super) fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir(VERSIONS).ok()?.flatten();
     let number = |entry: &std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
@@ -34,17 +32,17 @@ pub(super) fn programs() -> Option<PathBuf> {
 /// A server and its data; stopped and deleted when dropped.
 pub(super) struct Cluster {
     programs: PathBuf,
-    /// Who runs it: it refuses root.
+    /// The user that runs the server, because it refuses root.
     user: Option<User>,
-    server: Option<Child>,
+    server: Option<Running>,
     folder: Scratch,
 }
 
 impl Cluster {
-    /// Starts one with so much memory for its shared buffers.
-    pub(super) fn start(buffers_mib: u64) -> Result<Self, BenchError> {
+    /// Starts a server with this much memory for its shared buffers.
+    pub(super) fn start(buffers_mib: u64) -> Result<Self> {
         packages::need("pg_ctlcluster", "postgresql")?;
-        let missing = || BenchError::Impossible(format!("there is no PostgreSQL in {VERSIONS}"));
+        let missing = || impossible!("there is no PostgreSQL in {VERSIONS}");
         let mut cluster = Self {
             programs: programs().ok_or_else(missing)?,
             user: unprivileged()?,
@@ -56,7 +54,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn make(&self) -> Result<(), BenchError> {
+    fn make(&self) -> Result<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
             chown(folder, Some(user.uid), Some(user.gid)).map_err(|errno| LinuxError::Call {
@@ -65,13 +63,13 @@ impl Cluster {
             })?;
         }
         let mut initdb = self.command("initdb");
-        // Nobody else can reach its socket.
+        // No other user can reach its socket.
         initdb.args(["--auth=trust", "--no-sync", "--username", USER, "-D"]);
         initdb.arg(folder.join("data"));
         run(initdb).map(drop)
     }
 
-    fn serve(&mut self, buffers_mib: u64) -> Result<(), BenchError> {
+    fn serve(&mut self, buffers_mib: u64) -> Result<()> {
         let folder = self.folder.path();
         let mut command = self.command("postgres");
         command
@@ -82,10 +80,10 @@ impl Cluster {
             .args(["-c", &format!("shared_buffers={}MB", buffers_mib.max(1))]);
         for setting in [
             "listen_addresses=",
-            // Base pages to begin with, and nothing of it outside of its folder.
+            // It starts with base pages, and keeps everything inside its folder.
             "huge_pages=off",
             "dynamic_shared_memory_type=mmap",
-            // Nobody else works while it is measured, and it need not survive.
+            // Nothing else uses the server during the measurement, and its data need not survive.
             "max_connections=10",
             "autovacuum=off",
             "fsync=off",
@@ -98,83 +96,59 @@ impl Cluster {
             command.args(["-c", setting]);
         }
         hawkeye_linux::stop::let_signals_through(&mut command);
-        // At SIGQUIT it ends its backends and leaves nothing behind in the kernel.
-        // SAFETY: between fork and exec nothing is done but one system call.
+        // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel.
+        // SAFETY: the closure makes only one system call between fork and exec.
         unsafe {
             command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGQUIT)?));
         }
         if let Some(cores) = Cores::divided() {
             cores.server.keep(&mut command);
         }
-        let started = command.spawn().map_err(|source| failed(&command, source))?;
-        let server = self.server.insert(started);
-        let deadline = Instant::now() + START;
-        loop {
+        // At SIGQUIT the server ends its backends.
+        let server = self
+            .server
+            .insert(Running::start(&mut command, Signal::SIGQUIT)?);
+        let program = self.programs.join("pg_isready");
+        let listens = answer_within(START, || {
             if let Ok(Some(status)) = server.try_wait() {
-                let message = format!("postgres ended at its start: {status}");
-                return Err(BenchError::Impossible(message));
+                bail!("postgres ended at its start: {status}");
             }
-            let mut ask = command_as(
-                self.user.as_ref(),
-                &self.programs.join("pg_isready"),
-                folder,
-            );
-            match ask.status() {
-                Ok(status) if status.success() => return Ok(()),
-                _ if Instant::now() > deadline => {
-                    let message = format!("postgres did not listen within {} s", START.as_secs());
-                    return Err(BenchError::Impossible(message));
-                }
-                _ => std::thread::sleep(Duration::from_millis(50)),
-            }
+            let asked = command_as(self.user.as_ref(), &program, folder).status();
+            Ok(asked.ok().filter(ExitStatus::success))
+        })?;
+        if listens.is_none() {
+            bail!("postgres did not listen within {} s", START.as_secs());
         }
+        Ok(())
     }
 
-    /// The command for one of its programs, which finds the server by itself.
+    /// The command for one of the cluster's programs, set up to find the server.
     pub(super) fn command(&self, program: &str) -> Command {
         let path = self.programs.join(program);
         command_as(self.user.as_ref(), &path, self.folder.path())
     }
 
-    /// What a query answers, as text.
-    pub(super) fn query(&self, query: &str) -> Result<String, BenchError> {
+    /// The answer to a query, as text.
+    pub(super) fn query(&self, query: &str) -> Result<String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-c", query]);
         run(psql)
     }
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
-            let _ = kill(Pid::from_raw(server.id() as i32), Signal::SIGQUIT);
-            let _ = server.wait();
-        }
-    }
-}
-
-/// Runs a program to its end; what it printed.
-pub(super) fn run(mut command: Command) -> Result<String, BenchError> {
+/// Runs a program to its end; returns its output.
+pub(super) fn run(mut command: Command) -> Result<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = command
-        .output()
-        .map_err(|source| failed(&command, source))?;
+    let output = output_of(&mut command)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
-    Err(BenchError::Impossible(format!(
+    bail!(
         "{} ended with {}: {}",
         command.get_program().to_string_lossy(),
         output.status,
         String::from_utf8_lossy(&output.stderr).trim()
-    )))
-}
-
-pub(super) fn failed(command: &Command, source: std::io::Error) -> BenchError {
-    BenchError::Program {
-        program: command.get_program().to_string_lossy().into_owned(),
-        source,
-    }
+    )
 }
 
 fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
@@ -193,11 +167,11 @@ fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
     command
 }
 
-fn unprivileged() -> Result<Option<User>, BenchError> {
+fn unprivileged() -> Result<Option<User>> {
     if !geteuid().is_root() {
         return Ok(None);
     }
     let found = User::from_name(USER).ok().flatten();
-    let missing = || BenchError::Impossible(format!("there is no user {USER} to run it"));
+    let missing = || impossible!("there is no user {USER} to run it");
     found.map(Some).ok_or_else(missing)
 }

@@ -1,4 +1,4 @@
-"""Joins and aggregations over a table in memory: DuckDB, single-threaded. An operation is a row scanned."""
+"""Joins and aggregations over a table in memory: DuckDB, single-threaded. An operation is the scan of a row."""
 
 import console
 import duckdb

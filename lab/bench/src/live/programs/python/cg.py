@@ -1,5 +1,6 @@
-"""Conjugate gradients on a random sparse matrix, as NPB's cg: SciPy's solver, single-threaded. An operation is a matrix
-entry multiplied."""
+"""Conjugate gradients on a random sparse matrix, as NPB's cg: SciPy's solver, single-threaded.
+
+An operation is the multiplication of a matrix entry."""
 
 import console
 import numpy as np
@@ -8,16 +9,17 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 PAIRINGS = 16
 BLOCKS = 32
-# Entries of a row (8 + 4 bytes each) and what the solver's vectors take.
+# Bytes of a row: its entries (8 + 4 bytes each) and its share of the solver's vectors.
 ROW_BYTES = (PAIRINGS + 1) * 12 + 4 + 7 * 8
 
 
 def random_matrix(n, rng):
-    """Blocks of rows of a symmetric and positive definite matrix: a diagonal that outweighs the entries of random
-    pairings of rows."""
+    """Blocks of rows of a symmetric and positive definite matrix.
+
+    Its diagonal outweighs the entries of random pairings of rows."""
     rows = n // BLOCKS
     parts = [slice(block * rows, (block + 1) * rows) for block in range(BLOCKS)]
-    # Arrays of their own: SciPy copies what is a part of a larger one.
+    # Separate arrays, because SciPy copies a part of a larger array.
     indices = [np.empty((rows, PAIRINGS + 1), dtype=np.int32) for _ in parts]
     data = [np.empty((rows, PAIRINGS + 1)) for _ in parts]
     for part, columns, entries in zip(parts, indices, data):

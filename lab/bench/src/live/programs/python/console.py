@@ -1,5 +1,7 @@
-"""A program's end of HawkEye's line protocol: events as JSON on standard output; "go", "stop", "rss" and "quit" on
-standard input, whose end ends the program."""
+"""A program's end of HawkEye's line protocol.
+
+The program writes events as JSON to standard output, and reads "go", "stop", "rss" and "quit" from
+standard input. The end of standard input ends the program."""
 
 import json
 import os
@@ -21,7 +23,7 @@ def _resident(field):
 
 
 class Console:
-    """Counts what the program does, and has it pause when it is told to."""
+    """Counts the program's operations, and pauses it on request."""
 
     def __init__(self):
         self._changed = threading.Condition()
@@ -31,14 +33,14 @@ class Console:
         self._begun = self._reported_at = time.monotonic()
 
     def ready(self):
-        """Says that all data is there, and waits until it is told to go."""
+        """Reports that all data is present, and waits for the request to go."""
         threading.Thread(target=self._listen, daemon=True).start()
         rss = _resident("Rss")
         _say("ready", pid=os.getpid(), start=0, bytes=rss, hot_start=0, huge_bytes=0, execs=0)
         self._pause()
 
     def worked(self, operations):
-        """Counts operations; to be called a few times a second at least."""
+        """Counts operations; call it at least a few times a second."""
         self._operations += int(operations)
         now = time.monotonic()
         if now - self._reported_at >= REPORT_S:
@@ -73,9 +75,9 @@ class Console:
 
 
 def run(program):
-    """Runs program(console, mib) with the argument of the command line; what goes wrong is told as an event."""
+    """Runs program(console, mib) with the argument of the command line, and reports errors as events."""
     try:
         program(Console(), int(sys.argv[1]))
-    except Exception as error:  # Whoever started it wants a sentence, not a traceback.
+    except Exception as error:  # The parent process wants a sentence, not a traceback.
         _say("error", message=f"{type(error).__name__}: {error}")
         sys.exit(1)

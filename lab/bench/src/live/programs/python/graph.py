@@ -1,5 +1,6 @@
-"""Breadth-first search and PageRank on a Kronecker (R-MAT) graph: SciPy's csgraph and sparse products, single-threaded. An
-operation is an edge traversed."""
+"""Breadth-first search and PageRank on a Kronecker (R-MAT) graph, single-threaded.
+
+It uses SciPy's csgraph and sparse products. An operation is the traversal of an edge."""
 
 import console
 import numpy as np
@@ -7,18 +8,21 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order
 
 EDGES_PER_VERTEX = 16
-# An entry of the matrix, and what is kept per vertex, shared by its edges.
+# An entry of the matrix, and the data per vertex divided by its edges.
 EDGE_BYTES = 12 + 64 // EDGES_PER_VERTEX
 # Edges generated at a time.
 CHUNK = 1 << 18
 DAMPING = 0.85
-# Graph500's A, B, C, D: how often the same bit of an edge's source and target is 00, 01, 10, 11.
+# Graph500's A, B, C, D: probabilities that the same bit of an edge's source and target is 00, 01,
+# 10, 11.
 A, B, C, D = 0.57, 0.19, 0.19, 0.05
 
 
 def kronecker(scale, edges, rng):
-    """The adjacency matrix of a graph with about so many edges, row by row: first how many edges each vertex has, which its
-    bits decide, then their targets, bit by bit."""
+    """The adjacency matrix of a graph with about `edges` edges, row by row.
+
+    First it draws the number of edges of each vertex, which the vertex's bits decide. Then it draws
+    their targets, bit by bit."""
     vertices = 1 << scale
     expected = np.full(1, float(edges))
     for _ in range(scale):
@@ -54,7 +58,7 @@ def program(console, mib):
     while True:
         reached = breadth_first_order(graph, int(rng.choice(sources)), return_predecessors=False)
         traversed = int(degrees[reached].sum())
-        # Along the edges backwards: the ranks of the graph with its edges turned round.
+        # Backwards along the edges: the ranks of the graph with reversed edges.
         ranks = DAMPING * (graph @ (ranks / np.maximum(degrees, 1))) + (1 - DAMPING) / vertices
         console.worked(traversed + graph.nnz)
 

@@ -1,5 +1,6 @@
-"""Multigrid on a three-dimensional Poisson problem, as NPB's mg: V-cycles in NumPy, single-threaded. An operation is a
-grid point smoothed."""
+"""Multigrid on a three-dimensional Poisson problem, as NPB's mg: V-cycles in NumPy, single-threaded.
+
+An operation is the smoothing of a grid point."""
 
 import console
 import numpy as np
@@ -10,12 +11,12 @@ COARSEST = 4
 
 
 class Level:
-    """A grid of n points in each direction, zero around them; h is the distance of two points."""
+    """A grid of n points in each direction with zeros around it; h is the distance of two points."""
 
     def __init__(self, n):
         self.n, self.h2 = n, 1.0 / (n * n)
         shape = (n + 2, n + 2, n + 2)
-        # Written, so that the memory is there from the start.
+        # Writes the arrays, so that their memory is present from the start.
         self.u, self.f, self.r = (np.full(shape, 0.0) for _ in range(3))
 
     def slabs(self):

@@ -1,6 +1,7 @@
 //! Many processes (section 4.3.3).
 
-use super::{Kernel, Layout, Measure, Row, Table, row};
+use super::Measure::*;
+use super::{Kernel, Layout, Row, Table, row};
 use hawkeye_itanium::workloads::{Contention, Workload};
 
 /// Numbers of processes.
@@ -10,19 +11,10 @@ fn rows() -> Vec<Row> {
     let of = |processes: u32| {
         let workload = Workload::Contention(Contention::of(processes));
         let name = format!("{processes} processes");
+        let kernels = [(Kernel::SF, None), (Kernel::LF, None)];
         [
-            row(
-                &name,
-                workload,
-                Measure::MissPercent,
-                &[(Kernel::SF, None), (Kernel::LF, None)],
-            ),
-            row(
-                &name,
-                workload,
-                Measure::WalkerPercent,
-                &[(Kernel::SF, None), (Kernel::LF, None)],
-            ),
+            row(&name, workload, MissPercent, &kernels),
+            row(&name, workload, WalkerPercent, &kernels),
         ]
         .concat()
     };

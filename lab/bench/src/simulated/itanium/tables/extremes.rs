@@ -1,6 +1,7 @@
 //! The walkers' best and worst cases (section 4.3).
 
-use super::{Kernel, Layout, Measure, Table, row};
+use super::Measure::*;
+use super::{Kernel, Layout, Table, row};
 use hawkeye_itanium::workloads::{Linear, Sparse, Workload};
 
 pub(super) const SPARSE: Table = Table {
@@ -18,21 +19,13 @@ pub(super) const SPARSE: Table = Table {
             ..Sparse::THESIS
         });
         let (sf, lf) = (Kernel::SF, Kernel::LF);
+        let walker = [(sf, Some(0.0)), (lf, Some(1024.0))];
+        let cycles = [(sf, Some(129.5)), (lf, Some(82.0))];
         [
-            row(
-                "3 loops",
-                thesis,
-                Measure::Walker,
-                &[(sf, Some(0.0)), (lf, Some(1024.0))],
-            ),
-            row("3 loops", thesis, Measure::Nested, &[(sf, None)]),
-            row("not perturbed", aliased, Measure::Walker, &[(lf, None)]),
-            row(
-                "10,000 loops",
-                long,
-                Measure::CyclesPerReference,
-                &[(sf, Some(129.5)), (lf, Some(82.0))],
-            ),
+            row("3 loops", thesis, Walker, &walker),
+            row("3 loops", thesis, Nested, &[(sf, None)]),
+            row("not perturbed", aliased, Walker, &[(lf, None)]),
+            row("10,000 loops", long, CyclesPerReference, &cycles),
         ]
         .concat()
     },
@@ -50,30 +43,14 @@ pub(super) const LINEAR: Table = Table {
     rows: || {
         let linear = Workload::Linear(Linear::THESIS);
         let (sf, lf) = (Kernel::SF, Kernel::LF);
+        let misses = [(sf, Some(65_619.0)), (lf, Some(65_619.0))];
+        let walker = [(sf, Some(65_570.0)), (lf, Some(19.0))];
+        let others = [Kernel::NONE, Kernel::SF_LP, Kernel::LF_LP].map(|kernel| (kernel, None));
         [
-            row(
-                "",
-                linear,
-                Measure::Misses,
-                &[(sf, Some(65_619.0)), (lf, Some(65_619.0))],
-            ),
-            row(
-                "",
-                linear,
-                Measure::Walker,
-                &[(sf, Some(65_570.0)), (lf, Some(19.0))],
-            ),
-            row("", linear, Measure::Nested, &[(sf, Some(32.0))]),
-            row(
-                "",
-                linear,
-                Measure::Misses,
-                &[
-                    (Kernel::NONE, None),
-                    (Kernel::SF_LP, None),
-                    (Kernel::LF_LP, None),
-                ],
-            ),
+            row("", linear, Misses, &misses),
+            row("", linear, Walker, &walker),
+            row("", linear, Nested, &[(sf, Some(32.0))]),
+            row("", linear, Misses, &others),
         ]
         .concat()
     },

@@ -1,6 +1,8 @@
-//! An ablation that the thesis does not have: what the kernel enters of a large page into the hash table (section 5.4.1).
+//! An ablation that the thesis does not have: what the kernel enters of a large page into the hash
+//! table (section 5.4.1).
 
-use super::{Kernel, Layout, Measure, Row, Table, row};
+use super::Measure::*;
+use super::{Kernel, Layout, Row, Table, row};
 use hawkeye_itanium::mmu::Fill;
 use hawkeye_itanium::workloads::{Tlbcover, Vortex, Workload};
 
@@ -16,13 +18,13 @@ fn rows() -> Vec<Row> {
         ..Vortex::THESIS
     });
     let tlbcover = Workload::Tlbcover(Tlbcover::run(11));
-    let over = Measure::SpeedUpOver(Kernel::SF);
+    let over = SpeedUpOver(Kernel::SF);
     [
-        row("vortex", vortex, Measure::WalkerPercent, &kernels),
-        row("vortex", vortex, Measure::CyclesPerMiss, &kernels),
-        row("vortex", vortex, Measure::CyclesPerFurtherMiss, &kernels),
+        row("vortex", vortex, WalkerPercent, &kernels),
+        row("vortex", vortex, CyclesPerMiss, &kernels),
+        row("vortex", vortex, CyclesPerFurtherMiss, &kernels),
         row("vortex", vortex, over, &kernels),
-        row("churning", churning, Measure::WalkerPercent, &kernels),
+        row("churning", churning, WalkerPercent, &kernels),
         row("churning", churning, over, &kernels),
         row("Tlbcover 11", tlbcover, over, &kernels),
     ]

@@ -1,14 +1,10 @@
 //! mcf, fastest with large pages (section 6.3.5).
 
-use super::{Kernel, Layout, Measure, Table, measured, page_orders};
+use super::Measure::*;
+use super::{LF, LF_LP, Layout, NONE, SF, SF_LP, Table, measured, page_orders};
 use hawkeye_itanium::workloads::{Mcf, Workload};
 
 const WORKLOAD: Workload = Workload::Mcf(Mcf::THESIS);
-const NONE: Kernel = Kernel::NONE;
-const SF: Kernel = Kernel::SF;
-const LF: Kernel = Kernel::LF;
-const SF_LP: Kernel = Kernel::SF_LP;
-const LF_LP: Kernel = Kernel::LF_LP;
 
 pub(super) const MCF: Table = Table {
     name: "mcf",
@@ -17,18 +13,12 @@ pub(super) const MCF: Table = Table {
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
-            row(
-                Measure::HitPercent,
-                &[(SF, 97.21), (SF_LP, 100.0), (LF_LP, 100.0)],
-            ),
-            row(
-                Measure::WalkerPercent,
-                &[(SF, 93.42), (SF_LP, 0.22), (LF_LP, 0.09)],
-            ),
-            row(Measure::CyclesBetween, &[(SF, 218.0), (SF_LP, 383_171.0)]),
-            row(Measure::SpeedUpOver(NONE), &[(SF, 1.453), (LF, 1.453)]),
-            row(Measure::SpeedUpOver(SF), &[(SF_LP, 1.125)]),
-            row(Measure::SpeedUpOver(LF), &[(LF_LP, 1.125)]),
+            row(HitPercent, &[(SF, 97.21), (SF_LP, 100.0), (LF_LP, 100.0)]),
+            row(WalkerPercent, &[(SF, 93.42), (SF_LP, 0.22), (LF_LP, 0.09)]),
+            row(CyclesBetween, &[(SF, 218.0), (SF_LP, 383_171.0)]),
+            row(SpeedUpOver(NONE), &[(SF, 1.453), (LF, 1.453)]),
+            row(SpeedUpOver(SF), &[(SF_LP, 1.125)]),
+            row(SpeedUpOver(LF), &[(LF_LP, 1.125)]),
         ]
         .concat()
     },

@@ -1,5 +1,6 @@
 //! The systems that the thesis classifies (section 2.4), side by side.
 
+use super::Measure::*;
 use super::{Kernel, Layout, Measure, Row, Table, row};
 use crate::simulated::itanium::systems::{System, Told};
 use hawkeye_itanium::Advice;
@@ -8,15 +9,15 @@ use hawkeye_itanium::workloads::{Mcf, Sparse, Tlbcover, Vortex, Workload};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What is shown of each system.
+/// The measures of each system.
 const MEASURES: [Measure; 7] = [
-    Measure::Misses,
-    Measure::SpeedUp,
-    Measure::SpeedUpFromStart,
-    Measure::HeldMib,
-    Measure::ReservedMib,
-    Measure::CopiedMib,
-    Measure::LargestKib,
+    Misses,
+    SpeedUp,
+    SpeedUpFromStart,
+    HeldMib,
+    ReservedMib,
+    CopiedMib,
+    LargestKib,
 ];
 
 const VORTEX: Workload = Workload::Vortex(Vortex::THESIS);
@@ -37,9 +38,9 @@ const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> Told {
     }
 }
 
-/// All of vortex' blocks.
+/// For all of vortex' blocks.
 const BLOCKS: Told = told(64 * KIB, 64 * KIB, 640);
-/// Arrays of mcf, and Tlbcover's table.
+/// For mcf's arrays and Tlbcover's table.
 const ARRAYS: Told = told(2 * MIB, 4 * MIB, 16);
 
 /// A system's line on a workload.
@@ -48,7 +49,8 @@ fn line(of: &str, workload: Workload, kernel: Kernel) -> Vec<Row> {
     rows.concat()
 }
 
-/// Every system's line; those of Romer's that count misses see them all, as no walker fills any.
+/// The line of every system. Romer's miss-counting systems see all misses, because no walker fills
+/// any.
 fn lines(of: &str, workload: Workload, told: Told, on: impl Fn(Kernel) -> Kernel) -> Vec<Row> {
     let counting = [
         System::approx_online("approx-online", 100),
@@ -139,12 +141,12 @@ pub(super) const PUBLISHED: Table = Table {
                 None,
             )
         });
-        let over = Measure::SpeedUpOver(navarro);
+        let over = SpeedUpOver(navarro);
         let longer = Workload::Tlbcover(Tlbcover {
             accesses: 10_000_000,
             ..Tlbcover::run(8)
         });
-        let speed_up = |of, workload, values: &[_]| row(of, workload, Measure::SpeedUp, values);
+        let speed_up = |of, workload, values: &[_]| row(of, workload, SpeedUp, values);
         [
             speed_up(
                 "vortex",
@@ -159,11 +161,11 @@ pub(super) const PUBLISHED: Table = Table {
             row(
                 "64 MiB",
                 TLBCOVER,
-                Measure::MissesOver(Kernel::SF),
+                MissesOver(Kernel::SF),
                 &[(navarro, Some(0.0435))],
             ),
             row("64 MiB", TLBCOVER, over, &limited),
-            row("64 MiB longer", longer, Measure::SpeedUpFromStart, &rented),
+            row("64 MiB longer", longer, SpeedUpFromStart, &rented),
         ]
         .concat()
     },

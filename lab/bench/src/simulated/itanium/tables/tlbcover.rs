@@ -1,6 +1,7 @@
 //! Tlbcover (section 6.2.2).
 
-use super::{Kernel, Layout, Measure, Row, Table, row};
+use super::Measure::*;
+use super::{Kernel, Layout, Row, Table, row};
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::workloads::{Tlbcover, Workload};
 
@@ -36,12 +37,7 @@ pub(super) const COVERAGE: Table = Table {
     rows: || {
         runs(|name, workload, run| {
             let thesis = WALKER_PERCENT.get(run).copied();
-            row(
-                name,
-                workload,
-                Measure::WalkerPercent,
-                &[(Kernel::SF, thesis)],
-            )
+            row(name, workload, WalkerPercent, &[(Kernel::SF, thesis)])
         })
     },
     notes: &[
@@ -58,7 +54,7 @@ pub(super) const SPEED_UP: Table = Table {
         runs(|name, workload, run| {
             let over = |base, thesis: Option<f64>| {
                 let kernel = Kernel::SF.on(base);
-                let measure = Measure::SpeedUpOver(kernel);
+                let measure = SpeedUpOver(kernel);
                 row(name, workload, measure, &[(kernel.large(), thesis)])
             };
             [

@@ -1,6 +1,7 @@
 //! Matrix transposition (section 6.2.1).
 
-use super::{Kernel, Layout, Measure, Table, row};
+use super::Measure::*;
+use super::{Kernel, Layout, Table, row};
 use hawkeye_itanium::workloads::{Transpose, Workload};
 
 pub(super) const TRANSPOSE: Table = Table {
@@ -13,29 +14,15 @@ pub(super) const TRANSPOSE: Table = Table {
             pairs: 11,
         });
         let all = |values: [f64; 5]| {
-            let kernels = [
-                Kernel::NONE,
-                Kernel::SF,
-                Kernel::LF,
-                Kernel::SF_LP,
-                Kernel::LF_LP,
-            ];
+            let kernels = Kernel::COMPARED;
             let values = values.map(Some);
             kernels.into_iter().zip(values).collect::<Vec<_>>()
         };
+        let hits = all([78.0, 72.0, 72.0, 100.0, 100.0]);
+        let walker = all([0.0, 99.73, 99.93, 56.1, 19.71]);
         [
-            row(
-                "",
-                workload,
-                Measure::HitPercent,
-                &all([78.0, 72.0, 72.0, 100.0, 100.0]),
-            ),
-            row(
-                "",
-                workload,
-                Measure::WalkerPercent,
-                &all([0.0, 99.73, 99.93, 56.1, 19.71]),
-            ),
+            row("", workload, HitPercent, &hits),
+            row("", workload, WalkerPercent, &walker),
         ]
         .concat()
     },

@@ -1,14 +1,10 @@
 //! vortex, slowest with large pages (section 6.3).
 
-use super::{Kernel, Layout, Measure, Table, measured, page_orders, row};
+use super::Measure::*;
+use super::{LF, LF_LP, Layout, NONE, SF, SF_LP, Table, measured, page_orders, row};
 use hawkeye_itanium::workloads::{Vortex, Workload};
 
 const WORKLOAD: Workload = Workload::Vortex(Vortex::THESIS);
-const NONE: Kernel = Kernel::NONE;
-const SF: Kernel = Kernel::SF;
-const LF: Kernel = Kernel::LF;
-const SF_LP: Kernel = Kernel::SF_LP;
-const LF_LP: Kernel = Kernel::LF_LP;
 
 pub(super) const VORTEX: Table = Table {
     name: "vortex",
@@ -17,19 +13,16 @@ pub(super) const VORTEX: Table = Table {
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
+            row(HitPercent, &[(SF, 99.65), (SF_LP, 99.75), (LF_LP, 99.75)]),
             row(
-                Measure::HitPercent,
-                &[(SF, 99.65), (SF_LP, 99.75), (LF_LP, 99.75)],
-            ),
-            row(
-                Measure::WalkerPercent,
+                WalkerPercent,
                 &[(SF, 99.53), (SF_LP, 34.95), (LF_LP, 34.88)],
             ),
-            row(Measure::CyclesBetween, &[(SF, 622.0), (SF_LP, 922.0)]),
-            row(Measure::Effectiveness, &[(SF, 0.97), (SF_LP, 0.9375)]),
-            row(Measure::SpeedUpOver(NONE), &[(SF, 1.184), (LF, 1.168)]),
-            row(Measure::SpeedUpOver(SF), &[(SF_LP, 0.966)]),
-            row(Measure::SpeedUpOver(LF), &[(LF_LP, 0.960)]),
+            row(CyclesBetween, &[(SF, 622.0), (SF_LP, 922.0)]),
+            row(Effectiveness, &[(SF, 0.97), (SF_LP, 0.9375)]),
+            row(SpeedUpOver(NONE), &[(SF, 1.184), (LF, 1.168)]),
+            row(SpeedUpOver(SF), &[(SF_LP, 0.966)]),
+            row(SpeedUpOver(LF), &[(LF_LP, 0.960)]),
         ]
         .concat()
     },
@@ -50,8 +43,8 @@ pub(super) const MISS_COST: Table = Table {
         let further = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
         let counted = further.map(|(kernel, _)| (kernel, None));
         [
-            measured(WORKLOAD, Measure::CyclesPerFurtherMiss, &further),
-            row("", WORKLOAD, Measure::CyclesPerMiss, &counted),
+            measured(WORKLOAD, CyclesPerFurtherMiss, &further),
+            row("", WORKLOAD, CyclesPerMiss, &counted),
         ]
         .concat()
     },

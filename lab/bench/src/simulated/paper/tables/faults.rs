@@ -1,24 +1,22 @@
-//! HawkEye paper: what first touches cost.
+//! HawkEye paper: the cost of first touches.
 
-use super::{Measure, Table, of_systems, plain, row, row_and_speed_ups};
+use super::Measure::*;
+use super::{Table, of_systems, row, row_and_speed_ups};
 
 pub(super) const TABLE_1: Table = Table {
     name: "table-1",
     shows: "100 GB touched, one byte per base page",
-    setup: plain,
-    instances: 1,
-    guest: None,
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
             row("touch", "touch", measure, &of_systems(SYSTEMS, values))
         };
         [
-            all(Measure::MillionFaults, [26.2, 0.0515, 26.2, 26.2, 0.0515]),
-            all(Measure::FaultSeconds, [92.6, 23.9, 92.8, 69.5, 0.7]),
-            all(Measure::FaultMicroseconds, [3.5, 465.0, 3.5, 2.65, 13.0]),
-            all(Measure::SystemSeconds, [102.0, 24.0, 104.0, 79.0, 1.3]),
-            all(Measure::Seconds, [106.0, 24.9, 116.0, 83.0, 4.4]),
+            all(MillionFaults, [26.2, 0.0515, 26.2, 26.2, 0.0515]),
+            all(FaultSeconds, [92.6, 23.9, 92.8, 69.5, 0.7]),
+            all(FaultMicroseconds, [3.5, 465.0, 3.5, 2.65, 13.0]),
+            all(SystemSeconds, [102.0, 24.0, 104.0, 79.0, 1.3]),
+            all(Seconds, [106.0, 24.9, 116.0, 83.0, 4.4]),
         ]
         .concat()
     },
@@ -26,14 +24,12 @@ pub(super) const TABLE_1: Table = Table {
         "Costs are calibrated on the columns of linux-4k and linux, and the program's own time for a touch on that of linux (`Calibration::TABLE_1`).",
         "Ingens' system time: its memory is huge here when it is freed, which takes next to no time; by the paper's figure it was not.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const TABLE_8: Table = Table {
     name: "table-8",
     shows: "programs whose time goes into first touches: requests a second, seconds",
-    setup: plain,
-    instances: 1,
-    guest: None,
     figures: || {
         const SYSTEMS: [&str; 5] = [
             "linux-4k",
@@ -45,9 +41,9 @@ pub(super) const TABLE_8: Table = Table {
         let all = |workload, program, measure, values: [f64; 5]| {
             row_and_speed_ups(workload, program, measure, &of_systems(SYSTEMS, values))
         };
-        // Values of 2 MiB in 45 GiB.
-        let requests = Measure::RequestsPerS(23_040.0);
-        let seconds = Measure::Seconds;
+        // Number of 2 MiB values in 45 GiB.
+        let requests = RequestsPerS(23_040.0);
+        let seconds = Seconds;
         [
             all(
                 "redis-2mb",
@@ -71,11 +67,12 @@ pub(super) const TABLE_8: Table = Table {
         "Costs are those of Table 1. Chosen from the column linux: each program's own time for a page; from the column linux-4k: Redis' buffers and HACC-IO's own memory; \
          from the column hawkeye-pmu: how much of the wait for memory KVM sees.",
         "The JVM under huge pages: 9.4M zeroed pages take 8.6 s by Table 1; what the rest of the 18.6 s is the paper does not say, nor why HawkEye's 1.37 s are without it. Where this \
-         program was measured (docs/measured.md, Table 8) a JVM takes as long under huge pages as QEMU does for the same memory, as here: 1.06 and 0.99 s for 8 GiB.",
+         program was measured (docs/research/measured.md, Table 8) a JVM takes as long under huge pages as QEMU does for the same memory, as here: 1.06 and 0.99 s for 8 GiB.",
         "The JVM under Ingens: in the paper 15.0 s more than under base pages, KVM only 1.2 s more, for the same 36 GB touched once, and Table 1 has 3.6 s for as much. What they differ in \
          the paper does not say; here both take 6.9 s more.",
         "Base pages: the table's own differences between programs (KVM 40.6 s, JVM 37.7 s for the same 36 GB) are not in Table 1's 3.5 us a fault, by which 36 GB take 33.0 s: hence KVM's \
          speed-up by HawkEye with huge pages, whose 0.74 s are near the paper's 0.70. Nor is there that zeroing \
          ahead saves Redis and SparseHash next to nothing under base pages: 0.03 and 0.37 us of the 0.88 us that zeroing takes by Table 1.",
     ],
+    ..Table::PLAIN
 };

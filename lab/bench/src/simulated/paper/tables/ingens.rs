@@ -1,6 +1,7 @@
 //! The Ingens paper's tables (Kwon et al., OSDI'16, section 2 and 3).
 
-use super::{Measure, Table, plain, row};
+use super::Measure::*;
+use super::{Table, row};
 use hawkeye_sim::workloads::Size;
 
 const NATIVE: &str = "In the paper the guest's system differs and the host has huge pages (its Table 3's column of both over that of the host alone); here programs run natively. Each \
@@ -9,21 +10,15 @@ const NATIVE: &str = "In the paper the guest's system differs and the host has h
 pub(super) const TABLE_3: Table = Table {
     name: "ingens-3",
     shows: "speed-up of huge pages in a virtual machine: in the guest, in the host, in both",
-    setup: plain,
-    instances: 1,
     guest: Some(Size(64 << 30)),
     figures: || {
         let three = |workload, program, [guest, host, both]: [f64; 3]| {
-            row(
-                workload,
-                program,
-                Measure::Over("linux-4k/linux-4k"),
-                &[
-                    ("linux-4k/linux", guest),
-                    ("linux/linux-4k", host),
-                    ("linux/linux", both),
-                ],
-            )
+            let values = [
+                ("linux-4k/linux", guest),
+                ("linux/linux-4k", host),
+                ("linux/linux", both),
+            ];
+            row(workload, program, Over("linux-4k/linux-4k"), &values)
         };
         [
             three("svm-vm", "svm", [1.14, 1.17, 1.53]),
@@ -43,27 +38,21 @@ pub(super) const TABLE_3: Table = Table {
          their memory at random; the excerpt says nothing of how they do, nor why MongoDB gains so much by the host alone.",
         "Huge pages in the guest spare its page faults too, those at the host do not. Chosen for all three columns of Olio, which gains by the guest alone: that it takes 1 GiB anew for every 2 s of work.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const TABLE_4: Table = Table {
     name: "ingens-4",
     shows: "SVM: huge pages at faults, and by khugepaged alone at Ubuntu's pace",
-    setup: plain,
-    instances: 1,
-    guest: None,
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
-            row(
-                "svm",
-                "svm",
-                measure,
-                &[("linux", sync), ("linux-async", later)],
-            )
+            let values = [("linux", sync), ("linux-async", later)];
+            row("svm", "svm", measure, &values)
         };
         [
-            both(Measure::Seconds, [178.0, 228.0]),
-            both(Measure::SpeedUp, [1.30, 1.02]),
-            both(Measure::HugeGib, [4.8, 0.457]),
+            both(Seconds, [178.0, 228.0]),
+            both(SpeedUp, [1.30, 1.02]),
+            both(HugeGib, [4.8, 0.457]),
         ]
         .concat()
     },
@@ -71,26 +60,24 @@ pub(super) const TABLE_4: Table = Table {
         NATIVE,
         "By khugepaged alone: 1.6 MB/s, as the paper has it, make 365 MB in its 228 s, not its 468 MB.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const TABLE_5: Table = Table {
     name: "ingens-5",
     shows: "memory of Redis after 70 % of its keys were deleted, and of MongoDB",
-    setup: plain,
-    instances: 1,
-    guest: None,
     figures: || {
         [
             row(
                 "redis-8kb",
                 "redis",
-                Measure::ResidentGib(2),
+                ResidentGib(2),
                 &[("linux", 20.7), ("linux-4k", 12.2)],
             ),
             row(
                 "mongodb",
                 "mongodb",
-                Measure::ResidentGib(0),
+                ResidentGib(0),
                 &[("linux", 12.4), ("linux-4k", 10.1)],
             ),
         ]
@@ -99,22 +86,16 @@ pub(super) const TABLE_5: Table = Table {
     notes: &[
         "Chosen in the workloads: what is in use of each region, from the column without huge pages. That Linux fills all of it up again follows.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const TABLE_6: Table = Table {
     name: "ingens-6",
     shows: "speed-up of huge pages under FreeBSD and Linux",
-    setup: plain,
-    instances: 1,
-    guest: None,
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {
-            row(
-                workload,
-                program,
-                Measure::SpeedUp,
-                &[("freebsd", freebsd), ("linux", linux)],
-            )
+            let values = [("freebsd", freebsd), ("linux", linux)];
+            row(workload, program, SpeedUp, &values)
         };
         [
             both("svm", "svm", [1.28, 1.30]),
@@ -127,4 +108,5 @@ pub(super) const TABLE_6: Table = Table {
         NATIVE,
         "Chosen in each workload, for the column of FreeBSD: how much of its memory is in regions that are never touched in full, which FreeBSD does not promote.",
     ],
+    ..Table::PLAIN
 };

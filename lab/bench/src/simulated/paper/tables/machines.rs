@@ -1,13 +1,14 @@
-//! Figures on several programs, virtual machines and memory, as published.
+//! Published figures on several programs, virtual machines and memory.
 
+use super::Measure::*;
 use super::translation::TABLE_9_PER_S;
-use super::{Figure, Measure, Published, Table, fragmented, plain, row};
+use super::{Figure, Measure, Published, Table, fragmented, row};
 use hawkeye_sim::Tuning;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::workloads::Size;
 
-/// Workloads, the program of each in question, and systems: the same range was published over all of them.
+/// Figures for one published range: for the program of each workload and each system.
 fn range(
     programs: &[(&'static str, &'static str)],
     systems: &[&'static str],
@@ -27,27 +28,15 @@ fn range(
     figures.collect()
 }
 
-fn host_fragmented() -> Setup {
-    fragmented(TABLE_9_PER_S)
-}
-
-/// The host's memory fragmented, and the guests' too.
+/// The memory of the host and of the guests is fragmented.
 fn both_fragmented() -> Setup {
     Setup {
         guest_fragmented: 1.0,
-        ..host_fragmented()
+        ..fragmented(TABLE_9_PER_S)
     }
 }
 
-/// The guests' memory alone.
-fn guests_fragmented() -> Setup {
-    Setup {
-        fragmented: 0.0,
-        ..both_fragmented()
-    }
-}
-
-/// 0.25 million pages zeroed per second, as long as any are left.
+/// 0.25 million pages are zeroed per second, as long as any are left.
 fn zeroing(non_temporal: bool) -> Setup {
     Setup {
         zeroed_before: false,
@@ -56,18 +45,18 @@ fn zeroing(non_temporal: bool) -> Setup {
             zeroing_non_temporal: Some(non_temporal),
             ..Tuning::default()
         },
-        ..plain()
+        ..Setup::default()
     }
 }
 
-/// Swap on an SSD like the paper's, and same-page merging at ten times the default of Linux.
+/// Swap on an SSD like the paper's, and same-page merging at ten times Linux's default rate.
 fn overcommitted() -> Setup {
     Setup {
         swap: Some(SwapSpec::ssd(96 << 30)),
         merging: Some(MergeSpec {
             pages_per_s: 50_000,
         }),
-        ..plain()
+        ..Setup::default()
     }
 }
 
@@ -80,13 +69,10 @@ const A_MINUTE: &str = "Chosen: that the program starts a minute after Redis.";
 pub(super) const TABLE_3: Table = Table {
     name: "table-3-virtual",
     shows: "NPB in a virtual machine: speed-up of huge pages in host and guest over base pages in both",
-    setup: plain,
-    instances: 1,
     guest: Some(Size(90 << 30)),
     figures: || {
-        let speed_up = |(workload, program, paper)| {
-            row(workload, program, Measure::SpeedUp, &[("linux", paper)])
-        };
+        let speed_up =
+            |(workload, program, paper)| row(workload, program, SpeedUp, &[("linux", paper)]);
         [
             ("bt", "bt.D", 1.15),
             ("sp", "sp.D", 1.06),
@@ -105,14 +91,13 @@ pub(super) const TABLE_3: Table = Table {
          MiB it is 3.0, with 192 MiB 2.5), the others are not fitted to this column. The share of walks that scattered accesses of the others wait for (40 %) is chosen too, from no figure.",
         "The virtual machine has 90 GiB, in which every program has room.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_8: Table = Table {
     name: "figure-8",
     shows: "a program beside a lightly loaded Redis, started before it and after: speed-up over base pages",
-    setup: host_fragmented,
-    instances: 1,
-    guest: None,
+    setup: || fragmented(TABLE_9_PER_S),
     figures: || {
         let programs = [
             ("cg, redis-light", "cg.D"),
@@ -123,28 +108,30 @@ pub(super) const FIGURE_8: Table = Table {
             ("redis-light, xsbench", "xsbench"),
         ];
         let systems = ["hawkeye-pmu", "hawkeye-g"];
-        range(&programs, &systems, Measure::SpeedUp, 1.15, 1.6)
+        range(&programs, &systems, SpeedUp, 1.15, 1.6)
     },
     notes: &[MIX],
+    ..Table::PLAIN
 };
 
-const OVER_LINUX: Measure = Measure::Over("linux/linux");
+const OVER_LINUX: Measure = Over("linux/linux");
+
+macro_rules! figure_9 {
+    ($part:literal, $systems:expr) => {{
+        let programs = [
+            (concat!("figure-9-", $part, "-cg"), "cg.D"),
+            (concat!("figure-9-", $part, "-graph500"), "graph500"),
+            (concat!("figure-9-", $part, "-xsbench"), "xsbench"),
+        ];
+        range(&programs, &$systems, OVER_LINUX, 1.18, 1.9)
+    }};
+}
 
 pub(super) const FIGURE_9_HOST: Table = Table {
     name: "figure-9-host",
     shows: "two virtual machines, Redis in one, HawkEye at the host: speed-up over Linux",
-    setup: host_fragmented,
-    instances: 1,
-    guest: None,
-    figures: || {
-        let programs = [
-            ("figure-9-host-cg", "cg.D"),
-            ("figure-9-host-graph500", "graph500"),
-            ("figure-9-host-xsbench", "xsbench"),
-        ];
-        let systems = ["hawkeye-pmu/linux", "hawkeye-g/linux"];
-        range(&programs, &systems, OVER_LINUX, 1.18, 1.9)
-    },
+    setup: || fragmented(TABLE_9_PER_S),
+    figures: || figure_9!("host", ["hawkeye-pmu/linux", "hawkeye-g/linux"]),
     notes: &[
         VIRTUAL,
         A_MINUTE,
@@ -152,54 +139,41 @@ pub(super) const FIGURE_9_HOST: Table = Table {
          not say more. With both fragmented cg.D is at 1.71, Graph500 and XSBench at 1.11 to 1.14: what they access most lies at high addresses, to which khugepaged in their machine, the \
          same under both systems, comes after 10 and 15 minutes; before, huge pages at the host shorten walks by a third and save no TLB entries.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_9_GUEST: Table = Table {
     name: "figure-9-guest",
     shows: "one virtual machine with Redis and another program, HawkEye in it: speed-up over Linux",
-    setup: guests_fragmented,
-    instances: 1,
-    guest: None,
-    figures: || {
-        let programs = [
-            ("figure-9-guest-cg", "cg.D"),
-            ("figure-9-guest-graph500", "graph500"),
-            ("figure-9-guest-xsbench", "xsbench"),
-        ];
-        let systems = ["linux/hawkeye-pmu", "linux/hawkeye-g"];
-        range(&programs, &systems, OVER_LINUX, 1.18, 1.9)
+    // Only the guests' memory counts.
+    setup: || Setup {
+        fragmented: 0.0,
+        ..both_fragmented()
     },
+    figures: || figure_9!("guest", ["linux/hawkeye-pmu", "linux/hawkeye-g"]),
     notes: &[
         VIRTUAL,
         A_MINUTE,
         "The host's memory is not fragmented: it backs the guest's by huge pages.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_9_BOTH: Table = Table {
     name: "figure-9-both",
     shows: "Redis in one virtual machine, Redis and another program in the other, HawkEye in host and guests: speed-up over Linux",
     setup: both_fragmented,
-    instances: 1,
-    guest: None,
-    figures: || {
-        let programs = [
-            ("figure-9-both-cg", "cg.D"),
-            ("figure-9-both-graph500", "graph500"),
-            ("figure-9-both-xsbench", "xsbench"),
-        ];
-        let systems = ["hawkeye-pmu/hawkeye-pmu", "hawkeye-g/hawkeye-g"];
-        range(&programs, &systems, OVER_LINUX, 1.18, 1.9)
-    },
+    figures: || figure_9!("both", ["hawkeye-pmu/hawkeye-pmu", "hawkeye-g/hawkeye-g"]),
     notes: &[
         VIRTUAL,
         "Chosen: 24 GiB of Redis in the machine of 30 GB and beside the program in that of 60; that the program starts a quarter of an hour after Redis, for cg.D. A minute after it, as in the other parts, cg.D is at 2.07; \
          after ten minutes 1.93 and 1.94.",
     ],
+    ..Table::PLAIN
 };
 
 fn beside_zeroing(slower_percent: f64) -> Vec<Figure> {
-    let slower = Measure::SlowerPercent("linux-4k", 1);
+    let slower = SlowerPercent("linux-4k", 1);
     row(
         "omnetpp",
         "omnetpp",
@@ -212,42 +186,35 @@ pub(super) const FIGURE_10: Table = Table {
     name: "figure-10",
     shows: "1 GB/s zeroed beside omnetpp, through the caches",
     setup: || zeroing(false),
-    instances: 1,
-    guest: None,
     figures: || beside_zeroing(27.0),
     notes: &[
         "Chosen for it: how much omnetpp waits for what it finds in the last-level cache (32 %).",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_10_NON_TEMPORAL: Table = Table {
     name: "figure-10-non-temporal",
     shows: "1 GB/s zeroed beside omnetpp, past the caches",
     setup: || zeroing(true),
-    instances: 1,
-    guest: None,
     figures: || beside_zeroing(6.0),
     notes: &[
         "Nothing is chosen for it. 1 GB/s are 1.5 % of what the memory of the paper's processor transfers: reads seldom wait for that, batches of writes and the turns of \
          channels between reading and writing counted. The paper lays its 6 % to memory traffic, and says neither by how much that was nor what else the thread does.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_11: Table = Table {
     name: "figure-11",
     shows: "150 GB of virtual machines on 96 GB with swap, HawkEye in the guests: throughput over that with Linux in them",
     setup: overcommitted,
-    instances: 1,
-    guest: None,
     figures: || {
         let over = |program, paper| {
-            row(
-                "figure-11",
-                program,
-                // What is stored, until everything is there: in Table 8 too the paper's requests of Redis are insertions.
-                Measure::PhaseOver("linux/linux", 0),
-                &[("linux/hawkeye-g", paper)],
-            )
+            let values = [("linux/hawkeye-g", paper)];
+            // The phase that stores all data: in Table 8 too, the paper's requests of Redis are
+            // insertions.
+            row("figure-11", program, PhaseOver("linux/linux", 0), &values)
         };
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },
@@ -259,4 +226,5 @@ pub(super) const FIGURE_11: Table = Table {
          programs; same-page merging of 50,000 pages/s.",
         "PageRank, which the paper has slightly slower, is 1.02 times as fast: of the model's pages only zeros are merged, and it is gone before memory is short.",
     ],
+    ..Table::PLAIN
 };

@@ -1,27 +1,20 @@
-//! HawkEye paper: what translation costs, and how soon promotion ends it.
+//! HawkEye paper: the cost of translation, and how soon promotion removes it.
 
-use super::{
-    Figure, Measure, Setup, Table, at_least, fragmented, of_systems, plain, row, row_and_speed_ups,
-};
+use super::Measure::*;
+use super::{Figure, Table, at_least, fragmented, of_systems, row, row_and_speed_ups};
 
-/// Regions promoted per second, by every system alike, in Table 9.
+/// Table 9: regions promoted per second, by every system alike.
 ///
-/// Chosen for one of its values: there HawkEye-PMU takes 328 s where 233 are left without overhead, which a program that gets
-/// its 2048 regions at 8.4/s does. Linux's own pace is 0.8/s; the paper doesn't say what it was set to.
+/// Chosen for one of its values: there HawkEye-PMU takes 328 s, of which 233 remain without
+/// overhead. A program that gets its 2048 regions at 8.4/s takes that long. Linux's own pace is
+/// 0.8/s; the paper does not state its setting.
 pub(super) const TABLE_9_PER_S: f64 = 8.4;
 /// The same in Figures 5 to 7 and Table 5.
 ///
-/// Chosen for what the text says of XSBench: HawkEye ends its overhead in about 300 s, and Linux, which promotes from low
-/// addresses on, gains next to nothing before it ends (2432 s). At Table 9's pace it would.
+/// Chosen for what the text says of XSBench. HawkEye removes its overhead in about 300 s. Linux
+/// promotes from low addresses on and gains almost nothing before the program ends (2432 s). At
+/// Table 9's pace Linux would gain.
 const FIGURE_5_PER_S: f64 = 4.0;
-
-fn pace_of_table_9() -> Setup {
-    fragmented(TABLE_9_PER_S)
-}
-
-fn pace_of_figure_5() -> Setup {
-    fragmented(FIGURE_5_PER_S)
-}
 
 const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBench's 300 s in Figure 6; Table 9 needs 8.4/s); no free huge page at \
      first. What was chosen in the workloads is said there (`hawkeye-lab sim list`).";
@@ -29,26 +22,19 @@ const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBe
 pub(super) const TABLE_9: Table = Table {
     name: "table-9",
     shows: "HawkEye-PMU and HawkEye-G, a program that suffers from translation beside one that does not",
-    setup: pace_of_table_9,
-    instances: 1,
-    guest: None,
+    setup: || fragmented(TABLE_9_PER_S),
     figures: || {
         let systems = ["linux-4k", "hawkeye-pmu", "hawkeye-g"];
         let times = |workload, program, values: [f64; 3]| {
             let values = of_systems(systems, values);
-            row(workload, program, Measure::Seconds, &values)
+            row(workload, program, Seconds, &values)
         };
         let sensitive = |workload, program, values: [f64; 3]| {
             let values = of_systems(systems, values);
-            row_and_speed_ups(workload, program, Measure::Seconds, &values)
+            row_and_speed_ups(workload, program, Seconds, &values)
         };
         let overhead = |workload, program, percent| {
-            row(
-                workload,
-                program,
-                Measure::OverheadPercent,
-                &[("linux-4k", percent)],
-            )
+            row(workload, program, OverheadPercent, &[("linux-4k", percent)])
         };
         [
             sensitive("table-9a", "random", [582.0, 328.0, 413.0]),
@@ -66,13 +52,14 @@ pub(super) const TABLE_9: Table = Table {
         "cg.D under HawkEye-G: what it gathers from lies lowest of what it accesses, and is 128 MiB (for Table 3 in a virtual machine): all of it is huge within half a minute, though \
          mg.D gets as many regions, so that it is as fast as under HawkEye-PMU. In the paper it is not; how large its hot part is, and where, the paper does not say.",
     ],
+    ..Table::PLAIN
 };
 
 /// Times of several instances of a workload's program, and their speed-ups.
 fn times(workload: &'static str, program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
     const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
     let values = of_systems(SYSTEMS, seconds);
-    row_and_speed_ups(workload, program, Measure::Seconds, &values)
+    row_and_speed_ups(workload, program, Seconds, &values)
 }
 
 fn graph500(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
@@ -86,9 +73,8 @@ fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
 pub(super) const TABLE_5: Table = Table {
     name: "table-5",
     shows: "three instances of Graph500 and of XSBench at once, mean time",
-    setup: pace_of_figure_5,
+    setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
-    guest: None,
     figures: || {
         [
             graph500("graph500", [2284.0, 2230.0, 2265.0, 1998.0, 2013.0]),
@@ -101,24 +87,19 @@ pub(super) const TABLE_5: Table = Table {
         "HawkEye-PMU leaves overheads under 2 % alone, and is a little behind HawkEye-G for it; in the paper it is a little ahead.",
         "Linux and Ingens are half a per cent apart with XSBench, here the one ahead and in the paper, which calls them similar, the other.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_5: Table = Table {
     name: "figure-5",
     shows: "one program in fragmented memory: speed-up, and time saved by a promotion beside Linux's",
-    setup: pace_of_figure_5,
-    instances: 1,
-    guest: None,
+    setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
         let over = |workload, program, by: f64| {
             ["linux", "ingens-90"]
                 .map(|other| {
-                    row(
-                        workload,
-                        program,
-                        Measure::Over(other),
-                        &[("hawkeye-pmu", by), ("hawkeye-g", by)],
-                    )
+                    let values = [("hawkeye-pmu", by), ("hawkeye-g", by)];
+                    row(workload, program, Over(other), &values)
                 })
                 .concat()
         };
@@ -129,13 +110,13 @@ pub(super) const FIGURE_5: Table = Table {
             row(
                 "cg",
                 "cg.D",
-                Measure::SpeedUp,
+                SpeedUp,
                 &[("hawkeye-pmu", 1.22), ("hawkeye-g", 1.22)],
             ),
             row(
                 "xsbench",
                 "xsbench",
-                Measure::SavedOver("linux"),
+                SavedOver("linux"),
                 &[("hawkeye-g", 6.7), ("hawkeye-pmu", 44.0)],
             ),
         ]
@@ -147,22 +128,16 @@ pub(super) const FIGURE_5: Table = Table {
          faster than Linux and Ingens, of Graph500, XSBench and cg.D in this order.",
         "cg.D's speed-up over base pages is not that of the text, but then neither is Table 9's (1.62) nor Table 3's (1.62).",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_6: Table = Table {
     name: "figure-6",
     shows: "XSBench alone in fragmented memory: until its overhead is under 3 %",
-    setup: pace_of_figure_5,
-    instances: 1,
-    guest: None,
+    setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
         let until = |values: &[(&'static str, f64)]| {
-            row(
-                "xsbench",
-                "xsbench",
-                Measure::SecondsUntilUnder(3.0),
-                values,
-            )
+            row("xsbench", "xsbench", SecondsUntilUnder(3.0), values)
         };
         [
             until(&[("hawkeye-pmu", 300.0), ("hawkeye-g", 300.0)]),
@@ -174,14 +149,14 @@ pub(super) const FIGURE_6: Table = Table {
         FIGURE_5_NOTE,
         "The pace was chosen for the 300 s; that Linux and Ingens need longer follows. A dash: never.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const FIGURE_7: Table = Table {
     name: "figure-7",
     shows: "three instances at once: who has the huge pages after 600 s, and what each instance gains (Table 5)",
-    setup: pace_of_figure_5,
+    setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
-    guest: None,
     figures: || {
         let share = |workload, program, [linux, other]: [f64; 2]| {
             let values = [
@@ -190,7 +165,7 @@ pub(super) const FIGURE_7: Table = Table {
                 ("hawkeye-pmu", other),
                 ("hawkeye-g", other),
             ];
-            row(workload, program, Measure::HugeShare(600.0), &values)
+            row(workload, program, HugeShare(600.0), &values)
         };
         [
             share("graph500", "graph500-1", [100.0, 33.3]),
@@ -210,20 +185,18 @@ pub(super) const FIGURE_7: Table = Table {
         "Under Linux the second Graph500 gains nothing here, and is behind Ingens': its turn comes after 26 minutes, in the paper after 10. That takes 10 regions/s for 12 GiB, Figure 6 \
          takes 4; the paper gives neither pace nor footprint. Of XSBench Linux and Ingens are up to 2 % apart, in the paper, which calls them similar, the other way round.",
     ],
+    ..Table::PLAIN
 };
 
 pub(super) const TABLE_3: Table = Table {
     name: "table-3",
     shows: "NPB: overhead under base pages, speed-up of huge pages (native)",
-    setup: plain,
-    instances: 1,
-    guest: None,
     figures: || {
         let program = |workload, program, percent, speed_up| {
             let overhead = [("linux-4k", percent)];
             [
-                row(workload, program, Measure::OverheadPercent, &overhead),
-                row(workload, program, Measure::SpeedUp, &[("linux", speed_up)]),
+                row(workload, program, OverheadPercent, &overhead),
+                row(workload, program, SpeedUp, &[("linux", speed_up)]),
             ]
             .concat()
         };
@@ -239,4 +212,5 @@ pub(super) const TABLE_3: Table = Table {
         .concat()
     },
     notes: &["Chosen in each workload: what makes its overhead under base pages."],
+    ..Table::PLAIN
 };

@@ -5,7 +5,7 @@ use crate::commands::sim::entry::Entry;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
 
-/// Whether all of a program's pages were of the two sizes that every system has.
+/// Whether a program had only base and huge pages.
 fn is_plain(program: &ProgramFigures) -> bool {
     let usual = [PageOrder::BASE, PageOrder::HUGE].map(PageOrder::bytes);
     let mut sizes = program.sizes.iter();

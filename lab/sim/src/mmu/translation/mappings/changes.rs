@@ -1,6 +1,6 @@
-//! How mappings change.
+//! Changes of mappings.
 
-use super::{FULL, Mappings, SpaceId, WORDS, is_set, set, words};
+use super::{FULL, Mappings, WORDS, is_set, set, words};
 use crate::mmu::translation::error::MappingError;
 use crate::mmu::translation::place::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
@@ -9,46 +9,43 @@ use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
 impl Mappings {
-    /// Maps base pages of a region, a bit for each of its 512 pages, the first lowest: those that were not
-    /// present with their access bit set, as a fault does, and all of them so that they can be stored to.
-    /// What is mapped by a larger page stays so. Pages that were not present are in no group
-    /// ([`set_groups`](Self::set_groups)).
+    /// Maps base pages of a region, given as one bit for each of its 512 pages, the first lowest.
+    /// Pages that were not present get their access bit set, as at a fault. All of them become
+    /// writable. Parts mapped by a larger page stay as they are. Pages that were not present are in
+    /// no group ([`set_groups`](Self::set_groups)).
     ///
     /// # Errors
     ///
     /// See [`MappingError`].
     pub fn map_pages(
         &mut self,
-        space: SpaceId,
         region: RegionAddr,
         pages: [u64; WORDS],
     ) -> Result<(), MappingError> {
-        self.add_pages(space, region, pages, false)
+        self.add_pages(region, pages, false)
     }
 
-    /// Maps base pages of a region so that they can only be loaded from: the zero page, or what is to be
-    /// copied before it is written. Of a larger page, all of it, until it is mapped anew.
+    /// Maps base pages of a region read-only: the zero page, or copy-on-write. Within a larger
+    /// page, all of it becomes read-only until it is mapped anew.
     ///
     /// # Errors
     ///
     /// See [`MappingError`].
     pub fn map_protected(
         &mut self,
-        space: SpaceId,
         region: RegionAddr,
         pages: [u64; WORDS],
     ) -> Result<(), MappingError> {
-        self.add_pages(space, region, pages, true)
+        self.add_pages(region, pages, true)
     }
 
     fn add_pages(
         &mut self,
-        space: SpaceId,
         region: RegionAddr,
         pages: [u64; WORDS],
         protect: bool,
     ) -> Result<(), MappingError> {
-        let index = self.make(space, region.start())?;
+        let index = self.make(region.start())?;
         match self.states[index].size() {
             Some(LeafSize::Base) => {}
             Some(_) if !protect => return Ok(()),
@@ -56,7 +53,7 @@ impl Mappings {
                 self.end_huge_group(index);
                 // A page of 1 GiB has one entry, as a huge page has.
                 let regions = match size {
-                    LeafSize::Giant => self.chunk_regions(space, region.start())?,
+                    LeafSize::Giant => self.chunk_regions(region.start())?,
                     _ => index..index + 1,
                 };
                 for state in &mut self.states[regions] {
@@ -79,18 +76,17 @@ impl Mappings {
         Ok(())
     }
 
-    /// Unmaps base pages of a region. A huge page that loses only some is split before.
+    /// Unmaps base pages of a region. A huge page that loses only some of its pages is split first.
     ///
     /// # Errors
     ///
-    /// The region is in a page of 1 GiB, or there is no such address space.
+    /// The region is in a page of 1 GiB.
     pub fn unmap_pages(
         &mut self,
-        space: SpaceId,
         region: RegionAddr,
         pages: [u64; WORDS],
     ) -> Result<(), MappingError> {
-        let Some(index) = self.known(space, region.start())? else {
+        let Some(index) = self.known(region.start()) else {
             return Ok(());
         };
         match self.states[index].size() {
@@ -108,14 +104,14 @@ impl Mappings {
         Ok(())
     }
 
-    /// Maps a region by a huge page, accessed, that can be stored to; base pages there are gone. What a
-    /// huge fault and a collapse do.
+    /// Maps a region by a writable, accessed huge page, as a huge fault and a collapse do. It
+    /// replaces base pages there.
     ///
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn map_huge(&mut self, space: SpaceId, region: RegionAddr) -> Result<(), MappingError> {
-        let index = self.make(space, region.start())?;
+    pub fn map_huge(&mut self, region: RegionAddr) -> Result<(), MappingError> {
+        let index = self.make(region.start())?;
         let state = self.states[index];
         if state.size() == Some(LeafSize::Giant) {
             return Err(giant(region));
@@ -126,28 +122,23 @@ impl Mappings {
         Ok(())
     }
 
-    /// Splits a huge page into 512 base pages, with its access bit each. Without a huge page nothing
-    /// happens.
-    ///
-    /// # Errors
-    ///
-    /// There is no such address space.
-    pub fn split(&mut self, space: SpaceId, region: RegionAddr) -> Result<(), MappingError> {
-        if let Some(index) = self.known(space, region.start())? {
+    /// Splits a huge page into 512 base pages, each with its access bit. Without a huge page it
+    /// does nothing.
+    pub fn split(&mut self, region: RegionAddr) {
+        if let Some(index) = self.known(region.start()) {
             if self.states[index].size() == Some(LeafSize::Huge) {
                 self.split_index(index);
             }
         }
-        Ok(())
     }
 
-    /// Maps the 1 GiB that holds `address` by one page, accessed, that can be stored to.
+    /// Maps the 1 GiB that holds `address` by one writable, accessed page.
     ///
     /// # Errors
     ///
     /// Something is mapped there; see [`MappingError`].
-    pub fn map_giant(&mut self, space: SpaceId, address: u64) -> Result<(), MappingError> {
-        let regions = self.chunk_regions(space, address)?;
+    pub fn map_giant(&mut self, address: u64) -> Result<(), MappingError> {
+        let regions = self.chunk_regions(address)?;
         if self.states[regions.clone()]
             .iter()
             .any(|state| state.size().is_some())
@@ -166,18 +157,19 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn unmap_giant(&mut self, space: SpaceId, address: u64) -> Result<(), MappingError> {
-        let regions = self.chunk_regions(space, address)?;
+    pub fn unmap_giant(&mut self, address: u64) -> Result<(), MappingError> {
+        let regions = self.chunk_regions(address)?;
         for state in &mut self.states[regions] {
             *state = RegionState::new(None, state.host(), false);
         }
         Ok(())
     }
 
-    /// Says by what the host maps the memory behind a region, mapped or not. It counts in virtual machines
-    /// only; before it is said it is 1 GiB. A page of 1 GiB is that of all regions around, a group of huge pages that of
-    /// all in it; where one of them is to be mapped by less, the others keep 2 MiB. Groups of base pages are that of the
-    /// whole region. Cores must forget what they know of the host
+    /// Sets the page size by which the host maps the memory behind a region, mapped or not. It
+    /// counts in virtual machines only; the default is 1 GiB. A host page of 1 GiB covers all
+    /// regions of its 1 GiB, and a group of huge pages all of its regions. If one of those regions
+    /// gets a smaller size, the others keep 2 MiB. Groups of base pages cover the whole region.
+    /// Cores must drop their host translations
     /// ([`Translator::invalidate_host`](crate::mmu::translation::Translator::invalidate_host)).
     ///
     /// # Errors
@@ -185,12 +177,11 @@ impl Mappings {
     /// See [`MappingError`].
     pub fn set_host(
         &mut self,
-        space: SpaceId,
         region: RegionAddr,
         host: impl Into<EntrySize>,
     ) -> Result<(), MappingError> {
         let host = host.into();
-        let index = self.make(space, region.start())?;
+        let index = self.make(region.start())?;
         let before = self.states[index].host();
         let old = self.regions_of(index, before);
         if old.len() > 1 {
@@ -206,7 +197,7 @@ impl Mappings {
         }
     }
 
-    /// The regions that an entry of a size holds something of, one of them being this.
+    /// The regions that share the entry of this size with region `index`.
     pub(super) fn regions_of(&self, index: usize, size: EntrySize) -> Range<usize> {
         let regions = match size {
             EntrySize::Giant => REGIONS_PER_CHUNK,
@@ -217,12 +208,8 @@ impl Mappings {
         first..first + regions
     }
 
-    fn chunk_regions(
-        &mut self,
-        space: SpaceId,
-        address: u64,
-    ) -> Result<Range<usize>, MappingError> {
-        let first = self.make(space, address & !(CHUNK_BYTES - 1))?;
+    fn chunk_regions(&mut self, address: u64) -> Result<Range<usize>, MappingError> {
+        let first = self.make(address & !(CHUNK_BYTES - 1))?;
         Ok(first..first + REGIONS_PER_CHUNK)
     }
 
@@ -242,7 +229,8 @@ impl Mappings {
         self.settle(index);
     }
 
-    /// Sets the bits of base pages: present, protected, accessed. None are in groups.
+    /// Sets the bits of base pages: present, protected, accessed. None of these pages are in
+    /// groups.
     fn set_base(&mut self, index: usize, bits: [[u64; WORDS]; 3]) {
         let planes = [&mut self.present, &mut self.protected, &mut self.accessed];
         for (plane, bits) in planes.into_iter().zip(bits) {
@@ -253,7 +241,7 @@ impl Mappings {
         }
     }
 
-    /// Brings the state of a region of base pages in line with its bits.
+    /// Updates the state of a region of base pages from its bits.
     pub(super) fn settle(&mut self, index: usize) {
         let present = words(&self.present, index);
         let size = (present != [0; WORDS]).then_some(EntrySize::Base);

@@ -1,6 +1,6 @@
 //! Neighbouring pages that one TLB entry can hold.
 
-use super::{Mappings, SpaceId, WORDS, words};
+use super::{Mappings, WORDS, words};
 use crate::mmu::translation::error::MappingError;
 use crate::mmu::translation::place::region_of;
 use crate::mmu::translation::sizes::EntrySize;
@@ -8,34 +8,34 @@ use crate::mmu::translation::state::RegionState;
 use crate::mmu::{Group, GroupCondition, Groups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 
-/// Whether a base page is held by an entry of its group.
+/// Whether the entry of its group holds a base page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::mmu::translation) enum Membership {
-    /// It is in none.
+    /// The page is in no group.
     None,
-    /// The processor does not see the group as one yet: not all of its pages have their access bit set.
+    /// The processor does not see the group as one yet: not all of its pages have their access bit
+    /// set.
     Seeming,
-    /// It is.
+    /// The group's entry holds the page.
     Member,
 }
 
 /// Which access bits a walk sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
-    /// Of the number of a page what is that of the first one whose bit is set.
+    /// Mask from a page's number to that of the first page that shares its access bit.
     first: u32,
-    /// The bits, if that is page 0.
+    /// The bits that are set, if that page is page 0.
     bits: u64,
 }
 
 impl Mark {
-    /// That of the page alone.
+    /// The bit of the page alone.
     pub(crate) const SINGLE: Self = Self {
         first: u32::MAX,
         bits: 1,
     };
 
-    /// By the size of the entry.
     pub(crate) fn of_sizes(groups: Groups) -> [Self; 5] {
         let [base, huge] = [groups.base, groups.huge].map(|group| match group {
             Some(Group {
@@ -58,7 +58,6 @@ impl Mark {
         ((first / 64) as usize, self.bits << (first % 64))
     }
 
-    /// Clears the bits.
     pub(crate) fn clear(self, plane: &mut [u64], number: usize) {
         let (word, bits) = self.place(number as u32);
         plane[word] &= !bits;
@@ -66,39 +65,32 @@ impl Mark {
 }
 
 impl Mappings {
-    /// The groups that there can be.
+    /// The groups that are possible.
     pub fn groups(&self) -> Groups {
         self.groups
     }
 
-    /// Says which naturally aligned groups of a region's base pages lie in as many frames in a row, aligned alike, and
-    /// are marked so where the processor wants that ([`Group::condition`](crate::mmu::Group::condition)): a bit for each
-    /// group, the first lowest. Others are none from now on.
+    /// Sets which naturally aligned groups of a region's base pages lie in contiguous frames,
+    /// equally aligned. They must be marked if the processor requires it
+    /// ([`Group::condition`](crate::mmu::Group::condition)). Takes a bit for each group, the first
+    /// lowest; all others stop being groups.
     ///
-    /// Groups of which a page is not mapped, or not protected as the others, are left out; and later, when a page of
-    /// them is unmapped or protected otherwise, or the region mapped by a huge page and split, they end. What gets other
-    /// frames without that must be told anew. To access bits the condition applies. Nothing happens where base pages
-    /// have no groups, or the region is not mapped by them.
-    ///
-    /// # Errors
-    ///
-    /// There is no such address space.
-    pub fn set_groups(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        groups: u128,
-    ) -> Result<(), MappingError> {
-        let Some(index) = self.known(space, region.start())? else {
-            return Ok(());
+    /// A group is left out if a page of it is not mapped, or not protected like the others. It ends
+    /// when a page of it is unmapped or protected differently, or when the region is mapped by a
+    /// huge page and split. After any other change of frames, call this again. The condition also
+    /// applies to access bits. Nothing happens if base pages have no groups, or if the region is
+    /// not mapped by base pages.
+    pub fn set_groups(&mut self, region: RegionAddr, groups: u128) {
+        let Some(index) = self.known(region.start()) else {
+            return;
         };
         let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
-            return Ok(());
+            return;
         };
         let before = self.grouped[index];
         self.grouped[index] = groups & self.alike(index, group);
         if group.condition == GroupCondition::Marked {
-            // One access bit, of what was one or none of several.
+            // The pages now share one access bit: set if any of theirs was.
             let mut new = self.grouped[index] & !before;
             while new != 0 {
                 let (word, bits) = members(group, new.trailing_zeros());
@@ -108,39 +100,35 @@ impl Mappings {
             }
         }
         self.settle(index);
-        Ok(())
     }
 
-    /// The groups of a region's base pages that were [set](Self::set_groups) and have not ended; of contiguous ones also
-    /// those that the processor does not see as one, because the access bits of their pages differ.
-    pub fn base_groups(&self, space: SpaceId, region: RegionAddr) -> u128 {
-        let index = self.index(space, region.start());
+    /// The groups of a region's base pages that were [set](Self::set_groups) and have not ended.
+    /// For contiguous ones this includes those that the processor does not see as one, because the
+    /// access bits of their pages differ.
+    pub fn base_groups(&self, region: RegionAddr) -> u128 {
+        let index = self.index(region.start());
         match self.is_base(index) {
             true => self.grouped.get(index).copied().unwrap_or_default(),
             false => 0,
         }
     }
 
-    /// Maps a whole group of regions, that around this one, by huge pages ([`map_huge`](Self::map_huge)) that are one
-    /// TLB entry. What changes one of them later makes them huge pages again, each with its access bit. Where huge pages
-    /// have no groups, it is one huge page.
+    /// Maps the whole group of regions around this one by huge pages ([`map_huge`](Self::map_huge))
+    /// that share one TLB entry. A later change of one of them turns them into single huge pages,
+    /// each with its access bit. Without groups of huge pages, it maps one huge page.
     ///
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn map_huge_group(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-    ) -> Result<(), MappingError> {
+    pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<(), MappingError> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
         let bytes = regions * HUGE_PAGE_BYTES;
         let first = region.start() / bytes * bytes;
         for number in 0..regions {
             let region = RegionAddr::containing(first + number * HUGE_PAGE_BYTES);
-            self.map_huge(space, region)?;
+            self.map_huge(region)?;
         }
-        let index = self.make(space, first)?;
+        let index = self.make(first)?;
         if self.groups.huge.is_some() {
             let neighbours = self.regions_of(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
@@ -150,13 +138,12 @@ impl Mappings {
         Ok(())
     }
 
-    /// Whether a region is mapped by a group of huge pages.
-    pub fn is_in_huge_group(&self, space: SpaceId, region: RegionAddr) -> bool {
-        let state = self.states[self.index(space, region.start())];
+    /// Whether a group of huge pages maps a region.
+    pub fn is_in_huge_group(&self, region: RegionAddr) -> bool {
+        let state = self.states[self.index(region.start())];
         state.size().is_some() && state.own() == EntrySize::HugeGroup
     }
 
-    /// Makes a group of huge pages huge pages.
     pub(super) fn end_huge_group(&mut self, index: usize) {
         let state = self.states[index];
         if state.size().is_some() && state.own() == EntrySize::HugeGroup {
@@ -172,7 +159,7 @@ impl Mappings {
         state.size().is_some() && state.leaf() == EntrySize::Base.leaf()
     }
 
-    /// Ends the groups of a region of base pages that are none any more, and brings its state in line with the others.
+    /// Ends invalid groups of a region of base pages, and updates its state.
     pub(super) fn see_groups(&mut self, index: usize) {
         let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
             return;
@@ -205,7 +192,7 @@ impl Mappings {
         };
     }
 
-    /// Whether a base page is held by an entry of its group, in a region that has some groups.
+    /// Whether the entry of its group holds a base page, in a region that has some groups.
     #[inline]
     pub(in crate::mmu::translation) fn membership(&self, page: u32) -> Membership {
         let Some(group) = self.groups.base else {
@@ -223,7 +210,8 @@ impl Mappings {
         }
     }
 
-    /// After the access bit of a page of a group was set: whether the processor sees that as one now.
+    /// To be called after the access bit of a page in a group was set: whether the processor now
+    /// sees the group as one.
     pub(in crate::mmu::translation) fn completes(&mut self, page: u32) -> bool {
         let seen = self.membership(page) == Membership::Member;
         if seen {
@@ -238,7 +226,7 @@ impl Mappings {
         self.accessed[(first / 64) as usize] & bits == bits
     }
 
-    /// Groups whose pages are all mapped, and protected alike.
+    /// Groups with all pages mapped and equally protected.
     fn alike(&self, index: usize, group: Group) -> u128 {
         let (present, protected) = (words(&self.present, index), words(&self.protected, index));
         of_groups(group, |word, bits| {
@@ -248,7 +236,7 @@ impl Mappings {
     }
 }
 
-/// The groups of a region for whose pages, told by their word and bits in there, something holds.
+/// The groups of a region for which `holds` is true of all pages, given by their word and bits.
 fn of_groups(group: Group, holds: impl Fn(usize, u64) -> bool) -> u128 {
     let groups = 0..(PAGES_PER_REGION >> group.order) as u32;
     groups.fold(0, |all, number| {
@@ -266,7 +254,7 @@ fn members(group: Group, number: u32) -> (usize, u64) {
     )
 }
 
-/// So many bits (1 to 64), the lowest.
+/// The lowest `count` bits (1 to 64).
 const fn bits(count: u32) -> u64 {
     u64::MAX >> (64 - count)
 }

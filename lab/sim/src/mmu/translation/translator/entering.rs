@@ -1,4 +1,4 @@
-//! From accesses to the pages that are to be looked up.
+//! Turns accesses into pages to look up.
 
 use super::Translator;
 use crate::mmu::translation::access::Access;
@@ -7,19 +7,17 @@ use crate::mmu::translation::mappings::{Mappings, Membership};
 use crate::mmu::translation::miss::{Miss, Window};
 use crate::mmu::translation::outcome::{Fault, check};
 use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::translation::space_id::SpaceId;
 
 impl Translator {
-    /// Makes accesses as far as the window holds them, and finds the pages of the others, which are to be looked up in
-    /// the first level: until there is a batch of them, or one faults.
+    /// Makes the accesses that the window holds, and collects the pages of the others for the first
+    /// level. Ends at a full batch or at a fault.
     pub(super) fn enter(
         &mut self,
         mappings: &Mappings,
-        space: SpaceId,
         accesses: &[Access],
         window: &mut Window,
     ) -> Entered {
-        let (blocks, entries) = (mappings.blocks(space), mappings.l1_entries());
+        let (blocks, entries) = (mappings.blocks(), mappings.l1_entries());
         let mut entered = Entered::default();
         loop {
             enter_whole(
@@ -37,7 +35,7 @@ impl Translator {
                 return entered;
             };
             match find(mappings, blocks, *access) {
-                // What it is held by is seen when all before it are settled.
+                // Its entry is known only when all pages before it are settled.
                 Ok(found) if found.seeming && entered.pages > 0 => return entered,
                 Ok(found) => {
                     (*miss, *window) = (found.miss, found.window);
@@ -57,21 +55,19 @@ impl Translator {
     }
 }
 
-/// What of some accesses was entered.
 #[derive(Default)]
 pub(super) struct Entered {
-    /// Accesses made, the first ones.
+    /// Number of accesses made.
     pub(super) accesses: usize,
-    /// Pages that were found for them.
     pub(super) pages: usize,
-    /// What the next one runs into.
+    /// The fault of the next access, if any.
     pub(super) fault: Option<Fault>,
-    /// Whether the one page is of a group that the processor does not see as one yet.
+    /// Whether its only page is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,
 }
 
-/// Enters accesses up to the first in a region in which something can fault, or until there is a batch: on its own, as
-/// calls in a loop take its registers.
+/// Enters accesses up to the first in a region that can fault, or until the batch is full. A
+/// function of its own, because calls in a loop take its registers.
 #[inline(never)]
 fn enter_whole(
     mappings: &Mappings,
@@ -88,7 +84,7 @@ fn enter_whole(
     let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
     while let Some(access) = ahead.as_slice().first() {
         if !now.holds(*access) {
-            // Most are where the one before was.
+            // Most accesses are in the block of the one before.
             if !block.has(access.address()) {
                 block = mappings.block(blocks, access.address());
             }
@@ -111,17 +107,15 @@ fn enter_whole(
     entered.pages = pages;
 }
 
-/// What an access needs.
 pub(super) struct Found {
     /// Its page.
     pub(super) miss: Miss,
-    /// What else hits the TLB entry that it needs.
+    /// Accesses that hit the TLB entry that it needs.
     pub(super) window: Window,
-    /// Whether it is of a group that the processor does not see as one yet.
+    /// Whether it is in a group that the processor does not see as one yet.
     pub(super) seeming: bool,
 }
 
-/// Finds what an access needs.
 #[inline]
 pub(super) fn find(mappings: &Mappings, blocks: &[u16], access: Access) -> Result<Found, Fault> {
     let page = mappings.page_in(blocks, access.address());

@@ -1,4 +1,4 @@
-//! What becomes of a batch of pages, stage by stage.
+//! The stages of a batch of pages.
 
 use super::Translator;
 use crate::mmu::translation::counters::TranslationCounters;
@@ -10,7 +10,7 @@ use crate::mmu::translation::sizes::{EntrySize, LeafSize};
 use crate::mmu::translation::walker::Walker;
 
 impl Translator {
-    /// Takes the pages of a batch, the first ones of what is held, through all levels.
+    /// Takes a batch, the first `pages` of `misses`, through all levels.
     pub(super) fn settle(
         &mut self,
         mappings: &mut Mappings,
@@ -46,8 +46,9 @@ impl Translator {
         mark(walks, kind, mappings, counters);
     }
 
-    /// Takes the first page of what is held, which is of a group that the processor does not see as one yet, through all
-    /// levels. What it saw before may still be known; after a walk it may be seen anew.
+    /// Takes the first page, which is in a group that the processor does not see as one yet,
+    /// through all levels. Its old entry may still be in the TLB; after a walk the processor may
+    /// see the group as one.
     pub(super) fn settle_seeming(
         &mut self,
         mappings: &mut Mappings,
@@ -84,12 +85,12 @@ impl Translator {
         first.access(l1_orders.number(page, size), size);
     }
 
-    /// Walks for the page after two misses in a row, if it is mapped and not known.
+    /// Walks for the page after two misses on neighbours, if it is mapped and not in the TLB.
     fn prefetch(&mut self, mappings: &Mappings, page: u32) {
         let follows = self.missed_last.wrapping_add(1) == page;
         self.missed_last = page;
         let next = page.wrapping_add(1);
-        // Not from or into another GiB, which may be of somebody else.
+        // Not across a boundary of 1 GiB, where the next piece may belong elsewhere.
         let chunk = chunk_of(page);
         if !follows || chunk_of(page.wrapping_sub(1)) != chunk || chunk_of(next) != chunk {
             return;
@@ -122,7 +123,7 @@ fn count_loads(walker: &Walker, loads: &Loads, counters: &mut TranslationCounter
     }
 }
 
-/// Counts walks, and sets the access bits of what programs walked for.
+/// Counts walks, and sets the access bits of the pages that programs walked for.
 fn mark(
     walks: &[Miss],
     kind: OneKind,
@@ -134,7 +135,7 @@ fn mark(
             counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
             let (mark, single) = (mappings.mark_of(state.own()), |_| Mark::SINGLE);
             counters.first_touches += match state.own() {
-                // Worked out when this is compiled.
+                // Computed at compile time.
                 EntrySize::Base => mark_each(&Each::<0>(cause), walks, mappings, single),
                 EntrySize::Huge => mark_each(&Each::<1>(cause), walks, mappings, single),
                 EntrySize::Giant => mark_each(&Each::<2>(cause), walks, mappings, single),
@@ -157,7 +158,7 @@ fn mark(
     }
 }
 
-/// Sets access bits; so many were clear.
+/// Sets access bits; returns how many were clear.
 #[inline(never)]
 fn mark_each(
     kind: &impl Kind,

@@ -1,0 +1,66 @@
+//! Memory of this process, mapped for one purpose.
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ffi::c_void;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+/// A private anonymous mapping, unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct OwnMemory {
+    start: NonNull<c_void>,
+    bytes: NonZeroUsize,
+}
+
+impl OwnMemory {
+    /// Maps readable and writable memory.
+    ///
+    /// # Errors
+    /// No memory is available, or `bytes` is 0.
+    pub(crate) fn map(bytes: usize) -> Result<Self, Errno> {
+        Self::protected(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
+    }
+
+    /// Maps memory with this protection.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub(crate) fn protected(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
+        let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
+        let start = unsafe { mmap_anonymous(None, bytes, protection, flags) }?;
+        Ok(Self { start, bytes })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<c_void> {
+        self.start
+    }
+
+    /// Address of its first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
+    /// Advises the kernel about all of it.
+    ///
+    /// # Errors
+    /// Kernels without huge pages refuse advice about them.
+    pub(crate) fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
+        // SAFETY: the mapping is ours, and no reference into it exists.
+        unsafe { madvise(self.start, self.bytes(), advice) }
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing keeps a pointer into it.
+        let _ = unsafe { munmap(self.start, self.bytes()) };
+    }
+}

@@ -1,0 +1,55 @@
+//! Work on one process after the other, in slices, so that memory use is read in between.
+
+use crate::machine::{Machine, MachineError, Progress};
+use hawkeye_policy::ProcessId;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Processes still to be worked on.
+#[derive(Debug)]
+pub(super) struct Slices {
+    rest: VecDeque<ProcessId>,
+    /// When to continue.
+    pub(super) again_at: Duration,
+}
+
+impl Slices {
+    /// Starts the work at `now`.
+    pub(super) fn new(processes: impl IntoIterator<Item = ProcessId>, now: Duration) -> Self {
+        Self {
+            rest: processes.into_iter().collect(),
+            again_at: now,
+        }
+    }
+
+    /// Whether all processes are done.
+    pub(super) fn are_done(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Works on the next process until `until`; returns the result. `None` when all are done or the
+    /// slice is over.
+    pub(super) fn next<M: Machine, T>(
+        &mut self,
+        machine: &mut M,
+        now: Duration,
+        until: Duration,
+        work: impl FnOnce(&mut M, ProcessId) -> Result<Progress<T>, MachineError>,
+    ) -> Option<(ProcessId, Result<T, MachineError>)> {
+        let process = *self.rest.front()?;
+        if machine.now() >= until {
+            self.again_at = now;
+            return None;
+        }
+        let outcome = match work(machine, process) {
+            Ok(Progress::Unfinished { again_at }) => {
+                self.again_at = again_at;
+                return None;
+            }
+            Ok(Progress::Done(done)) => Ok(done),
+            Err(error) => Err(error),
+        };
+        self.rest.pop_front();
+        Some((process, outcome))
+    }
+}

@@ -1,0 +1,266 @@
+//! The access map by examples, and against a plain model of the paper: lists, moved region by
+//! region.
+
+use super::*;
+use crate::testing::{huge, region, sample};
+use proptest::prelude::*;
+
+fn newest_only() -> AccessMap {
+    AccessMap::new(crate::testing::newest_only())
+}
+
+fn waiting_in_all(map: &AccessMap) -> usize {
+    (0..BUCKETS).map(|bucket| map.waiting_in(bucket)).sum()
+}
+
+fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
+    map.bucket(bucket).map(|c| c.region).collect()
+}
+
+#[test]
+fn buckets_are_linear() {
+    let edges = [
+        (0, 0),
+        (49, 0),
+        (50, 1),
+        (99, 1),
+        (449, 8),
+        (450, 9),
+        (512, 9),
+        (u16::MAX, 9),
+    ];
+    for (coverage, bucket) in edges {
+        assert_eq!(bucket_of(coverage), bucket, "{coverage}");
+    }
+}
+
+#[test]
+fn rising_to_the_head_falling_to_the_tail() {
+    let mut map = newest_only();
+    let mut seen = |coverage: &[(u64, u16)]| {
+        let samples: Vec<_> = coverage.iter().map(|(i, c)| sample(*i, *c)).collect();
+        map.observe(&samples);
+        order(&map, 2)
+    };
+    let first = [(1, 120), (2, 110), (3, 60), (4, 300), (5, 310)];
+    assert_eq!(seen(&first), [1, 2].map(region));
+    // 3 rose, 1 and 2 kept their positions, 4 and 5 fell.
+    let second = [(1, 149), (2, 100), (3, 130), (4, 120), (5, 120)];
+    assert_eq!(seen(&second), [3, 1, 2, 4, 5].map(region));
+    // Later risers come before earlier ones, in ascending order among themselves.
+    let third = [
+        (0, 120),
+        (1, 149),
+        (2, 0),
+        (3, 130),
+        (4, 120),
+        (5, 10),
+        (6, 120),
+    ];
+    assert_eq!(seen(&third), [0, 6, 3, 1, 4].map(region));
+}
+
+#[test]
+fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError> {
+    let mut map = AccessMap::new(CoverageAverage::new(0.4)?);
+    map.observe(&[sample(1, 500)]);
+    map.observe(&[sample(1, 0)]);
+    assert_eq!(map.peek().map(|c| (c.bucket, c.coverage)), Some((6, 300)));
+    Ok(())
+}
+
+#[test]
+fn taken_regions_return_to_their_place() {
+    let mut map = newest_only();
+    let samples = [sample(1, 100), sample(2, 100), sample(3, 500)];
+    map.observe(&samples);
+    assert_eq!(map.pop_highest().map(|c| c.region), Some(region(3)));
+    assert_eq!(map.pop_highest().map(|c| c.region), Some(region(1)));
+    assert_eq!(waiting_in_all(&map), 1);
+    map.observe(&samples);
+    assert_eq!(order(&map, 2), [region(1), region(2)]);
+    assert_eq!(order(&map, 9), [region(3)]);
+}
+
+#[test]
+fn huge_missing_and_untouched_regions_do_not_wait() {
+    let mut map = newest_only();
+    map.observe(&[sample(1, 100), sample(2, 100), sample(3, 0), sample(4, 30)]);
+    assert_eq!(waiting_in_all(&map), 3);
+    map.observe(&[huge(1, true), sample(3, 1), sample(4, 30)]);
+    assert_eq!(
+        order(&map, 0),
+        [region(3), region(4)],
+        "accessed again: risen"
+    );
+    assert_eq!(waiting_in_all(&map), 2);
+    map.observe(&[]);
+    assert_eq!(map.highest_bucket(), None);
+    assert_eq!(map.pop_highest(), None);
+}
+
+#[test]
+fn removed_regions_are_forgotten() {
+    let mut map = newest_only();
+    map.observe(&[sample(1, 100), sample(2, 90)]);
+    assert!(map.remove(region(1)));
+    assert!(!map.remove(region(7)));
+    assert_eq!(waiting_in_all(&map), 1);
+    map.observe(&[sample(1, 100), sample(2, 100)]);
+    assert_eq!(order(&map, 2), [region(1), region(2)]);
+}
+
+#[test]
+fn unsorted_and_doubled_samples_do_no_harm() {
+    let mut map = newest_only();
+    map.observe(&[sample(2, 100), sample(1, 100), sample(2, 300)]);
+    assert_eq!(order(&map, 2), [region(1), region(2)]);
+    assert_eq!(waiting_in_all(&map), 2);
+}
+
+/// A region of base pages, or a huge one.
+fn region_of(index: u64, accessed: u16, is_huge: bool) -> RegionSample {
+    if is_huge {
+        huge(index, accessed > 0)
+    } else {
+        sample(index, accessed)
+    }
+}
+
+/// One sample: coverage and hugeness by region.
+fn any_sample() -> impl Strategy<Value = BTreeMap<u64, (u16, bool)>> {
+    let coverage = prop_oneof![Just(0u16), 0u16..=512];
+    prop::collection::btree_map(0u64..40, (coverage, prop::bool::weighted(0.1)), 0..40)
+}
+
+/// Lists of regions, head first.
+#[derive(Default)]
+struct Model {
+    buckets: [Vec<RegionAddr>; BUCKETS as usize],
+    /// The bucket of each region, or its last one.
+    of: BTreeMap<RegionAddr, Option<u8>>,
+}
+
+impl Model {
+    fn observe(&mut self, samples: &[RegionSample]) {
+        let there: BTreeMap<_, _> = samples
+            .iter()
+            .filter(|s| !s.is_huge())
+            .map(|s| (s.region, s.accessed))
+            .collect();
+        self.of.retain(|region, _| there.contains_key(region));
+        let mut risen = Vec::new();
+        for (region, accessed) in &there {
+            let to = (*accessed > 0).then(|| bucket_of(*accessed));
+            let from = self.of.insert(*region, to);
+            if from == Some(to) {
+                continue;
+            }
+            for bucket in &mut self.buckets {
+                bucket.retain(|r| r != region);
+            }
+            match to {
+                Some(to) if from.flatten() > Some(to) => {
+                    self.buckets[usize::from(to)].push(*region);
+                }
+                Some(to) => risen.push((to, *region)),
+                None => {}
+            }
+        }
+        for bucket in &mut self.buckets {
+            bucket.retain(|r| there.contains_key(r));
+        }
+        for (to, region) in risen.into_iter().rev() {
+            self.buckets[usize::from(to)].insert(0, region);
+        }
+    }
+}
+
+fn contents(map: &AccessMap) -> Vec<Vec<RegionAddr>> {
+    (0..BUCKETS)
+        .map(|b| map.bucket(b).map(|c| c.region).collect())
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn is_as_the_model_says(rounds in prop::collection::vec(any_sample(), 1..12)) {
+        let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
+        let mut model = Model::default();
+        for round in rounds {
+            let samples: Vec<_> = round.iter().map(|(i, (c, h))| region_of(*i, *c, *h)).collect();
+            map.observe(&samples);
+            model.observe(&samples);
+            prop_assert_eq!(contents(&map), model.buckets.to_vec());
+        }
+    }
+
+    /// Through pops, removals and samples no region is lost or present twice. Popped regions come
+    /// by bucket, highest first.
+    #[test]
+    fn loses_and_doubles_nothing(
+        rounds in prop::collection::vec((any_sample(), 0usize..50, 0u64..40), 1..12),
+        weight in 0.05..=1.0f64,
+    ) {
+        let mut map = AccessMap::new(CoverageAverage::new(weight)?);
+        for (round, pops, removed) in rounds {
+            let samples: Vec<_> = round.iter().map(|(i, (c, h))| region_of(*i, *c, *h)).collect();
+            map.observe(&samples);
+            let mut waiting: Vec<_> = contents(&map).concat();
+            waiting.sort();
+            prop_assert!(waiting.is_sorted_by(|a, b| a < b), "a region waits twice");
+            prop_assert_eq!(waiting.len(), waiting_in_all(&map));
+            for s in &samples {
+                let waits = waiting.binary_search(&s.region).is_ok();
+                prop_assert!(!(waits && s.is_huge()));
+                // An accessed region's average is at least `weight` of a page.
+                prop_assert!(waits || s.is_huge() || f64::from(s.accessed) * weight < 0.5 + 1e-9);
+            }
+            prop_assert!(waiting.iter().all(|r| samples.iter().any(|s| s.region == *r)));
+
+            let was_waiting = map.bucket(0).chain((1..BUCKETS).flat_map(|b| map.bucket(b)));
+            let removed_waited = was_waiting.into_iter().any(|c| c.region == region(removed));
+            let before = waiting_in_all(&map);
+            map.remove(region(removed));
+            prop_assert_eq!(waiting_in_all(&map), before - usize::from(removed_waited));
+            prop_assert!(!map.remove(region(removed)), "can't be removed twice");
+
+            let expected = pops.min(waiting_in_all(&map));
+            let left = waiting_in_all(&map) - expected;
+            let mut last = BUCKETS;
+            for _ in 0..expected {
+                let peeked = map.peek();
+                let popped = map.pop_highest();
+                prop_assert_eq!(peeked, popped);
+                let Some(popped) = popped else { break };
+                prop_assert!(popped.bucket <= last);
+                prop_assert_eq!(bucket_of(popped.coverage), popped.bucket);
+                prop_assert!(waiting.binary_search(&popped.region).is_ok());
+                last = popped.bucket;
+            }
+            prop_assert_eq!(waiting_in_all(&map), left);
+        }
+    }
+}
+
+/// 500,000 regions (1 TB) must work. They take a few seconds even without optimisation, where
+/// anything quadratic would take hours.
+#[test]
+fn half_a_million_regions() -> Result<(), crate::SettingError> {
+    let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
+    let round = |by: u64| -> Vec<RegionSample> {
+        (0..500_000)
+            .map(|i| sample(i, ((i * by) % 513) as u16))
+            .collect()
+    };
+    map.observe(&round(7));
+    map.observe(&round(11));
+    let waiting = waiting_in_all(&map);
+    let mut popped = 0;
+    while let Some(candidate) = map.pop_highest() {
+        map.remove(candidate.region);
+        popped += 1;
+    }
+    assert_eq!(popped, waiting);
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! The paper's two policies (section 3.4): HawkEye-G and HawkEye-PMU.
+
+use crate::access_map::{AccessMap, Candidate};
+use crate::average::CoverageAverage;
+use crate::members::Members;
+use crate::observation::{Observation, ProcessId};
+use crate::overhead::Overhead;
+use crate::page::RegionAddr;
+use crate::plan::Promotion;
+use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
+use crate::reason::Reason;
+use crate::run_rate::WORTH_CORES;
+use crate::terms::Terms;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// One process.
+#[derive(Debug)]
+struct Member {
+    map: AccessMap,
+    /// Overhead at the last measurement.
+    overhead: Option<Overhead>,
+    terms: Terms,
+    /// Number of the last turn it had; 0 for none yet.
+    last_turn: u64,
+}
+
+/// Criterion by which processes are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RankedBy {
+    /// HawkEye-G: the highest bucket.
+    Bucket,
+    /// HawkEye-PMU: the overhead times the weight.
+    Overhead,
+}
+
+impl RankedBy {
+    /// The rank of a process. `None` when nothing of it may be promoted.
+    fn rank(self, member: &Member) -> Option<f64> {
+        let bucket = member.map.highest_bucket()?;
+        match self {
+            Self::Bucket => Some(f64::from(bucket)),
+            Self::Overhead => {
+                let percent = member.overhead?.percent;
+                let least = member.terms.least_gain_percent();
+                (percent >= least).then_some(percent * member.terms.weight)
+            }
+        }
+    }
+
+    fn reason(self, overhead: Option<Overhead>, candidate: &Candidate) -> Option<Reason> {
+        let Candidate {
+            bucket, coverage, ..
+        } = *candidate;
+        let reason = match self {
+            Self::Bucket => AccessReason::Bucket { bucket, coverage },
+            Self::Overhead => AccessReason::Overhead {
+                overhead: overhead?,
+                bucket,
+                coverage,
+            },
+        };
+        Some(Reason::new(reason))
+    }
+}
+
+/// Why this region is next.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule")]
+enum AccessReason {
+    /// It is in the highest bucket of all processes.
+    #[serde(rename = "bucket")]
+    Bucket {
+        /// Bucket index in its process's access map, 0-9.
+        bucket: u8,
+        /// Averaged coverage, base pages.
+        coverage: u16,
+    },
+    /// The overhead of its process is among the highest, and this is the process's best region.
+    #[serde(rename = "measured-overhead")]
+    Overhead {
+        /// Cost of address translation to the process, as last measured.
+        overhead: Overhead,
+        /// As above.
+        bucket: u8,
+        /// As above.
+        coverage: u16,
+    },
+}
+
+impl fmt::Display for AccessReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Overhead { overhead, .. } = self {
+            write!(f, "overhead {overhead}, ")?;
+        }
+        let (Self::Bucket { bucket, coverage }
+        | Self::Overhead {
+            bucket, coverage, ..
+        }) = self;
+        write!(f, "bucket {bucket}: {coverage} of 512 base pages accessed")
+    }
+}
+
+/// Takes regions from the highest bucket of a process's access map, one process after the other.
+///
+/// - HawkEye-G takes from the highest bucket that is not empty in any process. Processes with
+///   regions at that level take turns.
+/// - HawkEye-PMU takes from the process with the highest measured overhead. Processes with similar
+///   overheads take turns. *Similar* means within [`Self::SIMILAR_POINTS`] of the highest overhead
+///   among processes with a region to promote. The paper gives no figure; 2 points are its own
+///   limit of what is worth a promotion. Each process is compared with the highest, never with a
+///   neighbour. Otherwise a chain of processes, each a little under the one before, would join the
+///   hottest with the coldest.
+///
+/// The turn goes to the process without a turn for the longest time, at any level. Among processes
+/// without any turn so far the first to arrive is next. While the same processes have regions at
+/// the level, this is a plain round robin. It needs no memory of levels, and gives a newcomer no
+/// burst (one turn, then the end of the line). It yields the order of the paper's example.
+///
+/// For HawkEye-PMU:
+///
+/// - Overhead falls as regions are promoted. Each observation brings a new figure. Until then the
+///   last one holds, also for a process that could not be read. A process that was read without a
+///   figure is unknown from then on, and nothing of an unknown process is promoted.
+/// - Nothing of a process is promoted under [`Terms::MIN_OVERHEAD_PERCENT`], or under its rule's
+///   minimum. Its weight counts towards its rank, not against that limit.
+#[derive(Debug)]
+pub struct ByAccessMap {
+    ranked_by: RankedBy,
+    average: CoverageAverage,
+    members: Members<Member>,
+    turns: u64,
+}
+
+impl ByAccessMap {
+    /// Overheads are similar when they differ by at most this, in percentage points.
+    pub const SIMILAR_POINTS: f64 = 2.0;
+
+    /// HawkEye-G, with no process known yet.
+    pub fn hawkeye_g(average: CoverageAverage) -> Self {
+        Self::new(RankedBy::Bucket, average)
+    }
+
+    /// HawkEye-PMU, with no process known yet.
+    pub fn hawkeye_pmu(average: CoverageAverage) -> Self {
+        Self::new(RankedBy::Overhead, average)
+    }
+
+    fn new(ranked_by: RankedBy, average: CoverageAverage) -> Self {
+        Self {
+            ranked_by,
+            average,
+            members: Members::default(),
+            turns: 0,
+        }
+    }
+}
+
+impl Policy for ByAccessMap {
+    fn name(&self) -> &'static str {
+        match self.ranked_by {
+            RankedBy::Bucket => "hawkeye-g",
+            RankedBy::Overhead => "hawkeye-pmu",
+        }
+    }
+
+    fn needs(&self) -> Needs {
+        match self.ranked_by {
+            RankedBy::Bucket => Needs::COVERAGE,
+            RankedBy::Overhead => Needs::COVERAGE.with(Needs::OVERHEAD),
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation) {
+        let average = self.average;
+        self.members.observe(observation, |sample, before| {
+            let (mut map, last_turn) =
+                before.map_or_else(|| (AccessMap::new(average), 0), |m| (m.map, m.last_turn));
+            map.observe(&sample.regions);
+            Member {
+                map,
+                overhead: sample.overhead,
+                terms: sample.terms,
+                last_turn,
+            }
+        });
+    }
+
+    fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
+        let by = self.ranked_by;
+        let ranks = self.members.iter().filter_map(|m| by.rank(m));
+        let reach = match by {
+            RankedBy::Bucket => 0.0,
+            RankedBy::Overhead => Self::SIMILAR_POINTS,
+        };
+        let similar = ranks.reduce(f64::max)? - reach;
+        let (process, member) = self
+            .members
+            .iter_mut()
+            .filter(|(_, m)| by.rank(m).is_some_and(|rank| rank >= similar))
+            // The first of equal ones: first come, first served.
+            .min_by_key(|(_, m)| m.last_turn)?;
+        let candidate = member.map.pop_highest()?;
+        self.turns += 1;
+        member.last_turn = self.turns;
+        let reason = by.reason(member.overhead, &candidate)?;
+        let Candidate {
+            region, present, ..
+        } = candidate;
+        Some(Promotion::huge(process, region, present, reason))
+    }
+
+    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+        // A region that was not promoted is already out of its map until the next observation.
+        if took.is_some() {
+            if let Some(member) = self.members.get_mut(process) {
+                member.map.remove(region);
+            }
+        }
+    }
+}
+
+impl ExplainPolicy for ByAccessMap {
+    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+        let member = self.members.get(process)?;
+        let candidate = member.map.candidate(region)?;
+        Some(Waiting {
+            reason: self.ranked_by.reason(member.overhead, &candidate)?,
+            ahead: member.map.ahead_of(&candidate),
+            passed_over: None,
+        })
+    }
+
+    fn explain_process(&self, process: ProcessId) -> Option<String> {
+        let member = self.members.get(process)?;
+        match self.ranked_by {
+            RankedBy::Bucket => None,
+            RankedBy::Overhead => below_limit(member.overhead, member.terms),
+        }
+    }
+}
+
+/// Why nothing of a process is promoted, if its overhead is too low.
+pub(super) fn below_limit(overhead: Option<Overhead>, terms: Terms) -> Option<String> {
+    let Some(overhead) = overhead else {
+        let percent = WORTH_CORES * 100.0;
+        return Some(format!(
+            "its overhead isn't known: it uses less than {percent} % of a core, or was not measured yet"
+        ));
+    };
+    let least = terms.least_gain_percent();
+    // NaN is not at least anything either.
+    let worth = overhead.percent >= least;
+    (!worth).then(|| {
+        format!("its overhead of {overhead} is under the {least} % that make promotion worth while")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Hash maps with look-ups of random keys: one in a Java virtual machine, and sparsehash's
+//! `dense_hash_map`. They use the workloads' line protocol.
+
+use super::packages;
+use super::reader::{Reader, command};
+use super::scratch::Scratch;
+use crate::error::BenchError;
+use crate::live::prelude::*;
+use hawkeye_workload::Hot;
+
+/// The header that shows by its presence whether sparsehash is installed.
+const SPARSEHASH: &str = "/usr/include/sparsehash/dense_hash_map";
+
+/// A C++ program that is compiled here. It is deleted when dropped, which does not affect a running
+/// instance.
+pub(in crate::live) struct Compiled {
+    folder: Scratch,
+}
+
+impl Compiled {
+    /// Compiles a program that uses sparsehash.
+    pub(in crate::live) fn with_sparsehash(source: &str) -> Result<Self> {
+        packages::need("g++", "g++")?;
+        packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
+        let folder = Scratch::new("compiled")?;
+        let source = folder.write("program.cc", source)?;
+        let program = Self { folder };
+        let mut compiler = Command::new("g++");
+        compiler.args(["-O2", "-pthread", "-o"]);
+        compiler.arg(program.path()).arg(&source);
+        let status = compiler.status().map_err(BenchError::program("g++"))?;
+        if !status.success() {
+            bail!("g++ ended with {status}");
+        }
+        Ok(program)
+    }
+
+    pub(in crate::live) fn path(&self) -> PathBuf {
+        self.folder.path().join("program")
+    }
+}
+
+/// Rounds a table's size down to a power of two.
+fn power_of_two(mib: u64) -> u64 {
+    1 << mib.max(1).ilog2()
+}
+
+/// Starts the sparsehash program with a table of about `mib` MiB.
+pub(super) fn sparsehash(mib: u64, hot: Hot) -> Result<Reader> {
+    let program = Compiled::with_sparsehash(include_str!("sparsehash.cc"))?;
+    let mut command = command(program.path());
+    command.arg(power_of_two(mib).to_string()).args(hot.words());
+    Reader::ready(Workload::spawn_command(command)?)
+}
+
+/// Starts the Java program with a table of about `mib` MiB.
+pub(super) fn java(mib: u64, hot: Hot) -> Result<Reader> {
+    packages::need("javac", "default-jdk-headless")?;
+    let table_mib = power_of_two(mib);
+    let folder = Scratch::new("java")?;
+    let source = folder.write("HashLookup.java", include_str!("HashLookup.java"))?;
+    let mut command = command("java");
+    // The serial collector works in the program's own thread and only at an allocation. The young
+    // generation holds what the compiler leaves, the old one only the table.
+    let heap = table_mib + 256;
+    command
+        .args(["-XX:+UseSerialGC", "-XX:+AlwaysPreTouch", "-Xmn128m"])
+        .args([format!("-Xms{heap}m"), format!("-Xmx{heap}m")])
+        .arg(&source)
+        .arg(table_mib.to_string())
+        .args(hot.words());
+    // A ready program has compiled its source, so the file may go.
+    Reader::ready(Workload::spawn_command(command)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::programs::testing::{TENTH, not_here, works};
+    use hawkeye_test_support::this_test;
+
+    #[test]
+    fn java_looks_keys_up() {
+        if !packages::is_there("javac") {
+            return not_here(this_test!(), "javac");
+        }
+        works(&mut java(3, TENTH).expect("starts"));
+    }
+
+    #[test]
+    fn sparsehash_looks_keys_up() {
+        if !packages::is_there("g++") || !Path::new(SPARSEHASH).exists() {
+            return not_here(this_test!(), "sparsehash");
+        }
+        for hot in [Hot::UNIFORM, TENTH] {
+            works(&mut sparsehash(3, hot).expect("starts"));
+        }
+    }
+}

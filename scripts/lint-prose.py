@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Checks the language of documents, comments and texts that users see (CONTRIBUTING.md, "Language").
+
+  lint-prose.py            fails where a file has more findings than scripts/prose-allowed.txt allows
+  lint-prose.py --list     prints every finding as FILE:LINE: RULE: TEXT
+  lint-prose.py --allow    writes today's counts to scripts/prose-allowed.txt
+
+Rules for all prose: the phrases below, and lines of at most 100 columns (tables, links and
+outputs aside).
+Rules for documents: sentences of at most 30 words, and links within the repository that lead
+somewhere. A file may have fewer findings than it is allowed, never more; a file that is not listed
+may have none.
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+
+ALLOWED = "scripts/prose-allowed.txt"
+MOST_COLUMNS = 100
+MOST_WORDS = 30
+
+PHRASES = {
+    "a thing is not a person": r"\b(who|whoever|whose|whom|(some|no|any|every)body)\b",
+    "say the number": r"\bso (many|much|long|few)\b(?! as| that)",
+    "say twice": r"\bas (much|many|long) again\b",
+    "say report, show, mean": r"\b(is|are|was|were|be|been) told\b|\btells? (it|them|of|what|how|when)\b",
+    "say learn, notice": r"\bhears? of\b|\bheard of\b",
+    "say must, or what does it": r"\b(is|are) to be (?!root)\w+",
+    "say value, result": r"\bwhat (it|that) is worth\b|\bbecomes? of\b",
+    "plain word order": r"\bthere where\b|\bfor of\b|\bbut for\b",
+}
+RULES = {name: re.compile(rule, re.IGNORECASE) for name, rule in PHRASES.items()}
+
+CODE = (".rs", ".c", ".h", ".sh", ".py", ".toml", ".js", ".html", ".service", ".yaml", ".yml")
+# Licences, patches in the kernel's own style, what programs generate, and this file.
+SKIPPED = re.compile(
+    r"LICEN|kernel/patches/|docs/results|docs/(kernels|prezero)\.md|Cargo\.lock|.*\.snap$|scripts/lint-prose\.py"
+)
+COMMENT = re.compile(r"(//[/!]?|/?\*|#(?!\[|!|include|define|if|end))")
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(path, line):
+    """What people read of a line: all of a document, comments and strings of code."""
+    if path.endswith(".md"):
+        return line
+    stripped = line.strip()
+    if COMMENT.match(stripped):
+        return stripped
+    behind = stripped.split("//", 1)[1] if "//" in stripped else ""
+    return " ".join(STRING.findall(stripped)) + " " + behind
+
+
+def is_wide(path, line):
+    is_prose = path.endswith(".md") or COMMENT.match(line.strip())
+    is_table = re.match(r"\s*(//[/!] )?\|", line)
+    return is_prose and len(line) > MOST_COLUMNS and not is_table and "](" not in line and "://" not in line
+
+
+def paragraphs(lines):
+    """The sentences' text of a document, each paragraph with its first line; no code, tables or headings."""
+    in_code, start, words = False, 0, []
+    for number, line in enumerate([*lines, ""], 1):
+        stripped = line.strip()
+        if stripped.startswith("```"):
+            in_code = not in_code
+        ends = not stripped or in_code or stripped.startswith(("```", "|", "#", "<", "!["))
+        begins = re.match(r"([-*+]|\d+\.)\s", stripped)
+        if (ends or begins) and words:
+            yield start, " ".join(words)
+            words = []
+        if not ends:
+            start = start if words else number
+            words.append(re.sub(r"^([-*+]|\d+\.|>)\s+", "", stripped))
+
+
+def long_sentences(lines):
+    for number, text in paragraphs(lines):
+        text = LINK.sub(lambda link: link.group(0).split("](")[0].lstrip("["), text)
+        text = re.sub(r"`[^`]*`", "code", text)
+        for sentence in re.split(r"(?<=[.!?])\s+", text):
+            count = sum(1 for word in sentence.split() if re.search(r"\w", word))
+            if count > MOST_WORDS:
+                yield number, f"{count} words: {sentence}"
+
+
+def anchors(path):
+    """The anchors of a document's headings, as mdBook and GitHub make them."""
+    with open(path, encoding="utf-8") as file:
+        headings = re.findall(r"^#+\s+(.*)$", file.read(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.strip().lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def dead_links(path, lines):
+    for number, line in enumerate(lines, 1):
+        for target in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            file, _, anchor = target.partition("#")
+            file = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
+            if not os.path.exists(file) or anchor and anchor not in anchors(file):
+                yield number, target
+
+
+def findings():
+    tracked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for path in subprocess.run(tracked, capture_output=True, text=True, check=True).stdout.splitlines():
+        if not path.endswith((".md", *CODE)) or SKIPPED.match(path) or not os.path.isfile(path):
+            continue
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        in_output = False
+        for number, line in enumerate(lines, 1):
+            if re.match(r"\s*(//[/!] ?)?```", line) and path.endswith((".md", ".rs")):
+                in_output = not in_output
+            text = "" if in_output and path.endswith(".md") else prose(path, line)
+            for name, rule in RULES.items():
+                if rule.search(text):
+                    yield path, number, name, text.strip()
+                    break
+            if not in_output and is_wide(path, line):
+                yield path, number, f"over {MOST_COLUMNS} columns", line.strip()
+        if path.endswith(".md"):
+            for number, sentence in long_sentences(lines):
+                yield path, number, f"over {MOST_WORDS} words", sentence
+            for number, target in dead_links(path, lines):
+                yield path, number, "link to nothing", target
+
+
+def allowed():
+    counts = {}
+    if os.path.exists(ALLOWED):
+        with open(ALLOWED, encoding="utf-8") as file:
+            for line in file:
+                count, path = line.split(maxsplit=1)
+                counts[path.strip()] = int(count)
+    return counts
+
+
+def main():
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    found = collections.defaultdict(list)
+    for path, number, rule, text in findings():
+        found[path].append(f"{path}:{number}: {rule}: {text[:120]}")
+    if sys.argv[1:] == ["--list"]:
+        for path in found:
+            print(*found[path], sep="\n")
+        return 0
+    if sys.argv[1:] == ["--allow"]:
+        with open(ALLOWED, "w", encoding="utf-8") as file:
+            file.writelines(f"{len(found[path])} {path}\n" for path in sorted(found))
+        return 0
+    if sys.argv[1:]:
+        print(__doc__, file=sys.stderr)
+        return 2
+    limits = allowed()
+    over = [path for path in sorted(found) if len(found[path]) > limits.get(path, 0)]
+    for path in over:
+        print(*found[path], sep="\n")
+        print(f"lint-prose: {path} has {len(found[path])} findings, {limits.get(path, 0)} are allowed", file=sys.stderr)
+    return 1 if over else 0
+
+
+sys.exit(main())
