@@ -4,7 +4,6 @@ use super::fault_policies::FirstTouch;
 use super::payer::{Paid, Payer};
 use super::promoting::number;
 use super::region::Region;
-use super::sized_faults::Sized;
 use super::space::{Faults, by_region, first_page, pages_of};
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
@@ -55,6 +54,14 @@ pub(super) struct Sum {
     pub(super) faults: Faults,
     pub(super) zeroed: u64,
     pub(super) cold: u64,
+}
+
+/// The result of a first touch that maps no huge page.
+pub(super) enum Sized {
+    /// A page of some size was mapped; the number of touched pages in it.
+    Mapped(u16),
+    /// At most this many touched pages get base pages; later ones may get larger pages.
+    Base(u16),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,21 +2,13 @@
 //! `mm/memory.c`).
 
 use super::costs::times;
-use super::faulting::Sum;
+use super::faulting::{Sized, Sum};
 use super::space::first_page;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
 use std::time::Duration;
-
-/// The result of a first touch that maps no huge page.
-pub(super) enum Sized {
-    /// A page of some size was mapped; the number of touched pages in it.
-    Mapped(u16),
-    /// At most this many touched pages get base pages; later ones may get larger pages.
-    Base(u16),
-}
 
 impl Kernel {
     /// Sets the page sizes that first touches in an address space map. They must be among those
