@@ -12,6 +12,7 @@ somewhere. A file may have fewer findings than it is allowed, never more; a file
 may have none.
 """
 import collections
+import functools
 import os
 import re
 import subprocess
@@ -87,6 +88,7 @@ def long_sentences(lines):
                 yield number, f"{count} words: {sentence}"
 
 
+@functools.cache
 def anchors(path):
     """The anchors of a document's headings, as mdBook and GitHub make them."""
     with open(path, encoding="utf-8") as file:

@@ -129,7 +129,8 @@ impl Word for Khugepaged {
     ];
 }
 
-const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
+/// Path of the socket where none is configured.
+pub const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
 /// A smaller journal would hold nothing.
 const LEAST_JOURNAL: (u64, &str) = (64 << 10, "64 KiB");
@@ -303,12 +304,11 @@ fn linux(s: &mut Section<'_, '_>, settings: &Settings) -> LinuxSettings {
     if max_ptes_none > 511 {
         s.refuse("max_ptes_none", "at most 511");
     }
-    // The kernel's default, as in `Pace::default`.
-    let pages_to_scan = s.or("pages_to_scan", 4096);
+    let pages_to_scan = s.or("pages_to_scan", Pace::DEFAULT_PAGES_TO_SCAN);
     if pages_to_scan == 0 {
         s.refuse("pages_to_scan", "at least 1");
     }
-    let scan_sleep = s.or("scan_sleep", Duration::from_secs(10));
+    let scan_sleep = s.or("scan_sleep", Pace::DEFAULT_SCAN_SLEEP);
     if scan_sleep < Duration::from_millis(1) {
         s.refuse("scan_sleep", "at least \"1 ms\"");
     }

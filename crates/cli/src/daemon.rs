@@ -30,7 +30,7 @@ pub use journal_writer::JournalSettings;
 #[cfg(test)]
 pub(crate) use prometheus::tests::status as full_status;
 
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_SOCKET};
 use crate::view::{self, Views};
 use anyhow::{Context, Result, bail};
 use calls::{Caller, Calls};
@@ -172,7 +172,7 @@ impl Daemon {
 
 /// Path of the socket: as configured, or in the state folder.
 fn socket(config: &Config) -> PathBuf {
-    match config.socket == Config::default().socket {
+    match config.socket == Path::new(DEFAULT_SOCKET) {
         true => default_socket(&state_dir()),
         false => config.socket.clone(),
     }

@@ -197,12 +197,16 @@ impl Census {
     /// `resident - shared` of `/proc/PID/statm`.
     fn anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
         // The kernel does not read the two counters at the same time.
-        let pages = self.read(pid, "statm").map(anonymous_pages)?;
+        // Seven numbers of at most 20 digits.
+        let mut bytes = [0u8; 160];
+        let pages = anonymous_pages(self.read(pid, "statm", &mut bytes)?);
         Ok(pages.saturating_mul(self.page_bytes))
     }
 
     fn stat(&self, pid: u32) -> Result<Stat, Errno> {
-        let stat = stat(&self.read(pid, "stat")?);
+        // The file has 52 fields: numbers of at most 20 digits, and one name.
+        let mut bytes = [0u8; 2048];
+        let stat = stat(self.read(pid, "stat", &mut bytes)?);
         let mut stat = stat.ok_or(Errno::ESRCH)?;
         // The folder belongs to the effective user, even if the process is not dumpable.
         let name = pid.to_string();
@@ -211,15 +215,13 @@ impl Census {
         Ok(stat)
     }
 
-    fn read(&self, pid: u32, file: &str) -> Result<Vec<u8>, Errno> {
+    /// Reads a file into `bytes`. A sweep reads a file of every process, so this allocates none.
+    fn read<'b>(&self, pid: u32, file: &str, bytes: &'b mut [u8]) -> Result<&'b [u8], Errno> {
         let path = format!("{pid}/{file}");
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let file = openat(self.proc.as_fd(), path.as_str(), flags, Mode::empty())?;
-        // The file has 52 fields: numbers of at most 20 digits, and one name.
-        let mut bytes = vec![0u8; 2048];
-        let length = nix::unistd::read(&file, &mut bytes)?;
-        bytes.truncate(length);
-        Ok(bytes)
+        let length = nix::unistd::read(&file, bytes)?;
+        Ok(&bytes[..length])
     }
 }
 
@@ -232,8 +234,8 @@ fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T
     }
 }
 
-fn anonymous_pages(statm: Vec<u8>) -> u64 {
-    let statm = StatM::from_read(statm.as_slice());
+fn anonymous_pages(statm: &[u8]) -> u64 {
+    let statm = StatM::from_read(statm);
     statm.map_or(0, |pages| pages.resident.saturating_sub(pages.shared))
 }
 
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn anonymous_memory_is_what_no_file_backs() {
-        let pages = |statm: &str| anonymous_pages(statm.into());
+        let pages = |statm: &str| anonymous_pages(statm.as_bytes());
         assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
         assert_eq!(pages("0 0 0 0 0 0 0\n"), 0, "a kernel thread");
         assert_eq!(pages("9 3 4 1 0 1 0\n"), 0);

@@ -21,12 +21,19 @@ pub enum Pace {
     Unlimited,
 }
 
+impl Pace {
+    /// The kernel's default of `pages_to_scan`, in base pages: 8 regions.
+    pub const DEFAULT_PAGES_TO_SCAN: u32 = 4096;
+    /// The kernel's default of `scan_sleep_millisecs`.
+    pub const DEFAULT_SCAN_SLEEP: Duration = Duration::from_secs(10);
+}
+
 impl Default for Pace {
-    /// The kernel's defaults: 4096 base pages (8 regions) every 10 s.
+    /// The kernel's defaults.
     fn default() -> Self {
         Self::Khugepaged {
-            pages_to_scan: 4096,
-            scan_sleep: Duration::from_secs(10),
+            pages_to_scan: Self::DEFAULT_PAGES_TO_SCAN,
+            scan_sleep: Self::DEFAULT_SCAN_SLEEP,
         }
     }
 }
