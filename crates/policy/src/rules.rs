@@ -2,59 +2,118 @@
 
 use crate::identity::{Identity, QosClass};
 use crate::terms::Terms;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A shell-like pattern: `*` and `?` stop at a `/`, `**` does not. `[a-z]` and `{one,other}` work
-/// too. A backslash stands for itself, because systemd's names contain backslashes.
+/// A shell-like pattern: `*` and `?` stop at a `/`; `**`, alone between slashes, does not. `[a-z]`,
+/// `[!a-z]` and `{one,other}` work too. A backslash stands for itself, because systemd's names
+/// contain backslashes.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
-    matcher: GlobSet,
+    /// One for each combination of the alternatives in braces.
+    alternatives: Vec<glob::Pattern>,
 }
 
-/// Longer patterns are refused: no user needs them, and unbounded nesting would have unbounded
-/// cost.
+/// Longer patterns are refused: no user needs them, and their cost would have no bound.
 const MAX_PATTERN_BYTES: usize = 256;
+
+/// More combinations of alternatives are refused.
+const MAX_ALTERNATIVES: usize = 64;
 
 /// A pattern that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct BadPattern(String);
+pub enum BadPattern {
+    /// It is empty or too long.
+    #[error("a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {0}")]
+    Length(usize),
+    /// Its braces combine to too many patterns.
+    #[error("alternatives in braces combine to more than {MAX_ALTERNATIVES} patterns")]
+    TooManyAlternatives,
+    /// A brace without its partner, or braces inside braces.
+    #[error("expected alternatives as {{one,other}}, without braces inside braces")]
+    Braces,
+    /// A malformed wildcard or range.
+    #[error("{message}, at byte {at} of `{pattern}`")]
+    Wildcard {
+        /// What is wrong.
+        message: &'static str,
+        /// Where, in bytes from the start of `pattern`.
+        at: usize,
+        /// The pattern, with one alternative of each pair of braces.
+        pattern: String,
+    },
+}
 
 impl FromStr for Pattern {
     type Err = BadPattern;
 
     fn from_str(text: &str) -> Result<Self, BadPattern> {
         if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
-            return Err(BadPattern(format!(
-                "a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {}",
-                text.len()
-            )));
+            return Err(BadPattern::Length(text.len()));
         }
-        let failed = |error: globset::Error| BadPattern(error.kind().to_string());
-        let glob = GlobBuilder::new(text)
-            .literal_separator(true)
-            .backslash_escape(false)
-            .build()
-            .map_err(failed)?;
-        // A set of one pattern, because building it cannot panic, unlike a single matcher.
-        let mut set = GlobSetBuilder::new();
-        set.add(glob);
+        let parse = |pattern: String| {
+            glob::Pattern::new(&pattern).map_err(|error| BadPattern::Wildcard {
+                message: error.msg,
+                at: error.pos,
+                pattern,
+            })
+        };
+        let alternatives = expand_braces(text)?;
         Ok(Self {
-            matcher: set.build().map_err(failed)?,
+            alternatives: alternatives
+                .into_iter()
+                .map(parse)
+                .collect::<Result<_, _>>()?,
             text: text.to_owned(),
         })
     }
 }
 
+/// The patterns that `text` stands for, one for each combination of its alternatives.
+fn expand_braces(text: &str) -> Result<Vec<String>, BadPattern> {
+    let mut expanded = vec![String::new()];
+    let mut rest = text;
+    while let Some((literal, after)) = rest.split_once('{') {
+        let (choices, after) = after.split_once('}').ok_or(BadPattern::Braces)?;
+        if literal.contains('}') || choices.contains('{') {
+            return Err(BadPattern::Braces);
+        }
+        let choices: Vec<&str> = choices.split(',').collect();
+        if expanded.len() * choices.len() > MAX_ALTERNATIVES {
+            return Err(BadPattern::TooManyAlternatives);
+        }
+        expanded = expanded
+            .iter()
+            .flat_map(|start| {
+                choices
+                    .iter()
+                    .map(move |it| format!("{start}{literal}{it}"))
+            })
+            .collect();
+        rest = after;
+    }
+    if rest.contains('}') {
+        return Err(BadPattern::Braces);
+    }
+    expanded
+        .iter_mut()
+        .for_each(|pattern| pattern.push_str(rest));
+    Ok(expanded)
+}
+
 impl Pattern {
     /// Whether the pattern matches all of `text`.
     pub fn matches(&self, text: &str) -> bool {
-        self.matcher.is_match(text)
+        let options = glob::MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: true,
+            require_literal_leading_dot: false,
+        };
+        let mut alternatives = self.alternatives.iter();
+        alternatives.any(|pattern| pattern.matches_with(text, options))
     }
 }
 
@@ -313,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stops_at_a_slash_and_two_do_not() {
+    fn patterns_match_whole_texts() {
         let matches =
             |glob: &str, text: &str| glob.parse::<Pattern>().is_ok_and(|p| p.matches(text));
         assert!(matches("redis-*", "redis-server"));
@@ -323,17 +382,44 @@ mod tests {
         assert!(matches("/system.slice/**", "/system.slice/a/b"));
         assert!(matches("/**", "/"));
         assert!(matches(r"dev\x2ddisk*", r"dev\x2ddisk.mount"));
-        assert!(matches("{mysqld,mariadbd}", "mariadbd"));
+        assert!(matches("[!a]*", ".hidden"));
+        assert!(!matches("[!a]*", "about"));
+        for (text, expected) in [("mysqld", true), ("mariadbd", true), ("mysql", false)] {
+            assert_eq!(matches("{mysqld,mariadbd}", text), expected, "{text}");
+        }
+        for text in ["a-x1", "a-x2", "b-x1", "b-x2"] {
+            assert!(matches("{a,b}-x{1,2}", text), "{text}");
+        }
+        assert!(!matches("{a,b}-x{1,2}", "a-x"));
     }
 
     #[test]
-    fn what_is_no_pattern_says_why() {
-        let error = |text: &str| text.parse::<Pattern>().map_err(|e| e.to_string());
-        for bad in ["", "[a", "{a,b", "[z-a]", &"x".repeat(300)] {
-            assert!(error(bad).is_err(), "{bad}");
-        }
+    fn malformed_patterns_are_refused_with_the_reason() {
+        let long = "x".repeat(300);
         let nested = "{".repeat(120) + &"}".repeat(120);
-        let _ = error(&nested);
+        let many = "{a,b}".repeat(7);
+        for (bad, reason) in [
+            ("", "1 to 256 bytes, not 0"),
+            (long.as_str(), "1 to 256 bytes, not 300"),
+            ("[a", "invalid range"),
+            ("**pod", "single path component"),
+            ("{a,b", "{one,other}"),
+            ("a}b", "{one,other}"),
+            ("x}{a}", "{one,other}"),
+            (nested.as_str(), "{one,other}"),
+            (many.as_str(), "more than 64"),
+        ] {
+            let error = bad.parse::<Pattern>().expect_err(bad).to_string();
+            assert!(error.contains(reason), "{bad}: {error}");
+        }
+    }
+
+    /// Each wildcard could be tried at each position: without an early end that would be 2^100.
+    #[test]
+    fn many_wildcards_end_soon() -> Result<(), BadPattern> {
+        let pattern: Pattern = ("*a".repeat(100) + "b").parse()?;
+        assert!(!pattern.matches(&"a".repeat(250)));
+        Ok(())
     }
 
     #[test]
