@@ -113,7 +113,7 @@ mod tests {
         assert!(!limits.allows(process(1)), "5 of 5");
         assert!(!limits.allows(process(2)));
         assert!(limits.allows(process(3)), "another rule, without a limit");
-        assert!(limits.allows(process(4)), "nobody knows it");
+        assert!(limits.allows(process(4)), "it is not known");
     }
 
     #[test]

@@ -27,9 +27,9 @@ pub struct ZeroingBounds {
 
 impl ZeroingBounds {
     /// Name of the first bound in errors.
-    pub const USUAL: &'static str = "usual rate of zeroing (base pages per second)";
+    pub const USUAL: &'static str = "usual zeroing rate (base pages per second)";
     /// Name of the second bound in errors.
-    pub const MOST: &'static str = "highest rate of zeroing (base pages per second)";
+    pub const MOST: &'static str = "highest zeroing rate (base pages per second)";
 
     /// `usual` while processors are half busy, up to `most` while all are idle.
     ///

@@ -91,31 +91,31 @@ pub struct Conditions {
 impl Conditions {
     /// Whether the process meets all of them. `None` where that depends on its user's name, which
     /// is not known yet.
-    fn decide(&self, who: &Identity) -> Option<bool> {
-        if !self.hold_but_for_user(who) {
+    fn decide(&self, identity: &Identity) -> Option<bool> {
+        if !self.hold_but_for_user(identity) {
             return Some(false);
         }
         let Some(wanted) = &self.user else {
             return Some(true);
         };
-        let matches = *wanted == who.user || *wanted == who.uid.to_string();
+        let matches = *wanted == identity.user || *wanted == identity.uid.to_string();
         let is_number = wanted.bytes().all(|byte| byte.is_ascii_digit());
-        (matches || is_number || !who.user_pending).then_some(matches)
+        (matches || is_number || !identity.user_pending).then_some(matches)
     }
 
-    fn hold_but_for_user(&self, who: &Identity) -> bool {
+    fn hold_but_for_user(&self, identity: &Identity) -> bool {
         let pattern = |wanted: &Option<Pattern>, found: &[Option<&str>]| {
             wanted.as_ref().is_none_or(|wanted| {
                 let mut found = found.iter().flatten();
                 found.any(|text| wanted.matches(text))
             })
         };
-        let pod = who.pod.as_ref();
+        let pod = identity.pod.as_ref();
         pattern(
             &self.command,
-            &[Some(&who.command), who.executable.as_deref()],
-        ) && pattern(&self.cgroup, &[Some(&who.cgroup)])
-            && pattern(&self.unit, &[who.unit.as_deref()])
+            &[Some(&identity.command), identity.executable.as_deref()],
+        ) && pattern(&self.cgroup, &[Some(&identity.cgroup)])
+            && pattern(&self.unit, &[identity.unit.as_deref()])
             && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
             && self
                 .qos
@@ -194,8 +194,11 @@ impl Rules {
     }
 
     /// Whether a process is managed, and on which terms.
-    pub fn judge(&self, who: &Identity) -> Verdict {
-        let decisions = self.rules.iter().map(|rule| rule.conditions.decide(who));
+    pub fn judge(&self, identity: &Identity) -> Verdict {
+        let decisions = self
+            .rules
+            .iter()
+            .map(|rule| rule.conditions.decide(identity));
         let mut decisive = decisions
             .enumerate()
             .filter(|(_, holds)| *holds != Some(false));
@@ -244,8 +247,8 @@ mod tests {
     use proptest::prelude::*;
 
     impl Conditions {
-        fn hold(&self, who: &Identity) -> bool {
-            self.decide(who) == Some(true)
+        fn hold(&self, identity: &Identity) -> bool {
+            self.decide(identity) == Some(true)
         }
     }
 

@@ -18,7 +18,7 @@ impl Selection {
     /// Name of the minimum memory in errors.
     pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
     /// Name of the interval in errors.
-    pub const LOOK_EVERY: &'static str = "interval of looking for processes (s)";
+    pub const LOOK_EVERY: &'static str = "interval between scans for processes (s)";
     /// Name of the maximum number of processes in errors.
     pub const MAX_PROCESSES: &'static str = "managed processes";
 

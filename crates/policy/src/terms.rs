@@ -65,7 +65,7 @@ impl Terms {
     /// Name of the limit on huge memory in errors.
     pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
     /// Name of the warm-start memory in errors.
-    pub const WARM: &'static str = "memory of a warm start (bytes)";
+    pub const WARM: &'static str = "warm-start memory (bytes)";
 }
 
 impl Default for Terms {

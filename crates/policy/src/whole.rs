@@ -4,7 +4,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    reason = "`as` saturates, and takes what is no number for 0; whole numbers are compared first"
+    reason = "`as` saturates and turns NaN into 0; whole numbers are compared first"
 )]
 
 use std::time::Duration;

@@ -358,7 +358,7 @@ mod tests {
         sys.put_back(&mut guard).expect("nothing is there");
         let refused = sys.set_rate(Some(20_000), &mut guard);
         let said = refused.expect_err("nothing is there").to_string();
-        assert!(said.contains("`modprobe prezero` loads it"), "{said}");
+        assert!(said.contains("run `modprobe prezero`"), "{said}");
         // The module that is loaded next has its own settings.
         let [rate, _] = load(&folder);
         fs::write(&rate, "7\n").expect("writes");
@@ -373,13 +373,13 @@ mod tests {
         let said = || sys.read().expect_err("is strange").to_string();
         let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
         for (file, strange, right, expected) in [
-            (&active, "2", "1", "active holds \"2\" and not 0 or 1"),
-            (&lost, "many", "0", "lost holds \"many\""),
+            (&active, "2", "1", "active contains \"2\" instead of 0 or 1"),
+            (&lost, "many", "0", "lost contains \"many\""),
             (
                 &format!("{MODULE}/idle_only"),
                 "maybe",
                 "N",
-                "and not Y or N",
+                "instead of Y or N",
             ),
         ] {
             folder.file(file, strange);

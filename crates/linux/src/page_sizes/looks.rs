@@ -117,7 +117,7 @@ impl SizeLooks {
                 }
                 // A process that ends meanwhile was seen before.
                 Err(error) => {
-                    tracing::debug!("the page sizes of process {process} can't be seen: {error}");
+                    tracing::debug!("the page sizes of process {process} cannot be read: {error}");
                 }
             }
         }

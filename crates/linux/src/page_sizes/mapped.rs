@@ -91,7 +91,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes> {
                     _ => LinuxError::file("reading", &path)(error),
                 })?;
             if words(bytes).any(is_hidden) {
-                let why = "frames are shown to those with CAP_SYS_ADMIN alone";
+                let why = "frame numbers are visible only with CAP_SYS_ADMIN";
                 let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
                 return Err(LinuxError::file("reading", &path)(hidden));
             }

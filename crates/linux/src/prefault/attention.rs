@@ -67,7 +67,10 @@ mod tests {
         assert!(!attention.pay(s(4), (100, 20_000)));
         assert!(!attention.pay(s(5), (100, 20_000)), "two seconds now");
         assert!(attention.pay(s(6), (100, 20_000)));
-        assert!(attention.pay(s(7), (9000, 30_000)), "somebody is in order");
+        assert!(
+            attention.pay(s(7), (9000, 30_000)),
+            "one program touches in order"
+        );
         assert!(!attention.pay(s(8), (9000, 40_000)));
         assert!(attention.pay(s(9), (9000, 40_000)), "from the start");
     }

@@ -57,7 +57,7 @@ impl Learned {
             // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
-                let what = format!("what was learned of {} is", executable.path.display());
+                let what = format!("the learned record of {} is", executable.path.display());
                 own_files::set_aside_aloud(&what, &path, &why);
                 None
             }

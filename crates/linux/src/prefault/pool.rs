@@ -82,7 +82,7 @@ impl Pool {
         let thread = std::thread::Builder::new()
             .name(format!("hawkeye-fill-{}", worker + 1))
             .spawn(move || work(line))
-            .map_err(|error| LinuxError::Bpf(format!("starting a thread that fills: {error}")))?;
+            .map_err(|error| LinuxError::Bpf(format!("starting a prefault thread: {error}")))?;
         self.workers.push(Worker {
             jobs: hand_over,
             under_way: 0,
@@ -308,7 +308,7 @@ mod tests {
             }
             assert_eq!(workers(), 0);
         }
-        assert_eq!(Arc::strong_count(&process), 1, "nobody holds it any more");
+        assert_eq!(Arc::strong_count(&process), 1, "no thread holds it");
     }
 
     #[test]

@@ -44,9 +44,9 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
             (Some(settings), _) => settings
                 .set(&setting_file(thp, order), GivenTo::Advised.word())
                 .map_err(|error| error.to_string()),
-            (None, _) => {
-                Err("it takes a system-wide setting, and another manager is running".into())
-            }
+            (None, _) => Err(
+                "the check changes a system-wide setting, and another manager is running".into(),
+            ),
         };
         let mut size = SizeFacts {
             found,

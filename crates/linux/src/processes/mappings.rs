@@ -46,17 +46,17 @@ pub enum Ineligible {
     #[error("userfaultfd watches it")]
     Userfaultfd,
     /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
-    #[error("its owner said MADV_NOHUGEPAGE")]
+    #[error("the program called madvise(MADV_NOHUGEPAGE) on it")]
     NoHugePage,
     /// Its owner called `madvise(MADV_MERGEABLE)`, and KSM runs. KSM would split what is promoted,
     /// and promotion would undo what KSM merges.
-    #[error("KSM merges it: its owner said MADV_MERGEABLE")]
+    #[error("KSM merges it: the program called madvise(MADV_MERGEABLE) on it")]
     Merging,
     /// Huge already, from the hugetlb pool.
-    #[error("it is huge already, from the hugetlb pool")]
+    #[error("it consists of huge pages from the hugetlb pool")]
     HugeTlb,
     /// Never written: all of it is the zero page.
-    #[error("its mapping can't be written to")]
+    #[error("its mapping is read-only")]
     ReadOnly,
     /// It contains no whole region.
     #[error("no mapping covers all 2 MiB of it")]

@@ -158,12 +158,12 @@ impl PageTables {
 
     fn bss(&self) -> &types::bss {
         let bss = self.skel.maps.bss_data.as_deref();
-        bss.expect("the programs have global variables")
+        bss.expect("the BPF programs have global variables")
     }
 
     fn bss_mut(&mut self) -> &mut types::bss {
         let bss = self.skel.maps.bss_data.as_deref_mut();
-        bss.expect("the programs have global variables")
+        bss.expect("the BPF programs have global variables")
     }
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
@@ -178,7 +178,7 @@ impl PageTables {
         run(&own)?;
         if self.translation().direct_map == 0 {
             return Err(LinuxError::Bpf(
-                "the kernel's direct map was not found; memory encryption or an unknown page-table layout".into(),
+                "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown".into(),
             ));
         }
         Ok(())

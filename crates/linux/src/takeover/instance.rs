@@ -57,7 +57,7 @@ impl Instance {
         let inodes: Vec<u64> = inodes.flatten().map(|found| found.ino()).collect();
         match holders::another_manager(&inodes) {
             Some(pid) => {
-                let other = format!("process {pid}, whose lock is in another folder");
+                let other = format!("process {pid} (its lock is in another folder)");
                 Err(LinuxError::AlreadyManaged(other))
             }
             None => Ok(own),
@@ -76,7 +76,7 @@ impl Instance {
                 // /run is read-only, or this manager is not root.
                 Err(error) => {
                     tracing::warn!(
-                        "a manager with another state folder may not be noticed: {error}"
+                        "a manager with another state folder cannot be detected: {error}"
                     );
                     None
                 }
@@ -146,7 +146,7 @@ impl Held {
         let holder = match self.holders.first() {
             Some(holder) => holder.to_string(),
             None => format!(
-                "a process that can't be seen from here (`grep :{} /proc/locks` on the host shows it)",
+                "a process that is not visible here (`grep :{} /proc/locks` on the host shows it)",
                 self.inode
             ),
         };
@@ -183,7 +183,11 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
                 let strangers =
                     !holders.is_empty() && holders.iter().all(|h| !own_files::is_trusted(h.uid));
                 if strangers {
-                    tracing::warn!("the lock {} was held by {}", path.display(), holders[0]);
+                    tracing::warn!(
+                        "the lock {} was held by {}; the file is replaced",
+                        path.display(),
+                        holders[0]
+                    );
                     replace(&path, &found, purpose)?;
                     continue;
                 }
@@ -206,7 +210,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
         }
     }
     held.map(Err).ok_or_else(|| {
-        let error = std::io::Error::other("it is replaced all the time");
+        let error = std::io::Error::other("other processes keep replacing it");
         LinuxError::file("locking", &path)(error)
     })
 }
@@ -282,7 +286,7 @@ mod tests {
         let state = folder.0.join("state");
         assert_eq!(holder_in(&state).expect("looks"), None);
         assert!(!state.exists(), "looking leaves nothing behind");
-        let instance = claim(&folder, "state").expect("nobody else does");
+        let instance = claim(&folder, "state").expect("no other manager runs");
         let holder = holder_in(&state).expect("looks");
         assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
         drop(instance);
@@ -293,7 +297,7 @@ mod tests {
     #[test]
     fn managers_with_different_state_folders_exclude_each_other() {
         let folder = Folder::new("instance-two");
-        let first = claim(&folder, "one").expect("nobody else does");
+        let first = claim(&folder, "one").expect("no other manager runs");
         let refused = claim(&folder, "two").expect_err("one is enough");
         assert!(matches!(refused, LinuxError::AlreadyManaged(_)));
         drop(first);
@@ -307,12 +311,12 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("is ours");
         let before = fs::metadata(&path).expect("is there").ino();
         let old = File::open(&path).expect("opens");
-        let _instance = claim(&folder, "state").expect("nobody holds it");
+        let _instance = claim(&folder, "state").expect("the lock is free");
         assert_ne!(fs::metadata(&path).expect("is there").ino(), before);
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(&folder.0.join("machine/manager.lock")), 0o600);
         // A descriptor opened before the replacement locks a file that no longer matters.
-        Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("nobody minds");
+        Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("the lock is taken");
         assert!(claim(&folder, "state").is_err(), "it is held");
     }
 
@@ -326,7 +330,7 @@ mod tests {
         let refused = claim(&folder, "state").expect_err("it is held").to_string();
         let us = format!("process {} (", std::process::id());
         assert!(refused.contains(&us), "{refused}");
-        assert!(refused.contains("no manager"), "{refused}");
+        assert!(refused.contains("not a manager"), "{refused}");
         assert!(!refused.contains("4000000"), "{refused}");
     }
 

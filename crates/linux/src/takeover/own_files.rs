@@ -21,16 +21,16 @@ const MOST_ASIDE: u32 = 1000;
 #[derive(Debug, Error)]
 pub enum Distrust {
     /// The system call failed.
-    #[error("can't be read ({0})")]
+    #[error("cannot be read ({0})")]
     Io(#[from] io::Error),
     /// A folder, a pipe or a device.
-    #[error("is no regular file")]
+    #[error("is not a regular file")]
     NotAFile,
     /// A symbolic link, which may lead anywhere.
     #[error("is a symbolic link")]
     Link,
     /// It belongs to another user, which can change it.
-    #[error("belongs to user {0}, who could have written anything into it")]
+    #[error("belongs to user {0}, so its contents are not trusted")]
     Owner(u32),
     /// Other users may change it.
     #[error("can be written by other users (mode {0:o})")]
@@ -47,12 +47,12 @@ pub(crate) enum Unusable {
     Distrusted(#[from] Distrust),
     #[error("is damaged ({0})")]
     Damaged(#[from] serde_json::Error),
-    #[error("is of version {found}, and this program knows {known}")]
+    #[error("has version {found}, and this program knows version {known}")]
     Version { found: String, known: u64 },
     /// It contains values that HawkEye never writes.
     #[error("is damaged ({0})")]
     Impossible(String),
-    #[error("names {}, which HawkEye never changes, or no possible value for it", .0.display())]
+    #[error("names {}, which HawkEye never changes, or a value that this setting cannot have", .0.display())]
     NotASetting(PathBuf),
 }
 
@@ -159,7 +159,7 @@ pub fn set_aside_aloud(what: &str, path: &Path, why: &dyn std::fmt::Display) {
             aside.display()
         ),
         Err(error) => {
-            tracing::warn!("{what} not used: {path_shown} {why}; it can't be set aside ({error})");
+            tracing::warn!("{what} not used: {path_shown} {why}; it cannot be renamed ({error})");
         }
     }
 }
@@ -210,12 +210,12 @@ mod tests {
         let link = folder.0.join("link");
         symlink(&path, &link).expect("links");
         assert!(refused(&link).contains("symbolic link"));
-        assert!(refused(&folder.0).contains("no regular file"));
+        assert!(refused(&folder.0).contains("not a regular file"));
         let pipe = folder.0.join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("makes");
-        assert!(refused(&pipe).contains("no regular file"));
+        assert!(refused(&pipe).contains("not a regular file"));
         if geteuid().is_root() {
-            let of_nobody = folder.file("of-nobody", "text");
+            let of_nobody = folder.file("unprivileged", "text");
             std::os::unix::fs::chown(&of_nobody, Some(65534), None).expect("we are root");
             assert!(refused(&of_nobody).contains("user 65534"));
         }

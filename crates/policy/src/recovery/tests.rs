@@ -112,7 +112,7 @@ fn split_at_or_above_the_threshold() {
     });
     assert_reads(
         &bloat,
-        "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovered from 85 % on)",
+        "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,
     );
     assert_eq!(planner.judge(64, short), Some(bloat));

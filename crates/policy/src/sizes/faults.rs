@@ -48,7 +48,7 @@ impl fmt::Display for FaultSizeReason {
         } = self;
         write!(
             f,
-            "{order} at first touches spares {faults_percent:.0} % of the faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
+            "{order} at first touches avoids {faults_percent:.0} % of the page faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
             added_bytes >> 10
         )
     }

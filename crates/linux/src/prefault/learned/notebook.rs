@@ -110,7 +110,9 @@ impl Notebook {
         let own = if self.pages.is_empty() { sizes } else { &[] };
         if let Some(record) = page.close(now, own) {
             if let Err(error) = self.learned.save(&record) {
-                tracing::warn!("what was learned of process {process} is lost: {error}");
+                tracing::warn!(
+                    "the learned record of process {process} could not be saved: {error}"
+                );
             }
         }
     }

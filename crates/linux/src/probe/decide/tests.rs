@@ -34,23 +34,23 @@ fn without_access_bits_damon_estimates_and_without_it_population_remains() {
     let decision = decide(&facts);
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert!(decision.can_manage);
-    assert!(decision.verdict.contains("accesses can't be seen"));
+    assert!(decision.verdict.contains("accesses cannot be measured"));
 }
 
 #[test]
 fn a_sampler_that_was_not_seen_to_work_is_refused_in_a_sentence() {
-    let in_use = Checked::NotTried("DAMON is in use by somebody else".into());
+    let in_use = Checked::NotTried("DAMON is in use by another program".into());
     let facts = with(|facts| facts.damon = in_use);
     let by = |kind| decide_with(kind, &facts);
     let refused = by(SamplerKind::Damon).expect_err("in use");
     assert_eq!(
         refused.to_string(),
-        "HAWKEYE_SAMPLER=damon can't be had: not tried: DAMON is in use by somebody else"
+        "HAWKEYE_SAMPLER=damon cannot be used here: not tried: DAMON is in use by another program"
     );
     let decision = by(SamplerKind::Population).expect("needs nothing");
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert_eq!(decision.first_touch_cost, Duration::ZERO);
-    assert!(decision.verdict.contains("accesses can't be seen"));
+    assert!(decision.verdict.contains("accesses cannot be measured"));
     assert_eq!(SamplerKind::by_name("idle-pages"), None);
 }
 
@@ -154,7 +154,7 @@ fn a_stock_kernel_is_managed_without_zeroed_memory() {
     let mut missing = decision.capabilities.iter().filter(|c| !c.available);
     let first = missing.next().expect("one is");
     assert_eq!(missing.next(), None);
-    let said = "absent; fault-ahead does it for streams";
+    let said = "absent; prefault zeroes memory ahead of streams instead";
     assert!(first.found.starts_with(said), "{first:?}");
     assert!(first.remedy.contains("modprobe prezero"));
 }

@@ -151,10 +151,10 @@ fn containers_of_every_runtime_have_an_id() {
 #[test]
 fn this_process_is_known() {
     let users = UserNames::default();
-    let who = identify(std::process::id(), &users).expect("we are there");
-    assert_eq!(who.uid, nix::unistd::geteuid().as_raw());
-    let executable = who.executable.expect("ours can be read");
-    assert!(executable.starts_with(&who.command), "{executable}");
-    assert!(who.cgroup.starts_with('/'));
+    let identity = identify(std::process::id(), &users).expect("we are there");
+    assert_eq!(identity.uid, nix::unistd::geteuid().as_raw());
+    let executable = identity.executable.expect("ours can be read");
+    assert!(executable.starts_with(&identity.command), "{executable}");
+    assert!(identity.cgroup.starts_with('/'));
     assert!(identify(u32::MAX / 2, &users).is_err());
 }

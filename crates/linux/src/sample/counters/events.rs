@@ -162,14 +162,16 @@ const NEOVERSE: EventSet = EventSet {
 pub enum NoCounters {
     /// The processor is not in the table.
     #[error(
-        "which events count page walks on this processor ({0}) is not known; [counters] in the configuration can say"
+        "the events that count page walks on this processor ({0}) are not known; name them in [counters] of the configuration"
     )]
     UnknownProcessor(String),
     /// The configuration overrides only half of the events.
-    #[error("[counters] needs load_walk_cycles where it has store_walk_cycles or cycles")]
+    #[error("[counters] must set load_walk_cycles if it sets store_walk_cycles or cycles")]
     IncompleteOverride,
     /// The kernel counts no hardware events here.
-    #[error("the kernel counts no such events here ({0}): most virtual machines have no counters")]
+    #[error(
+        "the kernel cannot count page-walk events here ({0}): most virtual machines have no counters"
+    )]
     NotCounted(String),
 }
 

@@ -116,7 +116,7 @@ fn a_stream_beside_random_access_gets_nothing() {
     let why = policy.explain_process(process(1)).expect("a reason");
     assert_eq!(
         why,
-        "its overhead of 0.8 % is under the 2 % that make promotion worth while"
+        "its overhead of 0.8 % is under the minimum of 2 % for promotion"
     );
     assert_eq!(policy.explain_process(process(2)), None);
 }

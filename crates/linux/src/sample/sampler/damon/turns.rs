@@ -263,7 +263,7 @@ fn populated(pid: u32) -> Result<Vec<RegionAddr>> {
 /// Only the end of the process is an error: any other failure may be gone in the next window.
 fn tolerate(error: DamonError, process: ProcessId) -> Result<()> {
     if super::kdamond::is_alive(process.pid) {
-        tracing::warn!("process {process} keeps its last coverage: {error}");
+        tracing::warn!("coverage of process {process} was not updated: {error}");
         Ok(())
     } else {
         Err(LinuxError::NoSuchProcess(process.pid))

@@ -78,7 +78,7 @@ fn what_another_program_changed_after_a_kill_stays_and_is_reported() {
     std::mem::forget(guard);
     let said: Vec<String> = restored(&folder).iter().map(ToString::to_string).collect();
     assert_eq!(both.map(|knob| text(&knob)), ["10", "77"]);
-    assert!(said[0].ends_with("ours is 10 again"), "{said:?}");
+    assert!(said[0].ends_with("ours is restored to 10"), "{said:?}");
     assert!(said[1].contains("theirs stays 77"), "{said:?}");
     assert!(said[1].contains("from 20"), "{said:?}");
     assert!(restored(&folder).is_empty(), "it is forgotten");
