@@ -120,7 +120,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn a_hangup_is_something_to_wait_for_where_asked() {
+    fn a_hangup_ends_the_wait_if_requested() {
         let signals = StopSignals::take_over_with_reload().expect("signals can be had");
         raise(Signal::SIGHUP).expect("it can be sent");
         assert_eq!(signals.wait(&[], LONG), Waited::Signal(libc::SIGHUP));

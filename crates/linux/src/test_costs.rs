@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_read_and_what_is_none_is_refused() {
+    fn valid_costs_are_read_and_invalid_ones_refused() {
         let costs = TestCosts::parse(r#"{"first_touch_ns": 50, "promotion_us": 5000}"#);
         let expected = TestCosts {
             first_touch_ns: Some(50),

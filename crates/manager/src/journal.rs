@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_make_room() {
+    fn a_full_journal_drops_its_oldest_events() {
         let mut journal = Journal::default();
         for n in 0..MAX_ENTRIES as u64 + 10 {
             journal.note(Duration::from_secs(n), Event::Paused);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_have_sums_of_their_own_until_they_are_gone() {
+    fn totals_are_kept_per_process_until_it_ends() {
         let mut journal = Journal::default();
         for pid in [1, 2, 1] {
             journal.note(Duration::ZERO, promoted(process(pid), region(0), 0));

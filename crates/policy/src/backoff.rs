@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn long_calls_double_short_batches_halve() {
+    fn long_calls_double_the_pause_and_short_batches_halve_it() {
         let mut backoff = Backoff::default();
         assert!(backoff.ready(Duration::ZERO));
         assert_eq!(batch(&mut backoff, &[3, 14]), MS(0), "nothing is wrong");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_is_doubled_only_when_compaction_has_failed_for_good() {
+    fn the_pause_doubles_only_after_a_final_failure_of_compaction() {
         let mut backoff = Backoff::default();
         let mut short = |calls: &[u64]| {
             for call in calls {

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recovered_or_gone_makes_room() {
+    fn recovered_and_freed_memory_counts_no_longer_towards_the_limit() {
         let mut limits = HugeLimits::default();
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(2, 1, 0, Some(4)));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn new_terms_hold_from_the_next_sample_on() {
+    fn new_terms_apply_from_the_next_sample() {
         let mut limits = HugeLimits::default();
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(1, 3, 2, Some(3)));

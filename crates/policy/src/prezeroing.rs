@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_while_memory_is_short_or_no_processor_is_idle() {
+    fn no_zeroing_while_memory_is_short_or_no_processor_is_idle() {
         let short = FreeMemory {
             short: true,
             ..idle(1.0)
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_is_left_to_zero_the_slower() {
+    fn zeroing_slows_as_less_is_left_to_zero() {
         let left = |pages| FreeMemory {
             zeroed: 64 * GIB - pages,
             ..idle(1.0)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn small_changes_are_none() {
+    fn small_changes_keep_the_rate() {
         let mut pace = ZeroingPace::new(ZeroingBounds::default());
         assert_eq!(pace.decide(&idle(0.75)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(30_000));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_forks_share_counts_for_the_oldest_and_what_they_wrote_since_is_theirs() {
+    fn memory_shared_by_forks_counts_for_the_oldest() {
         let forks = own_bytes(&[64 * MIB; 64]);
         assert_eq!((forks[0], forks[1], forks[63]), (64 * MIB, MIB, MIB));
         assert_eq!(own_bytes(&[500, 530, 500, 500]), [500, 155, 125, 125]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_use_is_first_that_of_a_life_and_then_of_the_last_minute() {
+    fn cpu_use_covers_the_lifetime_first_and_then_the_last_minute() {
         let s = Duration::from_secs;
         let process = contender(1, 0, 1, 0.0, false).process;
         let mut usage = CpuUse::default();
@@ -267,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn what_forks_own_is_never_more_than_they_have(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
+        fn a_forks_own_memory_is_at_most_its_anonymous_memory(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
             for (own, all) in own_bytes(&family).iter().zip(&family) {
                 prop_assert!(own <= all);
             }

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_says_why() {
+    fn an_invalid_pattern_is_refused_with_the_reason() {
         let error = |text: &str| text.parse::<Pattern>().map_err(|e| e.to_string());
         for bad in ["", "[a", "{a,b", "[z-a]", &"x".repeat(300)] {
             assert!(error(bad).is_err(), "{bad}");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_known_by_uid_and_class() {
+    fn rules_match_pods_by_uid_and_class() {
         let class = |qos| Conditions {
             qos: Some(qos),
             ..any()
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_on_a_name_that_is_not_known_yet_decides_nothing_and_lets_no_later_rule_decide() {
+    fn a_rule_on_an_unknown_user_name_stops_the_decision() {
         let unnamed = Identity {
             user: "106".into(),
             user_pending: true,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_may_want_a_warm_start_are_told_by_their_command() {
+    fn possible_warm_starts_are_recognised_by_command() {
         let named = |name: &str, warm_bytes| {
             let command = pattern(name);
             let conditions = Conditions { command, ..any() };
@@ -447,14 +447,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_pattern_and_no_name_make_it_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
+        fn patterns_and_names_cause_no_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
             if let Ok(pattern) = glob.parse::<Pattern>() {
                 pattern.matches(&text);
             }
         }
 
         #[test]
-        fn a_rule_before_another_is_never_overruled(weights in prop::collection::vec(0.1f64..10.0, 1..6)) {
+        fn an_earlier_rule_is_never_overruled(weights in prop::collection::vec(0.1f64..10.0, 1..6)) {
             let rules = weights.iter().map(|w| include("all", Conditions::default(), *w)).collect();
             let verdict = Rules::new(rules, Unmatched::Exclude).judge(&redis());
             let expected = Terms { weight: weights[0], rule: Some(0), ..Terms::default() };

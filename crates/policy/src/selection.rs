@@ -96,7 +96,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn a_costly_sweep_is_done_more_seldom() {
+    fn a_costly_sweep_is_done_less_often() {
         let selection = Selection::default();
         let pause = |ms| selection.pause_after(Duration::from_millis(ms));
         assert_eq!(pause(0), S(5));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_takes_memory_for_what_it_copies_and_never_more_than_the_limit() {
+    fn copies_of_shared_pages_count_and_stay_within_the_limit() {
         let mut regions = SharedRegions::default();
         let whole_huge = RegionSample {
             maybe_shared: 512,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_looked_at_again_ever_more_seldom() {
+    fn shared_regions_are_checked_ever_less_often() {
         let mut regions = SharedRegions::default();
         let (p, r) = (process(1), region(1));
         let mut now = at(100);

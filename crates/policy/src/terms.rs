@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_makes_sense_is_accepted() {
+    fn terms_out_of_range_are_refused() {
         let usual = Terms::default();
         assert_eq!(usual.check(), Ok(usual));
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {

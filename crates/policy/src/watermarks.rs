@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_its_own_marks_or_those_above_it() -> Result<(), SettingError> {
+    fn a_cgroup_has_its_own_watermarks_or_those_of_an_ancestor() -> Result<(), SettingError> {
         let table = WatermarkTable {
             groups: Watermarks::new(80.0, 60.0)?,
             by_group: HashMap::from([

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_another_container_is_not_in_ours() {
+    fn a_process_in_another_container_is_not_in_ours() {
         let seen = |path: &str| seen_from_here(path.into());
         assert_eq!(seen("/../../kubepods/pod1/redis"), None);
         assert_eq!(seen("/.."), None);

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_with_and_without_the_module() {
+    fn state_is_read_with_and_without_the_module() {
         let (folder, sys) = kernel("prezeroing-told");
         let found = sys.read().expect("reads").expect("is there");
         assert!(!found.active);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_unloaded_meanwhile_is_no_harm() {
+    fn unloading_the_module_does_no_harm() {
         let (folder, sys) = kernel("prezeroing-unloaded");
         load(&folder);
         let mut guard = folder.guard();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn unexpected_contents_are_named() {
         let (folder, sys) = kernel("prezeroing-strange");
         load(&folder);
         let said = || sys.read().expect_err("is strange").to_string();

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_by_chance_and_what_was_moved_are_base_pages() {
+    fn chance_neighbours_and_moved_pages_are_base_pages() {
         assert_eq!(counted(&run(2048, 64), 512), 0);
         assert_eq!(counted(&run(1024, 32), 520), 0);
         assert_eq!(counted(&vec![None; 512], 512), 0);

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_touches_are_listened_to_ever_more_rarely() {
+    fn random_touches_are_watched_ever_less_often() {
         let mut attention = Attention::default();
         let s = Duration::from_secs;
         assert!(attention.pay(s(1), (0, 4000)), "too few to judge by");

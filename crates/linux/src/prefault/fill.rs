@@ -84,7 +84,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_a_fork_shares_meanwhile_is_not_filled() {
+    fn memory_shared_by_a_fork_is_not_filled() {
         let (memory, region) = untouched();
         let mut calls = TargetCalls::default();
         let process = own();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_huge_pages_at_faults_is_read() {
+    fn the_thp_setting_for_page_faults_is_read() {
         assert_eq!(FillMethod::of(0, "always"), FillMethod::Read);
         assert_eq!(FillMethod::of(0, "madvise"), FillMethod::Collapse);
         assert_eq!(FillMethod::of(vm::HUGEPAGE, "madvise"), FillMethod::Read);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_does_not_wait_for_a_userfaultfd_that_nobody_answers() {
+    fn a_fill_does_not_wait_for_an_unanswered_userfaultfd() {
         let (_memory, region) = untouched();
         let range = region.start()..region.end();
         // Watching faults inside the kernel requires root.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_got_the_pid_of_the_right_one_is_not_touched() {
+    fn a_process_with_a_reused_pid_is_not_touched() {
         let (_memory, region) = untouched();
         let mut right = Command::new("sleep").arg("60").spawn().expect("starts");
         let handle = ProcessHandle::open(right.id()).expect("opens");

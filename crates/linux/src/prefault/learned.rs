@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_known_again_by_its_build() {
+    fn a_saved_record_is_found_by_its_build() {
         let (_folder, learned) = learned("learned");
         let record = Record::new(program("redis-server"));
         assert_eq!(learned.load(&program("redis-server")), None);

@@ -62,7 +62,7 @@ mod tests {
     use crate::processes::process::some_process;
 
     #[test]
-    fn each_silence_is_twice_as_long_as_the_last() {
+    fn each_suppression_lasts_twice_as_long() {
         let process = some_process(1);
         let (s, there) = (Duration::from_secs, |_| true);
         let mut muted = Muted::default();

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_filled_here_or_by_workers_which_end_with_the_pool() {
+    fn fills_run_here_or_in_workers_that_end_with_the_pool() {
         let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
         let memory = OwnMemory::protected(length, ProtFlags::PROT_READ).expect("maps");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_not_touched() {
+    fn an_ended_process_is_not_touched() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
         let process = Arc::new(ProcessHandle::open(child.id()).expect("opens"));
         child.kill().expect("is killed");

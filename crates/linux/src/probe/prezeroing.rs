@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_has_its_sentence() {
+    fn each_state_has_its_text() {
         let absent = PrezeroingFacts::Absent;
         let unloaded = there(false, None, false);
         let unknown = PrezeroingFacts::Unknown { why: "?".into() };
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_the_state_and_every_counter() {
+    fn json_has_the_state_and_every_counter() {
         let json = |facts| serde_json::to_value(facts).expect("is JSON");
         assert_eq!(json(PrezeroingFacts::Absent)["state"], "absent");
         let there = json(there(true, Some(9), true));

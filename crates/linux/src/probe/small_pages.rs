@@ -140,7 +140,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn costs_are_those_that_make_both_times() {
+    fn costs_reproduce_both_measured_times() {
         // 300 ns per fault, 200 ns to zero a page, 30 ns per touch of a present page.
         let times = |pages: u64| {
             let first = 300 + 200 * pages;
@@ -160,7 +160,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn times_that_make_no_sense_tell_no_costs() {
+    fn impossible_times_give_no_costs() {
         let noise = size(4, Checked::Works, [400, 9000, 8000]);
         assert_eq!(touch_costs(&[noise]), None);
         assert_eq!(touch_costs(&[]), None);

@@ -148,7 +148,7 @@ mod tests {
     };
 
     #[test]
-    fn an_ordinary_process_admits_its_user_and_every_difference_keeps_it_out() {
+    fn access_needs_the_same_user_groups_and_namespace_and_no_capabilities() {
         assert!(TARGET.admits(&CLIENT));
         let changes: [fn(&mut Target); 10] = [
             |it| it.owner = 0,

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_make_no_family() {
+    fn processes_with_hidden_addresses_are_no_family() {
         let hidden = STAT.replace("3333", "0");
         let found = stat(hidden.as_bytes()).expect("is right");
         assert_eq!(found.program.layout, None);

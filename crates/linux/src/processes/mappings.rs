@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_region_fits_in_is_counted_by_what_does() {
+    fn memory_outside_regions_is_counted_by_largest_fitting_size() {
         const K: u64 = 1 << 10;
         // A heap with 8 KiB before its first region and 132 KiB after its last one. Then 132 KiB
         // that begin at an odd page.
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_owner_excluded_is_counted() {
+    fn memory_excluded_by_the_owner_is_counted() {
         let refused = with(vm::NOHUGEPAGE, HUGE..4 * HUGE);
         let found = eligible(&[heap(8 * HUGE..9 * HUGE), refused]);
         assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_looked_for_more_often_than_set() {
+    fn sweeps_keep_to_the_configured_interval() {
         let mut roster = roster();
         assert!(whole_sweep(&mut roster, S(0)).is_some());
         assert!(whole_sweep(&mut roster, S(4)).is_none());
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_join_than_file_descriptors_are_enough_for() {
+    fn file_descriptors_limit_the_managed_processes() {
         assert_eq!(room(1024, 1), 896);
         assert_eq!(room(1024, 10), 89);
         assert_eq!(room(0, 10), 1);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_ended_is_nobody() {
+    fn an_ended_process_is_reported_as_missing() {
         let judged = roster().judge(u32::MAX / 2, S(0));
         assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
     }
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_is_tried_again_ever_more_seldom() {
+    fn a_failing_process_is_retried_ever_less_often() {
         let mut roster = roster();
         let large = [seen(7, 100)];
         let mut now = S(0);
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_excluded_is_judged_again_in_a_minute_or_under_new_rules() {
+    fn an_excluded_process_is_judged_again_in_a_minute_or_under_new_rules() {
         let rules = Rules::new(Vec::new(), Unmatched::Exclude);
         let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
         let init = 1;

@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_behind_the_direct_map_is_read_to_find_it() {
+    fn the_search_reads_only_the_direct_map() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }

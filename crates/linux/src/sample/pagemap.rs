@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_zero_page_is_nobodys_memory() {
+    fn the_zero_page_counts_as_no_memory() {
         let entries = (0..512).map(|i| PRESENT | if i < 100 { EXCLUSIVE | (1000 + i) } else { 7 });
         let sample = count(region(), entries, Some(7));
         assert_eq!((sample.present, sample.accessed), (100, 100));

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rung_twice_is_answered_once() {
+    fn two_rings_cause_one_wakeup() {
         let bell = Bell::new().expect("an eventfd");
         assert!(!bell.answer());
         bell.clone().ring();

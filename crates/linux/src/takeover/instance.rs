@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_manages_is_seen_without_being_disturbed() {
+    fn the_manager_is_found_without_disturbing_it() {
         let folder = Folder::new("instance");
         let state = folder.0.join("state");
         assert_eq!(holder_in(&state).expect("looks"), None);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_no_manager_is_named() {
+    fn a_holder_that_is_not_a_manager_is_named() {
         let folder = Folder::new("instance-stranger");
         let path = folder.file("state/manager.lock", "process 4000000 (attach 5)");
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("is ours");

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_root_or_we_alone_can_write_is_read() {
+    fn only_files_private_to_root_or_this_user_are_read() {
         let folder = Folder::new("own-files");
         let path = folder.file("a", "text");
         let found = read(&path, 4).expect("reads");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_is_for_us_alone_and_follows_no_link() {
+    fn a_replaced_file_is_private_and_follows_no_link() {
         let folder = Folder::new("own-files-new");
         let (path, other) = (folder.0.join("a"), folder.file("other", "theirs"));
         symlink(&other, folder.0.join("a.new")).expect("links");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_replaces_nothing() {
+    fn setting_a_file_aside_replaces_no_other_file() {
         let folder = Folder::new("own-files-aside");
         for text in ["first", "second"] {
             let path = folder.file("a", text);

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn none_and_too_many_are_refused() {
+    fn zero_and_too_many_threads_are_refused() {
         assert_eq!(FillThreads::new(64).map(FillThreads::get), Ok(64));
         for bad in [0, 65, 256 + 1] {
             let error = FillThreads::new(bad).map_err(|error| error.to_string());

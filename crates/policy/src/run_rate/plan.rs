@@ -165,7 +165,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn a_small_process_is_through_in_one_round() {
+    fn a_small_process_takes_one_round() {
         let mut probe = Probe::new(
             (0..5).map(region).collect(),
             ProbeSettings::for_first_touch(INTERCEPTED),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_longest_ago_is_compared_first() {
+    fn regions_sampled_longest_ago_come_first() {
         let settings = ProbeSettings::for_first_touch(INTERCEPTED);
         let count = 3000;
         let mut windows: HashMap<RegionAddr, u64> = HashMap::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_in_a_pause_is_done_again_at_the_end() {
+    fn a_round_during_a_pause_is_repeated_at_the_end() {
         let all: Vec<RegionAddr> = (0..100).map(region).collect();
         let settings = ProbeSettings::for_first_touch(Duration::ZERO);
         let mut probe = Probe::new(all.clone(), settings, 7, |_| 0);

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_chosen_where_nothing_tells() {
+    fn no_size_is_chosen_without_evidence() {
         let outside = blocks_of_128_kib(100);
         // Nothing is touched for the first time.
         assert_eq!(chosen(&outside, &[], 0.0), None);

@@ -120,7 +120,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn we_know_ourselves() {
+    fn our_own_executable_is_identified() {
         let own = Executable::of(std::process::id()).expect("we are here");
         assert_eq!(Some(own.path.clone()), std::env::current_exe().ok());
         assert_eq!(Executable::of(std::process::id()), Some(own.clone()));

@@ -278,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_there_before_or_for_a_moment_teaches_nothing() {
+    fn old_and_short_lived_processes_leave_no_record() {
         assert_eq!(page(false).close(Duration::from_secs(60), &[]), None);
         assert_eq!(page(true).close(Duration::from_secs(1), &[]), None);
     }
 
     #[test]
-    fn what_every_start_has_filled_may_be_filled_ahead() {
+    fn the_least_fill_of_all_starts_may_be_filled_ahead() {
         let mut record = None;
         for bytes in [4 << 30, 3 << 30, 5 << 30] {
             let mut page = page(true);

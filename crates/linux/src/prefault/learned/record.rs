@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn text_comes_back_as_it_went() {
+    fn a_record_survives_writing_and_parsing() {
         let mut record = record();
         record.pages.insert(65_536, 3);
         record.overhead_percent = Some(12.5);
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(Record::parse(&text).ok(), Some(record));
         let newer = br#"{"version": 3, "anything": 1}"#;
         let said = Record::parse(newer).map_err(|error| error.to_string());
-        assert!(said.is_err_and(|why| why.contains("of version 3")));
+        assert!(said.is_err_and(|why| why.contains("has version 3")));
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         }
 
         #[test]
-        fn one_byte_that_changed_harms_nothing(at in 0..600usize, byte: u8) {
+        fn one_changed_byte_causes_no_panic(at in 0..600usize, byte: u8) {
             let mut text = serde_json::to_vec(&record()).expect("is JSON");
             let at = at % text.len();
             text[at] = byte;

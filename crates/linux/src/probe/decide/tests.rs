@@ -38,7 +38,7 @@ fn without_access_bits_damon_estimates_and_without_it_population_remains() {
 }
 
 #[test]
-fn a_sampler_that_was_not_seen_to_work_is_refused_in_a_sentence() {
+fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
     let in_use = Checked::NotTried("DAMON is in use by another program".into());
     let facts = with(|facts| facts.damon = in_use);
     let by = |kind| decide_with(kind, &facts);
@@ -109,7 +109,7 @@ fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
 }
 
 #[test]
-fn what_was_not_tried_is_not_used() {
+fn methods_that_were_not_tried_are_not_used() {
     let unknown = || Checked::NotTried("for a test".into());
     let facts = with(|facts| facts.collapse = unknown());
     assert!(!decide(&facts).can_manage);
@@ -118,7 +118,7 @@ fn what_was_not_tried_is_not_used() {
 }
 
 #[test]
-fn each_circumstance_has_a_sentence_of_its_own() {
+fn each_circumstance_has_its_note() {
     let mut facts = Facts::all_work();
     facts.host.lockdown = Lockdown::Confidentiality;
     facts.host.missing_capabilities = vec!["CAP_BPF".into()];
@@ -132,7 +132,7 @@ fn each_circumstance_has_a_sentence_of_its_own() {
 }
 
 #[test]
-fn one_size_that_works_is_enough_and_none_is_said_so() {
+fn one_working_size_is_enough_and_none_is_reported() {
     let found = |small_pages| {
         let decision = decide(&with(|facts| facts.small_pages = small_pages));
         let mut all = decision.capabilities.into_iter();

@@ -15,7 +15,7 @@ fn in_pod(path: &str) -> Option<(String, QosClass)> {
 }
 
 #[test]
-fn the_path_that_says_most_is_taken() {
+fn the_most_specific_cgroup_path_is_taken() {
     for (text, path) in [
         ("0::/system.slice/a.service\n", "/system.slice/a.service"),
         // A path may contain colons.
@@ -75,7 +75,7 @@ fn units_are_named_as_systemctl_names_them() {
 }
 
 #[test]
-fn pods_are_told_under_both_drivers() {
+fn pods_are_recognised_under_both_drivers() {
     let systemd = "/kubepods.slice/kubepods-burstable.slice";
     let systemd =
         format!("{systemd}/kubepods-burstable-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope");

@@ -46,7 +46,7 @@ fn a_helper_keeps_nothing_open_but_its_socket() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_said() {
+fn the_kernels_error_is_returned() {
     let mut caller = TargetCaller::start().expect("starts");
     // The first page of an address space is never mapped.
     let own = own();
@@ -61,7 +61,7 @@ fn file(path: &str, length: usize) -> Request<'_> {
 }
 
 #[test]
-fn one_that_does_not_answer_is_set_aside_and_others_are_served() {
+fn a_stuck_target_is_set_aside_and_others_are_served() {
     let folder = Folder::new("stuck");
     let pipe = folder.0.join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
@@ -108,7 +108,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
 }
 
 #[test]
-fn one_that_was_killed_is_replaced() {
+fn a_killed_helper_is_replaced() {
     let mut calls = TargetCalls::default();
     let own = own();
     let easy = word(&own);
@@ -133,7 +133,7 @@ fn a_process_that_has_ended_is_not_read() {
 
 /// Two listings under way at once each return their own process's mappings, in several packets.
 #[test]
-fn a_listing_that_is_given_up_disturbs_no_other() {
+fn an_abandoned_listing_disturbs_no_other() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }

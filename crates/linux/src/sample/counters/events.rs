@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_told_by_their_numbers() {
+    fn processors_are_recognised_by_their_numbers() {
         let intel = |model| CpuIdentity::Intel { family: 6, model };
         let amd = |family, model| CpuIdentity::Amd { family, model };
         for (cpu, set) in [
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_goes_before_the_table() {
+    fn the_configuration_takes_precedence_over_the_table() {
         let nobody = CpuIdentity::Other("new".into());
         let overrides = CounterEvents {
             load_walk_cycles: Some(0x1008),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_said_to_be_gone() {
+    fn a_missing_process_is_reported_as_ended() {
         let gone = PerfSource::open(u32::MAX / 2, clocks(2), true).map(drop);
         assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }

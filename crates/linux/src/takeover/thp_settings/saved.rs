@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_refused_as_a_whole() {
+    fn a_file_with_one_foreign_entry_is_refused_as_a_whole() {
         let settings = |path: &str, found: &str| {
             let change = format!(r#"{{"found": "{found}", "set": ["1"]}}"#);
             format!(r#"{{"version": 2, "boot_id": null, "settings": {{"{path}": {change}}}}}"#)

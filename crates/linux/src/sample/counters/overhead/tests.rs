@@ -56,7 +56,7 @@ fn threads_come_and_go_and_their_ids_are_used_again() {
 }
 
 #[test]
-fn counters_that_were_shared_out_are_made_up_for() {
+fn multiplexed_counters_are_scaled() {
     let half = Counts {
         loads: 100,
         stores: 0,
@@ -84,7 +84,7 @@ fn counted_walks_are_an_estimate() {
 
 /// Recorded counts of half a minute, so that the arithmetic is tested without counters.
 #[test]
-fn a_recording_is_followed() {
+fn overhead_follows_a_recording_of_counters() {
     let text = include_str!("../../../../tests/fixtures/counters.json");
     let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is right");
     let mut meter = Meter::default();
@@ -98,7 +98,7 @@ fn a_recording_is_followed() {
 
 proptest! {
     #[test]
-    fn always_a_share(reads in prop::collection::vec(
+    fn the_overhead_is_always_a_share(reads in prop::collection::vec(
         prop::collection::btree_map(0u32..4, (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>()), 0..4), 0..6)
     ) {
         let mut meter = Meter::default();

@@ -102,7 +102,7 @@ fn start(fake: &Fake) -> Result<DamonSession> {
 }
 
 #[test]
-fn what_is_missing_is_named_and_nothing_stays_behind() {
+fn missing_features_are_named_and_no_session_stays() {
     let nowhere = Damon {
         admin: "/nonexistent".into(),
     };
@@ -131,7 +131,7 @@ fn what_is_missing_is_named_and_nothing_stays_behind() {
 }
 
 #[test]
-fn somebody_elses_kdamonds_stay() {
+fn kdamonds_of_other_programs_stay() {
     let fake = Fake::new();
     fake.set("kdamonds/nr_kdamonds", "2\n");
     fake.set("kdamonds/0/state", "on\n");
@@ -174,14 +174,14 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
 }
 
 #[test]
-fn a_dropped_session_leaves_nothing_behind() {
+fn a_dropped_session_removes_its_kdamond() {
     let fake = Fake::new();
     drop(start(&fake).expect("started"));
     fake.assert_released();
 }
 
 #[test]
-fn a_failed_start_names_the_file_and_leaves_nothing_behind() {
+fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = Fake::new();
     let five = [1, 2, 3, 4, 5].map(region);
     let started = fake.damon().start(1, &five, window());
@@ -200,7 +200,7 @@ fn a_window_without_results_is_an_error() {
 }
 
 #[test]
-fn only_what_a_dead_manager_left_is_stopped() {
+fn only_a_dead_managers_kdamond_is_stopped() {
     let fake = Fake::new();
     let stopped = || fake.damon().stop_leftover().expect("readable");
     let mark = format!("kdamonds/{MARKED_FILE}");

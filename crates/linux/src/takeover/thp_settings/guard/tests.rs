@@ -56,7 +56,7 @@ fn one_setting_is_put_back_and_can_be_changed_again() {
 }
 
 #[test]
-fn the_next_start_restores_what_a_killed_manager_left() {
+fn the_next_start_restores_a_killed_managers_changes() {
     let (folder, knob, mut guard) = knob("killed", "always [madvise] never\n");
     guard.set(&knob, "always").expect("sets");
     std::mem::forget(guard);
@@ -65,7 +65,7 @@ fn the_next_start_restores_what_a_killed_manager_left() {
 }
 
 #[test]
-fn what_another_program_changed_stays_at_the_end() {
+fn a_value_changed_by_another_program_stays_at_the_end() {
     let (folder, both, guard) = ours_and_theirs("others-end");
     drop(guard);
     assert_eq!(both.map(|knob| text(&knob)), ["10", "77"]);
@@ -73,7 +73,7 @@ fn what_another_program_changed_stays_at_the_end() {
 }
 
 #[test]
-fn what_another_program_changed_after_a_kill_stays_and_is_reported() {
+fn a_value_changed_after_a_kill_stays_and_is_reported() {
     let (folder, both, guard) = ours_and_theirs("others-kill");
     std::mem::forget(guard);
     let said: Vec<String> = restored(&folder).iter().map(ToString::to_string).collect();
@@ -85,7 +85,7 @@ fn what_another_program_changed_after_a_kill_stays_and_is_reported() {
 }
 
 #[test]
-fn what_another_program_changed_is_not_set_again() {
+fn a_value_changed_by_another_program_is_not_set_again() {
     let folder = Folder::new("others-again");
     let knob = folder.file("knob", "10");
     for put_back_first in [false, true] {
@@ -107,7 +107,7 @@ fn what_another_program_changed_is_not_set_again() {
 }
 
 #[test]
-fn a_kill_between_two_values_leaves_neither() {
+fn a_kill_between_two_changes_restores_the_first_value() {
     let folder = Folder::new("between");
     let knob = folder.file("knob", "10");
     for left in ["20", "30"] {
@@ -122,7 +122,7 @@ fn a_kill_between_two_values_leaves_neither() {
 }
 
 #[test]
-fn what_can_not_be_written_is_kept_and_the_others_are_restored() {
+fn unwritable_settings_are_kept_and_the_others_restored() {
     let folder = Folder::new("kept");
     let (bad, good) = (folder.0.join("bad"), folder.file("good", "20"));
     // Reading the setting fails as well.
@@ -177,7 +177,7 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
 }
 
 #[test]
-fn nothing_is_written_beside_settings() {
+fn files_that_are_not_settings_are_not_written() {
     let folder = Folder::new("beside");
     let knob = folder.file("knob", "10");
     let mut guard = SettingsGuard::start(&folder.0).expect("starts");
@@ -187,7 +187,7 @@ fn nothing_is_written_beside_settings() {
 }
 
 #[test]
-fn a_handle_changes_what_its_guard_puts_back() {
+fn the_guard_restores_changes_made_through_a_handle() {
     let (_folder, knob, guard) = knob("handle", "10\n");
     let handle = guard.handle();
     handle.set(&knob, "20").expect("sets");

@@ -70,7 +70,7 @@ fn a_window_is_handed_out_in_order_and_once() {
 }
 
 #[test]
-fn whoever_comes_to_what_is_under_way_is_faster_than_the_fillers() {
+fn a_program_that_reaches_a_fill_under_way_outruns_the_fillers() {
     let (mut pool, at) = at_full_window();
     let tasks = pool.all(2);
     assert_eq!(places(&tasks), [at + 1, at + 2]);
@@ -85,7 +85,7 @@ fn whoever_comes_to_what_is_under_way_is_faster_than_the_fillers() {
 }
 
 #[test]
-fn whoever_comes_to_the_first_of_many_under_way_finds_the_others_soon() {
+fn the_window_goes_on_if_only_the_first_fill_under_way_is_reached() {
     let (mut pool, at) = at_full_window();
     let tasks = pool.all(12);
     pool.hear(FIRST + at + 1);
@@ -97,7 +97,7 @@ fn whoever_comes_to_the_first_of_many_under_way_finds_the_others_soon() {
 }
 
 #[test]
-fn what_is_under_way_is_not_looked_at() {
+fn regions_under_way_are_not_checked() {
     let (mut pool, _) = at_full_window();
     let mut tasks = pool.all(100);
     let halfway = tasks.remove(31);
@@ -111,7 +111,7 @@ fn what_is_under_way_is_not_looked_at() {
 }
 
 #[test]
-fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing() {
+fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let (mut pool, at) = at_full_window();
     let mut tasks = pool.all(5);
     let refused = tasks.remove(2);
@@ -135,7 +135,7 @@ fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing(
 }
 
 #[test]
-fn a_region_that_is_under_way_is_handed_out_to_no_other_stream() {
+fn a_region_under_way_is_handed_out_once() {
     let (mut pool, at) = at_full_window();
     let first = pool.all(1);
     // Forgotten, and reported again in the same place.
@@ -150,7 +150,7 @@ fn a_region_that_is_under_way_is_handed_out_to_no_other_stream() {
 }
 
 #[test]
-fn no_more_is_under_way_than_there_is_room_for() {
+fn fills_under_way_stay_within_the_memory_limit() {
     let (mut pool, at) = at_full_window();
     pool.room_regions = 3;
     let tasks = pool.all(100);
@@ -167,7 +167,7 @@ fn no_more_is_under_way_than_there_is_room_for() {
 }
 
 #[test]
-fn no_more_is_filled_than_was_asked_for() {
+fn a_warm_start_fills_at_most_what_was_requested() {
     let mut pool = World::new(1000);
     pool.predictor.warm(process(1), 5);
     pool.predictor.mapped(pool.now, process(1), region(LAST));
@@ -191,7 +191,7 @@ fn no_more_is_filled_than_was_asked_for() {
 }
 
 #[test]
-fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
+fn fills_under_way_for_an_ended_process_are_not_counted() {
     for becomes_another in [false, true] {
         let mut pool = World::new(1000);
         pool.predictor.warm(process(1), 100);
@@ -217,7 +217,7 @@ fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
 }
 
 #[test]
-fn what_is_filled_on_suspicion_is_bounded_however_much_is_under_way() {
+fn first_windows_are_bounded_with_many_fills_under_way() {
     let mut pool = World::new(1000);
     pool.mapped.end = region(FIRST + 100_000).end();
     let mut tasks = Vec::new();
