@@ -125,7 +125,7 @@ mod tests {
         assert!(cooldown.allows(p, r, now));
         assert!(
             cooldown.allows(p, region(2), at(0)),
-            "others are not concerned"
+            "other regions have no cool-down"
         );
     }
 

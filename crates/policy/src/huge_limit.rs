@@ -110,10 +110,16 @@ mod tests {
         limits.observe(&sampled(3, 9, 1, None));
         assert!(limits.allows(process(1)));
         limits.apply(&promoted(process(2), region(0)));
-        assert!(!limits.allows(process(1)), "5 of 5");
+        assert!(
+            !limits.allows(process(1)),
+            "the limit of 5 huge pages is used up"
+        );
         assert!(!limits.allows(process(2)));
-        assert!(limits.allows(process(3)), "another rule, without a limit");
-        assert!(limits.allows(process(4)), "it is not known");
+        assert!(
+            limits.allows(process(3)),
+            "a rule without a limit allows more"
+        );
+        assert!(limits.allows(process(4)), "an unknown process has no limit");
     }
 
     #[test]
@@ -138,7 +144,10 @@ mod tests {
         assert!(!limits.allows(process(1)));
         assert_eq!(limits.rule_bytes(0), 0);
         limits.change(process(1), |_| HUGE_PAGE_BYTES);
-        assert!(limits.allows(process(1)), "its owner has freed some");
+        assert!(
+            limits.allows(process(1)),
+            "memory that the process freed makes room"
+        );
     }
 
     proptest! {

@@ -233,7 +233,7 @@ mod tests {
             idle in prop::option::of(0.0f64..=1.0),
             short in any::<bool>(),
         ) {
-            let bounds = ZeroingBounds::new(usual, usual + more).expect("are in order");
+            let bounds = ZeroingBounds::new(usual, usual + more).expect("the bounds are in order");
             let mut pace = ZeroingPace::new(bounds);
             let seen = FreeMemory { free, zeroed, short, idle };
             match pace.decide(&seen) {

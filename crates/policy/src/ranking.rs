@@ -173,7 +173,10 @@ mod tests {
         let chosen = pids(&choose(&all, 1000));
         assert_eq!(chosen.len(), 1000);
         assert_eq!(chosen[0], 5000);
-        assert!(!chosen.contains(&1000), "the youngest of the least goes");
+        assert!(
+            !chosen.contains(&1000),
+            "of equal processes the youngest loses its slot"
+        );
     }
 
     #[test]
@@ -198,7 +201,11 @@ mod tests {
         let mut all: Vec<Contender> = (1..=10)
             .map(|pid| contender(pid, 1000, 8192, 1.0, true))
             .collect();
-        assert_eq!(choose(&all, 10).len(), 10, "no other user waits");
+        assert_eq!(
+            choose(&all, 10).len(),
+            10,
+            "one user may have all slots if no other waits"
+        );
         all.extend((11..=20).map(|pid| contender(pid, 2000 + pid, 64, 0.0, false)));
         let chosen = pids(&choose(&all, 10));
         assert_eq!(chosen.iter().filter(|pid| **pid <= 10).count(), 5);

@@ -117,7 +117,7 @@ mod tests {
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(
             recovered.may_promote(process(1), region(2)),
-            "huge again by other hands"
+            "a region that another program made huge is no longer remembered"
         );
         assert!(recovered.may_promote(process(2), region(1)));
     }

@@ -351,9 +351,12 @@ mod tests {
         assert!(conditions.hold(&redis()));
         assert!(!conditions.hold(&in_pod()));
         conditions.user = Some("106".into());
-        assert!(conditions.hold(&redis()), "a user has a number too");
+        assert!(conditions.hold(&redis()), "a user number matches");
         conditions.command = pattern("redis-check-rdb");
-        assert!(conditions.hold(&redis()), "or by the executable");
+        assert!(
+            conditions.hold(&redis()),
+            "the name of the executable matches"
+        );
         conditions.unit = pattern("postgres*");
         assert!(!conditions.hold(&redis()));
     }
@@ -370,7 +373,7 @@ mod tests {
         let pod = pattern("*");
         let any_pod = Conditions { pod, ..any() };
         assert!(any_pod.hold(&in_pod()));
-        assert!(!any_pod.hold(&redis()), "it is in no pod");
+        assert!(!any_pod.hold(&redis()), "the process is in no pod");
     }
 
     #[test]
@@ -404,8 +407,16 @@ mod tests {
         let undecided = Verdict::Undecided { rule: 0 };
         let included = Verdict::Include(Terms::default());
         assert_eq!(judge(by("redis", "*")), undecided);
-        assert_eq!(judge(by("redis", "java")), included, "another command");
-        assert_eq!(judge(by("107", "*")), included, "a number is known");
+        assert_eq!(
+            judge(by("redis", "java")),
+            included,
+            "a rule on another command does not hold up the next"
+        );
+        assert_eq!(
+            judge(by("107", "*")),
+            included,
+            "a user number decides at once"
+        );
         let excluded = Verdict::Exclude { rule: Some(0) };
         assert_eq!(judge(by("106", "*")), excluded);
     }
@@ -432,7 +443,10 @@ mod tests {
         assert!(some.want_warm_starts());
         assert!(some.may_want_warm_start("qemu-kvm"));
         assert!(!some.may_want_warm_start("redis-server"));
-        assert!(some.may_want_warm_start("a-name-that-is-"), "it is cut off");
+        assert!(
+            some.may_want_warm_start("a-name-that-is-"),
+            "a command that is cut off may match"
+        );
     }
 
     #[test]

@@ -177,7 +177,10 @@ mod tests {
         assert_eq!(regions.passed_over(p, r, now), None);
         regions.forget(p, r);
         regions.pass_over(p, r, 6, now);
-        assert!(regions.may_promote(p, r, now + at(10)), "it starts over");
+        assert!(
+            regions.may_promote(p, r, now + at(10)),
+            "the pauses start over"
+        );
         regions.expire(now + at(1));
         assert_eq!(regions.found.len(), 1);
         regions.expire(now + at(11));

@@ -153,7 +153,7 @@ mod tests {
         fn set(&self) -> Vec<String> {
             let read = |kib| {
                 let file = format!("hugepages-{kib}kB/enabled");
-                read_setting(&self.folder.0.join(file)).expect("reads")
+                read_setting(&self.folder.0.join(file)).expect("the file can be read")
             };
             SIZES.map(read).to_vec()
         }
@@ -173,7 +173,7 @@ mod tests {
         switches.want(process(3), orders(&[16]))?;
         drop(machine.guard);
         let left = read_setting(&machine.folder.0.join("hugepages-16kB/enabled"))?;
-        assert_eq!(left, "never", "whatever is still wanted");
+        assert_eq!(left, "never", "a dropped switch is off");
         Ok(())
     }
 

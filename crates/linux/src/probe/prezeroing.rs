@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn json_has_the_state_and_every_counter() {
-        let json = |facts| serde_json::to_value(facts).expect("is JSON");
+        let json = |facts| serde_json::to_value(facts).expect("it is valid JSON");
         assert_eq!(json(PrezeroingFacts::Absent)["state"], "absent");
         let there = json(there(true, Some(9), true));
         assert_eq!(there["state"], "there");

@@ -123,7 +123,7 @@ pub(super) mod tests {
 
     /// `ns`: times of one touch, of all touches, and of all touches with base pages.
     pub(in crate::probe) fn size(order: u8, tried: Checked, ns: [u64; 3]) -> SizeFacts {
-        let order = PageOrder::new(order).expect("a size");
+        let order = PageOrder::new(order).expect("the order is a page size");
         SizeFacts {
             found: SizeState {
                 order,
@@ -151,7 +151,7 @@ pub(super) mod tests {
             size(8, Checked::Works, times(256)),
             size(9, Checked::Fails("no".into()), [0; 3]),
         ];
-        let costs = touch_costs(&facts).expect("there are some");
+        let costs = touch_costs(&facts).expect("the facts give costs");
         let near = |found: f64, ns: f64| (found - ns).abs() < 0.01;
         assert!(near(costs.fault_ns, 300.0), "{costs:?}");
         assert!(near(costs.zero_base_ns, 200.0), "{costs:?}");

@@ -416,7 +416,7 @@ mod tests {
 
     fn roster() -> Roster {
         let rules = Rules::new(Vec::new(), Unmatched::Include);
-        Roster::new(rules, Selection::default()).expect("/proc is there")
+        Roster::new(rules, Selection::default()).expect("/proc can be opened")
     }
 
     fn seen(pid: u32, mib: u64) -> Sighting {
@@ -438,7 +438,7 @@ mod tests {
     fn whole_sweep(roster: &mut Roster, now: Duration) -> Option<Vec<Sighting>> {
         match roster.sweep(now, Instant::now() + S(60)) {
             Slice::Done(large) => large,
-            Slice::Unfinished(_) => panic!("a minute is enough"),
+            Slice::Unfinished(_) => panic!("the sweep took over a minute"),
         }
     }
 
@@ -449,7 +449,7 @@ mod tests {
         assert!(whole_sweep(&mut roster, S(4)).is_none());
         roster.set_rules(Rules::default(), Selection::default());
         let again = whole_sweep(&mut roster, S(4));
-        assert!(again.is_some(), "new rules, a new look");
+        assert!(again.is_some(), "new rules make a sweep due at once");
         assert_eq!(roster.costs().sweeps, 2);
         assert!(roster.costs().processes > 0);
     }
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
-        let found = whole_sweep(&mut roster(), S(0)).expect("the first sweep is due");
+        let found = whole_sweep(&mut roster(), S(0)).expect("the first sweep is due at once");
         let own = std::process::id();
         assert!(found.iter().all(|seen| seen.process.pid != own));
     }
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn an_excluded_process_is_judged_again_in_a_minute_or_under_new_rules() {
         let rules = Rules::new(Vec::new(), Unmatched::Exclude);
-        let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
+        let mut roster = Roster::new(rules, Selection::default()).expect("/proc can be opened");
         let init = 1;
         let large = [seen(init, 100)];
         let judged = roster.judge(init, S(0));

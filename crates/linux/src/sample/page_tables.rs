@@ -479,8 +479,8 @@ mod tests {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        let tables = PageTables::load().expect("loads");
-        let frames = memory_frames().expect("is known");
+        let tables = PageTables::load().expect("the BPF programs load");
+        let frames = memory_frames().expect("the end of memory is known");
         let start = tables.translation().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");

@@ -441,7 +441,7 @@ mod tests {
             ("/streamed_apart_ns", Value::Null),
         ] {
             let mut costs = costs();
-            *costs.pointer_mut(place).expect("is there") = value;
+            *costs.pointer_mut(place).expect("the JSON has this field") = value;
             assert!(parse(costs.to_string().as_bytes()).is_err(), "{place}");
         }
         assert!(parse(b"{").is_err());
@@ -452,9 +452,13 @@ mod tests {
     fn a_pipe_or_an_endless_file_blocks_nothing() {
         let folder = Folder::new("walk-costs");
         let pipe = folder.0.join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("makes");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("the pipe can be created");
         assert!(read(&pipe).is_err());
         assert!(read(Path::new("/dev/zero")).is_err());
-        assert!(read(&folder.0.join("none")).expect("looks").is_none());
+        assert!(
+            read(&folder.0.join("none"))
+                .expect("a missing file is no error")
+                .is_none()
+        );
     }
 }

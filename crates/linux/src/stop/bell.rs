@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn two_rings_cause_one_wakeup() {
-        let bell = Bell::new().expect("an eventfd");
+        let bell = Bell::new().expect("an eventfd can be created");
         assert!(!bell.answer());
         bell.clone().ring();
         bell.ring();

@@ -91,7 +91,7 @@ fn huge_missing_and_untouched_regions_are_no_candidates() {
     assert_eq!(
         order(&map, 0),
         [region(3), region(4)],
-        "accessed again: risen"
+        "a region that is accessed again has risen"
     );
     assert_eq!(waiting_in_all(&map), 2);
     map.observe(&[]);
@@ -223,7 +223,7 @@ proptest! {
             let before = waiting_in_all(&map);
             map.remove(region(removed));
             prop_assert_eq!(waiting_in_all(&map), before - usize::from(removed_waited));
-            prop_assert!(!map.remove(region(removed)), "can't be removed twice");
+            prop_assert!(!map.remove(region(removed)), "a region was removed twice");
 
             let expected = pops.min(waiting_in_all(&map));
             let left = waiting_in_all(&map) - expected;

@@ -141,7 +141,7 @@ mod tests {
         assert!(bucket.ready_at(at(5)) >= at(7));
         assert!(bucket.take(bucket.ready_at(at(5)), 1));
         bucket.give_back(9);
-        assert!(!bucket.take(at(8), 3), "no more than the burst");
+        assert!(!bucket.take(at(8), 3), "at most the burst is available");
         assert!(bucket.take(at(8), 2));
         Ok(())
     }

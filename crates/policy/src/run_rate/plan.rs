@@ -172,7 +172,7 @@ mod tests {
             7,
             |_| 0,
         );
-        let round = probe.next_round().expect("a round");
+        let round = probe.next_round().expect("a round is due");
         assert_eq!(round.regions, (0..5).map(region).collect::<Vec<_>>());
         assert!(round.for_rate);
         assert_eq!(probe.next_round(), None);
@@ -204,9 +204,9 @@ mod tests {
         let all: Vec<RegionAddr> = (0..100).map(region).collect();
         let settings = ProbeSettings::for_first_touch(Duration::ZERO);
         let mut probe = Probe::new(all.clone(), settings, 7, |_| 0);
-        let first = probe.next_round().expect("a round");
+        let first = probe.next_round().expect("a round is due");
         probe.again(first.clone());
-        let second = probe.next_round().expect("the others");
+        let second = probe.next_round().expect("a second round is due");
         assert_eq!(second.regions.len(), 100 - first.regions.len());
         assert_eq!(probe.next_round(), Some(first));
         assert_eq!(probe.next_round(), None);

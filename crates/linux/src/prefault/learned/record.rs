@@ -180,7 +180,7 @@ mod tests {
         let mut record = record();
         record.pages.insert(65_536, 3);
         record.overhead_percent = Some(12.5);
-        let text = serde_json::to_vec(&record).expect("is JSON");
+        let text = serde_json::to_vec(&record).expect("it is valid JSON");
         assert_eq!(Record::parse(&text).ok(), Some(record));
         let newer = br#"{"version": 3, "anything": 1}"#;
         let said = Record::parse(newer).map_err(|error| error.to_string());
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn values_that_are_never_written_are_refused() {
         let with = |field: &str, value: serde_json::Value| {
-            let mut all = serde_json::to_value(record()).expect("is JSON");
+            let mut all = serde_json::to_value(record()).expect("it is valid JSON");
             all[field] = value;
             Record::parse(all.to_string().as_bytes()).map_err(|error| error.to_string())
         };
@@ -221,7 +221,7 @@ mod tests {
 
         #[test]
         fn one_changed_byte_causes_no_panic(at in 0..600usize, byte: u8) {
-            let mut text = serde_json::to_vec(&record()).expect("is JSON");
+            let mut text = serde_json::to_vec(&record()).expect("it is valid JSON");
             let at = at % text.len();
             text[at] = byte;
             if let Ok(record) = Record::parse(&text) {

@@ -151,9 +151,9 @@ fn containers_of_every_runtime_have_an_id() {
 #[test]
 fn this_process_is_known() {
     let users = UserNames::default();
-    let identity = identify(std::process::id(), &users).expect("we are there");
+    let identity = identify(std::process::id(), &users).expect("this process exists");
     assert_eq!(identity.uid, nix::unistd::geteuid().as_raw());
-    let executable = identity.executable.expect("ours can be read");
+    let executable = identity.executable.expect("our own executable can be read");
     assert!(executable.starts_with(&identity.command), "{executable}");
     assert!(identity.cgroup.starts_with('/'));
     assert!(identify(u32::MAX / 2, &users).is_err());

@@ -270,7 +270,7 @@ mod tests {
             load_walk_cycles: Some(0x1008),
             ..CounterEvents::default()
         };
-        let set = choose(&nobody, overrides).expect("it says");
+        let set = choose(&nobody, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
         let half = CounterEvents {
             cycles: Some(0x3c),

@@ -39,7 +39,7 @@ fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
     last_seen.keep(sampled(3, &[(2, 101)]));
     assert!(
         kept(&last_seen).is_empty(),
-        "what can't be kept takes no room"
+        "a sample that is too large takes no room"
     );
     last_seen.keep(sampled(4, &[(4, 80), (5, 30)]));
     assert_eq!(kept(&last_seen), [5]);

@@ -253,7 +253,7 @@ fn a_refused_fill_ends_the_stream() {
     let mut world = World::new(100);
     world.touch(FIRST, 1);
     world.room_regions = 10;
-    let task = world.next().expect("a stream");
+    let task = world.next().expect("the stream has a next region");
     world.predictor.filled(world.now, task, Filled::Refused);
     assert_eq!(world.next(), None);
     world.touch(FIRST + 1, 1);
@@ -266,7 +266,10 @@ fn regions_never_reached_count_as_unused() {
     let mut world = World::new(4000);
     world.walk(FIRST..FIRST + 500, 3);
     let ahead = world.predictor.ahead();
-    assert!((1..=64).contains(&ahead), "{ahead}: a window at the most");
+    assert!(
+        (1..=64).contains(&ahead),
+        "{ahead} regions ahead, more than a window"
+    );
     assert_eq!(world.predictor.unused(), 0);
     world
         .predictor
@@ -291,7 +294,11 @@ fn a_warm_start_fills_what_was_requested_once_it_is_mapped() {
     assert_eq!(world.predictor.still_warm(process(1)), 0);
     world.predictor.mapped(world.now, process(1), last);
     world.work(100);
-    assert_eq!(world.filled.len(), 1000, "it was not asked for more");
+    assert_eq!(
+        world.filled.len(),
+        1000,
+        "at most the requested memory is filled"
+    );
 }
 
 #[test]

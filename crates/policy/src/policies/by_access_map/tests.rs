@@ -317,15 +317,15 @@ proptest! {
             let Some((percent, regions)) = left.get_mut(&pid) else {
                 return Err(TestCaseError::fail("nothing of this process was to be promoted"));
             };
-            prop_assert!(*percent >= highest - 2.0, "{} of {}", percent, highest);
+            prop_assert!(*percent >= highest - 2.0, "an overhead of {} % where the highest is {} %", percent, highest);
             let found = regions.iter().position(|r| *r == promotion.region);
-            prop_assert!(found.is_some(), "{} was not to be promoted", promotion.region);
+            prop_assert!(found.is_some(), "{} was no candidate", promotion.region);
             found.map(|index| regions.remove(index));
             if regions.is_empty() {
                 left.remove(&pid);
             }
         }
-        prop_assert!(left.is_empty(), "left over: {:?}", left);
+        prop_assert!(left.is_empty(), "candidates left over: {:?}", left);
     }
 
     /// Processes with similar overheads get equally many turns, to within one.

@@ -95,7 +95,9 @@ fn equal_programs_gain_alike() {
     ]));
     let mut promoted = [0u32; 4];
     for _ in 0..18 {
-        let next = policy.next_promotion(at(0)).expect("there is more");
+        let next = policy
+            .next_promotion(at(0))
+            .expect("another promotion is due");
         promoted[next.process.pid as usize] += 1;
     }
     assert!(
@@ -113,7 +115,9 @@ fn a_stream_beside_random_access_gets_nothing() {
     let promoted = drain(&mut policy);
     assert_eq!(promoted.len(), 6);
     assert!(promoted.iter().all(|(pid, _)| *pid == 2));
-    let why = policy.explain_process(process(1)).expect("a reason");
+    let why = policy
+        .explain_process(process(1))
+        .expect("the process has a reason");
     assert_eq!(
         why,
         "its overhead of 0.8 % is under the minimum of 2 % for promotion"
@@ -203,7 +207,7 @@ fn coverage_decides_without_measurements() {
 #[test]
 fn a_refused_promotion_gives_back_its_expected_saving() {
     let mut policy = seen(5.0, vec![walking(1, 100), walking(2, 100)]);
-    let first = policy.next_promotion(at(0)).expect("a promotion");
+    let first = policy.next_promotion(at(0)).expect("a promotion is due");
     let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
     assert_eq!(left(&policy), Some(2.5));
     policy.settle(process(1), first.region, None);
@@ -235,7 +239,7 @@ fn overhead_of_huge_memory_is_not_savable() {
     let (left, first, why) = with(40.0);
     assert!(left.is_some_and(|left| left < 2.0), "{left:?}");
     assert_eq!(first, None);
-    let why = why.expect("a reason");
+    let why = why.expect("the process has a reason");
     assert!(why.contains("huge already"), "{why}");
 }
 
@@ -367,7 +371,7 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     };
     let orders = |sizes: Option<FaultSizes>| sizes.map(|sizes| sizes.orders);
     let (base, small) = (Some(PageOrders::NONE), Some(PageOrders::NONE.with(K64)));
-    assert_eq!(seen(at(0), 1000), None, "it was seen once");
+    assert_eq!(seen(at(0), 1000), None, "one observation is not enough");
     let chosen = seen(at(10), 11_000);
     assert_eq!(orders(chosen.clone()), small);
     // Nothing new was touched, so the decision stays.

@@ -232,7 +232,7 @@ fn a_refused_region_comes_back_and_a_gone_process_does_not() {
     policy.observe(&round);
     policy.observe(&unread);
     let both = HashMap::from([(1, 2), (2, 2)]);
-    assert_eq!(count(&take(&mut policy, 9)), both, "what is known stays");
+    assert_eq!(count(&take(&mut policy, 9)), both, "known candidates stay");
 }
 
 #[test]

@@ -275,7 +275,9 @@ fn a_stream_costs_little() {
         }
         bits
     });
-    let overhead = estimate.overhead.expect("it ran");
+    let overhead = estimate
+        .overhead
+        .expect("the process ran, so it has an estimate");
     assert!(overhead.percent < 6.0, "{overhead}");
     assert!(estimate.rates.scattered_per_s < 0.1 * estimate.rates.streamed_per_s);
 }
@@ -334,7 +336,10 @@ fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
     marks.iter_mut().for_each(|mark| mark.huge = true);
     assert_eq!(estimator.read(&marks, time, time), looked_at);
     estimator.end_round(true);
-    estimator.finish(&costs()).overhead.expect("it ran")
+    estimator
+        .finish(&costs())
+        .overhead
+        .expect("the process ran, so it has an estimate")
 }
 
 #[test]

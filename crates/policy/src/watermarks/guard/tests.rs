@@ -54,12 +54,12 @@ fn ms(time: u64) -> Duration {
 }
 
 fn assert_held(promotion: Result<(), Hold>, why: &str) {
-    assert_eq!(promotion.expect_err("held").to_string(), why);
+    assert_eq!(promotion.expect_err("promotion is held").to_string(), why);
 }
 
 fn guard() -> MemoryGuard {
     let limit = MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT;
-    MemoryGuard::new(Watermarks::default(), limit).expect("within its range")
+    MemoryGuard::new(Watermarks::default(), limit).expect("the limit is in range")
 }
 
 #[test]

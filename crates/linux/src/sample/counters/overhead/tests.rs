@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 fn events(model: u32) -> EventSet {
     let cpu = CpuIdentity::Intel { family: 6, model };
-    choose(&cpu, CounterEvents::default()).expect("it is in the table")
+    choose(&cpu, CounterEvents::default()).expect("the processor is in the table")
 }
 
 fn zen() -> EventSet {
@@ -12,7 +12,7 @@ fn zen() -> EventSet {
         family: 0x19,
         model: 0x01,
     };
-    choose(&cpu, CounterEvents::default()).expect("it is in the table")
+    choose(&cpu, CounterEvents::default()).expect("the processor is in the table")
 }
 
 fn counts(loads: u64, stores: u64, cycles: u64) -> Counts {
@@ -68,7 +68,7 @@ fn multiplexed_counters_are_scaled() {
     let mut meter = Meter::default();
     let overhead = meter.update(ThreadCounts::from([(1, half), (2, full)]), &events(0x55));
     // 200 of 2000 cycles; nothing was counted for a quarter of the time.
-    let overhead = overhead.expect("it was counted");
+    let overhead = overhead.expect("the overhead was measured");
     assert_eq!(overhead.percent, 10.0);
     assert_eq!((overhead.low_percent, overhead.high_percent), (7.5, 12.5));
 }
@@ -77,7 +77,7 @@ fn multiplexed_counters_are_scaled() {
 fn counted_walks_are_an_estimate() {
     let mut meter = Meter::default();
     let overhead = meter.update(ThreadCounts::from([(1, counts(4, 0, 1000))]), &zen());
-    let overhead = overhead.expect("it was counted");
+    let overhead = overhead.expect("the overhead was measured");
     let [low, high] = [overhead.low_percent, overhead.high_percent];
     assert_eq!([low, overhead.percent, high], [7.0, 14.0, 28.0]);
 }
@@ -86,7 +86,7 @@ fn counted_walks_are_an_estimate() {
 #[test]
 fn overhead_follows_a_recording_of_counters() {
     let text = include_str!("../../../../tests/fixtures/counters.json");
-    let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is right");
+    let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is valid");
     let mut meter = Meter::default();
     let series: Vec<_> = recorded
         .into_iter()

@@ -81,7 +81,11 @@ fn a_program_that_reaches_a_fill_under_way_outruns_the_fillers() {
     for task in tasks {
         pool.done(task);
     }
-    assert_eq!(pool.predictor.ahead(), before, "they are passed");
+    assert_eq!(
+        pool.predictor.ahead(),
+        before,
+        "regions that the program has passed do not count"
+    );
 }
 
 #[test]
@@ -128,7 +132,7 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let (now, predictor) = (pool.now, &mut pool.predictor);
     assert!(
         !predictor.filled(now, last, Filled::Refused),
-        "it had ended"
+        "the stream had ended already"
     );
     assert_eq!(places(&pool.all(1)), [at + 501]);
     assert_eq!(pool.predictor.under_way(), 1);
@@ -144,7 +148,9 @@ fn a_region_under_way_is_handed_out_once() {
     assert_eq!(predictor.under_way(), 1);
     pool.hear(FIRST + at);
     assert_eq!(pool.next(), None);
-    let [first] = first[..] else { panic!("one") };
+    let [first] = first[..] else {
+        panic!("expected one task")
+    };
     pool.predictor.filled(now, first, Filled::Occupied);
     assert_eq!(places(&pool.all(2)), [at + 1, at + 2]);
 }
@@ -156,10 +162,14 @@ fn fills_under_way_stay_within_the_memory_limit() {
     let tasks = pool.all(100);
     assert_eq!(places(&tasks), [at + 1, at + 2, at + 3]);
     let [first, second, third] = tasks[..] else {
-        panic!("three")
+        panic!("expected three tasks")
     };
     pool.done(first);
-    assert_eq!(pool.next(), None, "two are under way, and room for two");
+    assert_eq!(
+        pool.next(),
+        None,
+        "two fills are under way, with room for two"
+    );
     pool.predictor.filled(pool.now, second, Filled::Occupied);
     assert_eq!(places(&pool.all(100)), [at + 4]);
     pool.done(third);
@@ -179,7 +189,7 @@ fn a_warm_start_fills_at_most_what_was_requested() {
         let what = if task.region.start() / HUGE_PAGE_BYTES % 3 == 0 {
             Filled::Occupied
         } else {
-            assert!(filled.insert(task.region), "twice");
+            assert!(filled.insert(task.region), "a region was filled twice");
             Filled::Done
         };
         pool.predictor.filled(pool.now, task, what);
@@ -204,7 +214,7 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
             pool.predictor.retain(|_| false);
         }
         assert_eq!(pool.next(), None);
-        assert_eq!(pool.predictor.under_way(), 4, "they are, still");
+        assert_eq!(pool.predictor.under_way(), 4, "fills under way still count");
         for (n, task) in tasks.into_iter().enumerate() {
             let what = [Filled::Done, Filled::Refused, Filled::Occupied][n % 3];
             assert!(!pool.predictor.filled(pool.now, task, what));
@@ -276,7 +286,7 @@ fn faults_beside(workers: usize) -> u64 {
         while working.len() < workers {
             let Some(task) = pool.next() else { break };
             let under_way = working.iter().any(|(_, other)| other.region == task.region);
-            assert!(!under_way, "twice at once");
+            assert!(!under_way, "a region is filled twice at once");
             working.push_back((tick + FILL, task));
         }
     }
@@ -289,6 +299,9 @@ fn a_fast_program_is_helped_by_each_worker_in_turn() {
     // All work at the same speed: a half, a third, a fifth, plus those needed to recognise the
     // stream.
     for (faults, part) in faults.into_iter().zip([2, 3, 5]) {
-        assert!(faults < 1000 / part + 150, "{faults} beside {part}");
+        assert!(
+            faults < 1000 / part + 150,
+            "{faults} faults, over 1/{part} of the regions"
+        );
     }
 }
