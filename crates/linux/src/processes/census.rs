@@ -329,8 +329,8 @@ mod tests {
             assert!(own.process.start_ticks > 0);
             assert!(sweep.processes >= sweep.large.len());
         }
-        let nobody = whole_sweep(&mut census, u64::MAX);
-        assert!(nobody.large.is_empty());
+        let none_large = whole_sweep(&mut census, u64::MAX);
+        assert!(none_large.large.is_empty());
     }
 
     fn whole_sweep(census: &mut Census, least_bytes: u64) -> Sweep {

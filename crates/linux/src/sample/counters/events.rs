@@ -265,17 +265,17 @@ mod tests {
 
     #[test]
     fn the_configuration_takes_precedence_over_the_table() {
-        let nobody = CpuIdentity::Other("new".into());
+        let unknown = CpuIdentity::Other("new".into());
         let overrides = CounterEvents {
             load_walk_cycles: Some(0x1008),
             ..CounterEvents::default()
         };
-        let set = choose(&nobody, overrides).expect("the configuration names the events");
+        let set = choose(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
         let half = CounterEvents {
             cycles: Some(0x3c),
             ..CounterEvents::default()
         };
-        assert_eq!(choose(&nobody, half), Err(NoCounters::IncompleteOverride));
+        assert_eq!(choose(&unknown, half), Err(NoCounters::IncompleteOverride));
     }
 }
