@@ -16,11 +16,11 @@ pub type Result<T, E = LinuxError> = std::result::Result<T, E>;
 #[derive(Debug, Error)]
 pub enum LinuxError {
     /// No process has that pid.
-    #[error("there is no process {0}: it has ended, or was never there")]
+    #[error("there is no process {0}: it has ended, or never existed")]
     NoSuchProcess(u32),
     /// A call into the process has not returned yet.
     #[error(
-        "process {0} does not answer: a call into it waits for a lock that it holds; it is left alone until then"
+        "process {0} does not answer: a call into it waits for a lock that the process holds; it is left alone until the call returns"
     )]
     NotAnswering(u32),
     /// Kernel threads have no memory of their own.
@@ -28,7 +28,7 @@ pub enum LinuxError {
     KernelThread(u32),
     /// The caller lacks the privilege to manage this process.
     #[error(
-        "process {pid} belongs to user {owner}: managing it takes root, or CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_BPF and CAP_PERFMON"
+        "process {pid} belongs to user {owner}: managing it needs root, or CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_BPF and CAP_PERFMON"
     )]
     NotPermitted {
         /// The process.
@@ -38,7 +38,7 @@ pub enum LinuxError {
     },
     /// A process with real-time threads that no rule includes.
     #[error(
-        "process {pid} has real-time threads (thread {thread}): it is managed only where a rule includes it"
+        "process {pid} has real-time threads (thread {thread}): it is managed only if a rule includes it"
     )]
     RealTime {
         /// The process.
@@ -77,7 +77,7 @@ pub enum LinuxError {
     #[error(transparent)]
     Prezeroing(#[from] PrezeroingError),
     /// `HAWKEYE_SAMPLER` requests a sampler that does not work here.
-    #[error("HAWKEYE_SAMPLER={asked} can't be had: {why}")]
+    #[error("HAWKEYE_SAMPLER={asked} cannot be used here: {why}")]
     Sampler {
         /// The requested sampler.
         asked: String,
@@ -90,7 +90,7 @@ pub enum LinuxError {
     )]
     AlreadyManaged(String),
     /// A setting was changed after all of them had been put back.
-    #[error("settings have been put back already: management is over")]
+    #[error("the kernel settings have been restored already: this manager has ended")]
     SettingsPutBack,
     /// A process that is not a manager holds the manager's lock.
     #[error("the lock {path} is held by {holder}; end that process and try again", path = path.display())]
@@ -101,7 +101,7 @@ pub enum LinuxError {
         holder: String,
     },
     /// One of HawkEye's own folders is not safe to use.
-    #[error("the folder {path} {why}; use another, or make it root's alone", path = path.display())]
+    #[error("the folder {path} {why}; use another folder, or let only root own it and write to it", path = path.display())]
     UnsafeFolder {
         /// The folder.
         path: PathBuf,
@@ -109,11 +109,11 @@ pub enum LinuxError {
         why: String,
     },
     /// HawkEye never changes this file.
-    #[error("{path} is none of the settings that HawkEye may change", path = .0.display())]
+    #[error("{path} is not a setting that HawkEye may change", path = .0.display())]
     NotASetting(PathBuf),
     /// Another program or a user has changed a setting meanwhile.
     #[error(
-        "{path} was changed to {now} by another program; it stays so until HawkEye is restarted",
+        "another program changed {path} to {now}; HawkEye does not set it again until HawkEye restarts",
         path = path.display()
     )]
     ChangedByOthers {

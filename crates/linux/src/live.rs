@@ -60,7 +60,7 @@ impl Means {
             bits.counters = match Counters::find(events) {
                 Ok(counters) => Some(counters),
                 Err(none) => {
-                    tracing::info!("overhead is told by run-rate: {none}");
+                    tracing::info!("overhead is estimated by walk-rate sampling: {none}");
                     None
                 }
             };
@@ -315,13 +315,13 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn memory_use(&mut self, whose: &Whose) -> Result<MemoryUse, MachineError> {
-        match whose {
+    fn memory_use(&mut self, scope: &Whose) -> Result<MemoryUse, MachineError> {
+        match scope {
             Whose::Machine => {
                 system_memory::machine().map_err(|error| MachineError::Other(error.to_string()))
             }
             Whose::Group(path) => self.groups.usage(path).ok_or_else(|| {
-                MachineError::Other(format!("cgroup {path} has no memory limit any more"))
+                MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
             }),
         }
     }
@@ -453,7 +453,7 @@ impl Machine for LinuxMachine {
         let left = loop {
             let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
             if !eligible.map_err(failed)? {
-                let call = "splitting a huge page that may not be managed any more";
+                let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
             }
             let call = self

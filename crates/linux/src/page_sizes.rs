@@ -154,7 +154,10 @@ mod tests {
         ];
         assert_eq!(found.iter().map(summary).collect::<Vec<_>>(), expected);
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
-        assert_eq!(found[0].counters.nr_anon, None, "not counted before 6.12");
+        assert_eq!(
+            found[0].counters.nr_anon, None,
+            "Linux before 6.12 does not count them"
+        );
         assert_eq!(small(&folder.0).to_string(), "16 KiB");
         assert!(all(Path::new("/nonexistent")).is_empty());
     }

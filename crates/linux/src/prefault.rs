@@ -214,7 +214,11 @@ impl Starting {
     /// # Errors
     /// This machine does not allow first touches to be watched.
     pub fn ready(self) -> Result<FaultAhead> {
-        let ended = |_| Err(LinuxError::Bpf("the filler's thread ended".into()));
+        let ended = |_| {
+            Err(LinuxError::Bpf(
+                "the filler's thread ended before it was ready".into(),
+            ))
+        };
         let watchlist = self.told.recv().unwrap_or_else(ended)?;
         Ok(FaultAhead {
             thread: self.thread,

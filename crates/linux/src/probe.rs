@@ -53,7 +53,7 @@ fn by_sampler(facts: &Facts) -> Result<Decision> {
         Some(kind) => decide::decide_with(kind, facts),
         None => Err(LinuxError::Sampler {
             asked,
-            why: "the samplers are access-bits, damon and population".into(),
+            why: "the value must be access-bits, damon or population".into(),
         }),
     }
 }

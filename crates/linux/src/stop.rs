@@ -120,9 +120,9 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     #[test]
-    fn a_hangup_is_something_to_wait_for_where_asked() {
-        let signals = StopSignals::take_over_with_reload().expect("signals can be had");
-        raise(Signal::SIGHUP).expect("it can be sent");
+    fn a_hangup_ends_the_wait_if_requested() {
+        let signals = StopSignals::take_over_with_reload().expect("signals can be blocked");
+        raise(Signal::SIGHUP).expect("the signal can be sent");
         assert_eq!(signals.wait(&[], LONG), Waited::Signal(libc::SIGHUP));
         let waited = signals.wait(&[], Duration::from_millis(1));
         assert_eq!(waited, Waited::TimedOut);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_ends_the_wait() {
-        let bell = Bell::new().expect("an eventfd");
+        let bell = Bell::new().expect("an eventfd can be created");
         bell.ring();
         let waited = StopSignals::left_alone().wait(&[bell.fd()], LONG);
         assert_eq!(waited, Waited::Readable);

@@ -45,9 +45,9 @@ impl TestCosts {
         } else if !costs.promotion_us.is_none_or(is_promotion) {
             Err(format!("promotion_us must be 1 to {promotion}"))
         } else if !costs.walks.as_ref().is_none_or(WalkCosts::is_sound) {
-            Err("walks are no costs of page walks".into())
+            Err("walks does not contain valid costs of page walks".into())
         } else if !costs.touches.is_none_or(TouchCosts::is_sound) {
-            Err("touches are no costs of first touches".into())
+            Err("touches does not contain valid costs of first touches".into())
         } else {
             Ok(costs)
         }
@@ -57,7 +57,7 @@ impl TestCosts {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
         fs::read_to_string(path)
             .and_then(|text| Self::parse(&text).map_err(invalid))
-            .map_err(LinuxError::file("reading the test's costs", path))
+            .map_err(LinuxError::file("reading the test's costs from", path))
     }
 }
 
@@ -75,7 +75,9 @@ pub fn given() -> Result<Option<&'static TestCosts>> {
     let path = std::env::var_os(VARIABLE).map(PathBuf::from);
     let costs = path.as_deref().map(TestCosts::read).transpose()?;
     if costs.is_some() {
-        tracing::warn!("{VARIABLE} is set: costs are not measured, and decisions are for a test");
+        tracing::warn!(
+            "{VARIABLE} is set: costs are not measured, so decisions are only good for a test"
+        );
     }
     Ok(GIVEN.get_or_init(|| costs).as_ref())
 }
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_read_and_what_is_none_is_refused() {
+    fn valid_costs_are_read_and_invalid_ones_refused() {
         let costs = TestCosts::parse(r#"{"first_touch_ns": 50, "promotion_us": 5000}"#);
         let expected = TestCosts {
             first_touch_ns: Some(50),

@@ -39,7 +39,7 @@ fn limit_open_files(soft: Option<u64>) {
 }
 
 #[test]
-fn who_is_managed_stays_when_no_file_can_be_opened() {
+fn managed_processes_stay_when_no_file_can_be_opened() {
     let words = "workload crowd --processes 1 --per-s 0 --mib 80".split(' ');
     let mut workload = Workload::spawn(WORKLOADS, words).unwrap();
     workload.wait_ready().unwrap();

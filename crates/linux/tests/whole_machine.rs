@@ -136,7 +136,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
 /// Each call admits at least one process, even after its deadline, and reports that more are to
 /// come.
 #[test]
-fn those_who_join_at_once_do_so_over_several_calls() {
+fn processes_that_join_together_join_over_several_calls() {
     let large = [start(80), start(80), start(80)];
     sleep(Duration::from_millis(1500));
     let (mut machine, _bell) = machine(workloads(Action::Include(Terms::default())));
@@ -162,7 +162,7 @@ fn those_who_join_at_once_do_so_over_several_calls() {
 }
 
 #[test]
-fn no_more_than_so_many_are_managed_at_a_time() {
+fn at_most_max_processes_are_managed() {
     // A process that uses a whole core ranks as if it had 8 times its memory.
     let (larger, large) = (start(720), start(80));
     let usual = Action::Include(Terms::default());
@@ -184,7 +184,7 @@ fn no_more_than_so_many_are_managed_at_a_time() {
 }
 
 #[test]
-fn a_bell_wakes_the_manager_where_nobody_is_managed() {
+fn a_bell_wakes_a_manager_without_processes() {
     let (mut machine, bell) = machine(workloads(Action::Exclude));
     let soon = machine.now() + Duration::from_millis(10);
     assert_eq!(machine.wait_until(soon), Wake::Deadline);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_events_make_room() {
+    fn a_full_journal_drops_its_oldest_events() {
         let mut journal = Journal::default();
         for n in 0..MAX_ENTRIES as u64 + 10 {
             journal.note(Duration::from_secs(n), Event::Paused);
@@ -279,11 +279,15 @@ mod tests {
         let last: Vec<_> = journal.since(journal.written() - 2).map(|e| e.at).collect();
         let end = MAX_ENTRIES as u64 + 10;
         assert_eq!(last, [end - 2, end - 1].map(Duration::from_secs));
-        assert_eq!(journal.since(3).count(), MAX_ENTRIES, "some are gone");
+        assert_eq!(
+            journal.since(3).count(),
+            MAX_ENTRIES,
+            "dropped entries are left out"
+        );
     }
 
     #[test]
-    fn processes_have_sums_of_their_own_until_they_are_gone() {
+    fn totals_are_kept_per_process_until_it_ends() {
         let mut journal = Journal::default();
         for pid in [1, 2, 1] {
             journal.note(Duration::ZERO, promoted(process(pid), region(0), 0));

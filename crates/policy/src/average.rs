@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn range_of_the_weight() {
+    fn the_weight_is_over_0_and_at_most_1() {
         for bad in [0.0, -0.1, 1.01, f64::NAN, f64::INFINITY] {
             assert!(CoverageAverage::new(bad).is_err(), "{bad}");
         }
@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stays_between_old_and_new(weight in 0.01..=1.0f64, old in 0.0..=512.0f64, new in 0u16..=512) {
+        fn the_average_stays_between_old_and_new(weight in 0.01..=1.0f64, old in 0.0..=512.0f64, new in 0u16..=512) {
             let next = CoverageAverage::new(weight)?.next(Some(old), new);
             let new = f64::from(new);
             prop_assert!(next >= old.min(new) - 1e-9 && next <= old.max(new) + 1e-9);

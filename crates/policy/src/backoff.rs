@@ -112,17 +112,21 @@ mod tests {
     fn batch(backoff: &mut Backoff, calls: &[u64]) -> Duration {
         for call in calls {
             let stop = backoff.after_call(MS(*call)) == AfterCall::StopBatch;
-            assert_eq!(stop, *call > 30, "{call} ms");
+            assert_eq!(stop, *call > 30, "a call of {call} ms");
         }
         backoff.end_batch(at(1));
         backoff.ready_at() - at(1)
     }
 
     #[test]
-    fn long_calls_double_short_batches_halve() {
+    fn long_calls_double_the_pause_and_short_batches_halve_it() {
         let mut backoff = Backoff::default();
         assert!(backoff.ready(Duration::ZERO));
-        assert_eq!(batch(&mut backoff, &[3, 14]), MS(0), "nothing is wrong");
+        assert_eq!(
+            batch(&mut backoff, &[3, 14]),
+            MS(0),
+            "short calls cause no pause"
+        );
         assert_eq!(batch(&mut backoff, &[3, 31]), MS(100));
         assert!(!backoff.ready(at(1)));
         assert!(backoff.ready(at(1) + MS(100)));
@@ -131,17 +135,25 @@ mod tests {
         assert_eq!(
             batch(&mut backoff, &[30]),
             MS(400),
-            "neither long nor short"
+            "a call of medium length keeps the pause"
         );
-        assert_eq!(batch(&mut backoff, &[1, 15]), MS(400), "not all short");
-        assert_eq!(batch(&mut backoff, &[]), MS(400), "nothing learned");
+        assert_eq!(
+            batch(&mut backoff, &[1, 15]),
+            MS(400),
+            "a batch with a call of medium length keeps the pause"
+        );
+        assert_eq!(
+            batch(&mut backoff, &[]),
+            MS(400),
+            "an empty batch keeps the pause"
+        );
         assert_eq!(batch(&mut backoff, &[14, 1]), MS(200));
         assert_eq!(batch(&mut backoff, &[1]), MS(100));
         assert_eq!(batch(&mut backoff, &[1]), MS(0));
     }
 
     #[test]
-    fn the_pause_is_doubled_only_when_compaction_has_failed_for_good() {
+    fn the_pause_doubles_only_after_a_final_failure_of_compaction() {
         let mut backoff = Backoff::default();
         let mut short = |calls: &[u64]| {
             for call in calls {

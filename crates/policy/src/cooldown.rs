@@ -125,7 +125,7 @@ mod tests {
         assert!(cooldown.allows(p, r, now));
         assert!(
             cooldown.allows(p, region(2), at(0)),
-            "others are not concerned"
+            "other regions have no cool-down"
         );
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_what_is_gone_and_what_is_old() {
+    fn ended_processes_and_expired_entries_are_dropped() {
         let mut cooldown = Cooldown::default();
         cooldown.refuse(process(1), region(1), at(0));
         cooldown.refuse(process(2), region(1), at(0));

@@ -261,10 +261,10 @@ impl fmt::Display for Event {
                 write!(f, "promoted in {:.1} ms: {reason}", ms(took))
             }
             Self::Refused { errno, .. } => write!(f, "the kernel refused: {errno}"),
-            Self::Freed { .. } => f.write_str("passed over: its owner was freeing it"),
+            Self::Freed { .. } => f.write_str("not promoted: the process was freeing it"),
             Self::Shared { pages, .. } => write!(
                 f,
-                "passed over: other processes share {pages} of its base pages, which a promotion would copy"
+                "not promoted: other processes share {pages} of its base pages, which a promotion would copy"
             ),
             Self::Recovered {
                 reason,
@@ -281,13 +281,13 @@ impl fmt::Display for Event {
                 orders,
                 reason: Some(reason),
                 ..
-            } => write!(f, "sizes at first touches: {orders}: {reason}"),
-            Self::FaultSizes { orders, .. } => write!(f, "sizes at first touches: {orders}"),
+            } => write!(f, "page sizes at first touches: {orders}: {reason}"),
+            Self::FaultSizes { orders, .. } => write!(f, "page sizes at first touches: {orders}"),
             Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
-            Self::Held { hold: None } => f.write_str("promotion goes on"),
+            Self::Held { hold: None } => f.write_str("promotion resumed"),
             Self::NotAnswering { call, .. } => write!(
                 f,
-                "does not answer: {call} waits for a lock that it holds; left alone until it answers"
+                "does not answer: {call} waits for a lock that the process holds; left alone until it answers"
             ),
             Self::Answering { waited, .. } => write!(
                 f,
@@ -296,9 +296,12 @@ impl fmt::Display for Event {
             ),
             Self::Paused => f.write_str("paused"),
             Self::Resumed => f.write_str("resumed"),
-            Self::Reloaded { refused: None } => f.write_str("configuration read again"),
+            Self::Reloaded { refused: None } => f.write_str("configuration reloaded"),
             Self::Reloaded { refused: Some(why) } => {
-                write!(f, "new configuration refused, the old one kept: {why}")
+                write!(
+                    f,
+                    "new configuration rejected, the old one stays in force: {why}"
+                )
             }
             Self::Trouble { message } => f.write_str(message),
             // The journal counts these and does not show them.

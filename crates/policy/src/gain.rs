@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_promoted_gains_its_share_of_the_walks() {
+    fn eligible_memory_gains_its_share_of_the_walks() {
         let walked = sample(&[300, 100, 0]);
         assert_eq!(expected_gain_percent(&walked, |_| true), Some(40.0));
         let first = walked.regions[0].region;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_huge_pages_cost_is_not_saved_by_more_of_them() {
+    fn walks_of_huge_memory_are_not_saved_by_more_huge_pages() {
         let mut walked = sample(&[300, 100]);
         for (huge_percent, gain) in [(30.0, 10.0), (41.0, 0.0)] {
             walked.overhead = Some(Overhead {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_huge_gains_nothing_and_what_is_unknown_stays_so() {
+    fn huge_memory_gains_nothing_and_unknown_gain_stays_unknown() {
         let mut huge = sample(&[300, 0]);
         for region in &mut huge.regions {
             region.order = PageOrder::HUGE;

@@ -110,14 +110,20 @@ mod tests {
         limits.observe(&sampled(3, 9, 1, None));
         assert!(limits.allows(process(1)));
         limits.apply(&promoted(process(2), region(0)));
-        assert!(!limits.allows(process(1)), "5 of 5");
+        assert!(
+            !limits.allows(process(1)),
+            "the limit of 5 huge pages is used up"
+        );
         assert!(!limits.allows(process(2)));
-        assert!(limits.allows(process(3)), "another rule, without a limit");
-        assert!(limits.allows(process(4)), "nobody knows it");
+        assert!(
+            limits.allows(process(3)),
+            "a rule without a limit allows more"
+        );
+        assert!(limits.allows(process(4)), "an unknown process has no limit");
     }
 
     #[test]
-    fn what_is_recovered_or_gone_makes_room() {
+    fn recovered_and_freed_memory_counts_no_longer_towards_the_limit() {
         let mut limits = HugeLimits::default();
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(2, 1, 0, Some(4)));
@@ -131,14 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn new_terms_hold_from_the_next_sample_on() {
+    fn new_terms_apply_from_the_next_sample() {
         let mut limits = HugeLimits::default();
         limits.observe(&sampled(1, 3, 0, Some(4)));
         limits.observe(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows(process(1)));
         assert_eq!(limits.rule_bytes(0), 0);
         limits.change(process(1), |_| HUGE_PAGE_BYTES);
-        assert!(limits.allows(process(1)), "its owner has freed some");
+        assert!(
+            limits.allows(process(1)),
+            "memory that the process freed makes room"
+        );
     }
 
     proptest! {

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_for_what_was_not_there() {
+    fn a_promotion_adds_the_missing_base_pages() {
         assert_eq!(added(PageOrder::HUGE, 500), 12);
         assert_eq!(added(PageOrder::HUGE, 1), 511);
         assert_eq!(added(PageOrder::CONTIGUOUS, 3), 45);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_worth_as_much_as_the_cores() {
+    fn memory_costs_as_much_as_the_cores() {
         let shape = MachineShape {
             cores: 4.0,
             memory_bytes: 1 << 30,

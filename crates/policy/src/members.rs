@@ -65,7 +65,7 @@ mod tests {
     use crate::testing::{observation, process};
 
     #[test]
-    fn the_missing_are_forgotten_and_the_unread_are_kept() {
+    fn missing_members_are_dropped_and_unread_ones_kept() {
         let mut members = Members::default();
         let count = |_: &ProcessSample, before: Option<u32>| before.unwrap_or(0) + 1;
         let all = observation(&[(1, vec![]), (2, vec![]), (3, vec![])]);

@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn hardware_that_sets_bits_for_nothing_never_waits() {
+    fn where_access_bits_cost_nothing_no_program_waits() {
         let mut budget = SlowdownBudget::new(SamplingPace::default());
         budget.note_touches(at(1.0), u64::MAX, Duration::ZERO, 1.0);
         assert_eq!(budget.ready_at(at(1.0)), at(1.0));
     }
 
     #[test]
-    fn programs_wait_until_their_touches_are_paid_for() {
+    fn windows_wait_until_the_touches_are_within_the_slowdown_budget() {
         // 2 million touches at 0.5 us are 1 s: 1 % of 100 s. 100,000 are 50 ms, which is less than
         // the initial amount. They are 1 % of the work of 5 s, which takes 50 s at a tenth of a
         // core. A program that hardly runs has touched next to nothing, however it is counted.
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn touches_are_drawn_once() {
+    fn touches_are_charged_once() {
         let mut budget = SlowdownBudget::new(SamplingPace::default());
         budget.note_touches(at(1.0), 1_000_000, EACH, 1.0);
         let once = budget.ready_at(at(1.0));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_managers_share_spaces_windows_too() {
+    fn the_managers_cpu_share_spaces_windows_too() {
         // 0.5 s is half of 2 % of 50 s.
         let pace = SamplingPace::default();
         let period = pace.period_for_manager(Duration::from_millis(500), 2.0);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_named_as_people_name_them() {
+    fn sizes_are_shown_in_the_usual_units() {
         let names: Vec<String> = [0, 2, 4, 9, 13, 18]
             .into_iter()
             .filter_map(PageOrder::new)

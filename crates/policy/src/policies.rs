@@ -99,7 +99,7 @@ mod tests {
         let error = by_name("best", &PolicySettings::default()).map(|p| p.name());
         let error = error
             .map_err(|e| e.to_string())
-            .expect_err("no such policy");
+            .expect_err("an unknown policy is refused");
         assert!(error.starts_with("there is no policy \"best\"; the policies are hawkeye, "));
         assert!(names().all(|name| error.contains(name)), "{error}");
     }

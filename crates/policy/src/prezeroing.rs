@@ -27,9 +27,9 @@ pub struct ZeroingBounds {
 
 impl ZeroingBounds {
     /// Name of the first bound in errors.
-    pub const USUAL: &'static str = "usual rate of zeroing (base pages per second)";
+    pub const USUAL: &'static str = "usual zeroing rate (base pages per second)";
     /// Name of the second bound in errors.
-    pub const MOST: &'static str = "highest rate of zeroing (base pages per second)";
+    pub const MOST: &'static str = "highest zeroing rate (base pages per second)";
 
     /// `usual` while processors are half busy, up to `most` while all are idle.
     ///
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_while_memory_is_short_or_no_processor_is_idle() {
+    fn no_zeroing_while_memory_is_short_or_no_processor_is_idle() {
         let short = FreeMemory {
             short: true,
             ..idle(1.0)
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_is_left_to_zero_the_slower() {
+    fn zeroing_slows_as_less_is_left_to_zero() {
         let left = |pages| FreeMemory {
             zeroed: 64 * GIB - pages,
             ..idle(1.0)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn small_changes_are_none() {
+    fn small_changes_keep_the_rate() {
         let mut pace = ZeroingPace::new(ZeroingBounds::default());
         assert_eq!(pace.decide(&idle(0.75)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(30_000));
@@ -233,7 +233,7 @@ mod tests {
             idle in prop::option::of(0.0f64..=1.0),
             short in any::<bool>(),
         ) {
-            let bounds = ZeroingBounds::new(usual, usual + more).expect("are in order");
+            let bounds = ZeroingBounds::new(usual, usual + more).expect("the bounds are in order");
             let mut pace = ZeroingPace::new(bounds);
             let seen = FreeMemory { free, zeroed, short, idle };
             match pace.decide(&seen) {

@@ -173,7 +173,10 @@ mod tests {
         let chosen = pids(&choose(&all, 1000));
         assert_eq!(chosen.len(), 1000);
         assert_eq!(chosen[0], 5000);
-        assert!(!chosen.contains(&1000), "the youngest of the least goes");
+        assert!(
+            !chosen.contains(&1000),
+            "of equal processes the youngest loses its slot"
+        );
     }
 
     #[test]
@@ -198,7 +201,11 @@ mod tests {
         let mut all: Vec<Contender> = (1..=10)
             .map(|pid| contender(pid, 1000, 8192, 1.0, true))
             .collect();
-        assert_eq!(choose(&all, 10).len(), 10, "no other user waits");
+        assert_eq!(
+            choose(&all, 10).len(),
+            10,
+            "one user may have all slots if no other waits"
+        );
         all.extend((11..=20).map(|pid| contender(pid, 2000 + pid, 64, 0.0, false)));
         let chosen = pids(&choose(&all, 10));
         assert_eq!(chosen.iter().filter(|pid| **pid <= 10).count(), 5);
@@ -206,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_forks_share_counts_for_the_oldest_and_what_they_wrote_since_is_theirs() {
+    fn memory_shared_by_forks_counts_for_the_oldest() {
         let forks = own_bytes(&[64 * MIB; 64]);
         assert_eq!((forks[0], forks[1], forks[63]), (64 * MIB, MIB, MIB));
         assert_eq!(own_bytes(&[500, 530, 500, 500]), [500, 155, 125, 125]);
@@ -215,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_use_is_first_that_of_a_life_and_then_of_the_last_minute() {
+    fn cpu_use_covers_the_lifetime_first_and_then_the_last_minute() {
         let s = Duration::from_secs;
         let process = contender(1, 0, 1, 0.0, false).process;
         let mut usage = CpuUse::default();
@@ -267,7 +274,7 @@ mod tests {
         }
 
         #[test]
-        fn what_forks_own_is_never_more_than_they_have(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
+        fn a_forks_own_memory_is_at_most_its_anonymous_memory(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
             for (own, all) in own_bytes(&family).iter().zip(&family) {
                 prop_assert!(own <= all);
             }

@@ -78,7 +78,7 @@ mod tests {
     use crate::testing::{huge, observation, process, region, sample, split};
 
     #[test]
-    fn promoted_again_when_populated_and_used() {
+    fn a_recovered_region_is_promoted_again_once_populated_and_used() {
         let mut recovered = RecoveredRegions::default();
         recovered.apply(&split(process(1), region(1)));
         assert!(!recovered.may_promote(process(1), region(1)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_without_a_sample_forgotten_with_the_process() {
+    fn recovered_regions_are_kept_without_a_sample_and_dropped_with_the_process() {
         let mut recovered = RecoveredRegions::default();
         recovered.apply(&split(process(1), region(1)));
         recovered.apply(&split(process(1), region(2)));
@@ -117,7 +117,7 @@ mod tests {
         assert!(!recovered.may_promote(process(1), region(1)));
         assert!(
             recovered.may_promote(process(1), region(2)),
-            "huge again by other hands"
+            "a region that another program made huge is no longer remembered"
         );
         assert!(recovered.may_promote(process(2), region(1)));
     }

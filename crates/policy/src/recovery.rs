@@ -72,7 +72,7 @@ impl fmt::Display for BloatReason {
         } = self;
         write!(
             f,
-            "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use, growing by {} MB/s (recovered from {start_percent:.0} % on)",
+            "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use, growing by {} MB/s (recovery starts at {start_percent:.0} %)",
             growth_bytes_per_s / 1_000_000
         )
     }

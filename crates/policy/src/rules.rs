@@ -150,31 +150,31 @@ pub struct Conditions {
 impl Conditions {
     /// Whether the process meets all of them. `None` where that depends on its user's name, which
     /// is not known yet.
-    fn decide(&self, who: &Identity) -> Option<bool> {
-        if !self.hold_but_for_user(who) {
+    fn decide(&self, identity: &Identity) -> Option<bool> {
+        if !self.hold_but_for_user(identity) {
             return Some(false);
         }
         let Some(wanted) = &self.user else {
             return Some(true);
         };
-        let matches = *wanted == who.user || *wanted == who.uid.to_string();
+        let matches = *wanted == identity.user || *wanted == identity.uid.to_string();
         let is_number = wanted.bytes().all(|byte| byte.is_ascii_digit());
-        (matches || is_number || !who.user_pending).then_some(matches)
+        (matches || is_number || !identity.user_pending).then_some(matches)
     }
 
-    fn hold_but_for_user(&self, who: &Identity) -> bool {
+    fn hold_but_for_user(&self, identity: &Identity) -> bool {
         let pattern = |wanted: &Option<Pattern>, found: &[Option<&str>]| {
             wanted.as_ref().is_none_or(|wanted| {
                 let mut found = found.iter().flatten();
                 found.any(|text| wanted.matches(text))
             })
         };
-        let pod = who.pod.as_ref();
+        let pod = identity.pod.as_ref();
         pattern(
             &self.command,
-            &[Some(&who.command), who.executable.as_deref()],
-        ) && pattern(&self.cgroup, &[Some(&who.cgroup)])
-            && pattern(&self.unit, &[who.unit.as_deref()])
+            &[Some(&identity.command), identity.executable.as_deref()],
+        ) && pattern(&self.cgroup, &[Some(&identity.cgroup)])
+            && pattern(&self.unit, &[identity.unit.as_deref()])
             && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
             && self
                 .qos
@@ -253,8 +253,11 @@ impl Rules {
     }
 
     /// Whether a process is managed, and on which terms.
-    pub fn judge(&self, who: &Identity) -> Verdict {
-        let decisions = self.rules.iter().map(|rule| rule.conditions.decide(who));
+    pub fn judge(&self, identity: &Identity) -> Verdict {
+        let decisions = self
+            .rules
+            .iter()
+            .map(|rule| rule.conditions.decide(identity));
         let mut decisive = decisions
             .enumerate()
             .filter(|(_, holds)| *holds != Some(false));
@@ -303,8 +306,8 @@ mod tests {
     use proptest::prelude::*;
 
     impl Conditions {
-        fn hold(&self, who: &Identity) -> bool {
-            self.decide(who) == Some(true)
+        fn hold(&self, identity: &Identity) -> bool {
+            self.decide(identity) == Some(true)
         }
     }
 
@@ -434,15 +437,18 @@ mod tests {
         assert!(conditions.hold(&redis()));
         assert!(!conditions.hold(&in_pod()));
         conditions.user = Some("106".into());
-        assert!(conditions.hold(&redis()), "a user has a number too");
+        assert!(conditions.hold(&redis()), "a user number matches");
         conditions.command = pattern("redis-check-rdb");
-        assert!(conditions.hold(&redis()), "or by the executable");
+        assert!(
+            conditions.hold(&redis()),
+            "the name of the executable matches"
+        );
         conditions.unit = pattern("postgres*");
         assert!(!conditions.hold(&redis()));
     }
 
     #[test]
-    fn pods_are_known_by_uid_and_class() {
+    fn rules_match_pods_by_uid_and_class() {
         let class = |qos| Conditions {
             qos: Some(qos),
             ..any()
@@ -453,7 +459,7 @@ mod tests {
         let pod = pattern("*");
         let any_pod = Conditions { pod, ..any() };
         assert!(any_pod.hold(&in_pod()));
-        assert!(!any_pod.hold(&redis()), "it is in no pod");
+        assert!(!any_pod.hold(&redis()), "the process is in no pod");
     }
 
     #[test]
@@ -474,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_on_a_name_that_is_not_known_yet_decides_nothing_and_lets_no_later_rule_decide() {
+    fn a_rule_on_an_unknown_user_name_stops_the_decision() {
         let unnamed = Identity {
             user: "106".into(),
             user_pending: true,
@@ -487,14 +493,22 @@ mod tests {
         let undecided = Verdict::Undecided { rule: 0 };
         let included = Verdict::Include(Terms::default());
         assert_eq!(judge(by("redis", "*")), undecided);
-        assert_eq!(judge(by("redis", "java")), included, "another command");
-        assert_eq!(judge(by("107", "*")), included, "a number is known");
+        assert_eq!(
+            judge(by("redis", "java")),
+            included,
+            "a rule on another command does not hold up the next"
+        );
+        assert_eq!(
+            judge(by("107", "*")),
+            included,
+            "a user number decides at once"
+        );
         let excluded = Verdict::Exclude { rule: Some(0) };
         assert_eq!(judge(by("106", "*")), excluded);
     }
 
     #[test]
-    fn programs_that_may_want_a_warm_start_are_told_by_their_command() {
+    fn possible_warm_starts_are_recognised_by_command() {
         let named = |name: &str, warm_bytes| {
             let command = pattern(name);
             let conditions = Conditions { command, ..any() };
@@ -515,7 +529,10 @@ mod tests {
         assert!(some.want_warm_starts());
         assert!(some.may_want_warm_start("qemu-kvm"));
         assert!(!some.may_want_warm_start("redis-server"));
-        assert!(some.may_want_warm_start("a-name-that-is-"), "it is cut off");
+        assert!(
+            some.may_want_warm_start("a-name-that-is-"),
+            "a command that is cut off may match"
+        );
     }
 
     #[test]
@@ -530,14 +547,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_pattern_and_no_name_make_it_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
+        fn patterns_and_names_cause_no_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
             if let Ok(pattern) = glob.parse::<Pattern>() {
                 pattern.matches(&text);
             }
         }
 
         #[test]
-        fn a_rule_before_another_is_never_overruled(weights in prop::collection::vec(0.1f64..10.0, 1..6)) {
+        fn an_earlier_rule_is_never_overruled(weights in prop::collection::vec(0.1f64..10.0, 1..6)) {
             let rules = weights.iter().map(|w| include("all", Conditions::default(), *w)).collect();
             let verdict = Rules::new(rules, Unmatched::Exclude).judge(&redis());
             let expected = Terms { weight: weights[0], rule: Some(0), ..Terms::default() };

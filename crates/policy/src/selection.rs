@@ -18,7 +18,7 @@ impl Selection {
     /// Name of the minimum memory in errors.
     pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
     /// Name of the interval in errors.
-    pub const LOOK_EVERY: &'static str = "interval of looking for processes (s)";
+    pub const LOOK_EVERY: &'static str = "interval between scans for processes (s)";
     /// Name of the maximum number of processes in errors.
     pub const MAX_PROCESSES: &'static str = "managed processes";
 
@@ -96,7 +96,7 @@ mod tests {
     const S: fn(u64) -> Duration = Duration::from_secs;
 
     #[test]
-    fn a_costly_sweep_is_done_more_seldom() {
+    fn a_costly_sweep_is_done_less_often() {
         let selection = Selection::default();
         let pause = |ms| selection.pause_after(Duration::from_millis(ms));
         assert_eq!(pause(0), S(5));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_takes_memory_for_what_it_copies_and_never_more_than_the_limit() {
+    fn copies_of_shared_pages_count_and_stay_within_the_limit() {
         let mut regions = SharedRegions::default();
         let whole_huge = RegionSample {
             maybe_shared: 512,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_looked_at_again_ever_more_seldom() {
+    fn shared_regions_are_checked_ever_less_often() {
         let mut regions = SharedRegions::default();
         let (p, r) = (process(1), region(1));
         let mut now = at(100);
@@ -177,7 +177,10 @@ mod tests {
         assert_eq!(regions.passed_over(p, r, now), None);
         regions.forget(p, r);
         regions.pass_over(p, r, 6, now);
-        assert!(regions.may_promote(p, r, now + at(10)), "it starts over");
+        assert!(
+            regions.may_promote(p, r, now + at(10)),
+            "the pauses start over"
+        );
         regions.expire(now + at(1));
         assert_eq!(regions.found.len(), 1);
         regions.expire(now + at(11));

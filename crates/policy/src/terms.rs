@@ -65,7 +65,7 @@ impl Terms {
     /// Name of the limit on huge memory in errors.
     pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
     /// Name of the warm-start memory in errors.
-    pub const WARM: &'static str = "memory of a warm start (bytes)";
+    pub const WARM: &'static str = "warm-start memory (bytes)";
 }
 
 impl Default for Terms {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_makes_sense_is_accepted() {
+    fn terms_out_of_range_are_refused() {
         let usual = Terms::default();
         assert_eq!(usual.check(), Ok(usual));
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {

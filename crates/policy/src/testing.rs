@@ -120,7 +120,10 @@ pub fn split(process: ProcessId, region: RegionAddr) -> Event {
 /// Checks a reason's text for users, and its JSON.
 pub fn assert_reads(reason: &Reason, text: &str, json: &str) {
     assert_eq!(reason.to_string(), text);
-    assert_eq!(serde_json::to_string(reason).expect("is data"), json);
+    assert_eq!(
+        serde_json::to_string(reason).expect("a reason serializes"),
+        json
+    );
 }
 
 /// The largest of these minus the smallest.

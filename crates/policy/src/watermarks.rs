@@ -131,7 +131,7 @@ pub enum Hold {
     },
     /// Memory is under the high watermark, but would be full before recovery could finish.
     #[error(
-        "{scope} uses {used_percent:.1} % of its memory and grows by {} MB/s, which has recovery start at {start_percent:.1} %",
+        "{scope} uses {used_percent:.1} % of its memory and grows by {} MB/s; at this growth, recovery starts at {start_percent:.1} %",
         growth_bytes_per_s / 1_000_000
     )]
     FillingUp {
@@ -146,7 +146,7 @@ pub enum Hold {
     },
     /// The promotion would bring memory over the mark at which recovery starts.
     #[error(
-        "{scope} uses {used_percent:.1} % of its memory, and {} KiB more would bring it over the {start_percent:.1} % at which it is recovered",
+        "{scope} uses {used_percent:.1} % of its memory, and {} KiB more would bring it over the {start_percent:.1} % at which recovery starts",
         bytes >> 10
     )]
     WouldCross {
@@ -161,7 +161,7 @@ pub enum Hold {
     },
     /// Memory was over the high watermark and is not yet under the low one.
     #[error(
-        "{scope} uses {used_percent:.1} % of its memory, being recovered until under {low_percent} %"
+        "{scope} uses {used_percent:.1} % of its memory; recovery goes on until it uses less than {low_percent} %"
     )]
     Recovering {
         /// The machine or the cgroup.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_has_its_own_marks_or_those_above_it() -> Result<(), SettingError> {
+    fn a_cgroup_has_its_own_watermarks_or_those_of_an_ancestor() -> Result<(), SettingError> {
         let table = WatermarkTable {
             groups: Watermarks::new(80.0, 60.0)?,
             by_group: HashMap::from([

@@ -4,7 +4,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    reason = "`as` saturates, and takes what is no number for 0; whole numbers are compared first"
+    reason = "`as` saturates and turns NaN into 0; whole numbers are compared first"
 )]
 
 use std::time::Duration;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_as_large_as_can_be() {
+    fn values_out_of_range_become_the_limit() {
         assert_eq!([u16_of(-1.0), u16_of(f64::NAN), u16_of(511.9)], [0, 0, 511]);
         assert_eq!([u32_of(1e99), u32_of(7.0)], [u32::MAX, 7]);
         assert_eq!([u64_of(f64::INFINITY), u64_of(0.9)], [u64::MAX, 0]);

@@ -307,6 +307,6 @@ mod tests {
         let status = zeroing
             .update(at(1, false, false), &mut guard)
             .expect("was read once");
-        assert!(status.pace.contains("holds \"many\""), "{status:?}");
+        assert!(status.pace.contains("contains \"many\""), "{status:?}");
     }
 }

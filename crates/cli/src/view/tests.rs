@@ -130,7 +130,7 @@ fn what_was_recovered_and_what_holds_promotion_is_said() {
     let mut manager = manage(machine, "none", settings);
     run(&mut manager, s(0.005));
     let held = status(&manager).held.unwrap_or_default();
-    assert!(held.contains("being recovered"), "{held}");
+    assert!(held.contains("recovery goes on until"), "{held}");
     run(&mut manager, s(20.0));
     let status = status(&manager);
     assert!(status.totals.split > 0);
@@ -211,7 +211,11 @@ fn a_region_that_others_share_says_so() {
         "{state:?}"
     );
     assert!(state.to_string().contains("share 300 of its base pages"));
-    assert!(why.latest.iter().any(|it| it.text.contains("passed over")));
+    assert!(
+        why.latest
+            .iter()
+            .any(|it| it.text.contains("not promoted: other processes share"))
+    );
     assert_eq!(why.sample.map(|sample| sample.maybe_shared), Some(512));
     let process = process(&mut manager, it.pid);
     assert_eq!(process.sample.map(|sample| sample.shared), Some(1));

@@ -229,7 +229,7 @@ fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
 
     let why = machine.output(&format!("why {}", stranger.pid())).out;
     let answer = why.split_whitespace().collect::<Vec<_>>().join(" ");
-    let expected = format!("the name service tells the name of user {UNNAMED}");
+    let expected = format!("the name service returns the name of user {UNNAMED}");
     assert!(answer.contains(&expected), "{answer}");
     assert!(answer.contains("by name"), "{answer}");
 

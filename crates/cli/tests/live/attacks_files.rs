@@ -100,7 +100,7 @@ fn a_process_of_roots_that_holds_the_lock_is_named() {
     let mut locker = Locker::start(&machine.state.join("manager.lock"), 0);
     assert!(locker.settled());
     let refused = machine.output(RUN);
-    refused.assert_refused(1, "no manager");
+    refused.assert_refused(1, "not a manager");
     let said = refused.err;
     let named = ["(flock,", "(sleep,"].iter().any(|it| said.contains(it));
     assert!(named, "{said}");

@@ -176,7 +176,7 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
     assert_eq!(nowhere["state"]["state"], "excluded", "{nowhere}");
     let other = machine.output(&format!("why {}", std::process::id()));
     assert_eq!(other.code, Some(1));
-    assert!(other.out.contains("falls under no rule"), "{other:?}");
+    assert!(other.out.contains("matches no rule"), "{other:?}");
     daemon.end();
 }
 

@@ -15,13 +15,13 @@ impl Explain for LinuxMachine {
                 ..Description::default()
             };
         };
-        let who = &member.identity;
+        let identity = &member.identity;
         Description {
-            name: who.command.clone(),
-            user: Some(who.user.clone()),
+            name: identity.command.clone(),
+            user: Some(identity.user.clone()),
             uid,
-            cgroup: Some(who.cgroup.clone()),
-            unit: unit(who),
+            cgroup: Some(identity.cgroup.clone()),
+            unit: unit(identity),
             thp_disabled: member.thp_disabled,
             refused_bytes: member.eligible.refused_bytes,
         }
@@ -55,9 +55,14 @@ impl Explain for LinuxMachine {
 }
 
 /// The pod, container or unit of a process, in words.
-fn unit(who: &Identity) -> Option<String> {
-    let pod = who.pod.as_ref();
+fn unit(identity: &Identity) -> Option<String> {
+    let pod = identity.pod.as_ref();
     let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
-    let container = || who.container.as_ref().map(|id| format!("container {id}"));
-    pod.or_else(container).or_else(|| who.unit.clone())
+    let container = || {
+        identity
+            .container
+            .as_ref()
+            .map(|id| format!("container {id}"))
+    };
+    pod.or_else(container).or_else(|| identity.unit.clone())
 }

@@ -288,7 +288,10 @@ mod tests {
         let found = groups.read(Duration::from_secs(1), &all);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].name, "/a");
-        assert_eq!(found[0].usage, use_of(1500, 5000).expect("a use"));
+        assert_eq!(
+            found[0].usage,
+            use_of(1500, 5000).expect("the cgroup has a use")
+        );
         assert_eq!(found[0].members, [process(1), process(2)]);
         assert_eq!(groups.usage("/a"), use_of(1500, 5000));
         assert_eq!(groups.usage("/a/b"), None);
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_another_container_is_not_in_ours() {
+    fn a_process_in_another_container_is_not_in_ours() {
         let seen = |path: &str| seen_from_here(path.into());
         assert_eq!(seen("/../../kubepods/pod1/redis"), None);
         assert_eq!(seen("/.."), None);

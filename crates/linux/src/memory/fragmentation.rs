@@ -99,7 +99,7 @@ Node 1, zone  Movable  0  0  0  0  0  0  0  0  0  1  0
 ";
 
     #[test]
-    fn the_index_is_that_of_all_zones_and_of_nothing_else() {
+    fn fmfi_covers_all_zones_and_rejects_other_text() {
         let too_many = format!("Node 0, zone Normal{}", " 1".repeat(70));
         for (text, expected) in [
             (RUNNING, Some(125_420.0 / 5_844_972.0)),

@@ -53,7 +53,7 @@ mod tests {
     fn ticks(cpu: &str) -> Ticks {
         let text = format!("cpu  {cpu}\ncpu0 1 2 3 4\nctxt 1\nbtime 1\nprocesses 1\n");
         let stats = KernelStats::from_read(text.as_bytes(), current_system_info());
-        Ticks::of(&stats.expect("is right").total)
+        Ticks::of(&stats.expect("the text is a valid stat file").total)
     }
 
     #[test]

@@ -301,9 +301,12 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_with_and_without_the_module() {
+    fn state_is_read_with_and_without_the_module() {
         let (folder, sys) = kernel("prezeroing-told");
-        let found = sys.read().expect("reads").expect("is there");
+        let found = sys
+            .read()
+            .expect("the state can be read")
+            .expect("the kernel has prezeroing");
         assert!(!found.active);
         assert_eq!(found.module, None);
         let zones: Vec<_> = found.zones.iter().map(|zone| zone.zone.as_str()).collect();
@@ -317,8 +320,11 @@ mod tests {
         };
         assert_eq!(found.pages(), all);
         load(&folder);
-        let found = sys.read().expect("reads").expect("is there");
-        let module = found.module.expect("is loaded");
+        let found = sys
+            .read()
+            .expect("the state can be read")
+            .expect("the kernel has prezeroing");
+        let module = found.module.expect("the module is loaded");
         assert!(found.active && !module.idle_only);
         assert_eq!(module.pages_per_second, 10_000);
     }
@@ -330,18 +336,27 @@ mod tests {
         let set = || {
             files
                 .each_ref()
-                .map(|path| text(path).expect("reads"))
+                .map(|path| text(path).expect("the file can be read"))
                 .join(" ")
         };
         let mut guard = folder.guard();
-        sys.set_rate(Some(20_000), &mut guard).expect("sets");
-        sys.set_idle_only(true, &mut guard).expect("sets");
+        sys.set_rate(Some(20_000), &mut guard)
+            .expect("the setting can be changed");
+        sys.set_idle_only(true, &mut guard)
+            .expect("the setting can be changed");
         assert_eq!(set(), "20000 Y");
-        sys.set_rate(None, &mut guard).expect("sets");
-        assert_eq!(set(), "1 Y", "0 would be no limit");
-        sys.put_back(&mut guard).expect("puts back");
+        sys.set_rate(None, &mut guard)
+            .expect("the setting can be changed");
+        assert_eq!(
+            set(),
+            "1 Y",
+            "the lowest rate is 1, because 0 means no limit"
+        );
+        sys.put_back(&mut guard)
+            .expect("the setting can be restored");
         assert_eq!(set(), "10000 N");
-        sys.set_rate(Some(5), &mut guard).expect("sets");
+        sys.set_rate(Some(5), &mut guard)
+            .expect("the setting can be changed");
         // The manager is killed.
         std::mem::forget(guard);
         drop(folder.guard());
@@ -349,44 +364,52 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_unloaded_meanwhile_is_no_harm() {
+    fn unloading_the_module_does_no_harm() {
         let (folder, sys) = kernel("prezeroing-unloaded");
         load(&folder);
         let mut guard = folder.guard();
-        sys.set_rate(Some(20_000), &mut guard).expect("sets");
-        fs::remove_dir_all(folder.0.join("module")).expect("is unloaded");
-        sys.put_back(&mut guard).expect("nothing is there");
+        sys.set_rate(Some(20_000), &mut guard)
+            .expect("the setting can be changed");
+        fs::remove_dir_all(folder.0.join("module")).expect("the folder can be removed");
+        sys.put_back(&mut guard)
+            .expect("a missing module needs no restoring");
         let refused = sys.set_rate(Some(20_000), &mut guard);
-        let said = refused.expect_err("nothing is there").to_string();
-        assert!(said.contains("`modprobe prezero` loads it"), "{said}");
+        let said = refused
+            .expect_err("a missing module is refused")
+            .to_string();
+        assert!(said.contains("run `modprobe prezero`"), "{said}");
         // The module that is loaded next has its own settings.
         let [rate, _] = load(&folder);
-        fs::write(&rate, "7\n").expect("writes");
+        fs::write(&rate, "7\n").expect("the file can be written");
         drop(guard);
-        assert_eq!(text(&rate).expect("reads"), "7");
+        assert_eq!(text(&rate).expect("the file can be read"), "7");
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn unexpected_contents_are_named() {
         let (folder, sys) = kernel("prezeroing-strange");
         load(&folder);
-        let said = || sys.read().expect_err("is strange").to_string();
+        let said = || {
+            sys.read()
+                .expect_err("unexpected contents are refused")
+                .to_string()
+        };
         let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
         for (file, strange, right, expected) in [
-            (&active, "2", "1", "active holds \"2\" and not 0 or 1"),
-            (&lost, "many", "0", "lost holds \"many\""),
+            (&active, "2", "1", "active contains \"2\" instead of 0 or 1"),
+            (&lost, "many", "0", "lost contains \"many\""),
             (
                 &format!("{MODULE}/idle_only"),
                 "maybe",
                 "N",
-                "and not Y or N",
+                "instead of Y or N",
             ),
         ] {
             folder.file(file, strange);
             assert!(said().contains(expected), "{}", said());
             folder.file(file, right);
         }
-        fs::remove_file(folder.0.join(lost)).expect("is removed");
+        fs::remove_file(folder.0.join(lost)).expect("the file can be removed");
         assert!(said().starts_with("reading ") && said().contains("lost: "));
     }
 }

@@ -58,7 +58,7 @@ impl RecoveryMethod {
                 if !self.is_possible_for(process.id.pid) {
                     // A useless split would leave the process as large as before, and slower.
                     return Err(MachineError::Other(format!(
-                        "zero pages of process {} can't be given back: this kernel pages them out, and its cgroup has \
+                        "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
                          no swap left",
                         process.id.pid
                     )));
@@ -77,7 +77,7 @@ impl RecoveryMethod {
             }
             Self::None => {
                 return Err(MachineError::Other(
-                    "zero pages can't be given back on this kernel (see `hawkeye doctor`)".into(),
+                    "zero pages cannot be freed on this kernel; see `hawkeye doctor`".into(),
                 ));
             }
         }

@@ -117,7 +117,7 @@ impl SizeLooks {
                 }
                 // A process that ends meanwhile was seen before.
                 Err(error) => {
-                    tracing::debug!("the page sizes of process {process} can't be seen: {error}");
+                    tracing::debug!("the page sizes of process {process} cannot be read: {error}");
                 }
             }
         }
@@ -182,7 +182,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn one_that_does_not_answer_is_not_waited_for() {
+    fn a_stuck_process_is_not_waited_for() {
         let (free, held) = channel::<()>();
         let mut looks = SizeLooks::by("/nonexistent".into(), move |pid| {
             if pid == 2 {

@@ -91,7 +91,7 @@ pub fn mapped(pid: u32) -> Result<MappedSizes> {
                     _ => LinuxError::file("reading", &path)(error),
                 })?;
             if words(bytes).any(is_hidden) {
-                let why = "frames are shown to those with CAP_SYS_ADMIN alone";
+                let why = "frame numbers are visible only with CAP_SYS_ADMIN";
                 let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
                 return Err(LinuxError::file("reading", &path)(hidden));
             }
@@ -234,7 +234,7 @@ mod tests {
 
     fn counted(frames: &[Option<u64>], first_page: u64) -> u64 {
         let mut pages = BTreeMap::new();
-        count(frames, first_page, &mut pages, flags).expect("flags are there");
+        count(frames, first_page, &mut pages, flags).expect("each frame has flags");
         assert!(pages.keys().all(|order| *order == PageOrder::CONTIGUOUS));
         pages.values().sum()
     }
@@ -246,14 +246,22 @@ mod tests {
     #[test]
     fn pages_count_that_are_mapped_in_full() {
         assert_eq!(counted(&run(1024, 32), 512), 2);
-        assert_eq!(counted(&run(1024, 24), 512), 1, "half of one is missing");
-        assert_eq!(counted(&run(1025, 31), 513), 1, "the first page of one is");
+        assert_eq!(
+            counted(&run(1024, 24), 512),
+            1,
+            "a page mapped in half does not count"
+        );
+        assert_eq!(
+            counted(&run(1025, 31), 513),
+            1,
+            "a page without its first base page does not count"
+        );
         let apart = [run(1024, 16), vec![None; 16], run(1072, 16)].concat();
         assert_eq!(counted(&apart, 512), 2);
     }
 
     #[test]
-    fn neighbours_by_chance_and_what_was_moved_are_base_pages() {
+    fn chance_neighbours_and_moved_pages_are_base_pages() {
         assert_eq!(counted(&run(2048, 64), 512), 0);
         assert_eq!(counted(&run(1024, 32), 520), 0);
         assert_eq!(counted(&vec![None; 512], 512), 0);
@@ -261,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_region_is_mapped_by_what_maps_most_of_it() {
-        let small = PageOrder::new(2).expect("16 KiB");
+        let small = PageOrder::new(2).expect("16 KiB is a page size");
         let pages = BTreeMap::from([(small, 8), (PageOrder::CONTIGUOUS, 4)]);
         assert_eq!(mapping_most(&pages, 100), Some(PageOrder::CONTIGUOUS));
         assert_eq!(mapping_most(&pages, 128), None);

@@ -77,7 +77,7 @@ impl Sizing {
         }
         if let Some(switches) = &mut self.switches {
             if let Err(error) = switches.retain(there) {
-                tracing::warn!("a page size stays switched on: {error}");
+                tracing::warn!("a page size could not be switched off: {error}");
             }
         }
     }

@@ -153,14 +153,14 @@ mod tests {
         fn set(&self) -> Vec<String> {
             let read = |kib| {
                 let file = format!("hugepages-{kib}kB/enabled");
-                read_setting(&self.folder.0.join(file)).expect("reads")
+                read_setting(&self.folder.0.join(file)).expect("the file can be read")
             };
             SIZES.map(read).to_vec()
         }
     }
 
     #[test]
-    fn a_size_is_on_while_anybody_wants_it() -> Result<()> {
+    fn a_size_is_on_while_any_process_wants_it() -> Result<()> {
         let machine = Machine::new("union", "madvise", ["never"; 3]);
         let mut switches = machine.switches(GivenTo::Everybody);
         switches.want(process(1), orders(&[64]))?;
@@ -173,12 +173,12 @@ mod tests {
         switches.want(process(3), orders(&[16]))?;
         drop(machine.guard);
         let left = read_setting(&machine.folder.0.join("hugepages-16kB/enabled"))?;
-        assert_eq!(left, "never", "whatever is still wanted");
+        assert_eq!(left, "never", "a dropped switch is off");
         Ok(())
     }
 
     #[test]
-    fn what_is_on_for_more_than_that_stays_and_what_inherits_too_little_is_set() -> Result<()> {
+    fn wider_settings_stay_and_narrower_inherited_ones_are_set() -> Result<()> {
         let found = [
             ["always", "inherit", "never"],
             ["never", "inherit", "madvise"],
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn without_consent_nothing_is_touched() -> Result<()> {
+    fn without_consent_no_setting_is_changed() -> Result<()> {
         let machine = Machine::new("off", "madvise", ["never"; 3]);
         let mut switches = machine.switches(GivenTo::Nobody);
         assert!(switches.available().is_empty());

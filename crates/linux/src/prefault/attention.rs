@@ -56,19 +56,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_touches_are_listened_to_ever_more_rarely() {
+    fn random_touches_are_watched_ever_less_often() {
         let mut attention = Attention::default();
         let s = Duration::from_secs;
-        assert!(attention.pay(s(1), (0, 4000)), "too few to judge by");
+        assert!(
+            attention.pay(s(1), (0, 4000)),
+            "too few touches to judge by"
+        );
         assert!(!attention.pay(s(2), (0, 5000)));
         assert!(!attention.is_paid());
         assert!(!attention.pay(s(2), (0, 9000)));
         assert!(attention.pay(s(3), (0, 9000)));
         assert!(!attention.pay(s(4), (100, 20_000)));
-        assert!(!attention.pay(s(5), (100, 20_000)), "two seconds now");
+        assert!(
+            !attention.pay(s(5), (100, 20_000)),
+            "the second pause takes two seconds"
+        );
         assert!(attention.pay(s(6), (100, 20_000)));
-        assert!(attention.pay(s(7), (9000, 30_000)), "somebody is in order");
+        assert!(
+            attention.pay(s(7), (9000, 30_000)),
+            "one program touches in order"
+        );
         assert!(!attention.pay(s(8), (9000, 40_000)));
-        assert!(attention.pay(s(9), (9000, 40_000)), "from the start");
+        assert!(
+            attention.pay(s(9), (9000, 40_000)),
+            "the pauses start again from the shortest"
+        );
     }
 }

@@ -84,7 +84,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn what_a_fork_shares_meanwhile_is_not_filled() {
+    fn memory_shared_by_a_fork_is_not_filled() {
         let (memory, region) = untouched();
         let mut calls = TargetCalls::default();
         let process = own();
@@ -99,16 +99,16 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(10));
             }
         };
-        assert!(becomes_private(), "it is empty");
+        assert!(becomes_private(), "an untouched region is private");
         let offset = (region.start() - memory.address()) as usize;
         // SAFETY: within the mapping, to which no reference exists.
         unsafe {
             let first = memory.start().cast::<u8>().add(offset);
             first.write_bytes(1, HUGE_PAGE_BYTES as usize);
         }
-        assert!(becomes_private(), "it is private");
+        assert!(becomes_private(), "a written region is private");
         // SAFETY: the child only waits for a signal.
-        let child = match unsafe { fork() }.expect("forks") {
+        let child = match unsafe { fork() }.expect("fork succeeds") {
             ForkResult::Child => loop {
                 pause();
             },
@@ -117,15 +117,18 @@ mod tests {
         // The helper is a fork as well, and ends here.
         let fill = |mut calls| fill(&mut calls, &process, region, FillMethod::Collapse);
         let filled = fill(TargetCalls::default());
-        kill(child, Signal::SIGKILL).expect("kills");
-        waitpid(child, None).expect("waits");
-        let errno = filled.expect_err("it is shared").errno();
+        kill(child, Signal::SIGKILL).expect("the child can be killed");
+        waitpid(child, None).expect("the child ends");
+        let errno = filled.expect_err("a shared region is refused").errno();
         assert_eq!(errno, Some(Errno::EEXIST));
-        assert!(becomes_private(), "the child has ended");
+        assert!(
+            becomes_private(),
+            "without the child the region is private again"
+        );
     }
 
     #[test]
-    fn who_gets_huge_pages_at_faults_is_read() {
+    fn the_thp_setting_for_page_faults_is_read() {
         assert_eq!(FillMethod::of(0, "always"), FillMethod::Read);
         assert_eq!(FillMethod::of(0, "madvise"), FillMethod::Collapse);
         assert_eq!(FillMethod::of(vm::HUGEPAGE, "madvise"), FillMethod::Read);
@@ -134,17 +137,17 @@ mod tests {
 
     /// Memory of this process with a whole region that nothing has touched.
     fn untouched() -> (OwnMemory, RegionAddr) {
-        let memory = OwnMemory::map(4 * HUGE_PAGE_BYTES as usize).expect("maps");
+        let memory = OwnMemory::map(4 * HUGE_PAGE_BYTES as usize).expect("memory can be mapped");
         let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
         (memory, region)
     }
 
     fn own() -> ProcessHandle {
-        ProcessHandle::open(std::process::id()).expect("opens")
+        ProcessHandle::open(std::process::id()).expect("this process exists")
     }
 
     #[test]
-    fn a_fill_does_not_wait_for_a_userfaultfd_that_nobody_answers() {
+    fn a_fill_does_not_wait_for_an_unanswered_userfaultfd() {
         let (_memory, region) = untouched();
         let range = region.start()..region.end();
         // Watching faults inside the kernel requires root.
@@ -153,7 +156,7 @@ mod tests {
         };
         watcher
             .register(range.clone(), Mode::Missing)
-            .expect("registers");
+            .expect("the range can be registered");
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {
             let mut calls = TargetCalls::default();
@@ -161,20 +164,27 @@ mod tests {
         });
         let filled = told.recv_timeout(Duration::from_secs(20));
         let reported = watcher.next_fault();
-        watcher.unregister(range).expect("unregisters");
-        filling.join().expect("ends");
-        let refused = filled.expect("the fill comes back").expect_err("fails");
+        watcher
+            .unregister(range)
+            .expect("the range can be unregistered");
+        filling.join().expect("the thread ends");
+        let refused = filled
+            .expect("the fill returns")
+            .expect_err("the fill is refused");
         assert_eq!(refused.errno(), Some(Errno::EIO), "{refused}");
-        assert_eq!(reported, Ok(None), "the monitor was not asked");
+        assert_eq!(reported, Ok(None), "the monitor gets no request");
     }
 
     #[test]
-    fn a_process_that_got_the_pid_of_the_right_one_is_not_touched() {
+    fn a_process_with_a_reused_pid_is_not_touched() {
         let (_memory, region) = untouched();
-        let mut right = Command::new("sleep").arg("60").spawn().expect("starts");
-        let handle = ProcessHandle::open(right.id()).expect("opens");
-        right.kill().expect("is killed");
-        right.wait().expect("ends");
+        let mut right = Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("the child starts");
+        let handle = ProcessHandle::open(right.id()).expect("the child exists");
+        right.kill().expect("the child can be killed");
+        right.wait().expect("the child ends");
         // A fork with the same memory, untouched. It requires CAP_CHECKPOINT_RESTORE.
         let Some(stranger) = fork_as(handle.id.pid) else {
             return;
@@ -183,10 +193,13 @@ mod tests {
         let refused = fill(&mut calls, &handle, region, FillMethod::Collapse);
         let range = region.start()..region.end();
         let found = crate::sample::pagemap::population(handle.id.pid, &[range]);
-        kill(stranger, Signal::SIGKILL).expect("is our child");
-        waitpid(stranger, None).expect("ends");
+        kill(stranger, Signal::SIGKILL).expect("the child can be killed");
+        waitpid(stranger, None).expect("the child ends");
         assert!(refused.is_err_and(|error| error.is_gone()));
-        assert_eq!(found.expect("reads"), []);
+        assert_eq!(
+            found.expect("the memory of the other process can be read"),
+            []
+        );
     }
 
     /// Forks a waiting child with this pid; `None` where a pid cannot be chosen.

@@ -113,7 +113,7 @@ impl Filler {
             self.frontier.pause();
         } else if now_heard && !heard {
             if let Err(error) = self.frontier.resume() {
-                tracing::warn!("first touches are heard of no more: {error}");
+                tracing::warn!("watching first touches could not be resumed: {error}");
             }
         }
     }
@@ -224,7 +224,11 @@ impl Filler {
                 self.predictor.lost(task);
                 continue;
             };
-            tracing::trace!("{:?} {}: {empty} empty", task.process, task.region);
+            tracing::trace!(
+                "{:?} {}: {empty} base pages empty",
+                task.process,
+                task.region
+            );
             self.predictor.looked_at(task, empty < most);
         }
     }
@@ -328,7 +332,7 @@ impl Filler {
             process, region, ..
         } = outcome.task;
         if let Err(error) = &outcome.result {
-            tracing::debug!("{region} of {process} was not filled: {error}");
+            tracing::debug!("region {region} of process {process} was not filled: {error}");
         }
         let Some(known) = self.known.get(&process) else {
             return Filled::Refused;

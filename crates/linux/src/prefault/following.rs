@@ -47,7 +47,7 @@ impl Following {
             let learned = known.map_or(0, Record::warm_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
             if let Err(error) = self.filler.follow(new.pid, warm_regions) {
-                tracing::debug!("nothing is filled ahead of process {new}: {error}");
+                tracing::debug!("process {new} gets no prefault: {error}");
             }
         }
     }

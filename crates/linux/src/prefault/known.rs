@@ -129,9 +129,11 @@ mod tests {
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
-            let tables = PageTables::load().expect("loads");
+            let tables = PageTables::load().expect("the BPF programs load");
             let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
-            let own = ProcessHandle::open(std::process::id()).expect("opens").id;
+            let own = ProcessHandle::open(std::process::id())
+                .expect("this process exists")
+                .id;
             let mut is_known = |process| {
                 let now = Duration::ZERO;
                 refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
@@ -139,6 +141,9 @@ mod tests {
             let _ = tell.send([process, own, process].map(&mut is_known));
         });
         let known = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(known.expect("nothing waits"), [false, true, false]);
+        assert_eq!(
+            known.expect("the check does not wait for the lock"),
+            [false, true, false]
+        );
     }
 }

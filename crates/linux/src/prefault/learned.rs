@@ -57,7 +57,7 @@ impl Learned {
             // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
-                let what = format!("what was learned of {} is", executable.path.display());
+                let what = format!("the learned record of {} is", executable.path.display());
                 own_files::set_aside_aloud(&what, &path, &why);
                 None
             }
@@ -113,16 +113,16 @@ mod tests {
 
     fn learned(name: &str) -> (Folder, Learned) {
         let folder = Folder::new(name);
-        let learned = Learned::open(folder.0.join("learned")).expect("is made");
+        let learned = Learned::open(folder.0.join("learned")).expect("the folder can be created");
         (folder, learned)
     }
 
     #[test]
-    fn what_is_saved_is_known_again_by_its_build() {
+    fn a_saved_record_is_found_by_its_build() {
         let (_folder, learned) = learned("learned");
         let record = Record::new(program("redis-server"));
         assert_eq!(learned.load(&program("redis-server")), None);
-        learned.save(&record).expect("is written");
+        learned.save(&record).expect("the record can be written");
         assert_eq!(learned.load(&program("redis-server")), Some(record));
         let mut upgraded = program("redis-server");
         upgraded.build = Build::Note("0100".into());
@@ -139,9 +139,9 @@ mod tests {
             record
         };
         let (victim, stranger) = (of(100, 2), of(1000, 9));
-        learned.save(&victim).expect("is written");
+        learned.save(&victim).expect("the record can be written");
         assert_eq!(learned.load(&stranger.executable), None);
-        learned.save(&stranger).expect("is written");
+        learned.save(&stranger).expect("the record can be written");
         assert_eq!(learned.load(&victim.executable), Some(victim));
     }
 
@@ -153,16 +153,19 @@ mod tests {
         let long = " ".repeat(LONGEST as usize + 1);
         let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
         for text in ["", "{", newer, older, "[1]", &long] {
-            fs::write(&path, text).expect("writes");
+            fs::write(&path, text).expect("the file can be written");
             assert_eq!(learned.load(&record.executable), None, "{text}");
-            assert!(!path.exists(), "it is set aside");
+            assert!(!path.exists(), "the file is set aside");
         }
-        fs::create_dir(&path).expect("makes");
+        fs::create_dir(&path).expect("the folder can be created");
         assert_eq!(learned.load(&record.executable), None);
-        learned.save(&record).expect("is written");
+        learned.save(&record).expect("the record can be written");
         assert!(learned.load(&record.executable).is_some());
-        let aside = fs::read_dir(&learned.dir).expect("is there").count() - 1;
-        assert_eq!(aside, 7, "nothing is lost");
+        let aside = fs::read_dir(&learned.dir)
+            .expect("the folder exists")
+            .count()
+            - 1;
+        assert_eq!(aside, 7, "no file is lost");
     }
 
     #[test]
@@ -170,11 +173,13 @@ mod tests {
         let (_folder, learned) = learned("learned-many");
         for n in 0..MOST_RECORDS + 3 {
             let record = Record::new(program(&n.to_string()));
-            learned.save(&record).expect("is written");
+            learned.save(&record).expect("the record can be written");
         }
-        let left = fs::read_dir(&learned.dir).expect("is there").count();
+        let left = fs::read_dir(&learned.dir)
+            .expect("the folder exists")
+            .count();
         assert_eq!(left, MOST_RECORDS);
         let last = program(&(MOST_RECORDS + 2).to_string());
-        assert!(learned.load(&last).is_some(), "the newest stay");
+        assert!(learned.load(&last).is_some(), "the newest record stays");
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     use crate::processes::process::some_process;
 
     #[test]
-    fn each_silence_is_twice_as_long_as_the_last() {
+    fn each_suppression_lasts_twice_as_long() {
         let process = some_process(1);
         let (s, there) = (Duration::from_secs, |_| true);
         let mut muted = Muted::default();
@@ -71,13 +71,25 @@ mod tests {
         assert_eq!(muted.take_over(s(10), there), []);
         assert_eq!(muted.take_over(s(11), there), [process]);
         assert!(!muted.contains(s(11), process));
-        assert_eq!(muted.take_over(s(12), there), [], "once");
+        assert_eq!(
+            muted.take_over(s(12), there),
+            [],
+            "each process is returned once"
+        );
         muted.add(s(20), process);
         assert_eq!(muted.take_over(s(21), there), []);
         assert_eq!(muted.take_over(s(22), there), [process]);
         muted.add(s(30), process);
-        assert_eq!(muted.take_over(s(31), |_| false), [process], "it is gone");
+        assert_eq!(
+            muted.take_over(s(31), |_| false),
+            [process],
+            "an ended process is returned"
+        );
         muted.add(s(40), process);
-        assert_eq!(muted.take_over(s(41), there), [process], "from the start");
+        assert_eq!(
+            muted.take_over(s(41), there),
+            [process],
+            "an ended process starts again from the shortest time"
+        );
     }
 }

@@ -82,7 +82,7 @@ impl Pool {
         let thread = std::thread::Builder::new()
             .name(format!("hawkeye-fill-{}", worker + 1))
             .spawn(move || work(line))
-            .map_err(|error| LinuxError::Bpf(format!("starting a thread that fills: {error}")))?;
+            .map_err(|error| LinuxError::Bpf(format!("starting a prefault thread: {error}")))?;
         self.workers.push(Worker {
             jobs: hand_over,
             under_way: 0,
@@ -251,7 +251,7 @@ mod tests {
         let mut outcomes = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(30);
         // A second descriptor that never becomes readable.
-        let other = Bell::new().expect("a bell");
+        let other = Bell::new().expect("an eventfd can be created");
         while outcomes.len() < count && Instant::now() < deadline {
             while pool.is_ready(&mut calls) {
                 let Some(job) = left.next() else { break };
@@ -265,7 +265,7 @@ mod tests {
 
     fn workers() -> usize {
         let threads = std::fs::read_dir("/proc/self/task")
-            .expect("reads")
+            .expect("the file can be read")
             .flatten();
         let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
         let fills = |name: &String| name.starts_with("hawkeye-fill-");
@@ -273,19 +273,21 @@ mod tests {
     }
 
     fn threads(n: u64) -> FillThreads {
-        FillThreads::new(n).expect("allowed")
+        FillThreads::new(n).expect("the number of threads is valid")
     }
 
     #[test]
-    fn all_is_filled_here_or_by_workers_which_end_with_the_pool() {
-        let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
+    fn fills_run_here_or_in_workers_that_end_with_the_pool() {
+        let process =
+            Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"));
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let memory = OwnMemory::protected(length, ProtFlags::PROT_READ).expect("maps");
+        let memory =
+            OwnMemory::protected(length, ProtFlags::PROT_READ).expect("memory can be mapped");
         let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));
         assert_eq!(tasks.len() as u64, REGIONS);
         for count in [1, 3] {
-            let mut pool = Pool::start(threads(count)).expect("starts");
+            let mut pool = Pool::start(threads(count)).expect("the threads start");
             let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
             let mut done: Vec<_> = outcomes.iter().map(|o| o.task.region).collect();
             done.sort();
@@ -308,17 +310,20 @@ mod tests {
             }
             assert_eq!(workers(), 0);
         }
-        assert_eq!(Arc::strong_count(&process), 1, "nobody holds it any more");
+        assert_eq!(Arc::strong_count(&process), 1, "no thread holds it");
     }
 
     #[test]
-    fn who_has_ended_is_not_touched() {
-        let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
-        let process = Arc::new(ProcessHandle::open(child.id()).expect("opens"));
-        child.kill().expect("is killed");
-        child.wait().expect("ends");
+    fn an_ended_process_is_not_touched() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("the child starts");
+        let process = Arc::new(ProcessHandle::open(child.id()).expect("the child exists"));
+        child.kill().expect("the child can be killed");
+        child.wait().expect("the child ends");
         let tasks = tasks(&process, RegionAddr::containing(1 << 40));
-        let mut pool = Pool::start(threads(1)).expect("starts");
+        let mut pool = Pool::start(threads(1)).expect("the threads start");
         let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
         assert_eq!(outcomes.len(), tasks.len());
         let gone = |o: &Outcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
@@ -332,12 +337,13 @@ mod tests {
         first: RegionAddr,
         count: u64,
     ) -> (Vec<Outcome>, Duration) {
-        let process = Arc::new(ProcessHandle::open(std::process::id()).expect("opens"));
+        let process =
+            Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"));
         let (own, its) = (tasks(&process, first), tasks(stuck, first));
         let mut all = jobs(stuck, &its[..1], FillMethod::Collapse);
         all.extend(jobs(&process, &own[..3], FillMethod::Read));
         all.extend(jobs(stuck, &its[1..2], FillMethod::Collapse));
-        let mut pool = Pool::start(threads(count)).expect("starts");
+        let mut pool = Pool::start(threads(count)).expect("the threads start");
         let outcomes = all_done(&mut pool, all);
         let begun = Instant::now();
         drop(pool);
@@ -356,7 +362,7 @@ mod tests {
             std::thread::spawn(move || tell.send(fill_beside(&handle, region, count)));
             let filled = told.recv_timeout(Duration::from_secs(20));
             let (outcomes, ended) = filled.expect("no thread waits for the target");
-            assert!(ended < PATIENCE, "no thread was left behind: {ended:?}");
+            assert!(ended < PATIENCE, "the pool took {ended:?} to end");
             let pid = stuck.handle.id.pid;
             let (its, own): (Vec<_>, Vec<_>) =
                 outcomes.iter().partition(|o| o.task.process.pid == pid);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_a_core_pauses_ever_longer_until_there_is_one() {
+    fn a_thread_without_a_core_pauses_ever_longer() {
         let mut core = SpareCore::default();
         for (now, ran, waited, there) in [
             (100, 100, 0, true),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_who_wait_the_one_that_began_last_pauses() {
+    fn of_several_waiting_threads_the_newest_pauses() {
         let mut cores = SpareCores::of(2);
         let pauses =
             |cores: &SpareCores, now| [0, 1].map(|thread| cores.pause(thread, now).as_millis());

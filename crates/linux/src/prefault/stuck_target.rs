@@ -36,19 +36,20 @@ impl StuckTarget {
         let name = format!("hawkeye-silent-{}-{count}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let files = SilentFiles::mount(&folder).ok()?;
-        let file = CString::new(files.file().as_os_str().as_bytes()).expect("a plain name");
-        let memory = OwnMemory::map(8 * usize_of(HUGE_PAGE_BYTES)).expect("maps");
+        let file =
+            CString::new(files.file().as_os_str().as_bytes()).expect("the path has no NUL byte");
+        let memory = OwnMemory::map(8 * usize_of(HUGE_PAGE_BYTES)).expect("memory can be mapped");
         // A mapping in which nothing was written cannot be collapsed.
         // SAFETY: a byte of that mapping, to which no reference exists.
         unsafe { memory.start().cast::<u8>().write_volatile(1) };
         // SAFETY: the child makes plain system calls only.
-        let child = match unsafe { fork() }.expect("forks") {
+        let child = match unsafe { fork() }.expect("fork succeeds") {
             ForkResult::Child => read_own_memory(&file),
             ForkResult::Parent { child } => child,
         };
         let pid = child.as_raw().unsigned_abs();
         let stuck = Self {
-            handle: Arc::new(ProcessHandle::open(pid).expect("opens")),
+            handle: Arc::new(ProcessHandle::open(pid).expect("the child exists")),
             child,
             memory,
             files: Some(files),
@@ -56,7 +57,10 @@ impl StuckTarget {
         };
         let deadline = Instant::now() + Duration::from_secs(30);
         while !stuck.is_stuck() {
-            assert!(Instant::now() < deadline, "it comes to read its own memory");
+            assert!(
+                Instant::now() < deadline,
+                "the child did not start to read its own memory"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
         Some(stuck)

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_seen_once_the_largest_first() {
+    fn new_mappings_are_returned_once_the_largest_first() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
         let mut look = |mapped: &[Range<u64>]| warm.look(Duration::ZERO, mapped);
         let all = [regions(100, 120), regions(200, 210), regions(300, 340)];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_young_is_looked_at_often() {
+    fn a_young_process_is_checked_often() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
         warm.look(Duration::ZERO, &[]);
         assert_eq!(warm.next_look(), SHORTEST_PAUSE);

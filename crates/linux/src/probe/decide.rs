@@ -158,15 +158,15 @@ fn blocker(facts: &Facts) -> Option<String> {
     }
     if !facts.host.missing_capabilities.is_empty() {
         return Some(format!(
-            "Other processes' memory can't be managed without {}: run as root or with these capabilities.",
+            "Managing the memory of other processes needs {}: run as root or with these capabilities.",
             facts.host.missing_capabilities.join(", ")
         ));
     }
     let Checked::Fails(why) = &facts.collapse else {
-        return Some("Promotion could not be tried, so it is not used.".into());
+        return Some("Promotion could not be tested: nothing can be managed.".into());
     };
     Some(format!(
-        "No region could be made huge from outside ({why}): nothing can be managed."
+        "Promotion failed in a test on a child process ({why}): nothing can be managed."
     ))
 }
 
@@ -174,12 +174,12 @@ fn verdict(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
     let seen = match sampler {
         SamplerKind::AccessBits => "coverage is measured by access bits",
         SamplerKind::Damon => "coverage is estimated by DAMON",
-        SamplerKind::Population => "accesses can't be seen, only which pages are populated",
+        SamplerKind::Population => "accesses cannot be measured, only which pages are populated",
     };
     let recovered = match recovery {
         RecoveryMethod::SplitRemaps => "bloat is recovered by splitting",
         RecoveryMethod::SplitAndPageOut => "bloat is recovered by splitting and swapping",
-        RecoveryMethod::None => "bloat can't be recovered",
+        RecoveryMethod::None => "bloat cannot be recovered",
     };
     format!("Processes can be managed: {seen}, {recovered}.")
 }
@@ -189,11 +189,11 @@ fn notes(facts: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
     match host.lockdown {
         Lockdown::Confidentiality => notes.push(
-            "Kernel lockdown is in confidentiality mode: BPF may not read kernel memory, so access bits can't be read; boot with lockdown=integrity or without."
+            "Kernel lockdown is in confidentiality mode: BPF cannot read kernel memory, and so not the access bits. Boot with lockdown=integrity or without lockdown."
                 .into(),
         ),
         Lockdown::Integrity => {
-            notes.push("Kernel lockdown is in integrity mode: that allows everything used here.".into());
+            notes.push("Kernel lockdown is in integrity mode, which allows everything that HawkEye uses.".into());
         }
         Lockdown::None | Lockdown::Unknown => {}
     }
@@ -205,24 +205,24 @@ fn notes(facts: &Facts) -> Vec<String> {
     }
     if let Some(kind) = &host.container {
         notes.push(format!(
-            "This looks like a container ({kind}): if so, only its own processes can be seen and system-wide settings are mostly read-only; run hawkeye on the host, or with the host's pid namespace and privileges."
+            "This looks like a container ({kind}). In a container, only its own processes are visible, and system-wide settings are mostly read-only. Run hawkeye on the host, or with the host's pid namespace and privileges."
         ));
     }
     if host.own_thp_disabled {
         notes.push(
-            "This shell was told PR_SET_THP_DISABLE (by systemd's MemoryTHP=, a container runtime or a wrapper): programs started from it by `hawkeye run` inherit that and can't have huge pages."
+            "PR_SET_THP_DISABLE is set for this shell (by systemd's MemoryTHP=, a container runtime or a wrapper). Programs that `hawkeye run` starts from it inherit the flag and cannot get huge pages."
                 .into(),
         );
     }
     if host.thp_enabled.as_deref() == Some("never") {
         notes.push(
-            "Transparent huge pages are set to never: programs get none by themselves; whether the manager can still promote is what the promotion check says."
+            "Transparent huge pages are set to never: programs get none by themselves. The promotion check shows whether the manager can still promote."
                 .into(),
         );
     }
     if u128::from(facts.first_touch_ns) >= INTERCEPTED.as_nanos() && facts.access_bits.works() {
         notes.push(format!(
-            "A first touch after a clear costs {} ns here, as under a hypervisor with shadow page tables: sampling windows are spaced so that they cost a program at most 1 %.",
+            "A first touch after a clear costs {} ns here, as under a hypervisor with shadow page tables. Sampling windows are spaced so that they cost a program at most 1 % of its time.",
             facts.first_touch_ns
         ));
     }

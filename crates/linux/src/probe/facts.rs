@@ -247,7 +247,9 @@ fn with_huge_page() -> Result<ThrowAway> {
 fn is_unchanged(child: &ThrowAway) -> Try {
     match child.ask(Order::Verify)? {
         0 => Ok(()),
-        wrong => fails(format!("{wrong} bytes were different afterwards")),
+        wrong => fails(format!(
+            "{wrong} bytes of the child's memory had changed afterwards"
+        )),
     }
 }
 
@@ -264,7 +266,9 @@ fn try_access_bits(tables: Option<&mut PageTables>, first_touch: &mut Duration) 
     let done = remote_advice::clear_accessed(&child.handle, &touched).or_else(fails)?;
     if done != touched.len() {
         let all = touched.len();
-        return fails(format!("the bits of {done} of {all} regions were cleared"));
+        return fails(format!(
+            "only {done} of {all} regions had their access bits cleared"
+        ));
     }
     let mut accessed =
         || -> Result<u16> { Ok(look(tables, &child.handle, region)?.map_or(0, |r| r.accessed)) };
@@ -285,7 +289,7 @@ fn try_access_bits(tables: Option<&mut PageTables>, first_touch: &mut Duration) 
         return Ok(());
     }
     fails(format!(
-        "after a clear {cleared} of 512 pages read as accessed, after use {set}"
+        "of 512 pages, {cleared} read as accessed after a clear and {set} after use"
     ))
 }
 
@@ -302,7 +306,10 @@ fn try_collapse(tables: Option<&mut PageTables>) -> Try {
         // Without page tables the call's own result counts.
         None => true,
     };
-    require(huge, "the call succeeded, but the region is not huge")?;
+    require(
+        huge,
+        "the call succeeded, but the region is not a huge page",
+    )?;
     is_unchanged(&child)
 }
 
@@ -349,7 +356,7 @@ fn try_mark(child: &ThrowAway, is_marked: impl Fn(pagemap::Entry) -> bool) -> Re
         ([true, true], [true, true]) => PageMark::Kept,
         ([true, true], _) => PageMark::Lost("the split of a huge page drops it".into()),
         ([used, zero], _) => PageMark::NotTried(format!(
-            "of a used and a zero page of a huge page {used} and {zero} were marked before the split"
+            "before the split, the used page was marked: {used}; the zero page was marked: {zero}"
         )),
     })
 }
@@ -381,7 +388,7 @@ fn try_write_protection() -> Result<PageMark> {
             PageMark::Absent("this kernel has no userfaultfd (CONFIG_USERFAULTFD)".into())
         }
         Errno::EOPNOTSUPP => {
-            PageMark::Absent("userfaultfd of this kernel can't protect pages".into())
+            PageMark::Absent("this kernel's userfaultfd cannot protect pages".into())
         }
         errno => PageMark::NotTried(format!(
             "a child could not protect its pages by userfaultfd: {errno}"
@@ -400,14 +407,14 @@ fn try_page_out() -> Try {
     is_unchanged(&child)?;
     require(
         freed >= SURELY_BYTES,
-        "the call succeeded, but nothing went to swap",
+        "the call succeeded, but no page was swapped out",
     )
 }
 
 fn remote_touch(child: &ThrowAway, region: RegionAddr) -> Try {
     TargetCalls::waiting(Duration::from_secs(10))
         .map_page(&child.handle, region.start())
-        .or_else(|error| fails(format!("reading untouched memory from outside: {error}")))
+        .or_else(|error| fails(format!("remote read of untouched memory failed: {error}")))
 }
 
 fn try_fault_ahead_collapse() -> Try {
@@ -438,13 +445,15 @@ fn try_first_touches() -> Try {
     let heard = frontier.listen(Duration::from_millis(100));
     require(
         heard.iter().any(|one| one.pid == pid),
-        "a child touched memory, and nothing was heard of it",
+        "a child touched memory, but no page fault was reported",
     )
 }
 
 fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Try {
     let Some(settings) = settings else {
-        return not_tried("it takes a system-wide setting, and another manager is running");
+        return not_tried(
+            "the check changes a system-wide setting, and another manager is running",
+        );
     };
     let knob = Path::new(THP_DIR).join("use_zero_page");
     settings.set(&knob, "0").or_else(not_tried)?;
@@ -457,7 +466,7 @@ fn try_fault_ahead_read(settings: Option<&mut SettingsGuard>) -> Try {
     touched?;
     require(
         grown >= SURELY_BYTES,
-        "a read of untouched memory brought no huge page",
+        "a read of untouched memory mapped no huge page",
     )
 }
 
@@ -492,7 +501,7 @@ fn try_damon() -> Try {
     match (seen(true), seen(false)) {
         (1.., 0) => Ok(()),
         (hits, wrong) => fails(format!(
-            "of touched memory it saw {hits} pages, of untouched memory {wrong}"
+            "it reported {hits} accessed pages in touched memory and {wrong} in untouched memory"
         )),
     }
 }

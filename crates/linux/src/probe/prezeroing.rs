@@ -41,17 +41,17 @@ impl PrezeroingFacts {
     pub fn describe(&self) -> String {
         let found = match self {
             Self::Absent => {
-                return "absent; fault-ahead does it for streams; see kernel/README.md".into();
+                return "absent; prefault zeroes memory ahead of streams instead; see kernel/README.md".into();
             }
             Self::Unknown { why } => return why.clone(),
             Self::There(found) if !found.active => {
-                return format!("the kernel has it, but nothing zeroes: `{LOAD}`");
+                return format!("the kernel has it, but no module zeroes memory: run `{LOAD}`");
             }
             Self::There(found) => found,
         };
         let mib = (found.pages().free * BASE_PAGE_BYTES) >> 20;
         let rate = match &found.module {
-            None => "by another module than ours".into(),
+            None => "by a module other than HawkEye's".into(),
             Some(module) => {
                 let idle = if module.idle_only {
                     ", only on idle processors"
@@ -59,7 +59,7 @@ impl PrezeroingFacts {
                     ""
                 };
                 match module.pages_per_second {
-                    0 => format!("as fast as it goes{idle}"),
+                    0 => format!("without a rate limit{idle}"),
                     pages => format!("at most {pages} pages/s{idle}"),
                 }
             }
@@ -92,20 +92,21 @@ mod tests {
     }
 
     #[test]
-    fn each_state_has_its_sentence() {
+    fn each_state_has_its_text() {
         let absent = PrezeroingFacts::Absent;
         let unloaded = there(false, None, false);
         let unknown = PrezeroingFacts::Unknown { why: "?".into() };
-        let streams = "absent; fault-ahead does it for streams; see kernel/README.md";
-        let nothing = "the kernel has it, but nothing zeroes: `modprobe prezero`";
+        let streams =
+            "absent; prefault zeroes memory ahead of streams instead; see kernel/README.md";
+        let nothing = "the kernel has it, but no module zeroes memory: run `modprobe prezero`";
         for (facts, said) in [(&absent, streams), (&unloaded, nothing), (&unknown, "?")] {
             assert_eq!((facts.works(), facts.describe().as_str()), (false, said));
         }
         let idle = "at most 9 pages/s, only on idle processors";
         for (facts, said) in [
-            (there(true, Some(0), false), "as fast as it goes"),
+            (there(true, Some(0), false), "without a rate limit"),
             (there(true, Some(9), true), idle),
-            (there(true, None, false), "by another module than ours"),
+            (there(true, None, false), "by a module other than HawkEye's"),
         ] {
             let said = format!("works, {said}; 4 MiB of free memory are zeroed");
             assert_eq!((facts.works(), facts.describe()), (true, said));
@@ -113,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_the_state_and_every_counter() {
-        let json = |facts| serde_json::to_value(facts).expect("is JSON");
+    fn json_has_the_state_and_every_counter() {
+        let json = |facts| serde_json::to_value(facts).expect("it is valid JSON");
         assert_eq!(json(PrezeroingFacts::Absent)["state"], "absent");
         let there = json(there(true, Some(9), true));
         assert_eq!(there["state"], "there");

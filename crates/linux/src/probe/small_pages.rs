@@ -44,9 +44,9 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
             (Some(settings), _) => settings
                 .set(&setting_file(thp, order), GivenTo::Advised.word())
                 .map_err(|error| error.to_string()),
-            (None, _) => {
-                Err("it takes a system-wide setting, and another manager is running".into())
-            }
+            (None, _) => Err(
+                "the check changes a system-wide setting, and another manager is running".into(),
+            ),
         };
         let mut size = SizeFacts {
             found,
@@ -123,7 +123,7 @@ pub(super) mod tests {
 
     /// `ns`: times of one touch, of all touches, and of all touches with base pages.
     pub(in crate::probe) fn size(order: u8, tried: Checked, ns: [u64; 3]) -> SizeFacts {
-        let order = PageOrder::new(order).expect("a size");
+        let order = PageOrder::new(order).expect("the order is a page size");
         SizeFacts {
             found: SizeState {
                 order,
@@ -140,7 +140,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn costs_are_those_that_make_both_times() {
+    fn costs_reproduce_both_measured_times() {
         // 300 ns per fault, 200 ns to zero a page, 30 ns per touch of a present page.
         let times = |pages: u64| {
             let first = 300 + 200 * pages;
@@ -151,7 +151,7 @@ pub(super) mod tests {
             size(8, Checked::Works, times(256)),
             size(9, Checked::Fails("no".into()), [0; 3]),
         ];
-        let costs = touch_costs(&facts).expect("there are some");
+        let costs = touch_costs(&facts).expect("the facts give costs");
         let near = |found: f64, ns: f64| (found - ns).abs() < 0.01;
         assert!(near(costs.fault_ns, 300.0), "{costs:?}");
         assert!(near(costs.zero_base_ns, 200.0), "{costs:?}");
@@ -160,7 +160,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn times_that_make_no_sense_tell_no_costs() {
+    fn impossible_times_give_no_costs() {
         let noise = size(4, Checked::Works, [400, 9000, 8000]);
         assert_eq!(touch_costs(&[noise]), None);
         assert_eq!(touch_costs(&[]), None);

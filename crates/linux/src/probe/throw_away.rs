@@ -3,7 +3,7 @@
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "figures are those of system calls, and of one byte that goes through a pipe"
+    reason = "the figures come from system calls and from one byte that goes through a pipe"
 )]
 
 use crate::error::{LinuxError, Result};
@@ -90,8 +90,8 @@ const TOUCHED: u64 = REGIONS / 2;
 impl ThrowAway {
     /// Forks the child.
     pub fn spawn() -> Result<Self> {
-        let (orders_in, orders) = pipe().map_err(LinuxError::call("making a pipe"))?;
-        let (answers, answers_out) = pipe().map_err(LinuxError::call("making a pipe"))?;
+        let (orders_in, orders) = pipe().map_err(LinuxError::call("creating a pipe"))?;
+        let (answers, answers_out) = pipe().map_err(LinuxError::call("creating a pipe"))?;
         // SAFETY: the child only makes system calls and touches its own new mapping (see `live`).
         // It needs no lock that another thread may hold at the fork.
         match unsafe { fork() }.map_err(LinuxError::call("starting a child process"))? {
@@ -172,7 +172,7 @@ impl ThrowAway {
     }
 
     fn ask_for(&self, order: u8) -> Result<u64> {
-        let failed = LinuxError::call("talking to a child process");
+        let failed = LinuxError::call("writing to a child process");
         write(&self.orders, &[order]).map_err(failed)?;
         self.answer()
     }
@@ -182,7 +182,7 @@ impl ThrowAway {
         match read(&self.answers, &mut bytes) {
             Ok(8) => Ok(u64::from_ne_bytes(bytes)),
             Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
-            Err(errno) => Err(LinuxError::call("listening to a child process")(errno)),
+            Err(errno) => Err(LinuxError::call("reading from a child process")(errno)),
         }
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     };
 
     #[test]
-    fn an_ordinary_process_admits_its_user_and_every_difference_keeps_it_out() {
+    fn access_needs_the_same_user_groups_and_namespace_and_no_capabilities() {
         assert!(TARGET.admits(&CLIENT));
         let changes: [fn(&mut Target); 10] = [
             |it| it.owner = 0,
@@ -171,11 +171,14 @@ mod tests {
 
     #[test]
     fn the_client_of_a_socket_is_known() {
-        let (one, _other) = UnixStream::pair().expect("a pair");
-        let peer = Credentials::of_peer(one.as_fd()).expect("is connected");
+        let (one, _other) = UnixStream::pair().expect("a socket pair can be created");
+        let peer = Credentials::of_peer(one.as_fd()).expect("the socket has a peer");
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
         assert_eq!(peer.user_namespace, user_namespace(std::process::id()));
         assert!(peer.user_namespace.is_some());
-        assert!(!peer.may_see_addresses(u32::MAX / 2), "it has ended");
+        assert!(
+            !peer.may_see_addresses(u32::MAX / 2),
+            "an ended process shows no addresses"
+        );
     }
 }

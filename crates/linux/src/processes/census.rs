@@ -279,7 +279,11 @@ mod tests {
     fn anonymous_memory_is_what_no_file_backs() {
         let pages = |statm: &str| anonymous_pages(statm.as_bytes());
         assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
-        assert_eq!(pages("0 0 0 0 0 0 0\n"), 0, "a kernel thread");
+        assert_eq!(
+            pages("0 0 0 0 0 0 0\n"),
+            0,
+            "a kernel thread has no anonymous memory"
+        );
         assert_eq!(pages("9 3 4 1 0 1 0\n"), 0);
         assert_eq!([pages(""), pages("x y z")], [0, 0]);
     }
@@ -289,12 +293,12 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_command_is_called() {
-        let found = stat(STAT.as_bytes()).expect("is right");
+        let found = stat(STAT.as_bytes()).expect("the text is a valid stat file");
         assert_eq!(found.process.pid, 42);
         assert_eq!(found.process.start_ticks, 9876);
         assert_eq!((found.parent, found.cpu_ticks), (7, 42));
         assert_eq!(found.program.command, "a) b (c");
-        let layout = found.program.layout.expect("is shown");
+        let layout = found.program.layout.expect("the layout is visible");
         let addresses = [layout.start_code, layout.start_stack, layout.start_brk];
         assert_eq!(addresses, [1111, 3333, 6666]);
         assert_eq!(stat(b"42 (cut off) S 1"), None);
@@ -302,46 +306,52 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_make_no_family() {
+    fn processes_with_hidden_addresses_are_no_family() {
         let hidden = STAT.replace("3333", "0");
-        let found = stat(hidden.as_bytes()).expect("is right");
+        let found = stat(hidden.as_bytes()).expect("the text is a valid stat file");
         assert_eq!(found.program.layout, None);
     }
 
     #[test]
     fn each_sweep_finds_this_process_by_its_memory() {
         let memory = vec![1u8; 16 << 20];
-        let mut census = Census::open().expect("/proc is there");
+        let mut census = Census::open().expect("/proc can be opened");
         for _ in 0..2 {
             let sweep = whole_sweep(&mut census, 8 << 20);
             let is_own = |seen: &&Sighting| seen.process.pid == std::process::id();
-            let own = sweep.large.iter().find(is_own).expect("is found");
+            let own = sweep
+                .large
+                .iter()
+                .find(is_own)
+                .expect("the sweep finds this process");
             assert!(own.anonymous_bytes >= memory.len() as u64);
             assert_eq!(own.program.user, nix::unistd::geteuid().as_raw());
             assert!(own.process.start_ticks > 0);
             assert!(sweep.processes >= sweep.large.len());
         }
-        let nobody = whole_sweep(&mut census, u64::MAX);
-        assert!(nobody.large.is_empty());
+        let none_large = whole_sweep(&mut census, u64::MAX);
+        assert!(none_large.large.is_empty());
     }
 
     fn whole_sweep(census: &mut Census, least_bytes: u64) -> Sweep {
         let deadline = Instant::now() + Duration::from_secs(60);
         let found = census.sweep(least_bytes, deadline);
-        found.expect("it can be read").expect("a minute is enough")
+        found
+            .expect("/proc can be read")
+            .expect("a sweep ends within a minute")
     }
 
     #[test]
     fn a_sweep_without_time_looks_at_one_process_a_call() {
         let _memory = vec![1u8; 16 << 20];
-        let mut census = Census::open().expect("/proc is there");
+        let mut census = Census::open().expect("/proc can be opened");
         let mut sweep = || {
             census
                 .sweep(8 << 20, Instant::now())
-                .expect("it can be read")
+                .expect("/proc can be read")
         };
         let found = (1..).find_map(|calls| Some((calls, sweep()?)));
-        let (calls, sweep) = found.expect("it ends");
+        let (calls, sweep) = found.expect("the sweep ends");
         assert_eq!(calls, sweep.processes + 1);
         let own = |seen: &Sighting| seen.process.pid == std::process::id();
         assert!(sweep.large.iter().any(own));
@@ -366,7 +376,7 @@ mod tests {
 
     #[test]
     fn forks_count_what_they_share_once_and_other_programs_keep_theirs() {
-        let census = Census::open().expect("/proc is there");
+        let census = Census::open().expect("/proc can be opened");
         let large = vec![
             (seen(10, 0, 1), 100),
             (seen(11, 10, 1), 160),

@@ -39,7 +39,7 @@ impl Execs {
     /// BPF is missing or forbidden.
     pub fn attach() -> Result<Self> {
         let failed = |error: libbpf_rs::Error| {
-            LinuxError::Bpf(format!("hearing of started programs: {error:#}"))
+            LinuxError::Bpf(format!("watching for started programs: {error:#}"))
         };
         // Never freed; this happens only as often as the rules change.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));

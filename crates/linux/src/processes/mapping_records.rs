@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_new() {
+    fn known_mappings_are_not_new() {
         let mut end = 0;
         let mut first = records(&[(1, 2), (2, 4), (6, 8)]);
         assert_eq!(keep_new(&mut first, &mut end), 96);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_what_a_mapping_is() {
+    fn a_record_describes_its_mapping() {
         let found = mappings_of(&records(&[(4096, 8192)]));
         let expected = Mapping {
             range: 4096..8192,

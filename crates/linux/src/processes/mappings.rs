@@ -46,17 +46,17 @@ pub enum Ineligible {
     #[error("userfaultfd watches it")]
     Userfaultfd,
     /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
-    #[error("its owner said MADV_NOHUGEPAGE")]
+    #[error("the program called madvise(MADV_NOHUGEPAGE) on it")]
     NoHugePage,
     /// Its owner called `madvise(MADV_MERGEABLE)`, and KSM runs. KSM would split what is promoted,
     /// and promotion would undo what KSM merges.
-    #[error("KSM merges it: its owner said MADV_MERGEABLE")]
+    #[error("KSM merges it: the program called madvise(MADV_MERGEABLE) on it")]
     Merging,
     /// Huge already, from the hugetlb pool.
-    #[error("it is huge already, from the hugetlb pool")]
+    #[error("it consists of huge pages from the hugetlb pool")]
     HugeTlb,
     /// Never written: all of it is the zero page.
-    #[error("its mapping can't be written to")]
+    #[error("its mapping is read-only")]
     ReadOnly,
     /// It contains no whole region.
     #[error("no mapping covers all 2 MiB of it")]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_region_fits_in_is_counted_by_what_does() {
+    fn memory_outside_regions_is_counted_by_largest_fitting_size() {
         const K: u64 = 1 << 10;
         // A heap with 8 KiB before its first region and 132 KiB after its last one. Then 132 KiB
         // that begin at an odd page.
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_owner_excluded_is_counted() {
+    fn memory_excluded_by_the_owner_is_counted() {
         let refused = with(vm::NOHUGEPAGE, HUGE..4 * HUGE);
         let found = eligible(&[heap(8 * HUGE..9 * HUGE), refused]);
         assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);

@@ -224,7 +224,7 @@ impl Membership {
         let opened = Member::open(pid, identity, Terms::default());
         match opened.and_then(|member| self.admit(member, sampler, now)) {
             Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
-            Err(error) => tracing::warn!("process {pid} can't be managed: {error}"),
+            Err(error) => tracing::warn!("process {pid} cannot be managed: {error}"),
         }
     }
 

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_namespace_of_its_own_is_told() {
+    fn only_a_nested_pid_namespace_is_reported() {
         assert_eq!(PidNamespace::of(4, FIRST), None);
         let own = PidNamespace {
             dev: 4,

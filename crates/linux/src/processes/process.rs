@@ -292,7 +292,7 @@ mod tests {
             let _ = tell.send((set == 0, nix::unistd::gettid().as_raw() as u32));
             let _ = ended.recv();
         });
-        let (is_real_time, thread_id) = told.recv().expect("starts");
+        let (is_real_time, thread_id) = told.recv().expect("the thread starts");
         let with_rule = Terms {
             rule: Some(0),
             ..Terms::default()
@@ -300,11 +300,13 @@ mod tests {
         let found = may_be_managed(own, &Terms::default());
         let allowed = may_be_managed(own, &with_rule);
         drop(end);
-        thread.join().expect("ends");
+        thread.join().expect("the thread ends");
         assert!(allowed.is_ok());
         // It requires CAP_SYS_NICE.
         if is_real_time {
-            let said = found.expect_err("it needs a rule").to_string();
+            let said = found
+                .expect_err("a real-time process needs a rule")
+                .to_string();
             assert!(said.contains(&format!("thread {thread_id}")), "{said}");
         }
     }

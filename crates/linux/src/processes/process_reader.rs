@@ -30,7 +30,7 @@ impl<T: Send + 'static> ProcessReader<T> {
             }
         });
         if let Err(error) = &thread {
-            tracing::warn!("{name}: nothing is read, because no thread can be started: {error}");
+            tracing::warn!("the thread {name} could not be started, so it reads nothing: {error}");
         }
         Self {
             ask: thread.is_ok().then_some(ask),

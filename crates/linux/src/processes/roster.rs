@@ -146,9 +146,9 @@ impl Roster {
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
             // A process that has already ended is skipped.
-            let who = identify(pid, &self.users).ok()?;
-            let terms = self.verdict(&who)?;
-            terms.warm_bytes.map(|_| (pid, who, terms))
+            let identity = identify(pid, &self.users).ok()?;
+            let terms = self.verdict(&identity)?;
+            terms.warm_bytes.map(|_| (pid, identity, terms))
         };
         started.into_iter().filter_map(judge).collect()
     }
@@ -202,7 +202,7 @@ impl Roster {
         } = match found {
             Ok(sweep) => sweep,
             Err(error) => {
-                tracing::warn!("processes can't be looked for at the moment: {error}");
+                tracing::warn!("the scan for processes failed; the next one tries again: {error}");
                 return Slice::Done(None);
             }
         };
@@ -280,12 +280,12 @@ impl Roster {
     /// # Errors
     /// The process has ended, or cannot be read.
     pub fn judge(&mut self, pid: u32, now: Duration) -> Result<Option<(Identity, Terms)>> {
-        let who = identify(pid, &self.users)?;
+        let identity = identify(pid, &self.users)?;
         if age(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
-        Ok(match self.rules.judge(&who) {
-            Verdict::Include(terms) => Some((who, terms)),
+        Ok(match self.rules.judge(&identity) {
+            Verdict::Include(terms) => Some((identity, terms)),
             // The next sweep judges it again.
             Verdict::Undecided { .. } => None,
             Verdict::Exclude { .. } => {
@@ -298,8 +298,8 @@ impl Roster {
     }
 
     /// The terms on which the rules manage a process with this identity; `None`: it is not managed.
-    pub fn verdict(&self, who: &Identity) -> Option<Terms> {
-        match self.rules.judge(who) {
+    pub fn verdict(&self, identity: &Identity) -> Option<Terms> {
+        match self.rules.judge(identity) {
             Verdict::Include(terms) => Some(terms),
             Verdict::Exclude { .. } | Verdict::Undecided { .. } => None,
         }
@@ -307,37 +307,33 @@ impl Roster {
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not(&self, pid: u32) -> Option<String> {
-        let who = identify(pid, &self.users).ok()?;
+        let identity = identify(pid, &self.users).ok()?;
         let name = |place| self.rules.get(place).map(|rule| rule.name.as_str());
-        match self.rules.judge(&who) {
+        match self.rules.judge(&identity) {
             Verdict::Include(_) => {}
             Verdict::Exclude { rule } => {
                 return Some(rule.and_then(name).map_or_else(
-                    || {
-                        format!(
-                            "process {pid} falls under no rule, and such processes are left alone"
-                        )
-                    },
+                    || format!("process {pid} matches no rule, and such processes are not managed"),
                     |rule| format!("rule {rule:?} excludes process {pid}"),
                 ));
             }
             Verdict::Undecided { rule } => {
                 return Some(format!(
-                    "process {pid} is left alone until the name service tells the name of user {}: rule {:?} depends on it",
-                    who.uid,
+                    "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
+                    identity.uid,
                     name(rule).unwrap_or_default()
                 ));
             }
         }
         if self.passed_over.contains_key(&pid) {
             return Some(format!(
-                "process {pid} could not be managed when that was last tried; the log says why"
+                "process {pid} could not be managed at the last attempt; the log gives the reason"
             ));
         }
         match self.without_slot.get(&pid) {
             Some(WithoutSlot::Shares(shares)) => {
                 return Some(format!(
-                    "process {pid} shares most of its {} MiB of anonymous memory with {} others that were forked from the same program: about {} MiB are its own, and it is idle",
+                    "process {pid} is idle and shares most of its {} MiB of anonymous memory with {} processes forked from the same program: about {} MiB are its own",
                     shares.anonymous_bytes >> 20,
                     shares.family - 1,
                     shares.own_bytes >> 20
@@ -345,14 +341,14 @@ impl Roster {
             }
             Some(WithoutSlot::Outranked { slots }) => {
                 return Some(format!(
-                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user holds {} of the slots already",
+                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
                     user_share(*slots)
                 ));
             }
             None => {}
         }
         Some(format!(
-            "process {pid} is not under management: it has less than {} MiB of anonymous memory or was started just now",
+            "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
             self.selection.joins_at_bytes() >> 20
         ))
     }
@@ -363,7 +359,7 @@ impl Roster {
         let before = self.passed_over.get(&pid).map(|entry| entry.next);
         let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
         if before.is_none_or(|next| next.is_zero()) {
-            tracing::warn!("process {pid} can't be managed for now: {error}");
+            tracing::warn!("process {pid} cannot be managed for now: {error}");
         }
         let entry = PassedOver {
             until: now.saturating_add(pause),
@@ -381,7 +377,7 @@ fn hear_of_starts(rules: &Rules) -> Option<Execs> {
     }
     let execs = Execs::attach();
     execs
-        .inspect_err(|error| tracing::warn!("no process is warm from its start: {error}"))
+        .inspect_err(|error| tracing::warn!("processes get no warm start: {error}"))
         .ok()
 }
 
@@ -420,7 +416,7 @@ mod tests {
 
     fn roster() -> Roster {
         let rules = Rules::new(Vec::new(), Unmatched::Include);
-        Roster::new(rules, Selection::default()).expect("/proc is there")
+        Roster::new(rules, Selection::default()).expect("/proc can be opened")
     }
 
     fn seen(pid: u32, mib: u64) -> Sighting {
@@ -442,24 +438,24 @@ mod tests {
     fn whole_sweep(roster: &mut Roster, now: Duration) -> Option<Vec<Sighting>> {
         match roster.sweep(now, Instant::now() + S(60)) {
             Slice::Done(large) => large,
-            Slice::Unfinished(_) => panic!("a minute is enough"),
+            Slice::Unfinished(_) => panic!("the sweep took over a minute"),
         }
     }
 
     #[test]
-    fn nobody_is_looked_for_more_often_than_set() {
+    fn sweeps_keep_to_the_configured_interval() {
         let mut roster = roster();
         assert!(whole_sweep(&mut roster, S(0)).is_some());
         assert!(whole_sweep(&mut roster, S(4)).is_none());
         roster.set_rules(Rules::default(), Selection::default());
         let again = whole_sweep(&mut roster, S(4));
-        assert!(again.is_some(), "new rules, a new look");
+        assert!(again.is_some(), "new rules make a sweep due at once");
         assert_eq!(roster.costs().sweeps, 2);
         assert!(roster.costs().processes > 0);
     }
 
     #[test]
-    fn no_more_join_than_file_descriptors_are_enough_for() {
+    fn file_descriptors_limit_the_managed_processes() {
         assert_eq!(room(1024, 1), 896);
         assert_eq!(room(1024, 10), 89);
         assert_eq!(room(0, 10), 1);
@@ -469,13 +465,13 @@ mod tests {
     #[test]
     fn the_manager_never_manages_itself() {
         let _memory = vec![1u8; 80 << 20];
-        let found = whole_sweep(&mut roster(), S(0)).expect("the first sweep is due");
+        let found = whole_sweep(&mut roster(), S(0)).expect("the first sweep is due at once");
         let own = std::process::id();
         assert!(found.iter().all(|seen| seen.process.pid != own));
     }
 
     #[test]
-    fn a_process_that_has_ended_is_nobody() {
+    fn an_ended_process_is_reported_as_missing() {
         let judged = roster().judge(u32::MAX / 2, S(0));
         assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
     }
@@ -505,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_is_tried_again_ever_more_seldom() {
+    fn a_failing_process_is_retried_ever_less_often() {
         let mut roster = roster();
         let large = [seen(7, 100)];
         let mut now = S(0);
@@ -520,9 +516,9 @@ mod tests {
     }
 
     #[test]
-    fn who_is_excluded_is_judged_again_in_a_minute_or_under_new_rules() {
+    fn an_excluded_process_is_judged_again_in_a_minute_or_under_new_rules() {
         let rules = Rules::new(Vec::new(), Unmatched::Exclude);
-        let mut roster = Roster::new(rules, Selection::default()).expect("/proc is there");
+        let mut roster = Roster::new(rules, Selection::default()).expect("/proc can be opened");
         let init = 1;
         let large = [seen(init, 100)];
         let judged = roster.judge(init, S(0));

@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn local_users_are_known_at_once() {
-        let names = UserNames::asking(Box::new(|_| panic!("the name service is not asked")));
+        let names = UserNames::asking(Box::new(|_| panic!("the name service must not be asked")));
         let root = UserName {
             text: "root".into(),
             pending: false,
@@ -259,7 +259,11 @@ mod tests {
         }
         assert_eq!(names.lock().asked.len(), MOST_LOOKUPS);
         assert!(names.name_within(UNKNOWN, Duration::ZERO).pending);
-        assert_eq!(names.name(0).text, "root", "others are known meanwhile");
+        assert_eq!(
+            names.name(0).text,
+            "root",
+            "other users have names while one is looked up"
+        );
         // The name service answers at last.
         drop(answer);
         for uid in UNKNOWN..UNKNOWN + 10 {

@@ -142,7 +142,7 @@ mod tests {
     const QUICK: Duration = Duration::from_micros(70);
 
     #[test]
-    fn where_the_kernel_does_not_try_it_is_asked_again() {
+    fn a_call_that_the_kernel_did_not_try_is_repeated() {
         let mut insisting = Insisting::default();
         for _ in 1..64 {
             assert!(insisting.again(&refused(Errno::ENOMEM), QUICK));
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn where_it_tries_or_has_another_reason_it_is_asked_once() {
+    fn a_call_that_was_tried_or_refused_otherwise_is_made_once() {
         for (errno, took) in [(Errno::ENOMEM, WITHOUT_LOOKING), (Errno::EAGAIN, QUICK)] {
             assert!(!Insisting::default().again(&refused(errno), took));
         }
     }
 
     #[test]
-    fn it_is_not_asked_for_ever() {
+    fn repeated_calls_are_bounded() {
         let mut insisting = Insisting::default();
         let calls = (1..).find(|_| !insisting.again(&refused(Errno::ENOMEM), QUICK));
         assert_eq!(calls, Some(143));

@@ -59,7 +59,7 @@ impl TargetCaller {
     /// No process or descriptor is available.
     pub fn start() -> Result<Self> {
         reap_left_behind();
-        let failed = LinuxError::call("starting a helper for calls into processes");
+        let failed = LinuxError::call("starting a helper process for calls into processes");
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).map_err(failed)?;
@@ -139,7 +139,7 @@ impl TargetCaller {
 }
 
 fn failed(errno: Errno) -> LinuxError {
-    LinuxError::call("asking the helper for calls into processes")(errno)
+    LinuxError::call("sending a call to the helper process")(errno)
 }
 
 impl Drop for TargetCaller {

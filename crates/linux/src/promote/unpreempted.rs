@@ -21,7 +21,7 @@ struct Usual(Scheduling);
 impl Drop for Usual {
     fn drop(&mut self) {
         if !self.0.set() {
-            tracing::warn!("the manager's own priority could not be put back");
+            tracing::warn!("the manager's own scheduling priority could not be restored");
         }
     }
 }

@@ -39,7 +39,7 @@ impl Counters {
     pub fn find(overrides: CounterEvents) -> Result<Self, NoCounters> {
         let given = test_costs::given().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
-            return Err(NoCounters::NotCounted("a test gives the costs".into()));
+            return Err(NoCounters::NotCounted("a test provides the costs".into()));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let events = events::choose(&CpuIdentity::parse(&cpuinfo), overrides)?;

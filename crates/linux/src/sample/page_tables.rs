@@ -158,12 +158,12 @@ impl PageTables {
 
     fn bss(&self) -> &types::bss {
         let bss = self.skel.maps.bss_data.as_deref();
-        bss.expect("the programs have global variables")
+        bss.expect("the BPF programs have global variables")
     }
 
     fn bss_mut(&mut self) -> &mut types::bss {
         let bss = self.skel.maps.bss_data.as_deref_mut();
-        bss.expect("the programs have global variables")
+        bss.expect("the BPF programs have global variables")
     }
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
@@ -178,7 +178,7 @@ impl PageTables {
         run(&own)?;
         if self.translation().direct_map == 0 {
             return Err(LinuxError::Bpf(
-                "the kernel's direct map was not found; memory encryption or an unknown page-table layout".into(),
+                "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown".into(),
             ));
         }
         Ok(())
@@ -475,12 +475,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_behind_the_direct_map_is_read_to_find_it() {
+    fn the_search_reads_only_the_direct_map() {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        let tables = PageTables::load().expect("loads");
-        let frames = memory_frames().expect("is known");
+        let tables = PageTables::load().expect("the BPF programs load");
+        let frames = memory_frames().expect("the end of memory is known");
         let start = tables.translation().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");

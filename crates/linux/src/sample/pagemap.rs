@@ -222,9 +222,15 @@ mod tests {
     fn a_huge_page_looks_like_one_aligned_run_of_frames() {
         let run = |first: u64| (0..512).map(move |i| PRESENT | EXCLUSIVE | (first + i));
         assert!(count(region(), run(1024), None).is_huge());
-        assert!(!count(region(), run(1025), None).is_huge(), "not aligned");
+        assert!(
+            !count(region(), run(1025), None).is_huge(),
+            "an unaligned run is not huge"
+        );
         let broken = run(1024).map(|e| if e & FRAME == 1030 { e + 4096 } else { e });
-        assert!(!count(region(), broken, None).is_huge(), "not contiguous");
+        assert!(
+            !count(region(), broken, None).is_huge(),
+            "a broken run is not huge"
+        );
     }
 
     #[test]
@@ -252,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_zero_page_is_nobodys_memory() {
+    fn the_zero_page_counts_as_no_memory() {
         let entries = (0..512).map(|i| PRESENT | if i < 100 { EXCLUSIVE | (1000 + i) } else { 7 });
         let sample = count(region(), entries, Some(7));
         assert_eq!((sample.present, sample.accessed), (100, 100));

@@ -25,7 +25,7 @@ impl TargetCalls {
             usize::from(PAGES_PER_REGION) * 8,
         );
         let request = Request::read_file(&path, offset, length)?;
-        let answer = self.make(process, "looking for shared pages", &request)?;
+        let answer = self.make(process, "looking for shared pages in", &request)?;
         if answer.data.len() < length {
             // The address space is gone.
             return Err(LinuxError::NoSuchProcess(process.pid));

@@ -64,14 +64,14 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     match read(&file) {
         Ok(Some(costs)) => return Ok(costs),
         Ok(None) => {}
-        Err(why) => own_files::set_aside_aloud("what page walks cost here is", &file, &why),
+        Err(why) => own_files::set_aside_aloud("the record of page-walk costs is", &file, &why),
     }
     tracing::warn!(
-        "measuring what page walks cost here: some seconds, once after each start of the machine"
+        "measuring the cost of page walks: this takes some seconds, once after each start of the machine"
     );
     let costs = match measure() {
         Err(error @ LinuxError::NotMeasured(_)) => {
-            tracing::warn!("{error}; typical costs are used until the next start");
+            tracing::warn!("{error}; typical costs are used until a manager starts again");
             return Ok(WalkCosts::typical());
         }
         measured => measured?,
@@ -79,7 +79,7 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     // Costs that cannot be kept are measured again; nothing else depends on them.
     let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
     if let Err(error) = kept.and_then(|text| own_files::replace(&file, &text)) {
-        tracing::debug!("{} can't be written: {error}", file.display());
+        tracing::debug!("{} cannot be written: {error}", file.display());
     }
     Ok(costs)
 }
@@ -94,7 +94,7 @@ fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
     if costs.is_sound() {
         Ok(costs)
     } else {
-        let why = "a cost is not above 0, or the footprints are not in order";
+        let why = "a cost is not over 0, or the footprints are not in ascending order";
         Err(Unusable::Impossible(why.into()))
     }
 }
@@ -250,7 +250,7 @@ impl Area {
             return Ok(area);
         }
         Err(LinuxError::NotMeasured(
-            "what page walks cost can't be measured: no huge pages can be had to compare with",
+            "the cost of page walks cannot be measured: no huge pages are available to compare with",
         ))
     }
 
@@ -441,7 +441,7 @@ mod tests {
             ("/streamed_apart_ns", Value::Null),
         ] {
             let mut costs = costs();
-            *costs.pointer_mut(place).expect("is there") = value;
+            *costs.pointer_mut(place).expect("the JSON has this field") = value;
             assert!(parse(costs.to_string().as_bytes()).is_err(), "{place}");
         }
         assert!(parse(b"{").is_err());
@@ -452,9 +452,13 @@ mod tests {
     fn a_pipe_or_an_endless_file_blocks_nothing() {
         let folder = Folder::new("walk-costs");
         let pipe = folder.0.join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("makes");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("the pipe can be created");
         assert!(read(&pipe).is_err());
         assert!(read(Path::new("/dev/zero")).is_err());
-        assert!(read(&folder.0.join("none")).expect("looks").is_none());
+        assert!(
+            read(&folder.0.join("none"))
+                .expect("a missing file is no error")
+                .is_none()
+        );
     }
 }

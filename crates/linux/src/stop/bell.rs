@@ -40,8 +40,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rung_twice_is_answered_once() {
-        let bell = Bell::new().expect("an eventfd");
+    fn two_rings_cause_one_wakeup() {
+        let bell = Bell::new().expect("an eventfd can be created");
         assert!(!bell.answer());
         bell.clone().ring();
         bell.ring();

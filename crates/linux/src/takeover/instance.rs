@@ -57,7 +57,7 @@ impl Instance {
         let inodes: Vec<u64> = inodes.flatten().map(|found| found.ino()).collect();
         match holders::another_manager(&inodes) {
             Some(pid) => {
-                let other = format!("process {pid}, whose lock is in another folder");
+                let other = format!("process {pid} (its lock is in another folder)");
                 Err(LinuxError::AlreadyManaged(other))
             }
             None => Ok(own),
@@ -76,7 +76,7 @@ impl Instance {
                 // /run is read-only, or this manager is not root.
                 Err(error) => {
                     tracing::warn!(
-                        "a manager with another state folder may not be noticed: {error}"
+                        "a manager with another state folder cannot be detected: {error}"
                     );
                     None
                 }
@@ -146,7 +146,7 @@ impl Held {
         let holder = match self.holders.first() {
             Some(holder) => holder.to_string(),
             None => format!(
-                "a process that can't be seen from here (`grep :{} /proc/locks` on the host shows it)",
+                "a process that is not visible here (`grep :{} /proc/locks` on the host shows it)",
                 self.inode
             ),
         };
@@ -183,7 +183,11 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
                 let strangers =
                     !holders.is_empty() && holders.iter().all(|h| !own_files::is_trusted(h.uid));
                 if strangers {
-                    tracing::warn!("the lock {} was held by {}", path.display(), holders[0]);
+                    tracing::warn!(
+                        "the lock {} was held by {}; the file is replaced",
+                        path.display(),
+                        holders[0]
+                    );
                     replace(&path, &found, purpose)?;
                     continue;
                 }
@@ -206,7 +210,7 @@ fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Held>> {
         }
     }
     held.map(Err).ok_or_else(|| {
-        let error = std::io::Error::other("it is replaced all the time");
+        let error = std::io::Error::other("other processes keep replacing it");
         LinuxError::file("locking", &path)(error)
     })
 }
@@ -273,60 +277,65 @@ mod tests {
     }
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).expect("is there").mode() & 0o7777
+        fs::metadata(path).expect("the file exists").mode() & 0o7777
     }
 
     #[test]
-    fn who_manages_is_seen_without_being_disturbed() {
+    fn the_manager_is_found_without_disturbing_it() {
         let folder = Folder::new("instance");
         let state = folder.0.join("state");
-        assert_eq!(holder_in(&state).expect("looks"), None);
-        assert!(!state.exists(), "looking leaves nothing behind");
-        let instance = claim(&folder, "state").expect("nobody else does");
-        let holder = holder_in(&state).expect("looks");
+        assert_eq!(holder_in(&state).expect("the lock can be read"), None);
+        assert!(!state.exists(), "a look creates no folder");
+        let instance = claim(&folder, "state").expect("no other manager runs");
+        let holder = holder_in(&state).expect("the lock can be read");
         assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
         drop(instance);
-        assert_eq!(holder_in(&state).expect("looks"), None);
+        assert_eq!(holder_in(&state).expect("the lock can be read"), None);
         assert!(claim(&folder, "state").is_ok());
     }
 
     #[test]
     fn managers_with_different_state_folders_exclude_each_other() {
         let folder = Folder::new("instance-two");
-        let first = claim(&folder, "one").expect("nobody else does");
-        let refused = claim(&folder, "two").expect_err("one is enough");
+        let first = claim(&folder, "one").expect("no other manager runs");
+        let refused = claim(&folder, "two").expect_err("a second manager is refused");
         assert!(matches!(refused, LinuxError::AlreadyManaged(_)));
         drop(first);
-        claim(&folder, "two").expect("it is free");
+        claim(&folder, "two").expect("the lock is free");
     }
 
     #[test]
     fn the_lock_is_for_us_alone_and_one_that_was_not_is_replaced() {
         let folder = Folder::new("instance-mode");
         let path = folder.file("state/manager.lock", "process 1 (long ago)");
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("is ours");
-        let before = fs::metadata(&path).expect("is there").ino();
-        let old = File::open(&path).expect("opens");
-        let _instance = claim(&folder, "state").expect("nobody holds it");
-        assert_ne!(fs::metadata(&path).expect("is there").ino(), before);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("the mode can be changed");
+        let before = fs::metadata(&path).expect("the file exists").ino();
+        let old = File::open(&path).expect("the file can be opened");
+        let _instance = claim(&folder, "state").expect("the lock is free");
+        assert_ne!(fs::metadata(&path).expect("the file exists").ino(), before);
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(&folder.0.join("machine/manager.lock")), 0o600);
         // A descriptor opened before the replacement locks a file that no longer matters.
-        Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("nobody minds");
-        assert!(claim(&folder, "state").is_err(), "it is held");
+        Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("the old file can be locked");
+        assert!(
+            claim(&folder, "state").is_err(),
+            "a second manager is refused"
+        );
     }
 
     #[test]
-    fn a_holder_that_is_no_manager_is_named() {
+    fn a_holder_that_is_not_a_manager_is_named() {
         let folder = Folder::new("instance-stranger");
         let path = folder.file("state/manager.lock", "process 4000000 (attach 5)");
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("is ours");
-        let file = File::open(&path).expect("opens");
-        let _stranger = Flock::lock(file, FlockArg::LockExclusive).expect("locks");
-        let refused = claim(&folder, "state").expect_err("it is held").to_string();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the mode can be changed");
+        let file = File::open(&path).expect("the file can be opened");
+        let _stranger = Flock::lock(file, FlockArg::LockExclusive).expect("the file can be locked");
+        let refused = claim(&folder, "state")
+            .expect_err("a lock that is held is refused")
+            .to_string();
         let us = format!("process {} (", std::process::id());
         assert!(refused.contains(&us), "{refused}");
-        assert!(refused.contains("no manager"), "{refused}");
+        assert!(refused.contains("not a manager"), "{refused}");
         assert!(!refused.contains("4000000"), "{refused}");
     }
 
@@ -334,9 +343,12 @@ mod tests {
     fn a_folder_that_others_can_write_is_refused() {
         let folder = Folder::new("instance-folder");
         let state = folder.0.join("state");
-        fs::create_dir(&state).expect("makes");
-        fs::set_permissions(&state, Permissions::from_mode(0o777)).expect("is ours");
-        let refused = claim(&folder, "state").expect_err("refuses").to_string();
+        fs::create_dir(&state).expect("the folder can be created");
+        fs::set_permissions(&state, Permissions::from_mode(0o777))
+            .expect("the mode can be changed");
+        let refused = claim(&folder, "state")
+            .expect_err("an unsafe folder is refused")
+            .to_string();
         assert!(refused.contains("mode 777"), "{refused}");
     }
 }

@@ -21,16 +21,16 @@ const MOST_ASIDE: u32 = 1000;
 #[derive(Debug, Error)]
 pub enum Distrust {
     /// The system call failed.
-    #[error("can't be read ({0})")]
+    #[error("cannot be read ({0})")]
     Io(#[from] io::Error),
     /// A folder, a pipe or a device.
-    #[error("is no regular file")]
+    #[error("is not a regular file")]
     NotAFile,
     /// A symbolic link, which may lead anywhere.
     #[error("is a symbolic link")]
     Link,
     /// It belongs to another user, which can change it.
-    #[error("belongs to user {0}, who could have written anything into it")]
+    #[error("belongs to user {0}, so its contents are not trusted")]
     Owner(u32),
     /// Other users may change it.
     #[error("can be written by other users (mode {0:o})")]
@@ -47,12 +47,12 @@ pub(crate) enum Unusable {
     Distrusted(#[from] Distrust),
     #[error("is damaged ({0})")]
     Damaged(#[from] serde_json::Error),
-    #[error("is of version {found}, and this program knows {known}")]
+    #[error("has version {found}, and this program knows version {known}")]
     Version { found: String, known: u64 },
     /// It contains values that HawkEye never writes.
     #[error("is damaged ({0})")]
     Impossible(String),
-    #[error("names {}, which HawkEye never changes, or no possible value for it", .0.display())]
+    #[error("names {}, which HawkEye never changes, or a value that this setting cannot have", .0.display())]
     NotASetting(PathBuf),
 }
 
@@ -159,7 +159,7 @@ pub fn set_aside_aloud(what: &str, path: &Path, why: &dyn std::fmt::Display) {
             aside.display()
         ),
         Err(error) => {
-            tracing::warn!("{what} not used: {path_shown} {why}; it can't be set aside ({error})");
+            tracing::warn!("{what} not used: {path_shown} {why}; it cannot be renamed ({error})");
         }
     }
 }
@@ -194,52 +194,66 @@ mod tests {
 
     fn refused(path: &Path) -> String {
         let read = read(path, 100).map(drop);
-        read.expect_err("it is not trusted").to_string()
+        read.expect_err("an untrusted file is refused").to_string()
     }
 
     #[test]
-    fn only_what_root_or_we_alone_can_write_is_read() {
+    fn only_files_private_to_root_or_this_user_are_read() {
         let folder = Folder::new("own-files");
         let path = folder.file("a", "text");
-        let found = read(&path, 4).expect("reads");
+        let found = read(&path, 4).expect("the file can be read");
         assert_eq!(found.as_deref(), Some(&b"text"[..]));
         assert!(matches!(read(&path, 3), Err(Distrust::TooLong(3))));
-        assert!(read(&folder.0.join("none"), 9).expect("looks").is_none());
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("is ours");
+        assert!(
+            read(&folder.0.join("none"), 9)
+                .expect("a missing file is no error")
+                .is_none()
+        );
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the mode can be changed");
         assert!(refused(&path).contains("mode 666"));
         let link = folder.0.join("link");
-        symlink(&path, &link).expect("links");
+        symlink(&path, &link).expect("the link can be created");
         assert!(refused(&link).contains("symbolic link"));
-        assert!(refused(&folder.0).contains("no regular file"));
+        assert!(refused(&folder.0).contains("not a regular file"));
         let pipe = folder.0.join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("makes");
-        assert!(refused(&pipe).contains("no regular file"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("the pipe can be created");
+        assert!(refused(&pipe).contains("not a regular file"));
         if geteuid().is_root() {
-            let of_nobody = folder.file("of-nobody", "text");
-            std::os::unix::fs::chown(&of_nobody, Some(65534), None).expect("we are root");
+            let of_nobody = folder.file("unprivileged", "text");
+            std::os::unix::fs::chown(&of_nobody, Some(65534), None)
+                .expect("root can change the owner");
             assert!(refused(&of_nobody).contains("user 65534"));
         }
     }
 
     #[test]
-    fn what_is_replaced_is_for_us_alone_and_follows_no_link() {
+    fn a_replaced_file_is_private_and_follows_no_link() {
         let folder = Folder::new("own-files-new");
         let (path, other) = (folder.0.join("a"), folder.file("other", "theirs"));
-        symlink(&other, folder.0.join("a.new")).expect("links");
-        replace(&path, b"ours").expect("writes");
-        assert_eq!(fs::read_to_string(&other).expect("reads"), "theirs");
-        assert_eq!(fs::read_to_string(&path).expect("reads"), "ours");
-        let mode = fs::metadata(&path).expect("is there").mode();
+        symlink(&other, folder.0.join("a.new")).expect("the link can be created");
+        replace(&path, b"ours").expect("the file can be replaced");
+        assert_eq!(
+            fs::read_to_string(&other).expect("the file can be read"),
+            "theirs"
+        );
+        assert_eq!(
+            fs::read_to_string(&path).expect("the file can be read"),
+            "ours"
+        );
+        let mode = fs::metadata(&path).expect("the file exists").mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
-    fn what_is_set_aside_replaces_nothing() {
+    fn setting_a_file_aside_replaces_no_other_file() {
         let folder = Folder::new("own-files-aside");
         for text in ["first", "second"] {
             let path = folder.file("a", text);
-            let aside = set_aside(&path).expect("renames");
-            assert_eq!(fs::read_to_string(aside).expect("reads"), text);
+            let aside = set_aside(&path).expect("the file can be renamed");
+            assert_eq!(
+                fs::read_to_string(aside).expect("the file can be read"),
+                text
+            );
         }
         assert!(folder.0.join("a.damaged-2").exists());
     }
@@ -248,9 +262,9 @@ mod tests {
     fn a_folder_that_others_can_write_is_refused() {
         let folder = Folder::new("own-files-folder");
         let path = folder.0.join("a/b");
-        make_folder(&path, 0o755).expect("makes");
-        fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("is ours");
-        let refused = make_folder(&path, 0o755).expect_err("refuses");
+        make_folder(&path, 0o755).expect("the folder can be created");
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).expect("the mode can be changed");
+        let refused = make_folder(&path, 0o755).expect_err("an unsafe folder is refused");
         assert!(refused.to_string().contains("mode 777"), "{refused}");
     }
 }

@@ -233,16 +233,20 @@ mod tests {
     fn a_size_that_inherits_is_decided_by_the_setting_for_all() {
         let folder = Folder::new("sizes");
         let for_all = folder.0.join("enabled");
-        assert_eq!(deciding_file(&folder.0), for_all, "before 6.8");
+        assert_eq!(
+            deciding_file(&folder.0),
+            for_all,
+            "before Linux 6.8 the setting for all sizes decides"
+        );
         let of_size = folder.0.join("hugepages-2048kB/enabled");
-        fs::create_dir(folder.0.join("hugepages-2048kB")).expect("a folder");
+        fs::create_dir(folder.0.join("hugepages-2048kB")).expect("the folder can be created");
         for (text, deciding) in [
             ("always [inherit] madvise never\n", &for_all),
             ("[always] inherit madvise never\n", &of_size),
             ("always inherit [madvise] never\n", &of_size),
             ("always inherit madvise [never]\n", &of_size),
         ] {
-            fs::write(&of_size, text).expect("writes");
+            fs::write(&of_size, text).expect("the file can be written");
             assert_eq!(&deciding_file(&folder.0), deciding, "{text}");
         }
     }
@@ -251,6 +255,9 @@ mod tests {
     fn the_choice_in_force_is_the_one_in_brackets() {
         let folder = Folder::new("choice");
         let knob = folder.file("enabled", "always [madvise] never\n");
-        assert_eq!(read_setting(&knob).expect("reads"), "madvise");
+        assert_eq!(
+            read_setting(&knob).expect("the file can be read"),
+            "madvise"
+        );
     }
 }

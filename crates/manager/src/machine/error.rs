@@ -7,13 +7,13 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MachineError {
     /// The process has ended or replaced its address space. It will give no further results.
-    #[error("process {0} is gone")]
+    #[error("process {0} has ended, or runs another program now")]
     Gone(ProcessId),
     /// A call into the process is still under way. No other call is made before that one ends.
-    #[error("process {0} does not answer")]
+    #[error("process {0} does not answer: an earlier call into it has not returned yet")]
     NotAnswering(ProcessId),
     /// The kernel refused the call.
-    #[error("{call} on process {process}: {errno}")]
+    #[error("{call} in process {process} failed: {errno}")]
     Refused {
         /// Name of the call for users.
         call: &'static str,
@@ -23,7 +23,7 @@ pub enum MachineError {
         errno: Errno,
     },
     /// The machine has no pages of this size.
-    #[error("pages of {0} can't be had here")]
+    #[error("this machine has no pages of {0}")]
     PageSize(PageOrder),
     /// An operation around the call failed (for example the read of a file in `/proc`).
     #[error("{0}")]

@@ -20,7 +20,7 @@ impl fmt::Display for LearnedReason {
         let starts = self.starts;
         write!(
             f,
-            "best for this program in the last {starts} of its starts"
+            "best page sizes in the last {starts} starts of this program"
         )
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_another_and_who_is_gone_is_forgotten() {
+    fn each_process_waits_for_its_own_touches_and_ended_ones_are_dropped() {
         let [small, large] = [1, 2].map(hawkeye_test_support::events::process);
         let mut slowdowns = Slowdowns::new(SamplingPace::default());
         let now = Duration::from_secs(1);

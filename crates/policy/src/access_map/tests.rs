@@ -35,7 +35,7 @@ fn buckets_are_linear() {
 }
 
 #[test]
-fn rising_to_the_head_falling_to_the_tail() {
+fn a_rising_region_joins_at_the_head_and_a_falling_one_at_the_tail() {
     let mut map = newest_only();
     let mut seen = |coverage: &[(u64, u16)]| {
         let samples: Vec<_> = coverage.iter().map(|(i, c)| sample(*i, *c)).collect();
@@ -83,7 +83,7 @@ fn taken_regions_return_to_their_place() {
 }
 
 #[test]
-fn huge_missing_and_untouched_regions_do_not_wait() {
+fn huge_missing_and_untouched_regions_are_no_candidates() {
     let mut map = newest_only();
     map.observe(&[sample(1, 100), sample(2, 100), sample(3, 0), sample(4, 30)]);
     assert_eq!(waiting_in_all(&map), 3);
@@ -91,7 +91,7 @@ fn huge_missing_and_untouched_regions_do_not_wait() {
     assert_eq!(
         order(&map, 0),
         [region(3), region(4)],
-        "accessed again: risen"
+        "a region that is accessed again has risen"
     );
     assert_eq!(waiting_in_all(&map), 2);
     map.observe(&[]);
@@ -111,7 +111,7 @@ fn removed_regions_are_forgotten() {
 }
 
 #[test]
-fn unsorted_and_doubled_samples_do_no_harm() {
+fn unsorted_and_duplicate_samples_do_no_harm() {
     let mut map = newest_only();
     map.observe(&[sample(2, 100), sample(1, 100), sample(2, 300)]);
     assert_eq!(order(&map, 2), [region(1), region(2)]);
@@ -184,7 +184,7 @@ fn contents(map: &AccessMap) -> Vec<Vec<RegionAddr>> {
 
 proptest! {
     #[test]
-    fn is_as_the_model_says(rounds in prop::collection::vec(any_sample(), 1..12)) {
+    fn access_map_behaves_as_the_model(rounds in prop::collection::vec(any_sample(), 1..12)) {
         let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
         let mut model = Model::default();
         for round in rounds {
@@ -198,7 +198,7 @@ proptest! {
     /// Through pops, removals and samples no region is lost or present twice. Popped regions come
     /// by bucket, highest first.
     #[test]
-    fn loses_and_doubles_nothing(
+    fn access_map_loses_and_duplicates_no_region(
         rounds in prop::collection::vec((any_sample(), 0usize..50, 0u64..40), 1..12),
         weight in 0.05..=1.0f64,
     ) {
@@ -223,7 +223,7 @@ proptest! {
             let before = waiting_in_all(&map);
             map.remove(region(removed));
             prop_assert_eq!(waiting_in_all(&map), before - usize::from(removed_waited));
-            prop_assert!(!map.remove(region(removed)), "can't be removed twice");
+            prop_assert!(!map.remove(region(removed)), "a region was removed twice");
 
             let expected = pops.min(waiting_in_all(&map));
             let left = waiting_in_all(&map) - expected;
@@ -246,7 +246,7 @@ proptest! {
 /// 500,000 regions (1 TB) must work. They take a few seconds even without optimisation, where
 /// anything quadratic would take hours.
 #[test]
-fn half_a_million_regions() -> Result<(), crate::SettingError> {
+fn an_access_map_holds_half_a_million_regions() -> Result<(), crate::SettingError> {
     let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
     let round = |by: u64| -> Vec<RegionSample> {
         (0..500_000)

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_left_to_others() -> Result<(), SettingError> {
+    fn a_share_of_the_cpu_budget_can_be_reserved() -> Result<(), SettingError> {
         let mut budget = CpuBudget::new(10.0)?;
         budget.update(at(0), Duration::ZERO);
         // Two thirds of 6 s.
@@ -162,7 +162,7 @@ mod tests {
     proptest! {
         /// Work comes in pieces: one piece may exceed the limit, but none starts after that.
         #[test]
-        fn no_minute_holds_more_than_the_budget_and_one_piece(
+        fn any_minute_uses_at_most_the_budget_plus_one_piece(
             pieces in proptest::collection::vec((0u64..5_000, 1u64..400), 1..300),
         ) {
             let mut cpu = CpuBudget::default();

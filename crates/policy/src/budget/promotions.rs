@@ -98,7 +98,7 @@ mod tests {
             assert_eq!(budget.take(now), Ok(()));
         }
         let Err(Spent::Rate { ready_at }) = budget.take(now) else {
-            panic!("rate not kept")
+            panic!("promotions exceed the rate")
         };
         assert!(ready_at >= now + Duration::from_millis(250));
         assert_eq!(budget.take(ready_at), Ok(()));

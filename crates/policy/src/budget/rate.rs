@@ -141,14 +141,14 @@ mod tests {
         assert!(bucket.ready_at(at(5)) >= at(7));
         assert!(bucket.take(bucket.ready_at(at(5)), 1));
         bucket.give_back(9);
-        assert!(!bucket.take(at(8), 3), "no more than the burst");
+        assert!(!bucket.take(at(8), 3), "at most the burst is available");
         assert!(bucket.take(at(8), 2));
         Ok(())
     }
 
     proptest! {
         #[test]
-        fn never_more_than_the_rate_and_the_burst(
+        fn at_most_the_rate_plus_the_burst_is_taken(
             rate in 0.01..1000.0f64,
             burst in 1.0..100.0f64,
             steps in prop::collection::vec((0u64..2_000_000_000, 0u32..20), 1..200),
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn ready_means_ready(
+        fn a_token_is_available_at_the_time_announced(
             rate in 0.001..1000.0f64,
             burst in 1.0..100.0f64,
             waits in prop::collection::vec(0u64..5_000_000_000, 1..50),

@@ -260,7 +260,7 @@ impl Predictor {
         self.streams.remove(&process);
         self.warm.remove(&process);
         self.unproven.remove(&process);
-        self.under_way.forget(|whose| whose == process);
+        self.under_way.forget(|owner| owner == process);
     }
 
     /// Whether all streams of a process with a recent report were given up, and no other stream is

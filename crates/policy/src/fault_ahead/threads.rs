@@ -9,7 +9,7 @@ pub struct FillThreads(u8);
 
 impl FillThreads {
     /// Name of this setting in messages.
-    pub const NAME: &'static str = "threads that fill";
+    pub const NAME: &'static str = "prefault threads";
     /// The upper limit is more than the memory of any machine can use.
     const ALLOWED: RangeInclusive<u8> = 1..=64;
     /// Default limit: one core zeroes some 10 GB/s, and four use most of a processor's memory
@@ -51,11 +51,11 @@ mod tests {
     }
 
     #[test]
-    fn none_and_too_many_are_refused() {
+    fn zero_and_too_many_threads_are_refused() {
         assert_eq!(FillThreads::new(64).map(FillThreads::get), Ok(64));
         for bad in [0, 65, 256 + 1] {
             let error = FillThreads::new(bad).map_err(|error| error.to_string());
-            let sentence = format!("threads that fill must be 1 to 64, not {bad}");
+            let sentence = format!("prefault threads must be 1 to 64, not {bad}");
             assert_eq!(error, Err(sentence));
         }
     }

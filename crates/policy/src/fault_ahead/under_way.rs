@@ -60,7 +60,7 @@ impl UnderWay {
 
     fn fills(&self, process: ProcessId) -> impl Iterator<Item = &Fill> {
         let all = self.0.iter();
-        let of_process = all.filter(move |((whose, _), _)| *whose == process);
+        let of_process = all.filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
     }
 }

@@ -246,14 +246,14 @@ pub(super) fn below_limit(overhead: Option<Overhead>, terms: Terms) -> Option<St
     let Some(overhead) = overhead else {
         let percent = WORTH_CORES * 100.0;
         return Some(format!(
-            "its overhead isn't known: it uses less than {percent} % of a core, or was not measured yet"
+            "its overhead is unknown: it uses less than {percent} % of a core, or has not been measured yet"
         ));
     };
     let least = terms.least_gain_percent();
     // NaN is not at least anything either.
     let worth = overhead.percent >= least;
     (!worth).then(|| {
-        format!("its overhead of {overhead} is under the {least} % that make promotion worth while")
+        format!("its overhead of {overhead} is under the minimum of {least} % for promotion")
     })
 }
 

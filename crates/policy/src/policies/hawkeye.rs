@@ -236,7 +236,7 @@ impl ExplainPolicy for Hawkeye {
             let overhead = member.overhead?;
             below_limit(savable, member.terms)?;
             Some(format!(
-                "{:.1} % of its overhead of {overhead} comes from memory that is huge already: too little is left to make promotion worth while",
+                "{:.1} % of its overhead of {overhead} comes from memory that is huge already: the rest is under the minimum for promotion",
                 overhead.huge_percent
             ))
         })

@@ -50,7 +50,7 @@ mod tests {
     use crate::testing::{at, observation, sample};
 
     #[test]
-    fn promotes_nothing_whatever_it_sees() {
+    fn the_policy_none_promotes_nothing() {
         for mut policy in [NoPromotion::BLIND, NoPromotion::WATCHING] {
             policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
             assert_eq!(policy.next_promotion(at(1000)), None);

@@ -39,7 +39,7 @@ fn lowest_overhead_first() {
 }
 
 #[test]
-fn without_overheads_what_was_not_accessed_comes_first_in_all_processes() {
+fn without_overheads_unaccessed_pages_of_all_processes_come_first() {
     let mut planner = planner();
     let samples = vec![huge(1, true), huge(2, false)];
     planner.observe(&observation(&[(1, samples.clone()), (2, samples)]));
@@ -62,7 +62,7 @@ fn only_from_the_processes_allowed() {
 }
 
 #[test]
-fn scanned_pages_rest() {
+fn scanned_pages_are_not_scanned_again_at_once() {
     let mut planner = planner();
     let round = observation(&[(1, vec![huge(1, false), huge(2, false)])]);
     planner.observe(&round);
@@ -77,7 +77,7 @@ fn scanned_pages_rest() {
 }
 
 #[test]
-fn pages_made_huge_or_split_since_are_known() {
+fn promotions_and_splits_update_the_list() {
     let mut planner = planner();
     planner.observe(&observation(&[(1, vec![huge(1, true)])]));
     planner.apply(&promoted(process(1), region(0)));
@@ -112,7 +112,7 @@ fn split_at_or_above_the_threshold() {
     });
     assert_reads(
         &bloat,
-        "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovered from 85 % on)",
+        "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,
     );
     assert_eq!(planner.judge(64, short), Some(bloat));
@@ -124,7 +124,7 @@ fn split_at_or_above_the_threshold() {
 proptest! {
     /// Each huge page is scanned once a minute, and none is lost.
     #[test]
-    fn each_page_once(
+    fn each_page_is_scanned_once(
         pages in prop::collection::vec(prop::collection::vec(any::<bool>(), 0..20), 0..5),
         observe_every in 1usize..10,
     ) {

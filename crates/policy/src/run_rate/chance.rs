@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_does_not_make_a_cold_region_worth_more() {
+    fn chance_does_not_rank_a_cold_region_above_its_rate() {
         let (hot, cold) = (350, 3200);
         let rates = (0..hot + cold).map(|n| if n < hot { 1100.0 } else { 90.0 });
         let counts = counts(rates, 0.024);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_touched_is_expected_to_stay_so() {
+    fn an_untouched_region_has_an_expected_rate_near_zero() {
         let count = |touches| Count {
             touches,
             over_s: 0.015,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn many_touches_speak_for_themselves() {
+    fn many_touches_outweigh_the_prior() {
         let of = |touches| Count {
             touches,
             over_s: 0.01,

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_out_of_range_are_not_sound() {
+    fn costs_out_of_range_are_invalid() {
         assert!(machine().is_sound());
         let wrong: [fn(&mut WalkCosts); 7] = [
             |costs| costs.by_footprint.clear(),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chase_loses_its_walks_and_a_tight_loop_its_overlapped_ones() {
+    fn a_pointer_chase_pays_for_its_walks_and_a_tight_loop_for_overlapped_ones() {
         // 250 ns a read, of which the walk takes 90; 20 ns a read, of which it takes 8.
         assert!((scattered(4e6).percent - 36.0).abs() < 1e-9);
         assert!((scattered(50e6).percent - 40.0).abs() < 1e-9);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_cheap() {
+    fn ordered_walks_are_cheap() {
         let rates = WalkRates {
             streamed_per_s: 5e6,
             strided_per_s: 1e6,

@@ -165,21 +165,21 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn a_small_process_is_through_in_one_round() {
+    fn a_small_process_takes_one_round() {
         let mut probe = Probe::new(
             (0..5).map(region).collect(),
             ProbeSettings::for_first_touch(INTERCEPTED),
             7,
             |_| 0,
         );
-        let round = probe.next_round().expect("a round");
+        let round = probe.next_round().expect("a round is due");
         assert_eq!(round.regions, (0..5).map(region).collect::<Vec<_>>());
         assert!(round.for_rate);
         assert_eq!(probe.next_round(), None);
     }
 
     #[test]
-    fn what_was_seen_longest_ago_is_compared_first() {
+    fn regions_sampled_longest_ago_come_first() {
         let settings = ProbeSettings::for_first_touch(INTERCEPTED);
         let count = 3000;
         let mut windows: HashMap<RegionAddr, u64> = HashMap::new();
@@ -200,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn a_round_in_a_pause_is_done_again_at_the_end() {
+    fn a_round_during_a_pause_is_repeated_at_the_end() {
         let all: Vec<RegionAddr> = (0..100).map(region).collect();
         let settings = ProbeSettings::for_first_touch(Duration::ZERO);
         let mut probe = Probe::new(all.clone(), settings, 7, |_| 0);
-        let first = probe.next_round().expect("a round");
+        let first = probe.next_round().expect("a round is due");
         probe.again(first.clone());
-        let second = probe.next_round().expect("the others");
+        let second = probe.next_round().expect("a second round is due");
         assert_eq!(second.regions.len(), 100 - first.regions.len());
         assert_eq!(probe.next_round(), Some(first));
         assert_eq!(probe.next_round(), None);

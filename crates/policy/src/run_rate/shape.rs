@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_among_random_pages_is_still_one() {
+    fn a_stream_among_random_pages_is_found() {
         let shape = Shape::of(&bits((100..300).chain((310..512).step_by(11))));
         assert_eq!(shape.streamed, 200);
         assert_eq!(shape.touched() - shape.streamed, 19);

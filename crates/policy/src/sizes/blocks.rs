@@ -40,7 +40,7 @@ mod tests {
     proptest! {
         /// Compared with a count: pages drawn at random, by runs.
         #[test]
-        fn as_many_as_are_counted(runs in 1_usize..24, length in 1_usize..20, order in 1_u8..9, seed: u64) {
+        fn blocks_are_as_many_as_a_count_finds(runs in 1_usize..24, length in 1_usize..20, order in 1_u8..9, seed: u64) {
             let mut state = seed;
             let mut random = |n: usize| {
                 // SplitMix64.

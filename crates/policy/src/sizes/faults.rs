@@ -48,7 +48,7 @@ impl fmt::Display for FaultSizeReason {
         } = self;
         write!(
             f,
-            "{order} at first touches spares {faults_percent:.0} % of the faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
+            "{order} at first touches avoids {faults_percent:.0} % of the page faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
             added_bytes >> 10
         )
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_chosen_where_nothing_tells() {
+    fn no_size_is_chosen_without_evidence() {
         let outside = blocks_of_128_kib(100);
         // Nothing is touched for the first time.
         assert_eq!(chosen(&outside, &[], 0.0), None);

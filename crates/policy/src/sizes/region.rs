@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_size_already_gets_a_larger_one_or_none() {
+    fn a_region_of_the_size_gets_a_larger_one_or_none() {
         let mapped = RegionSample {
             order: K64,
             ..in_use(2)

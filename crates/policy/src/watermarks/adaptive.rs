@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manager_does_is_no_growth() {
+    fn the_managers_own_changes_do_not_count_as_growth() {
         let mut growth = Growth::default();
         growth.note(at(0.0), GIB);
         growth.note_own(GIB as i64);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_still_is_no_speed() {
+    fn a_stopped_clock_gives_no_growth() {
         let mut growth = Growth::default();
         growth.note(at(5.0), GIB);
         growth.note(at(5.0), 2 * GIB);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_2_gib_by_its_growth() {
+    fn recovery_in_a_container_of_2_gib_starts_by_its_growth() {
         let start = |g: f64| start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
         assert_eq!(
             [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_in_vain_say_nothing_about_the_speed() {
+    fn searches_without_result_do_not_change_the_speed() {
         let mut speed = RecoverySpeed::default();
         speed.note(0, at(1.0));
         assert_eq!(speed.bytes_per_s(), DEFAULT_SPEED);
@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn earlier_the_faster_it_grows_and_never_after_the_high_mark(
+        fn recovery_starts_earlier_with_faster_growth_and_by_the_high_mark(
             total in 1u64..1 << 42,
             low in 1.0..98.0f64,
             gap in 0.5..50.0f64,

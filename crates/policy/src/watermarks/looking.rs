@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn more_often_the_less_room_there_is() {
+    fn memory_is_checked_more_often_the_less_is_left() {
         assert_eq!(wanted(usage(4096, 24 << 10), 0.0), SELDOM);
         let half = wanted(usage(1024, 2048), 0.0);
         assert!(half > OFTEN && half < SELDOM / 5, "{half:?}");
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_is_kept_cheap() {
+    fn checks_of_memory_stay_cheap() {
         let mut pace = LookPace::default();
         assert_eq!(pace.affordable(OFTEN), OFTEN);
         (0..50).for_each(|_| pace.note(Duration::from_micros(50)));

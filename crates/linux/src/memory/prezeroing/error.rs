@@ -11,7 +11,7 @@ pub const LOAD: &str = "modprobe prezero";
 #[derive(Debug, Error)]
 pub enum PrezeroingError {
     /// A file that such kernels have cannot be read.
-    #[error("reading {path}: {source}; reading it takes no privileges, but /sys must be mounted", path = path.display())]
+    #[error("reading {path}: {source}; reading it needs no privileges, but /sys must be mounted", path = path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -20,7 +20,7 @@ pub enum PrezeroingError {
     },
     /// A file has unexpected contents.
     #[error(
-        "{path} holds {found:?} and not {expected}: the kernel's patches are of another version than this program",
+        "{path} contains {found:?} instead of {expected}: the kernel's patches and this program have different versions",
         path = path.display()
     )]
     NotUnderstood {
@@ -32,6 +32,6 @@ pub enum PrezeroingError {
         expected: &'static str,
     },
     /// No module is loaded, so there are no settings to change.
-    #[error("no module zeroes free memory: `{LOAD}` loads it")]
+    #[error("no loaded module zeroes free memory: run `{LOAD}`")]
     NoModule,
 }

@@ -120,8 +120,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn we_know_ourselves() {
-        let own = Executable::of(std::process::id()).expect("we are here");
+    fn our_own_executable_is_identified() {
+        let own = Executable::of(std::process::id()).expect("this process exists");
         assert_eq!(Some(own.path.clone()), std::env::current_exe().ok());
         assert_eq!(Executable::of(std::process::id()), Some(own.clone()));
         assert!(own.file_name().starts_with("hawkeye_linux-"), "{own:?}");
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn other_users_and_containers_have_records_of_their_own() {
-        let own = Executable::of(std::process::id()).expect("we are here");
+        let own = Executable::of(std::process::id()).expect("this process exists");
         let (mut of_user, mut in_container) = (own.clone(), own.clone());
         of_user.user += 1;
         in_container.same_mounts = false;

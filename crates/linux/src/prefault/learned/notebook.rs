@@ -110,7 +110,9 @@ impl Notebook {
         let own = if self.pages.is_empty() { sizes } else { &[] };
         if let Some(record) = page.close(now, own) {
             if let Err(error) = self.learned.save(&record) {
-                tracing::warn!("what was learned of process {process} is lost: {error}");
+                tracing::warn!(
+                    "the learned record of process {process} could not be saved: {error}"
+                );
             }
         }
     }
@@ -240,14 +242,16 @@ mod tests {
         for (orders, at_s) in [(SMALL, 10), (PageOrders::NONE, 40), (SMALL, 45)] {
             page.choose(orders, Duration::from_secs(at_s));
         }
-        let record = page.close(Duration::from_secs(60), &[]).expect("it has");
+        let record = page
+            .close(Duration::from_secs(60), &[])
+            .expect("a start of a minute leaves a record");
         assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
     }
 
     #[test]
     fn a_file_system_that_does_not_answer_is_not_waited_for_twice() {
         let folder = Folder::new("notebook");
-        let learned = Learned::open(folder.0.clone()).expect("a folder");
+        let learned = Learned::open(folder.0.clone()).expect("the folder can be created");
         let (let_go, held) = std::sync::mpsc::channel::<()>();
         let read = move |pid| {
             if pid == 1 {
@@ -267,7 +271,7 @@ mod tests {
         // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
         assert!(!is_open(&notebook, 1) && is_open(&notebook, 2));
-        let_go.send(()).expect("it waits");
+        let_go.send(()).expect("the reader waits");
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&notebook, 1) && Instant::now() < deadline {
             notebook.update(&all, Duration::ZERO, Vec::new);
@@ -276,13 +280,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_there_before_or_for_a_moment_teaches_nothing() {
+    fn old_and_short_lived_processes_leave_no_record() {
         assert_eq!(page(false).close(Duration::from_secs(60), &[]), None);
         assert_eq!(page(true).close(Duration::from_secs(1), &[]), None);
     }
 
     #[test]
-    fn what_every_start_has_filled_may_be_filled_ahead() {
+    fn the_least_fill_of_all_starts_may_be_filled_ahead() {
         let mut record = None;
         for bytes in [4 << 30, 3 << 30, 5 << 30] {
             let mut page = page(true);

@@ -176,21 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn text_comes_back_as_it_went() {
+    fn a_record_survives_writing_and_parsing() {
         let mut record = record();
         record.pages.insert(65_536, 3);
         record.overhead_percent = Some(12.5);
-        let text = serde_json::to_vec(&record).expect("is JSON");
+        let text = serde_json::to_vec(&record).expect("it is valid JSON");
         assert_eq!(Record::parse(&text).ok(), Some(record));
         let newer = br#"{"version": 3, "anything": 1}"#;
         let said = Record::parse(newer).map_err(|error| error.to_string());
-        assert!(said.is_err_and(|why| why.contains("of version 3")));
+        assert!(said.is_err_and(|why| why.contains("has version 3")));
     }
 
     #[test]
     fn values_that_are_never_written_are_refused() {
         let with = |field: &str, value: serde_json::Value| {
-            let mut all = serde_json::to_value(record()).expect("is JSON");
+            let mut all = serde_json::to_value(record()).expect("it is valid JSON");
             all[field] = value;
             Record::parse(all.to_string().as_bytes()).map_err(|error| error.to_string())
         };
@@ -220,8 +220,8 @@ mod tests {
         }
 
         #[test]
-        fn one_byte_that_changed_harms_nothing(at in 0..600usize, byte: u8) {
-            let mut text = serde_json::to_vec(&record()).expect("is JSON");
+        fn one_changed_byte_causes_no_panic(at in 0..600usize, byte: u8) {
+            let mut text = serde_json::to_vec(&record()).expect("it is valid JSON");
             let at = at % text.len();
             text[at] = byte;
             if let Ok(record) = Record::parse(&text) {

@@ -34,29 +34,29 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
         capability(
             "page-table walk",
             (walk.0, levels.unwrap_or(walk.1)),
-            "BPF programs loaded, a value of our own found through the direct map",
-            "exact coverage; population comes from /proc/PID/pagemap, more slowly",
+            "BPF programs loaded; they found a known value through the direct map",
+            "exact coverage (population is then read from /proc/PID/pagemap, more slowly)",
             "CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF, CAP_BPF + CAP_PERFMON, lockdown below confidentiality",
         ),
         capability(
             "access bits",
             access_bits,
-            "a child's bits cleared by MADV_COLD, read as clear, read as set after it read its memory",
-            "HawkEye's order: regions are ranked by DAMON's estimate or by population",
+            "MADV_COLD on a child: its access bits read as clear, and as set after it has read its memory",
+            "HawkEye's promotion order (regions are then ranked by DAMON's estimate or by population)",
             "process_madvise(MADV_COLD) (CAP_SYS_NICE) and the page-table walk",
         ),
         capability(
             "DAMON",
             checked(&facts.damon),
             "a short session on a child process, which touches half of its memory",
-            "nothing while access bits work; else coverage can't be estimated",
-            "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and nobody else using it",
+            "nothing while access bits work; otherwise the estimate of coverage",
+            "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and no other program that uses DAMON",
         ),
         capability(
             "page_idle",
             checked(&facts.page_idle),
             "/sys/kernel/mm/page_idle/bitmap",
-            "nothing: it is only reported, access bits and DAMON are better",
+            "nothing: it is only reported, because access bits and DAMON are better",
             "CONFIG_IDLE_PAGE_TRACKING",
         ),
         capability(
@@ -69,85 +69,85 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
         capability(
             "zero-page remap",
             checked(&facts.zero_page_remap),
-            "a child's huge page with 10 pages in use, split: its memory shrank, its contents stayed",
+            "split of a child's huge page with 10 base pages in use: its memory shrank, its contents stayed",
             "bloat recovery without swap",
             "Linux 6.12 or later",
         ),
         capability(
             "soft-dirty bits",
             mark(&facts.soft_dirty),
-            "a child's huge page with used and zero pages, all written since a clear, split: pagemap shows both as written",
-            "bloat recovery where zero pages are remapped: CRIU would take changed pages for unchanged ones",
+            "split of a child's huge page with used and zero pages, all written since a clear: pagemap shows both as written",
+            "bloat recovery where zero pages are remapped, because CRIU would take changed pages for unchanged ones",
             MARK_KEPT,
         ),
         capability(
             "write protection",
             mark(&facts.write_protection),
-            "a child's huge page, protected by userfaultfd, split: pagemap shows used and zero pages as protected",
-            "bloat recovery where zero pages are remapped: a monitor (a snapshot of QEMU) would miss writes",
+            "split of a child's huge page that userfaultfd protects: pagemap shows used and zero pages as protected",
+            "bloat recovery where zero pages are remapped, because a monitor (a QEMU snapshot, for example) would miss writes",
             MARK_KEPT,
         ),
         capability(
             "zero pages to swap",
             checked(&facts.page_out),
             "MADV_PAGEOUT on the zero pages of a child's split huge page",
-            "nothing while the zero-page remap works; else bloat recovery",
-            "swap, best zram: zero pages take no room in it",
+            "nothing while the zero-page remap works; otherwise bloat recovery",
+            "swap, preferably zram, in which zero pages take no room",
         ),
         capability(
             "fault-ahead by collapse",
             checked(&facts.fault_ahead_collapse),
             "1-byte read of a child's untouched region, then MADV_COLLAPSE",
-            "nothing while the other method works",
+            "nothing while fault-ahead by remote read works",
             "Linux 6.18 or later",
         ),
         capability(
             "fault-ahead by remote read",
             checked(&facts.fault_ahead_read),
-            "use_zero_page=0 for a moment, 1-byte read of a child's untouched region",
-            "nothing while the other method works",
+            "use_zero_page=0 for a moment, then a 1-byte read of a child's untouched region",
+            "nothing while fault-ahead by collapse works",
             "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",
         ),
         capability(
             "small pages",
             checked(&small_pages(&facts.small_pages)),
-            "each size switched to madvise for a moment; one touch of a child mapped all of such a page",
+            "each size switched to madvise for a moment; one touch by a child mapped a whole page of that size",
             "pages of 16 KiB to 1 MiB for memory that is too small or too sparse for huge ones (--small-pages)",
             "Linux 6.8 or later, and writable /sys/kernel/mm/transparent_hugepage/hugepages-*kB",
         ),
         capability(
             "first touches",
             checked(&facts.first_touches),
-            "BPF on the tracepoint page_fault_user; a child touched memory region by region and was heard of",
-            "fault-ahead",
+            "BPF on the tracepoint page_fault_user; a child touched memory region by region, and its page faults were reported",
+            "prefault (--fault-ahead)",
             "the page-table walk, on x86-64 (its page faults have the tracepoint)",
         ),
         capability(
             "pre-zeroed memory",
             (prezeroing.works(), prezeroing.describe()),
             "/sys/kernel/mm/prezero and the settings of the module prezero",
-            "faults that find memory zeroed already, other than by streams",
+            "page faults that find memory zeroed already (prefault provides this for streams only)",
             "a kernel built with HawkEye's patches (kernel/README.md), and `modprobe prezero`",
         ),
         capability(
             "hardware counters",
             checked(&facts.counters),
-            "events of page walks chosen by processor, counted in a child process",
-            "MMU overhead by page-walk cycles; run-rate takes their place",
+            "this processor's page-walk events, counted in a child process",
+            "overhead measured in page-walk cycles (walk-rate sampling estimates it instead)",
             "bare metal, or a virtual machine with a virtual PMU",
         ),
         capability(
             "cgroup limits",
             present(host.cgroup.clone()),
             "the memory controller under /sys/fs/cgroup",
-            "watermarks of single containers; the machine's hold",
+            "watermarks for single containers (the machine's watermarks still apply)",
             "cgroup version 2 or 1 with the memory controller",
         ),
         capability(
             "memory pressure",
             present(host.psi.then(|| "works".into())),
             "/proc/pressure/memory",
-            "holding back while tasks wait for memory; the watermarks hold",
+            "holding promotion while tasks wait for memory (the watermarks still apply)",
             "CONFIG_PSI, and psi=1 on the kernel command line where it is off by default",
         ),
         capability(
@@ -155,7 +155,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
             present(swap),
             "/proc/swaps",
             "bloat recovery on kernels before 6.12",
-            "swapon, best on zram",
+            "swap space (swapon), preferably on zram",
         ),
     ]
 }
@@ -205,7 +205,7 @@ fn mark(mark: &PageMark) -> (bool, String) {
     let found = match mark {
         PageMark::Kept => "kept by a split".into(),
         PageMark::Lost(why) => format!("lost: {why}"),
-        PageMark::Absent(why) => format!("nothing to lose: {why}"),
+        PageMark::Absent(why) => format!("no marks to lose: {why}"),
         PageMark::NotTried(why) => format!("not tried: {why}"),
     };
     (mark.is_safe(), found)
@@ -213,5 +213,5 @@ fn mark(mark: &PageMark) -> (bool, String) {
 
 fn present(found: Option<String>) -> (bool, String) {
     let available = found.is_some();
-    (available, found.unwrap_or_else(|| "not there".into()))
+    (available, found.unwrap_or_else(|| "not found".into()))
 }

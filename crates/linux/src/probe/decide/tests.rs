@@ -34,23 +34,23 @@ fn without_access_bits_damon_estimates_and_without_it_population_remains() {
     let decision = decide(&facts);
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert!(decision.can_manage);
-    assert!(decision.verdict.contains("accesses can't be seen"));
+    assert!(decision.verdict.contains("accesses cannot be measured"));
 }
 
 #[test]
-fn a_sampler_that_was_not_seen_to_work_is_refused_in_a_sentence() {
-    let in_use = Checked::NotTried("DAMON is in use by somebody else".into());
+fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
+    let in_use = Checked::NotTried("DAMON is in use by another program".into());
     let facts = with(|facts| facts.damon = in_use);
     let by = |kind| decide_with(kind, &facts);
-    let refused = by(SamplerKind::Damon).expect_err("in use");
+    let refused = by(SamplerKind::Damon).expect_err("DAMON in use is refused");
     assert_eq!(
         refused.to_string(),
-        "HAWKEYE_SAMPLER=damon can't be had: not tried: DAMON is in use by somebody else"
+        "HAWKEYE_SAMPLER=damon cannot be used here: not tried: DAMON is in use by another program"
     );
-    let decision = by(SamplerKind::Population).expect("needs nothing");
+    let decision = by(SamplerKind::Population).expect("population is always available");
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert_eq!(decision.first_touch_cost, Duration::ZERO);
-    assert!(decision.verdict.contains("accesses can't be seen"));
+    assert!(decision.verdict.contains("accesses cannot be measured"));
     assert_eq!(SamplerKind::by_name("idle-pages"), None);
 }
 
@@ -82,7 +82,7 @@ fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
         assert_eq!(decision.recovery, RecoveryMethod::None, "{facts:?}");
         assert!(decision.can_manage);
         let missing = decision.capabilities.iter().find(|c| !c.available);
-        let missing = missing.expect("is shown");
+        let missing = missing.expect("the capability is listed");
         assert!(missing.lost.contains("bloat recovery"), "{missing:?}");
         assert!(missing.remedy.contains("6.18"), "{missing:?}");
     }
@@ -109,7 +109,7 @@ fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
 }
 
 #[test]
-fn what_was_not_tried_is_not_used() {
+fn methods_that_were_not_tried_are_not_used() {
     let unknown = || Checked::NotTried("for a test".into());
     let facts = with(|facts| facts.collapse = unknown());
     assert!(!decide(&facts).can_manage);
@@ -118,7 +118,7 @@ fn what_was_not_tried_is_not_used() {
 }
 
 #[test]
-fn each_circumstance_has_a_sentence_of_its_own() {
+fn each_circumstance_has_its_note() {
     let mut facts = Facts::all_work();
     facts.host.lockdown = Lockdown::Confidentiality;
     facts.host.missing_capabilities = vec!["CAP_BPF".into()];
@@ -132,11 +132,13 @@ fn each_circumstance_has_a_sentence_of_its_own() {
 }
 
 #[test]
-fn one_size_that_works_is_enough_and_none_is_said_so() {
+fn one_working_size_is_enough_and_none_is_reported() {
     let found = |small_pages| {
         let decision = decide(&with(|facts| facts.small_pages = small_pages));
         let mut all = decision.capabilities.into_iter();
-        let capability = all.find(|c| c.name == "small pages").expect("is listed");
+        let capability = all
+            .find(|c| c.name == "small pages")
+            .expect("small pages are listed");
         (capability.available, capability.found)
     };
     let some = vec![size(2, fails(), [0; 3]), size(4, Checked::Works, [2, 3, 9])];
@@ -152,9 +154,9 @@ fn a_stock_kernel_is_managed_without_zeroed_memory() {
     let decision = decide(&with(|facts| facts.prezeroing = PrezeroingFacts::Absent));
     assert!(decision.can_manage && decision.notes.is_empty());
     let mut missing = decision.capabilities.iter().filter(|c| !c.available);
-    let first = missing.next().expect("one is");
+    let first = missing.next().expect("one capability is missing");
     assert_eq!(missing.next(), None);
-    let said = "absent; fault-ahead does it for streams";
+    let said = "absent; prefault zeroes memory ahead of streams instead";
     assert!(first.found.starts_with(said), "{first:?}");
     assert!(first.remedy.contains("modprobe prezero"));
 }

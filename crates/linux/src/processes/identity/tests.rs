@@ -15,7 +15,7 @@ fn in_pod(path: &str) -> Option<(String, QosClass)> {
 }
 
 #[test]
-fn the_path_that_says_most_is_taken() {
+fn the_most_specific_cgroup_path_is_taken() {
     for (text, path) in [
         ("0::/system.slice/a.service\n", "/system.slice/a.service"),
         // A path may contain colons.
@@ -75,7 +75,7 @@ fn units_are_named_as_systemctl_names_them() {
 }
 
 #[test]
-fn pods_are_told_under_both_drivers() {
+fn pods_are_recognised_under_both_drivers() {
     let systemd = "/kubepods.slice/kubepods-burstable.slice";
     let systemd =
         format!("{systemd}/kubepods-burstable-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope");
@@ -151,10 +151,10 @@ fn containers_of_every_runtime_have_an_id() {
 #[test]
 fn this_process_is_known() {
     let users = UserNames::default();
-    let who = identify(std::process::id(), &users).expect("we are there");
-    assert_eq!(who.uid, nix::unistd::geteuid().as_raw());
-    let executable = who.executable.expect("ours can be read");
-    assert!(executable.starts_with(&who.command), "{executable}");
-    assert!(who.cgroup.starts_with('/'));
+    let identity = identify(std::process::id(), &users).expect("this process exists");
+    assert_eq!(identity.uid, nix::unistd::geteuid().as_raw());
+    let executable = identity.executable.expect("our own executable can be read");
+    assert!(executable.starts_with(&identity.command), "{executable}");
+    assert!(identity.cgroup.starts_with('/'));
     assert!(identify(u32::MAX / 2, &users).is_err());
 }

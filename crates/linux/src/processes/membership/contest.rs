@@ -145,7 +145,10 @@ impl Membership {
             roster.note_outranked(it.process, slots.most);
             if self.get(it.process).is_some() {
                 self.members.remove(&it.process.pid);
-                tracing::debug!("process {} gives its slot to another", it.process);
+                tracing::debug!(
+                    "process {} has lost its slot to another process",
+                    it.process
+                );
             }
         }
     }

@@ -5,7 +5,7 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn allocators_are_told_by_libraries_and_environment() {
+fn allocators_are_recognised_by_libraries_and_environment() {
     let of = |libraries: &[&str], environ: &str| {
         allocator(&words(libraries), &variables(environ.as_bytes()))
     };
@@ -41,7 +41,7 @@ fn allocators_are_told_by_libraries_and_environment() {
 }
 
 #[test]
-fn java_is_told_by_its_library_and_its_last_word() {
+fn java_is_recognised_by_its_library_and_its_last_option() {
     let flags = |command: &[&str]| java(&words(&["libjvm.so"]), &words(command));
     assert_eq!(
         java(&words(&["libc.so.6"]), &words(&["-XX:+UseLargePages"])),
@@ -55,7 +55,7 @@ fn java_is_told_by_its_library_and_its_last_word() {
 }
 
 #[test]
-fn neighbours_that_are_alike_are_one_place_and_empty_ones_none() {
+fn similar_neighbours_are_merged_and_empty_mappings_skipped() {
     let place = |start, end, what: &str, resident_bytes| Place {
         start,
         end,

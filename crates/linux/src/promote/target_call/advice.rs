@@ -62,7 +62,7 @@ impl TargetCalls {
     /// - `NoSuchProcess`: the process has ended or executed another program.
     pub(crate) fn map_page(&mut self, process: &ProcessHandle, address: u64) -> Result<()> {
         let request = Request::read_memory(process, address, 1)?;
-        let answer = self.make(process.id, "reading memory of a process", &request)?;
+        let answer = self.make(process.id, "reading memory", &request)?;
         if answer.data.is_empty() {
             return Err(LinuxError::NoSuchProcess(process.id.pid));
         }

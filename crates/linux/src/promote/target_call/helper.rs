@@ -7,7 +7,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    reason = "it allocates nothing and has nowhere to report to: figures are those of system calls"
+    reason = "it allocates nothing and cannot report an error: the figures come from system calls"
 )]
 
 use super::message::{

@@ -9,25 +9,25 @@ use nix::sys::mman::{ProtFlags, mprotect};
 const LONG: Duration = Duration::from_secs(60);
 
 fn own() -> ProcessHandle {
-    ProcessHandle::open(std::process::id()).expect("we are here")
+    ProcessHandle::open(std::process::id()).expect("this process exists")
 }
 
 static WORD: u64 = 0x1234_5678_9abc_def0;
 
 /// Reads [`WORD`].
 fn word(own: &ProcessHandle) -> Request<'_> {
-    Request::read_memory(own, &raw const WORD as u64, 8).expect("fits")
+    Request::read_memory(own, &raw const WORD as u64, 8).expect("the request fits into a message")
 }
 
 fn answered(caller: &mut TargetCaller, request: &Request<'_>) -> Answer {
-    caller.send(request).expect("the helper is there");
-    let answer = caller.answer(LONG).expect("the helper is there");
-    answer.expect("it answers")
+    caller.send(request).expect("the helper runs");
+    let answer = caller.answer(LONG).expect("the helper runs");
+    answer.expect("the helper answers")
 }
 
 #[test]
 fn a_helper_reads_memory_and_files() {
-    let mut caller = TargetCaller::start().expect("starts");
+    let mut caller = TargetCaller::start().expect("a helper starts");
     let answer = answered(&mut caller, &word(&own()));
     assert_eq!(answer.result, Ok(8));
     assert_eq!(answer.data, WORD.to_ne_bytes());
@@ -39,34 +39,34 @@ fn a_helper_reads_memory_and_files() {
 
 #[test]
 fn a_helper_keeps_nothing_open_but_its_socket() {
-    let mut caller = TargetCaller::start().expect("starts");
+    let mut caller = TargetCaller::start().expect("a helper starts");
     answered(&mut caller, &word(&own()));
-    let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("it is there");
+    let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("the helper runs");
     assert_eq!(open.count(), 1);
 }
 
 #[test]
-fn what_the_kernel_refuses_is_said() {
-    let mut caller = TargetCaller::start().expect("starts");
+fn the_kernels_error_is_returned() {
+    let mut caller = TargetCaller::start().expect("a helper starts");
     // The first page of an address space is never mapped.
     let own = own();
     let cold = crate::promote::remote_advice::MADV_COLD;
-    let request =
-        Request::advise(&own, cold, std::slice::from_ref(&(0..4096)), true).expect("fits");
+    let request = Request::advise(&own, cold, std::slice::from_ref(&(0..4096)), true)
+        .expect("the request fits into a message");
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
 fn file(path: &str, length: usize) -> Request<'_> {
-    Request::read_file(path, 0, length).expect("fits")
+    Request::read_file(path, 0, length).expect("the request fits into a message")
 }
 
 #[test]
-fn one_that_does_not_answer_is_set_aside_and_others_are_served() {
+fn a_stuck_target_is_set_aside_and_others_are_served() {
     let folder = Folder::new("stuck");
     let pipe = folder.0.join("pipe");
-    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
     // The open blocks until this test writes to the pipe, as a stuck target blocks a call.
-    let never = file(pipe.to_str().expect("a plain name"), 8);
+    let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
     let mut calls = TargetCalls::default();
     let own = own();
     let easy = word(&own);
@@ -85,11 +85,14 @@ fn one_that_does_not_answer_is_set_aside_and_others_are_served() {
     let late = loop {
         match calls.finished().pop() {
             Some(late) => break late,
-            None => assert!(Instant::now() < deadline, "it was answered"),
+            None => assert!(
+                Instant::now() < deadline,
+                "the call was not answered in time"
+            ),
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let answer = late.answer.expect("the helper is alive");
+    let answer = late.answer.expect("the helper still runs");
     // A pipe has no positions to read from.
     assert_eq!((late.process, answer.result), (stuck, Err(Errno::ESPIPE)));
     assert!(calls.make(stuck, "reading", &easy).is_ok());
@@ -108,56 +111,63 @@ fn one_helper_is_enough_for_targets_that_answer() {
 }
 
 #[test]
-fn one_that_was_killed_is_replaced() {
+fn a_killed_helper_is_replaced() {
     let mut calls = TargetCalls::default();
     let own = own();
     let easy = word(&own);
-    calls.prepare().expect("starts");
+    calls.prepare().expect("a helper starts");
     let helper = calls.idle[0].helper;
-    kill(helper, Signal::SIGKILL).expect("it is there");
+    kill(helper, Signal::SIGKILL).expect("the helper runs");
     assert!(calls.make(process(7), "reading", &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
 }
 
 #[test]
 fn a_process_that_has_ended_is_not_read() {
-    let mut child = std::process::Command::new("true").spawn().expect("starts");
-    let mut handle = ProcessHandle::of_child(child.id()).expect("it is ours");
-    child.wait().expect("ends");
+    let mut child = std::process::Command::new("true")
+        .spawn()
+        .expect("the child starts");
+    let mut handle = ProcessHandle::of_child(child.id()).expect("the child can be opened");
+    child.wait().expect("the child ends");
     // As if another process had got its pid.
     handle.id.pid = std::process::id();
-    let mut caller = TargetCaller::start().expect("starts");
+    let mut caller = TargetCaller::start().expect("a helper starts");
     let answer = answered(&mut caller, &word(&handle));
     assert_eq!(answer.result, Err(Errno::ESRCH));
 }
 
 /// Two listings under way at once each return their own process's mappings, in several packets.
 #[test]
-fn a_listing_that_is_given_up_disturbs_no_other() {
+fn an_abandoned_listing_disturbs_no_other() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTables::load().expect("loads");
+    let tables = PageTables::load().expect("the BPF programs load");
     let many = many_mappings(5000);
     let many_end = many.address() + many.bytes() as u64;
-    let target = tables.bind(std::process::id()).expect("binds");
-    let init = tables.bind(1).expect("binds");
-    let mut slow = TargetCaller::start().expect("starts");
+    let target = tables
+        .bind(std::process::id())
+        .expect("the programs bind to the process");
+    let init = tables.bind(1).expect("the programs bind to the process");
+    let mut slow = TargetCaller::start().expect("a helper starts");
     let helper = Pid::from_raw(slow.helper() as i32);
-    kill(helper, Signal::SIGSTOP).expect("it is ours");
+    kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
     slow.send(&Request::list(target.list()))
         .expect("the helper is there");
     let given_up = slow.answer(Duration::from_millis(20));
-    assert_eq!(given_up.expect("it is asked"), None);
-    kill(helper, Signal::SIGCONT).expect("it is ours");
-    let mut other = TargetCaller::start().expect("starts");
+    assert_eq!(given_up.expect("the helper was asked"), None);
+    kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
+    let mut other = TargetCaller::start().expect("a helper starts");
     let of_init = Request::list(init.list());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
-        let expected = tables.mappings(&init).expect("lists");
+        let expected = tables.mappings(&init).expect("the mappings can be listed");
         assert_eq!(mappings_of(&listed.data).len(), expected.len());
     }
-    let late = slow.answer(LONG).expect("it lives").expect("it answers");
+    let late = slow
+        .answer(LONG)
+        .expect("the helper runs")
+        .expect("the helper answers");
     assert!(late.result.is_ok());
     let late = mappings_of(&late.data);
     let each = late
@@ -169,12 +179,13 @@ fn a_listing_that_is_given_up_disturbs_no_other() {
 
 /// Maps pages of memory of which no two neighbours are one mapping.
 fn many_mappings(pages: usize) -> OwnMemory {
-    let memory = OwnMemory::protected(pages * 4096, ProtFlags::PROT_NONE).expect("maps");
+    let memory =
+        OwnMemory::protected(pages * 4096, ProtFlags::PROT_NONE).expect("memory can be mapped");
     for page in (0..pages).step_by(2) {
         // SAFETY: a page of that memory.
         let page = unsafe { memory.start().byte_add(page * 4096) };
         // SAFETY: as above.
-        unsafe { mprotect(page, 4096, ProtFlags::PROT_READ) }.expect("protects");
+        unsafe { mprotect(page, 4096, ProtFlags::PROT_READ) }.expect("memory can be protected");
     }
     memory
 }

@@ -162,14 +162,16 @@ const NEOVERSE: EventSet = EventSet {
 pub enum NoCounters {
     /// The processor is not in the table.
     #[error(
-        "which events count page walks on this processor ({0}) is not known; [counters] in the configuration can say"
+        "the events that count page walks on this processor ({0}) are not known; name them in [counters] of the configuration"
     )]
     UnknownProcessor(String),
     /// The configuration overrides only half of the events.
-    #[error("[counters] needs load_walk_cycles where it has store_walk_cycles or cycles")]
+    #[error("[counters] must set load_walk_cycles if it sets store_walk_cycles or cycles")]
     IncompleteOverride,
     /// The kernel counts no hardware events here.
-    #[error("the kernel counts no such events here ({0}): most virtual machines have no counters")]
+    #[error(
+        "the kernel cannot count page-walk events here ({0}): most virtual machines have no counters"
+    )]
     NotCounted(String),
 }
 
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_told_by_their_numbers() {
+    fn processors_are_recognised_by_their_numbers() {
         let intel = |model| CpuIdentity::Intel { family: 6, model };
         let amd = |family, model| CpuIdentity::Amd { family, model };
         for (cpu, set) in [
@@ -262,18 +264,18 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_goes_before_the_table() {
-        let nobody = CpuIdentity::Other("new".into());
+    fn the_configuration_takes_precedence_over_the_table() {
+        let unknown = CpuIdentity::Other("new".into());
         let overrides = CounterEvents {
             load_walk_cycles: Some(0x1008),
             ..CounterEvents::default()
         };
-        let set = choose(&nobody, overrides).expect("it says");
+        let set = choose(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
         let half = CounterEvents {
             cycles: Some(0x3c),
             ..CounterEvents::default()
         };
-        assert_eq!(choose(&nobody, half), Err(NoCounters::IncompleteOverride));
+        assert_eq!(choose(&unknown, half), Err(NoCounters::IncompleteOverride));
     }
 }

@@ -208,7 +208,7 @@ mod tests {
                 return this_test!().skip(&why);
             }
         };
-        let before = source.read().expect("we are there").len();
+        let before = source.read().expect("this process exists").len();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -216,12 +216,12 @@ mod tests {
                     std::hint::spin_loop();
                 }
             });
-            while source.read().expect("we are there").len() <= before {
+            while source.read().expect("this process exists").len() <= before {
                 std::thread::yield_now();
             }
-            let first = source.read().expect("we are there");
+            let first = source.read().expect("this process exists");
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let second = source.read().expect("we are there");
+            let second = source.read().expect("this process exists");
             stop.store(true, Ordering::Relaxed);
             let ran = |counts: &ThreadCounts| counts.values().map(|c| c.cycles).sum::<u64>();
             assert!(ran(&second) > ran(&first));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_said_to_be_gone() {
+    fn a_missing_process_is_reported_as_ended() {
         let gone = PerfSource::open(u32::MAX / 2, clocks(2), true).map(drop);
         assert!(matches!(gone, Err(LinuxError::NoSuchProcess(_))));
     }

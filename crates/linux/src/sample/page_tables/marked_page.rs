@@ -24,7 +24,7 @@ impl MarkedPage {
         if usize::try_from(got) != Ok(random.len()) {
             return Err(LinuxError::call("getrandom")(Errno::last()));
         }
-        let failed = LinuxError::call("mapping a page of our own");
+        let failed = LinuxError::call("mapping a page with a known value");
         let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).map_err(failed)?;
         let magic = u64::from_ne_bytes(random);
         // Kernels without huge pages refuse the advice, and do not need it.

@@ -412,7 +412,7 @@ pub fn probe_once(
         std::thread::sleep(wait);
     }
     let costs = bits.walk_costs.as_ref().ok_or_else(|| {
-        LinuxError::Bpf("what page walks cost on this machine was not measured".into())
+        LinuxError::Bpf("the cost of page walks on this machine was not measured".into())
     })?;
     Ok(probing.finish(costs))
 }

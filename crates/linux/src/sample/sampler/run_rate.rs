@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_at_and_not_touched_since_has_no_walks() {
+    fn a_region_untouched_since_its_last_look_has_no_walks() {
         // Two regions of this window, one of the last.
         let regions = [(1, 3), (2, 3), (3, 2)];
         let mut walks = Walks {

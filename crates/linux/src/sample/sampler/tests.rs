@@ -15,10 +15,11 @@ fn locked_memory_is_not_taken_for_hot() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTables::load().expect("loads");
+    let tables = PageTables::load().expect("the BPF programs load");
     let mut calls = TargetCalls::default();
-    calls.prepare().expect("starts");
-    let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("maps");
+    calls.prepare().expect("a helper starts");
+    let memory =
+        OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("memory can be mapped");
     let skipped = memory
         .start()
         .as_ptr()
@@ -36,14 +37,14 @@ fn locked_memory_is_not_taken_for_hot() {
             }
         }
     };
-    let advise = |advice| memory.advise(advice).expect("advises");
+    let advise = |advice| memory.advise(advice).expect("the advice is accepted");
     // Other tests fork meanwhile, and the access bits of pages that a fork shares are not cleared.
     advise(MmapAdvise::MADV_DONTFORK);
     advise(MmapAdvise::MADV_NOHUGEPAGE);
     write(0..REGIONS);
     advise(MmapAdvise::MADV_HUGEPAGE);
     // SAFETY: the middle of the mapping made above.
-    unsafe { mlock(region(2), 4 * HUGE_PAGE_BYTES as usize) }.expect("locks");
+    unsafe { mlock(region(2), 4 * HUGE_PAGE_BYTES as usize) }.expect("memory can be locked");
 
     let mut sampler = Seeing::AccessBits(Box::new(AccessBits {
         tables,
@@ -53,8 +54,11 @@ fn locked_memory_is_not_taken_for_hot() {
     }))
     .sampler();
     let own = std::process::id();
-    let mut member = Member::open(own, Identity::default(), Terms::default()).expect("opens");
-    sampler.bind(member.handle.id).expect("binds");
+    let mut member = Member::open(own, Identity::default(), Terms::default())
+        .expect("this process can be managed");
+    sampler
+        .bind(member.handle.id)
+        .expect("the programs bind to the process");
     let long = Instant::now() + Duration::from_secs(60);
     let mut turn = Turn {
         calls: &mut calls,
@@ -65,16 +69,20 @@ fn locked_memory_is_not_taken_for_hot() {
     write(0..1);
     let sample = match sampler.sample(&mut member, &mut turn) {
         Ok(Slice::Done(sample)) => sample,
-        _ => panic!("no sample"),
+        _ => panic!("the window must end with a sample"),
     };
     let found = |index: u64| {
         let address = region(index).as_ptr() as u64;
         let mut found = sample.regions.iter();
         let found = found.find(|r| r.region.start() == address);
-        found.expect("is there")
+        found.expect("the region is in the sample")
     };
     let touched = |index| found(index).accessed;
-    assert_eq!([2, 3, 4, 5].map(touched), [0; 4], "locked");
+    assert_eq!(
+        [2, 3, 4, 5].map(touched),
+        [0; 4],
+        "locked memory has no accesses"
+    );
     // khugepaged may have made a region huge, which maps it as accessed.
     let cleared = [1, 6, 7].map(found).into_iter().filter(|r| !r.is_huge());
     let cleared: Vec<u16> = cleared.map(|r| r.accessed).collect();
@@ -82,5 +90,8 @@ fn locked_memory_is_not_taken_for_hot() {
     assert!(!cleared.is_empty());
     assert!(cleared.iter().all(|n| *n == 0), "{cleared:?}");
     // A few translations may have stayed in the TLB.
-    assert!(touched(0) > PAGES_PER_REGION / 2, "used");
+    assert!(
+        touched(0) > PAGES_PER_REGION / 2,
+        "memory in use has accesses"
+    );
 }

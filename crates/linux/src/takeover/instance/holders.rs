@@ -37,7 +37,7 @@ impl std::fmt::Display for Holder {
         let Self { pid, uid, command } = self;
         write!(
             f,
-            "process {pid} ({command}, user {uid}), which is no manager"
+            "process {pid} ({command}, user {uid}), which is not a manager"
         )
     }
 }

@@ -63,14 +63,14 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, found) = (self.path.display(), &self.found);
         match &self.became {
-            Became::PutBack => write!(f, "{path} is {found} again"),
+            Became::PutBack => write!(f, "{path} is restored to {found}"),
             Became::Left { set, now } => write!(
                 f,
-                "{path} stays {now}: another program changed it from {set}, which HawkEye had set ({found} before that)"
+                "{path} stays {now}: another program changed it from {set}, the value that HawkEye had set (before HawkEye: {found})"
             ),
             Became::Failed(error) => write!(
                 f,
-                "{path} could not be set back to {found}: {error}; the next start or `hawkeye restore` tries again"
+                "{path} could not be restored to {found}: {error}; the next start or `hawkeye restore` tries again"
             ),
         }
     }
@@ -217,7 +217,7 @@ impl State {
         }
         if !others {
             tracing::warn!(
-                "{} was changed from {} to {now} by another program: it stays so",
+                "{} was changed from {} to {now} by another program: HawkEye does not set it again",
                 path.display(),
                 ours.map_or("", String::as_str)
             );
@@ -302,14 +302,14 @@ fn restore_file(file: &Path, allowed: &Allowed) -> Result<(Vec<Outcome>, Changes
         Ok(None) => return Ok(Default::default()),
         Ok(Some(found)) => found,
         Err(why) => {
-            let what = "settings that an earlier manager may have left changed are not put back (compare /sys/kernel/mm/transparent_hugepage with what you want): the record is";
+            let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
             own_files::set_aside_aloud(what, file, &why);
             return Ok(Default::default());
         }
     };
     if found.of_earlier_boot {
         tracing::info!(
-            "{} is of an earlier start of the machine: nothing has to be put back",
+            "{} is from before the last start of the machine: no setting has to be restored",
             file.display()
         );
         saved::write(file, &Changes::new())?;

@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn files_of_earlier_versions_are_understood() {
-        let found = parsed(&format!(r#"{{"{THP}/enabled": "madvise"}}"#)).expect("is the old form");
+        let found = parsed(&format!(r#"{{"{THP}/enabled": "madvise"}}"#))
+            .expect("the old form can be read");
         let change = &found.changes[&Path::new(THP).join("enabled")];
         assert_eq!((change.found.as_str(), change.set.len()), ("madvise", 0));
         assert!(!found.of_earlier_boot);
@@ -185,13 +186,13 @@ mod tests {
     fn another_boot_is_recognised() {
         let text = |boot| format!(r#"{{"version": 2, "boot_id": {boot}, "settings": {{}}}}"#);
         for (boot, earlier) in [("\"now\"", false), ("\"then\"", true), ("null", false)] {
-            let found = parsed(&text(boot)).expect("is right");
+            let found = parsed(&text(boot)).expect("the file is valid");
             assert_eq!(found.of_earlier_boot, earlier, "{boot}");
         }
     }
 
     #[test]
-    fn what_is_not_ours_is_refused_as_a_whole() {
+    fn a_file_with_one_foreign_entry_is_refused_as_a_whole() {
         let settings = |path: &str, found: &str| {
             let change = format!(r#"{{"found": "{found}", "set": ["1"]}}"#);
             format!(r#"{{"version": 2, "boot_id": null, "settings": {{"{path}": {change}}}}}"#)
@@ -235,9 +236,9 @@ mod tests {
             let changes = Changes::from([(Path::new(THP).join("enabled"), change)]);
             let boot_id = Some("now".to_owned());
             let whole = File { version: VERSION, boot_id, settings: changes.clone() };
-            let whole = serde_json::to_vec(&whole).expect("is text");
+            let whole = serde_json::to_vec(&whole).expect("the record serializes");
             let allowed = Allowed::of_kernel();
-            let back = parse(&whole, &allowed, Some("now")).expect("is whole");
+            let back = parse(&whole, &allowed, Some("now")).expect("the whole file is valid");
             prop_assert_eq!(back.changes, changes);
             prop_assert!(parse(&whole[..cut.min(whole.len() - 1)], &allowed, None).is_err());
         }

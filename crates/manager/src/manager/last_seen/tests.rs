@@ -31,7 +31,7 @@ fn kept(last_seen: &LastSeen) -> Vec<u32> {
 }
 
 #[test]
-fn samples_stay_bounded_the_oldest_go_then_the_largest() {
+fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
     let mut last_seen = LastSeen::holding(100);
     last_seen.keep(sampled(1, &[(1, 40), (2, 30)]));
     last_seen.keep(sampled(2, &[(3, 40)]));
@@ -39,7 +39,7 @@ fn samples_stay_bounded_the_oldest_go_then_the_largest() {
     last_seen.keep(sampled(3, &[(2, 101)]));
     assert!(
         kept(&last_seen).is_empty(),
-        "what can't be kept takes no room"
+        "a sample that is too large takes no room"
     );
     last_seen.keep(sampled(4, &[(4, 80), (5, 30)]));
     assert_eq!(kept(&last_seen), [5]);
@@ -48,7 +48,7 @@ fn samples_stay_bounded_the_oldest_go_then_the_largest() {
 }
 
 #[test]
-fn what_was_empty_counts_until_it_is_split_by_whomever() {
+fn empty_pages_count_until_the_huge_page_is_split() {
     let mut last_seen = LastSeen::holding(2);
     last_seen.keep(sampled(1, &[(1, 1)]));
     last_seen.apply(&promoted(process(1), region(0), 12));

@@ -101,7 +101,7 @@ impl World {
 }
 
 #[test]
-fn whoever_is_slower_than_the_filler_faults_once_a_window() {
+fn a_program_slower_than_the_filler_faults_once_a_window() {
     let mut world = World::new(1000);
     world.walk(FIRST..FIRST + 1000, 3);
     // 2, 4, 8, 16, 32 and then 64 regions at a time.
@@ -109,7 +109,7 @@ fn whoever_is_slower_than_the_filler_faults_once_a_window() {
 }
 
 #[test]
-fn whoever_is_looked_at_in_between_faults_no_more() {
+fn a_program_checked_between_faults_faults_no_more() {
     let mut world = World::new(3000);
     world.peeks = true;
     world.walk(FIRST..FIRST + 3000, 3);
@@ -118,7 +118,7 @@ fn whoever_is_looked_at_in_between_faults_no_more() {
 }
 
 #[test]
-fn whoever_stops_is_looked_at_ever_more_rarely() {
+fn a_stopped_program_is_checked_ever_less_often() {
     let mut world = World::new(3000);
     world.peeks = true;
     world.walk(FIRST..FIRST + 500, 3);
@@ -138,7 +138,7 @@ fn whoever_stops_is_looked_at_ever_more_rarely() {
 }
 
 #[test]
-fn descending_and_in_strides_too() {
+fn descending_and_strided_streams_are_filled_too() {
     for step in [-1i32, 3, -2] {
         let mut world = World::new(900);
         let start = if step > 0 { FIRST } else { FIRST + 899 };
@@ -157,7 +157,7 @@ fn descending_and_in_strides_too() {
 }
 
 #[test]
-fn whoever_is_faster_works_beside_the_filler() {
+fn a_program_faster_than_the_filler_shares_the_work() {
     let mut world = World::new(2000);
     for at in FIRST..FIRST + 2000 {
         let faults = world.faults;
@@ -172,7 +172,7 @@ fn whoever_is_faster_works_beside_the_filler() {
 }
 
 #[test]
-fn threads_in_parallel_are_streams_of_their_own() {
+fn parallel_threads_are_separate_streams() {
     let mut world = World::new(4000);
     for n in 0..1000 {
         for thread in 0..4 {
@@ -188,7 +188,7 @@ fn threads_in_parallel_are_streams_of_their_own() {
 }
 
 #[test]
-fn nothing_is_filled_past_the_mapping_or_the_room() {
+fn fills_end_at_the_mapping_and_at_the_memory_limit() {
     let mut world = World::new(40);
     world.room_regions = 20;
     world.walk(FIRST..FIRST + 30, 100);
@@ -199,7 +199,7 @@ fn nothing_is_filled_past_the_mapping_or_the_room() {
 }
 
 #[test]
-fn whoever_takes_a_page_here_and_there_is_left_alone() {
+fn a_program_that_uses_few_pages_of_a_region_is_not_filled_for() {
     let mut world = World::new(4000);
     world.in_use = false;
     world.walk(FIRST..FIRST + 4000, 10);
@@ -210,7 +210,7 @@ fn whoever_takes_a_page_here_and_there_is_left_alone() {
 }
 
 #[test]
-fn ever_new_streams_of_a_process_that_uses_none_are_filled_for_only_so_far() {
+fn fills_are_bounded_for_a_process_whose_streams_use_none() {
     let mut world = World::new(100_000);
     world.in_use = false;
     for n in 0..1000 {
@@ -223,7 +223,7 @@ fn ever_new_streams_of_a_process_that_uses_none_are_filled_for_only_so_far() {
 }
 
 #[test]
-fn random_touches_are_filled_for_hardly_at_all() {
+fn random_touches_get_few_fills() {
     let mut world = World::new(4096);
     let mut state = 1u64;
     for _ in 0..4096 {
@@ -238,7 +238,7 @@ fn random_touches_are_filled_for_hardly_at_all() {
 }
 
 #[test]
-fn whoever_stops_has_one_window_too_many_at_the_most() {
+fn a_stopped_program_has_at_most_one_surplus_window() {
     let mut world = World::new(10_000);
     world.walk(FIRST..FIRST + 500, 3);
     world.work(1000);
@@ -249,11 +249,11 @@ fn whoever_stops_has_one_window_too_many_at_the_most() {
 }
 
 #[test]
-fn what_is_refused_ends_the_stream() {
+fn a_refused_fill_ends_the_stream() {
     let mut world = World::new(100);
     world.touch(FIRST, 1);
     world.room_regions = 10;
-    let task = world.next().expect("a stream");
+    let task = world.next().expect("the stream has a next region");
     world.predictor.filled(world.now, task, Filled::Refused);
     assert_eq!(world.next(), None);
     world.touch(FIRST + 1, 1);
@@ -262,11 +262,14 @@ fn what_is_refused_ends_the_stream() {
 }
 
 #[test]
-fn what_nobody_came_to_is_counted_as_unused_at_the_end() {
+fn regions_never_reached_count_as_unused() {
     let mut world = World::new(4000);
     world.walk(FIRST..FIRST + 500, 3);
     let ahead = world.predictor.ahead();
-    assert!((1..=64).contains(&ahead), "{ahead}: a window at the most");
+    assert!(
+        (1..=64).contains(&ahead),
+        "{ahead} regions ahead, more than a window"
+    );
     assert_eq!(world.predictor.unused(), 0);
     world
         .predictor
@@ -278,7 +281,7 @@ fn what_nobody_came_to_is_counted_as_unused_at_the_end() {
 }
 
 #[test]
-fn what_is_asked_for_is_filled_as_soon_as_it_is_mapped_and_no_more_than_that() {
+fn a_warm_start_fills_what_was_requested_once_it_is_mapped() {
     let mut world = World::new(4000);
     world.predictor.warm(process(1), 1000);
     let last = region(FIRST + 3999);
@@ -291,11 +294,15 @@ fn what_is_asked_for_is_filled_as_soon_as_it_is_mapped_and_no_more_than_that() {
     assert_eq!(world.predictor.still_warm(process(1)), 0);
     world.predictor.mapped(world.now, process(1), last);
     world.work(100);
-    assert_eq!(world.filled.len(), 1000, "it was not asked for more");
+    assert_eq!(
+        world.filled.len(),
+        1000,
+        "at most the requested memory is filled"
+    );
 }
 
 #[test]
-fn what_is_touched_now_goes_before_what_was_asked_for() {
+fn streams_are_filled_before_warm_starts() {
     let mut world = World::new(4000);
     world.predictor.warm(process(1), 4000);
     let last = region(FIRST + 3999);

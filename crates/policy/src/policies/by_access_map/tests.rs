@@ -62,7 +62,7 @@ fn the_order_of_the_papers_example() {
 }
 
 #[test]
-fn both_say_why_and_what_they_expect() {
+fn both_policies_give_a_reason_and_an_expectation() {
     let (bucket, coverage) = (6, 333);
     let overhead = Overhead::exact(12.5, OverheadSource::Counters);
     let by_coverage = AccessReason::Bucket { bucket, coverage };
@@ -99,7 +99,7 @@ fn both_say_why_and_what_they_expect() {
 }
 
 #[test]
-fn tells_what_a_region_waits_for_until_it_is_taken() {
+fn a_waiting_region_is_explained_until_it_is_taken() {
     let mut policy = by_bucket();
     let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
     policy.observe(&observation(&[(1, regions)]));
@@ -160,7 +160,7 @@ fn the_highest_overhead_first_whatever_the_coverage() {
 /// 28.5 is within 2 points of the highest, 30. 27 is not, though it is within 2 of 28.5. When 30
 /// has nothing left, 28.5 is the highest, and 27 is within 2 of it.
 #[test]
-fn similar_is_held_against_the_highest_only() {
+fn similarity_is_measured_against_the_highest_only() {
     let mut policy = by_overhead();
     policy.observe(&round(&[
         (Some(27.0), hot(2)),
@@ -171,7 +171,7 @@ fn similar_is_held_against_the_highest_only() {
 }
 
 #[test]
-fn nothing_under_the_limit_and_nothing_unknown() {
+fn overheads_under_the_limit_or_unknown_get_no_promotion() {
     let mut policy = by_overhead();
     let percents = [
         Some(1.99),
@@ -204,7 +204,7 @@ fn weight_counts_in_the_rank_and_not_against_the_limit() {
 }
 
 #[test]
-fn overhead_is_read_anew_and_kept_while_a_process_is_unread() {
+fn overhead_is_updated_and_kept_while_a_process_is_not_sampled() {
     let mut policy = by_overhead();
     policy.observe(&round(&[(Some(30.0), hot(4)), (Some(10.0), hot(4))]));
     assert_eq!(policy.next_promotion(at(0)).map(|p| p.process.pid), Some(1));
@@ -317,15 +317,15 @@ proptest! {
             let Some((percent, regions)) = left.get_mut(&pid) else {
                 return Err(TestCaseError::fail("nothing of this process was to be promoted"));
             };
-            prop_assert!(*percent >= highest - 2.0, "{} of {}", percent, highest);
+            prop_assert!(*percent >= highest - 2.0, "an overhead of {} % where the highest is {} %", percent, highest);
             let found = regions.iter().position(|r| *r == promotion.region);
-            prop_assert!(found.is_some(), "{} was not to be promoted", promotion.region);
+            prop_assert!(found.is_some(), "{} was no candidate", promotion.region);
             found.map(|index| regions.remove(index));
             if regions.is_empty() {
                 left.remove(&pid);
             }
         }
-        prop_assert!(left.is_empty(), "left over: {:?}", left);
+        prop_assert!(left.is_empty(), "candidates left over: {:?}", left);
     }
 
     /// Processes with similar overheads get equally many turns, to within one.

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_told_apart_once_they_were_seen() {
+    fn costs_are_kept_per_size_once_a_size_was_promoted() {
         let mut costs = Costs::default();
         let (small, large) = (PageOrder::CONTIGUOUS, PageOrder::HUGE_CONTIGUOUS);
         assert_eq!(costs.of(small), Costs::FIRST);

@@ -68,7 +68,7 @@ fn the_region_that_saves_most_comes_first() {
 }
 
 #[test]
-fn what_was_not_seen_yet_is_not_taken_for_saved() {
+fn overhead_of_unsampled_walks_does_not_count_as_saved() {
     let promoted = |seen| {
         let mut policy = policy();
         let regions = (0..100).map(|i| walking(i, 1000)).collect();
@@ -95,7 +95,9 @@ fn equal_programs_gain_alike() {
     ]));
     let mut promoted = [0u32; 4];
     for _ in 0..18 {
-        let next = policy.next_promotion(at(0)).expect("there is more");
+        let next = policy
+            .next_promotion(at(0))
+            .expect("another promotion is due");
         promoted[next.process.pid as usize] += 1;
     }
     assert!(
@@ -113,10 +115,12 @@ fn a_stream_beside_random_access_gets_nothing() {
     let promoted = drain(&mut policy);
     assert_eq!(promoted.len(), 6);
     assert!(promoted.iter().all(|(pid, _)| *pid == 2));
-    let why = policy.explain_process(process(1)).expect("a reason");
+    let why = policy
+        .explain_process(process(1))
+        .expect("the process has a reason");
     assert_eq!(
         why,
-        "its overhead of 0.8 % is under the 2 % that make promotion worth while"
+        "its overhead of 0.8 % is under the minimum of 2 % for promotion"
     );
     assert_eq!(policy.explain_process(process(2)), None);
 }
@@ -190,7 +194,7 @@ fn idle_programs_save_nothing() {
 }
 
 #[test]
-fn where_nothing_is_measured_coverage_decides() {
+fn coverage_decides_without_measurements() {
     let mut policy = policy();
     let mut observed = round(&[(None, vec![sample(1, 40), sample(2, 400), sample(3, 300)])]);
     observed.processes[0].source = CoverageSource::Estimated;
@@ -201,9 +205,9 @@ fn where_nothing_is_measured_coverage_decides() {
 }
 
 #[test]
-fn what_was_refused_is_saved_by_another() {
+fn a_refused_promotion_gives_back_its_expected_saving() {
     let mut policy = seen(5.0, vec![walking(1, 100), walking(2, 100)]);
-    let first = policy.next_promotion(at(0)).expect("a promotion");
+    let first = policy.next_promotion(at(0)).expect("a promotion is due");
     let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
     assert_eq!(left(&policy), Some(2.5));
     policy.settle(process(1), first.region, None);
@@ -211,7 +215,7 @@ fn what_was_refused_is_saved_by_another() {
 }
 
 #[test]
-fn what_huge_pages_cost_is_not_there_to_be_saved() {
+fn overhead_of_huge_memory_is_not_savable() {
     let mut policy = policy();
     let mut seen = round(&[(
         Some(40.0),
@@ -235,12 +239,12 @@ fn what_huge_pages_cost_is_not_there_to_be_saved() {
     let (left, first, why) = with(40.0);
     assert!(left.is_some_and(|left| left < 2.0), "{left:?}");
     assert_eq!(first, None);
-    let why = why.expect("a reason");
+    let why = why.expect("the process has a reason");
     assert!(why.contains("huge already"), "{why}");
 }
 
 #[test]
-fn says_why_with_numbers() {
+fn a_reason_has_its_figures() {
     let mut policy = seen(40.0, vec![walking(1, 300), walking(2, 100)]);
     let reason = policy.next_promotion(at(0)).map(|p| p.reason.to_string());
     assert_eq!(
@@ -255,7 +259,7 @@ proptest! {
     /// No proposal is huge or comes twice, and within a process the lighter never comes first. None
     /// is without walks where any were seen (where none were, coverage decides).
     #[test]
-    fn the_order_holds(
+    fn promotions_are_in_order_of_saving(
         processes in prop::collection::vec(
             (prop::option::of(0.0..60.0f64),
              prop::collection::vec((0u32..5000, any::<bool>()), 0..20)), 0..6),
@@ -348,7 +352,7 @@ fn huge_pages_side_by_side_become_one_larger_page() {
 }
 
 #[test]
-fn sizes_at_first_touches_follow_what_was_seen() {
+fn sizes_at_first_touches_follow_the_observed_faults() {
     let mut policy = policy();
     let mut observed = round(&[(Some(0.5), vec![])]);
     observed.machine = arm();
@@ -367,7 +371,7 @@ fn sizes_at_first_touches_follow_what_was_seen() {
     };
     let orders = |sizes: Option<FaultSizes>| sizes.map(|sizes| sizes.orders);
     let (base, small) = (Some(PageOrders::NONE), Some(PageOrders::NONE.with(K64)));
-    assert_eq!(seen(at(0), 1000), None, "it was seen once");
+    assert_eq!(seen(at(0), 1000), None, "one observation is not enough");
     let chosen = seen(at(10), 11_000);
     assert_eq!(orders(chosen.clone()), small);
     // Nothing new was touched, so the decision stays.

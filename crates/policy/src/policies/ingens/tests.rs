@@ -125,7 +125,7 @@ fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
 
 /// Split pages were not faulted, so only a scan finds them.
 #[test]
-fn what_a_promotion_filled_was_not_faulted() {
+fn pages_filled_by_a_promotion_do_not_count_as_faulted() {
     let mut policy = policy();
     let huge_one = [huge(1, true), present(2, 100), present(3, 512)];
     policy.observe(&observation(&[(1, huge_one.to_vec())]));
@@ -200,7 +200,7 @@ fn idle_huge_pages_cost_four_times_as_much() {
 }
 
 #[test]
-fn says_why_and_what_it_expects() {
+fn a_reason_and_an_expectation_are_given() {
     let mut policy = policy();
     policy.observe(&unfragmented(&[(1, vec![present(3, 384)])]));
     // 384 of 512 pages are 0.75 of a region: 0.75 / 0.25 = 3.
@@ -232,11 +232,11 @@ fn a_refused_region_comes_back_and_a_gone_process_does_not() {
     policy.observe(&round);
     policy.observe(&unread);
     let both = HashMap::from([(1, 2), (2, 2)]);
-    assert_eq!(count(&take(&mut policy, 9)), both, "what is known stays");
+    assert_eq!(count(&take(&mut policy, 9)), both, "known candidates stay");
 }
 
 #[test]
-fn unsorted_and_doubled_samples_do_no_harm() {
+fn unsorted_and_duplicate_samples_do_no_harm() {
     let mut policy = policy();
     let samples = vec![present(2, 9), present(1, 9), present(2, 9)];
     policy.observe(&unfragmented(&[(1, samples)]));
@@ -326,7 +326,7 @@ proptest! {
 
     /// After any proposals, the next one goes to a process with the highest metric.
     #[test]
-    fn the_metric_falls_along_the_way(
+    fn the_metric_falls_with_each_promotion(
         sizes in prop::collection::vec((1u64..40, 0u64..10, 0u64..10, 0.1..5.0f64), 1..6),
     ) {
         let mut round = unfragmented(&[]);

@@ -62,7 +62,7 @@ fn only_successes_count() {
     for _ in 0..5 {
         let proposal = policy.next_promotion(at(0)).map(|p| (p.process, p.region));
         let Some((process, region)) = proposal else {
-            panic!("failures were counted")
+            panic!("only successes may count")
         };
         policy.settle(process, region, None);
         // Reported twice, counted once.

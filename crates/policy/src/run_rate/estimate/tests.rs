@@ -132,7 +132,7 @@ fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
 }
 
 #[test]
-fn a_pause_says_nothing_of_the_regions_that_were_looked_at_meanwhile() {
+fn regions_read_during_a_pause_are_not_judged() {
     // It paused before all was cleared, or soon after.
     for pause_after in [0, 90, 5000].map(Duration::from_micros) {
         let walks = with_pauses(pause_after);
@@ -146,7 +146,7 @@ fn a_pause_says_nothing_of_the_regions_that_were_looked_at_meanwhile() {
 }
 
 #[test]
-fn a_short_pause_hides_nothing() {
+fn a_short_pause_hides_no_region() {
     let walks = with_pauses(Duration::from_millis(20));
     assert_eq!(walks.len() as u64, 4 * ROUND);
     let right = |(_, walks): &(_, u32)| walks.abs_diff(2000) < 400;
@@ -154,7 +154,7 @@ fn a_short_pause_hides_nothing() {
 }
 
 #[test]
-fn what_stays_in_the_tlb_is_no_walk() {
+fn touches_that_hit_the_tlb_are_no_walks() {
     // One hot page in each region, marked right after the clear and never again.
     let estimate = probed(8, 1.0, Duration::ZERO, |r, _| scattered(r, 1.0));
     let percent = estimate.overhead.map(|o| o.percent);
@@ -176,7 +176,7 @@ fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
 }
 
 #[test]
-fn of_many_regions_that_are_touched_at_times_none_is_the_best() {
+fn chance_touches_do_not_lift_rarely_touched_regions() {
     // One region in four shows a touch in 15 ms, another one every time; eight are hot.
     let is_hot = |r: u64| r % 32 == 9;
     let estimate = probed(8, 1.0, Duration::ZERO, |r, t| {
@@ -198,7 +198,7 @@ fn of_many_regions_that_are_touched_at_times_none_is_the_best() {
 }
 
 #[test]
-fn a_small_hot_part_that_is_soon_touched_all_over_still_walks() {
+fn a_small_hot_part_touched_everywhere_still_walks() {
     // 16 regions, 8192 pages, each touched 490 times a second: nearly all of them after 6 ms. A TLB
     // of 2048 entries holds a quarter of them.
     let hot_per_s = 490.0;
@@ -235,7 +235,7 @@ fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
 }
 
 #[test]
-fn what_is_touched_before_the_tlb_forgets_is_left_out() {
+fn touches_within_the_tlbs_residence_time_are_left_out() {
     // 30 pages are used every 200 us.
     let resident = [(50.0, 8.0), (450.0, 30.0), (2500.0, 30.0), (30_000.0, 30.0)];
     assert!(new_per_s(&resident, 440.0) < 500.0);
@@ -251,7 +251,7 @@ fn what_is_touched_before_the_tlb_forgets_is_left_out() {
 }
 
 #[test]
-fn a_region_that_is_full_at_the_first_read_is_no_idle_one() {
+fn a_region_full_at_the_first_read_is_not_idle() {
     // The first read is much later than the residence time in the TLB.
     let full = [(1000.0, 502.0), (1400.0, 510.0), (30_000.0, 512.0)];
     assert!(new_per_s(&full, 50.0) > 400_000.0);
@@ -275,13 +275,15 @@ fn a_stream_costs_little() {
         }
         bits
     });
-    let overhead = estimate.overhead.expect("it ran");
+    let overhead = estimate
+        .overhead
+        .expect("the process ran, so it has an estimate");
     assert!(overhead.percent < 6.0, "{overhead}");
     assert!(estimate.rates.scattered_per_s < 0.1 * estimate.rates.streamed_per_s);
 }
 
 #[test]
-fn who_hardly_ran_is_not_judged() {
+fn a_process_that_hardly_ran_gets_no_estimate() {
     let estimate = probed(4, 0.0001, Duration::ZERO, |r, _| scattered(r, 3.0));
     assert_eq!(estimate.overhead, None);
     let idle = probed(4, 0.0, Duration::ZERO, |_, _| PageBits::default());
@@ -304,7 +306,7 @@ fn after_rounds(cores: &[f64]) -> Estimator {
 }
 
 #[test]
-fn who_works_little_is_left_alone_and_who_has_paused_is_not() {
+fn a_light_process_gets_no_estimate_and_a_paused_one_does() {
     // A server that answers at times, a process that has paused and works now, and one that was
     // never seen at work.
     let light = after_rounds(&[0.0, 0.06, 0.0, 0.04]);
@@ -317,7 +319,7 @@ fn who_works_little_is_left_alone_and_who_has_paused_is_not() {
 }
 
 #[test]
-fn first_touches_that_hold_the_program_up_make_it_at_least() {
+fn costly_first_touches_make_the_estimate_a_minimum() {
     let touch = |r, t: f64| scattered(r, t * 20_000.0);
     let free = probed(4, 1.0, Duration::ZERO, touch);
     assert_eq!(free.overhead.map(|o| o.at_least), Some(false));
@@ -334,11 +336,14 @@ fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
     marks.iter_mut().for_each(|mark| mark.huge = true);
     assert_eq!(estimator.read(&marks, time, time), looked_at);
     estimator.end_round(true);
-    estimator.finish(&costs()).overhead.expect("it ran")
+    estimator
+        .finish(&costs())
+        .overhead
+        .expect("the process ran, so it has an estimate")
 }
 
 #[test]
-fn huge_pages_cost_what_is_beyond_the_tlb_s_reach_and_that_is_told_apart() {
+fn overhead_of_huge_pages_beyond_the_tlbs_reach_is_separate() {
     assert_eq!(with_huge_pages(512, 16).percent, 0.0);
     let beyond = with_huge_pages(8192, 128);
     assert!(beyond.huge_percent > 0.0, "{beyond}");
@@ -346,14 +351,14 @@ fn huge_pages_cost_what_is_beyond_the_tlb_s_reach_and_that_is_told_apart() {
 }
 
 #[test]
-fn nothing_seen_is_no_estimate() {
+fn without_reads_there_is_no_estimate() {
     let estimate = Estimator::new(10, 0, Duration::ZERO).finish(&costs());
     assert_eq!(estimate.overhead, None);
     assert_eq!(estimate.walks, []);
 }
 
 #[test]
-fn what_is_left_out_has_no_walks() {
+fn left_out_memory_has_no_walks() {
     let rate = |left_out: f64| {
         let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
         for after in READS_AFTER {

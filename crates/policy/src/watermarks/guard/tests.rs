@@ -54,12 +54,12 @@ fn ms(time: u64) -> Duration {
 }
 
 fn assert_held(promotion: Result<(), Hold>, why: &str) {
-    assert_eq!(promotion.expect_err("held").to_string(), why);
+    assert_eq!(promotion.expect_err("promotion is held").to_string(), why);
 }
 
 fn guard() -> MemoryGuard {
     let limit = MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT;
-    MemoryGuard::new(Watermarks::default(), limit).expect("within its range")
+    MemoryGuard::new(Watermarks::default(), limit).expect("the limit is in range")
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_group_holds_and_gives_back_only_its_own() {
 }
 
 #[test]
-fn a_full_machine_concerns_everyone() {
+fn a_full_machine_holds_every_promotion() {
     let mut guard = guard();
     let mut state = machine(95);
     state.groups = vec![group("/", 96, &[1]), group("/db", 99, &[1])];
@@ -135,7 +135,7 @@ fn pressure_holds_promotion_but_recovers_nothing() {
 }
 
 #[test]
-fn a_group_that_is_pressed_holds_its_own() {
+fn pressure_in_a_cgroup_holds_its_promotions() {
     let mut guard = guard();
     let mut state = machine(50);
     state.groups = vec![group("/a", 50, &[1]), group("/b", 60, &[1, 2])];
@@ -246,7 +246,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
 }
 
 #[test]
-fn what_is_nearly_full_is_looked_at_in_between() {
+fn nearly_full_memory_is_checked_between_looks() {
     let mut guard = guard();
     let mut state = in_group("/a", gib(1900), &[1]);
     state.machine = MemoryUse {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 fn events(model: u32) -> EventSet {
     let cpu = CpuIdentity::Intel { family: 6, model };
-    choose(&cpu, CounterEvents::default()).expect("it is in the table")
+    choose(&cpu, CounterEvents::default()).expect("the processor is in the table")
 }
 
 fn zen() -> EventSet {
@@ -12,7 +12,7 @@ fn zen() -> EventSet {
         family: 0x19,
         model: 0x01,
     };
-    choose(&cpu, CounterEvents::default()).expect("it is in the table")
+    choose(&cpu, CounterEvents::default()).expect("the processor is in the table")
 }
 
 fn counts(loads: u64, stores: u64, cycles: u64) -> Counts {
@@ -56,7 +56,7 @@ fn threads_come_and_go_and_their_ids_are_used_again() {
 }
 
 #[test]
-fn counters_that_were_shared_out_are_made_up_for() {
+fn multiplexed_counters_are_scaled() {
     let half = Counts {
         loads: 100,
         stores: 0,
@@ -68,7 +68,7 @@ fn counters_that_were_shared_out_are_made_up_for() {
     let mut meter = Meter::default();
     let overhead = meter.update(ThreadCounts::from([(1, half), (2, full)]), &events(0x55));
     // 200 of 2000 cycles; nothing was counted for a quarter of the time.
-    let overhead = overhead.expect("it was counted");
+    let overhead = overhead.expect("the overhead was measured");
     assert_eq!(overhead.percent, 10.0);
     assert_eq!((overhead.low_percent, overhead.high_percent), (7.5, 12.5));
 }
@@ -77,16 +77,16 @@ fn counters_that_were_shared_out_are_made_up_for() {
 fn counted_walks_are_an_estimate() {
     let mut meter = Meter::default();
     let overhead = meter.update(ThreadCounts::from([(1, counts(4, 0, 1000))]), &zen());
-    let overhead = overhead.expect("it was counted");
+    let overhead = overhead.expect("the overhead was measured");
     let [low, high] = [overhead.low_percent, overhead.high_percent];
     assert_eq!([low, overhead.percent, high], [7.0, 14.0, 28.0]);
 }
 
 /// Recorded counts of half a minute, so that the arithmetic is tested without counters.
 #[test]
-fn a_recording_is_followed() {
+fn overhead_follows_a_recording_of_counters() {
     let text = include_str!("../../../../tests/fixtures/counters.json");
-    let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is right");
+    let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is valid");
     let mut meter = Meter::default();
     let series: Vec<_> = recorded
         .into_iter()
@@ -98,7 +98,7 @@ fn a_recording_is_followed() {
 
 proptest! {
     #[test]
-    fn always_a_share(reads in prop::collection::vec(
+    fn the_overhead_is_always_a_share(reads in prop::collection::vec(
         prop::collection::btree_map(0u32..4, (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>()), 0..4), 0..6)
     ) {
         let mut meter = Meter::default();

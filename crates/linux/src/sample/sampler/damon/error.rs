@@ -66,7 +66,7 @@ pub enum DamonError {
         content: String,
     },
     /// Monitoring stopped by itself, as it does when the process exits.
-    #[error("DAMON stopped monitoring process {0}: it has exited, or somebody stopped it")]
+    #[error("DAMON stopped monitoring process {0}: it has ended, or another program stopped DAMON")]
     Stopped(u32),
     /// The window did not end within twice its length.
     #[error("DAMON did not end a window of {window:?} over {regions} regions in time")]

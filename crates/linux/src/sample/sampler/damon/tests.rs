@@ -102,7 +102,7 @@ fn start(fake: &Fake) -> Result<DamonSession> {
 }
 
 #[test]
-fn what_is_missing_is_named_and_nothing_stays_behind() {
+fn missing_features_are_named_and_no_session_stays() {
     let nowhere = Damon {
         admin: "/nonexistent".into(),
     };
@@ -111,7 +111,9 @@ fn what_is_missing_is_named_and_nothing_stays_behind() {
 
     let fake = Fake::new();
     fake.set("kdamonds/0/contexts/0/avail_operations", "paddr\n");
-    let said = start(&fake).expect_err("no virtual addresses").to_string();
+    let said = start(&fake)
+        .expect_err("a kernel without virtual addresses is refused")
+        .to_string();
     assert!(said.contains("offers \"paddr\", not fvaddr"), "{said}");
     fake.assert_released();
 
@@ -120,24 +122,26 @@ fn what_is_missing_is_named_and_nothing_stays_behind() {
         .0
         .0
         .join("kdamonds/0/contexts/0/schemes/0/tried_regions");
-    fs::remove_dir_all(results).expect("temporary directory");
+    fs::remove_dir_all(results).expect("the folder can be removed");
     assert!(matches!(start(&fake), Err(DamonError::NoResults(_))));
     fake.assert_released();
 
     let fake = Fake::new();
     fake.set("kdamonds/nr_kdamonds", "none\n");
-    let said = start(&fake).expect_err("not a number").to_string();
+    let said = start(&fake)
+        .expect_err("text instead of a number is refused")
+        .to_string();
     assert!(said.contains("nr_kdamonds holds \"none\""), "{said}");
 }
 
 #[test]
-fn somebody_elses_kdamonds_stay() {
+fn kdamonds_of_other_programs_stay() {
     let fake = Fake::new();
     fake.set("kdamonds/nr_kdamonds", "2\n");
     fake.set("kdamonds/0/state", "on\n");
     let started = start(&fake);
     assert!(matches!(started, Err(DamonError::InUse { count: 2, .. })));
-    assert!(!fake.damon().stop_leftover().expect("readable"));
+    assert!(!fake.damon().stop_leftover().expect("the state can be read"));
     assert_eq!(fake.get("kdamonds/nr_kdamonds"), "2");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
 }
@@ -145,7 +149,7 @@ fn somebody_elses_kdamonds_stay() {
 #[test]
 fn a_session_configures_one_region_each_and_reads_them_back() {
     let fake = Fake::new();
-    let session = start(&fake).expect("started");
+    let session = start(&fake).expect("the session starts");
     assert_eq!(fake.get("kdamonds/nr_kdamonds"), "1");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
     for (name, value) in [
@@ -167,25 +171,27 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
     fake.add_result(0, 10 * R..11 * R, 20);
     fake.add_result(1, 4 * R..5 * R, 0);
     fake.add_result(2, 9 * R..10 * R, 5);
-    let estimates = session.finish().expect("results");
+    let estimates = session.finish().expect("the session has results");
     let expected = [(region(4), 0), (region(9), 128), (region(10), 512)];
     assert_eq!(estimates, expected);
     fake.assert_released();
 }
 
 #[test]
-fn a_dropped_session_leaves_nothing_behind() {
+fn a_dropped_session_removes_its_kdamond() {
     let fake = Fake::new();
-    drop(start(&fake).expect("started"));
+    drop(start(&fake).expect("the session starts"));
     fake.assert_released();
 }
 
 #[test]
-fn a_failed_start_names_the_file_and_leaves_nothing_behind() {
+fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = Fake::new();
     let five = [1, 2, 3, 4, 5].map(region);
     let started = fake.damon().start(1, &five, window());
-    let words = started.expect_err("a fifth directory").to_string();
+    let words = started
+        .expect_err("the fifth folder cannot be written")
+        .to_string();
     assert!(words.contains("cannot write"), "{words}");
     assert!(words.contains("targets/0/regions/4/start"), "{words}");
     fake.assert_released();
@@ -194,27 +200,27 @@ fn a_failed_start_names_the_file_and_leaves_nothing_behind() {
 #[test]
 fn a_window_without_results_is_an_error() {
     let fake = Fake::new();
-    let finished = start(&fake).expect("started").finish();
+    let finished = start(&fake).expect("the session starts").finish();
     assert!(matches!(finished, Err(DamonError::TooSlow { regions, .. }) if regions == 4));
     fake.assert_released();
 }
 
 #[test]
-fn only_what_a_dead_manager_left_is_stopped() {
+fn only_a_dead_managers_kdamond_is_stopped() {
     let fake = Fake::new();
-    let stopped = || fake.damon().stop_leftover().expect("readable");
+    let stopped = || fake.damon().stop_leftover().expect("the state can be read");
     let mark = format!("kdamonds/{MARKED_FILE}");
-    let session = start(&fake).expect("started");
-    assert!(!stopped(), "its manager lives");
+    let session = start(&fake).expect("the session starts");
+    assert!(!stopped(), "the session of a live manager stays");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
     std::mem::forget(session);
 
     fake.set(&mark, "1000000\n");
-    assert!(!stopped(), "not a manager's");
+    assert!(!stopped(), "a session of another program stays");
 
     let above_pid_max = 1 << 30;
     fake.set(&mark, &(OWNER_MARK | above_pid_max).to_string());
     assert!(stopped());
     fake.assert_released();
-    assert!(!stopped(), "nothing left");
+    assert!(!stopped(), "no session is left to stop");
 }

@@ -263,7 +263,7 @@ fn populated(pid: u32) -> Result<Vec<RegionAddr>> {
 /// Only the end of the process is an error: any other failure may be gone in the next window.
 fn tolerate(error: DamonError, process: ProcessId) -> Result<()> {
     if super::kdamond::is_alive(process.pid) {
-        tracing::warn!("process {process} keeps its last coverage: {error}");
+        tracing::warn!("coverage of process {process} was not updated: {error}");
         Ok(())
     } else {
         Err(LinuxError::NoSuchProcess(process.pid))
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_gone_holds_nobody_up_for_long() {
+    fn an_ended_process_loses_its_turn_after_one_window() {
         let mut turns = Turns::default();
         assert_eq!(window(&mut turns, &[7, 8]), Some(7));
         assert_eq!(window(&mut turns, &[7, 9]), None);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_nothing_to_sample_passes_its_turn_on() {
+    fn a_process_with_nothing_to_sample_passes_its_turn() {
         let mut turns = Turns::default();
         let mut window = || {
             let mut served = None;
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_are_capped_by_what_is_there_and_kept_while_it_is() {
+    fn estimates_are_capped_by_population_and_kept_while_it_lasts() {
         let mut estimates = Estimates::default();
         let known = [(1, 300), (2, 300), (3, 30), (4, 0), (9, 512)];
         let region = |index| RegionAddr::containing(index * HUGE_PAGE_BYTES);

@@ -70,7 +70,7 @@ fn a_window_is_handed_out_in_order_and_once() {
 }
 
 #[test]
-fn whoever_comes_to_what_is_under_way_is_faster_than_the_fillers() {
+fn a_program_that_reaches_a_fill_under_way_outruns_the_fillers() {
     let (mut pool, at) = at_full_window();
     let tasks = pool.all(2);
     assert_eq!(places(&tasks), [at + 1, at + 2]);
@@ -81,11 +81,15 @@ fn whoever_comes_to_what_is_under_way_is_faster_than_the_fillers() {
     for task in tasks {
         pool.done(task);
     }
-    assert_eq!(pool.predictor.ahead(), before, "they are passed");
+    assert_eq!(
+        pool.predictor.ahead(),
+        before,
+        "regions that the program has passed do not count"
+    );
 }
 
 #[test]
-fn whoever_comes_to_the_first_of_many_under_way_finds_the_others_soon() {
+fn the_window_goes_on_if_only_the_first_fill_under_way_is_reached() {
     let (mut pool, at) = at_full_window();
     let tasks = pool.all(12);
     pool.hear(FIRST + at + 1);
@@ -97,7 +101,7 @@ fn whoever_comes_to_the_first_of_many_under_way_finds_the_others_soon() {
 }
 
 #[test]
-fn what_is_under_way_is_not_looked_at() {
+fn regions_under_way_are_not_checked() {
     let (mut pool, _) = at_full_window();
     let mut tasks = pool.all(100);
     let halfway = tasks.remove(31);
@@ -111,7 +115,7 @@ fn what_is_under_way_is_not_looked_at() {
 }
 
 #[test]
-fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing() {
+fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
     let (mut pool, at) = at_full_window();
     let mut tasks = pool.all(5);
     let refused = tasks.remove(2);
@@ -128,14 +132,14 @@ fn what_is_refused_in_the_middle_ends_the_stream_and_the_others_come_to_nothing(
     let (now, predictor) = (pool.now, &mut pool.predictor);
     assert!(
         !predictor.filled(now, last, Filled::Refused),
-        "it had ended"
+        "the stream had ended already"
     );
     assert_eq!(places(&pool.all(1)), [at + 501]);
     assert_eq!(pool.predictor.under_way(), 1);
 }
 
 #[test]
-fn a_region_that_is_under_way_is_handed_out_to_no_other_stream() {
+fn a_region_under_way_is_handed_out_once() {
     let (mut pool, at) = at_full_window();
     let first = pool.all(1);
     // Forgotten, and reported again in the same place.
@@ -144,22 +148,28 @@ fn a_region_that_is_under_way_is_handed_out_to_no_other_stream() {
     assert_eq!(predictor.under_way(), 1);
     pool.hear(FIRST + at);
     assert_eq!(pool.next(), None);
-    let [first] = first[..] else { panic!("one") };
+    let [first] = first[..] else {
+        panic!("expected one task")
+    };
     pool.predictor.filled(now, first, Filled::Occupied);
     assert_eq!(places(&pool.all(2)), [at + 1, at + 2]);
 }
 
 #[test]
-fn no_more_is_under_way_than_there_is_room_for() {
+fn fills_under_way_stay_within_the_memory_limit() {
     let (mut pool, at) = at_full_window();
     pool.room_regions = 3;
     let tasks = pool.all(100);
     assert_eq!(places(&tasks), [at + 1, at + 2, at + 3]);
     let [first, second, third] = tasks[..] else {
-        panic!("three")
+        panic!("expected three tasks")
     };
     pool.done(first);
-    assert_eq!(pool.next(), None, "two are under way, and room for two");
+    assert_eq!(
+        pool.next(),
+        None,
+        "two fills are under way, with room for two"
+    );
     pool.predictor.filled(pool.now, second, Filled::Occupied);
     assert_eq!(places(&pool.all(100)), [at + 4]);
     pool.done(third);
@@ -167,7 +177,7 @@ fn no_more_is_under_way_than_there_is_room_for() {
 }
 
 #[test]
-fn no_more_is_filled_than_was_asked_for() {
+fn a_warm_start_fills_at_most_what_was_requested() {
     let mut pool = World::new(1000);
     pool.predictor.warm(process(1), 5);
     pool.predictor.mapped(pool.now, process(1), region(LAST));
@@ -179,7 +189,7 @@ fn no_more_is_filled_than_was_asked_for() {
         let what = if task.region.start() / HUGE_PAGE_BYTES % 3 == 0 {
             Filled::Occupied
         } else {
-            assert!(filled.insert(task.region), "twice");
+            assert!(filled.insert(task.region), "a region was filled twice");
             Filled::Done
         };
         pool.predictor.filled(pool.now, task, what);
@@ -191,7 +201,7 @@ fn no_more_is_filled_than_was_asked_for() {
 }
 
 #[test]
-fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
+fn fills_under_way_for_an_ended_process_are_not_counted() {
     for becomes_another in [false, true] {
         let mut pool = World::new(1000);
         pool.predictor.warm(process(1), 100);
@@ -204,7 +214,7 @@ fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
             pool.predictor.retain(|_| false);
         }
         assert_eq!(pool.next(), None);
-        assert_eq!(pool.predictor.under_way(), 4, "they are, still");
+        assert_eq!(pool.predictor.under_way(), 4, "fills under way still count");
         for (n, task) in tasks.into_iter().enumerate() {
             let what = [Filled::Done, Filled::Refused, Filled::Occupied][n % 3];
             assert!(!pool.predictor.filled(pool.now, task, what));
@@ -217,7 +227,7 @@ fn what_is_under_way_for_a_process_that_is_gone_counts_for_nobody() {
 }
 
 #[test]
-fn what_is_filled_on_suspicion_is_bounded_however_much_is_under_way() {
+fn first_windows_are_bounded_with_many_fills_under_way() {
     let mut pool = World::new(1000);
     pool.mapped.end = region(FIRST + 100_000).end();
     let mut tasks = Vec::new();
@@ -276,7 +286,7 @@ fn faults_beside(workers: usize) -> u64 {
         while working.len() < workers {
             let Some(task) = pool.next() else { break };
             let under_way = working.iter().any(|(_, other)| other.region == task.region);
-            assert!(!under_way, "twice at once");
+            assert!(!under_way, "a region is filled twice at once");
             working.push_back((tick + FILL, task));
         }
     }
@@ -289,6 +299,9 @@ fn a_fast_program_is_helped_by_each_worker_in_turn() {
     // All work at the same speed: a half, a third, a fifth, plus those needed to recognise the
     // stream.
     for (faults, part) in faults.into_iter().zip([2, 3, 5]) {
-        assert!(faults < 1000 / part + 150, "{faults} beside {part}");
+        assert!(
+            faults < 1000 / part + 150,
+            "{faults} faults, over 1/{part} of the regions"
+        );
     }
 }
