@@ -60,7 +60,7 @@ check_deb() {
   # Alerts and dashboard are checked against a test's exposition; a real one must hold nothing else.
   local unknown
   unknown=$(comm -13 <(metric_names "$golden") <(metric_names target/packages/metrics.txt))
-  [ -z "$unknown" ] || die "the daemon serves what $golden lacks: $unknown"
+  [ -z "$unknown" ] || die "the daemon serves metrics that $golden lacks: $unknown"
   told "the confined daemon served $(metric_names target/packages/metrics.txt | wc -l) known metrics"
 }
 
@@ -85,7 +85,7 @@ check_kubernetes() {
 
 check_container() {
   "$venv/bin/hadolint" packaging/container/Containerfile
-  told "Containerfile (hadolint); it has not been built here"
+  told "Containerfile (hadolint); the image was not built"
   scripts/packages/test-image.sh
 }
 
@@ -102,12 +102,12 @@ install_tools() {
   export PATH="$tools:$PATH"
   if ! command -v promtool >/dev/null; then
     # Debian's package would start a server if it were installed.
-    echo "check-packages: taking promtool out of Debian's package prometheus into $tools" >&2
+    echo "check-packages: extracting promtool from Debian's package prometheus into $tools" >&2
     (cd "$tools" && apt-get -q download prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool >promtool)
     chmod +x "$tools/promtool"
   fi
   if ! has_go; then
-    echo "check-packages: without go there is no kubeconform and no kube-score; kubernetes-validate alone checks the manifest" >&2
+    echo "check-packages: go is missing, so kubeconform and kube-score can't run; only kubernetes-validate checks the manifest" >&2
     return
   fi
   local tool
@@ -123,7 +123,7 @@ if [ "${1-}" = quick ]; then
   check_metrics "$golden" >/dev/null
   exit
 fi
-[ -f "$deb" ] || die "there is no $deb: make deb"
+[ -f "$deb" ] || die "$deb is missing; run 'make deb'"
 install_tools
 check_metrics "$golden" >"$tools/dashboard-rules.json"
 check_prometheus
