@@ -224,11 +224,11 @@ def main():
     if odd:
         print("Failed or skipped on at least one kernel:\n")
 
-        def told(kernel, name):
+        def test_result(kernel, name):
             outcome, why = kernel.tests.get(name, NOT_RUN)
             return outcome if outcome == "passed" or not why else f"{outcome}: {why}"
 
-        table(["test", *names], [[f"`{n}`", *(told(k, n) for k in kernels)] for n in odd])
+        table(["test", *names], [[f"`{n}`", *(test_result(k, n) for k in kernels)] for n in odd])
 
     print("## The kernel's own managers beside HawkEye\n")
     print(

@@ -30,7 +30,7 @@
   const percent = v => v == null ? "–" : (v < 10 && v % 1 ? v.toFixed(1) : Math.round(v)) + " %";
   const count = n => Math.round(n).toLocaleString("en");
   const hex = a => a.toString(16);
-  const tells = p => p.source !== "probed" && p.source !== "population";
+  const hasCoverage = p => p.source !== "probed" && p.source !== "population";
 
   const make = (name, attributes, text) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -74,7 +74,7 @@
       report.unfinished && "unfinished: its last minute may be missing",
       report.bad_rows && report.bad_rows + " invalid rows left out",
     ].filter(Boolean).join(" · ");
-    const names = ["process", "pid", "resident", "peak", "huge", "bloat", "overhead", "at most", "coverage", "CPU", "promoted", "split", "refused"];
+    const names = ["process", "pid", "resident", "peak", "huge", "bloat", "overhead", "max overhead", "coverage", "CPU", "promoted", "split", "refused"];
     const head = document.createElement("tr");
     names.forEach((name, i) => {
       const th = document.createElement("th");
@@ -87,7 +87,7 @@
     report.processes.slice(0, 50).forEach((p, index) => {
       const tr = row([p.command, p.pid, bytes(p.rss_end_bytes), bytes(p.rss_peak_bytes), bytes(p.huge_end_bytes),
         p.bloat_end_bytes == null ? "–" : bytes(p.bloat_end_bytes), percent(p.overhead_mean_percent), percent(p.overhead_max_percent),
-        tells(p) ? percent(p.coverage_mean_percent) : "–", p.cpu_cores_mean == null ? "–" : p.cpu_cores_mean.toFixed(2) + " cores",
+        hasCoverage(p) ? percent(p.coverage_mean_percent) : "–", p.cpu_cores_mean == null ? "–" : p.cpu_cores_mean.toFixed(2) + " cores",
         count(p.promoted), count(p.recovered), count(p.refused)], right);
       tr.dataset.pid = p.pid;
       tr.dataset.index = index;
@@ -150,7 +150,7 @@
     chart.hidden = !mapped.includes(p);
     if (chart.hidden) return;
     state.mostWalks = map.walks_per_s.reduce((a, b) => Math.max(a, b), 0);
-    const possible = Object.keys(VIEWS).filter(v => v === "huge" || (v === "coverage" ? tells(p) : state.mostWalks > 0));
+    const possible = Object.keys(VIEWS).filter(v => v === "huge" || (v === "coverage" ? hasCoverage(p) : state.mostWalks > 0));
     if (!possible.includes(state.view)) state.view = possible[0];
     $("views").replaceChildren(...possible.map(v => {
       const b = document.createElement("button");
@@ -198,9 +198,9 @@
       const cell = c * n + r;
       if (c < 0 || map.huge_percent[cell] == null) lines.push("no data here");
       else {
-        if (tells(p)) lines.push("coverage " + percent(map.coverage_percent[cell]));
+        if (hasCoverage(p)) lines.push("coverage " + percent(map.coverage_percent[cell]));
         const huge = map.huge_percent[cell];
-        lines.push("huge " + percent(huge) + (huge && tells(p) ? ": a huge page shows whether it was accessed, not how much" : ""));
+        lines.push("huge " + percent(huge) + (huge && hasCoverage(p) ? ": a huge page shows whether it was accessed, not how much" : ""));
         if (state.mostWalks) lines.push(count(map.walks_per_s[cell]) + " page walks per second");
         if (map.columns[c].windows > 1) lines.push("mean of " + map.columns[c].windows + " sampling windows");
       }
