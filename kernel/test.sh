@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --quick) seconds=60 rounds=1 ;;
     --no-build) build=true ;;
-    --only) runs+=("${2:?which run?}"); shift ;;
+    --only) runs+=("${2:?--only needs a RUN}"); shift ;;
     7.2 | 6.12) versions+=("$1") ;;
     *) sed -n '2,/^set/{/^set/d;s/^# //p}' "$0" >&2; exit 2 ;;
   esac

@@ -40,9 +40,9 @@ root=()
 # become_root PACKAGE...: fails where these can't be installed
 become_root() {
   command -v apt-get >/dev/null ||
-    die "there is no apt-get to install the missing packages; install what Debian calls $* by other means"
+    die "apt-get is missing; install these packages (Debian's names) by other means: $*"
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "installing the missing packages needs root or sudo: as root, run 'apt-get install $*'"
+    command -v sudo >/dev/null || die "root or sudo is needed to install missing packages; as root, run 'apt-get install $*'"
     root=(sudo)
   fi
 }
@@ -74,10 +74,10 @@ install_stopped() {
 
 wanted=$(sed -nE 's/^rust-version = "(.*)"/\1/p' Cargo.toml)
 where="install it with 'apt-get install cargo-web' on Debian 12, 'apt-get install cargo' on Debian 13, or rustup (https://rustup.rs) anywhere"
-command -v cargo >/dev/null || die "cargo $wanted or newer is needed, and there is none: $where"
+command -v cargo >/dev/null || die "cargo $wanted or newer is needed, but cargo is missing; $where"
 found=$(cargo --version | cut -d ' ' -f 2)
 [ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -n 1)" = "$wanted" ] ||
-  die "cargo $wanted or newer is needed, and this is $found: $where"
+  die "cargo $wanted or newer is needed, but this is cargo $found; $where"
 
 need_command clang clang
 need_command cc gcc
@@ -146,6 +146,6 @@ if [ "${1-}" = test ]; then
   need_command g++ g++
   /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
   if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then
-    echo "install-deps: going on without ${missing[*]}; tests that use them are skipped" >&2
+    echo "install-deps: continuing without ${missing[*]}; tests that use them are skipped" >&2
   fi
 fi

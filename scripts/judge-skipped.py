@@ -19,14 +19,14 @@ def judge(doctor_text, skipped):
         manageable = doctor["can_manage"]
         available = {c["name"]: c["available"] for c in doctor["capabilities"]}
     except (ValueError, KeyError, TypeError):
-        return ["hawkeye doctor does not say whether this machine can be managed"]
+        return ["hawkeye doctor --json did not report whether this machine can be managed"]
     if not manageable:
         return []
     wrong = []
     for line in skipped:
         test, found, why = line.rstrip("\n").partition(": ")
         if not found:
-            wrong.append(f"a line of the skipped tests gives no reason: {line!r}")
+            wrong.append(f"a line about a skipped test has no reason: {line!r}")
             continue
         absent = [name for name in available if not available[name]]
         if not any(why.startswith(f"without {name}: ") for name in absent):
@@ -59,7 +59,7 @@ def self_test():
     ]:
         found = judge(doctor_text, lines)
         if len(found) != count:
-            sys.exit(f"judge-skipped: {lines} by {doctor_text!r}: {count} expected, found {found}")
+            sys.exit(f"judge-skipped: {lines} by {doctor_text!r}: expected {count} complaints, found {found}")
 
 
 def main():

@@ -10,7 +10,7 @@ shellcheck --external-sources --exclude SC2187 "${scripts[@]}"
 licence='SPDX-License-Identifier: GPL-2.0-only'
 unmarked=$(grep -rL --include='*.[ch]' --include=Kbuild "$licence" crates/linux/src/bpf kernel) || true
 if [ -n "$unmarked" ]; then
-  echo "lint-files: no '$licence' in:" "$unmarked" >&2
+  echo "lint-files: these files lack the line '$licence':" "$unmarked" >&2
   exit 1
 fi
 

@@ -29,7 +29,7 @@
 
 static unsigned int pages_per_second = 10000;
 module_param(pages_per_second, uint, 0644);
-MODULE_PARM_DESC(pages_per_second, "Most base pages to zero per second (default 10000, 0: no limit)");
+MODULE_PARM_DESC(pages_per_second, "Maximum number of base pages to zero per second (default 10000, 0: no limit)");
 
 static bool idle_only;
 module_param(idle_only, bool, 0644);
@@ -172,8 +172,8 @@ static int __init prezero_init(void)
 
 	err = page_reporting_register(&prezero_device);
 	if (err) {
-		pr_err("cannot register: %pe%s\n", ERR_PTR(err),
-		       err == -EBUSY ? ", free pages are reported to another device" : "");
+		pr_err("cannot register for free page reporting: %pe%s\n", ERR_PTR(err),
+		       err == -EBUSY ? "; another device, such as a balloon, already uses it" : "");
 		destroy_workqueue(prezero_device.wq);
 	}
 	return err;

@@ -36,5 +36,5 @@ written = json.load(open(sys.argv[1], encoding="utf-8"))
 known = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(written)))
 unknown = list(lost(written, known, ""))
 for path in unknown:
-    print(f"check-dashboard: Grafana knows no {path}", file=sys.stderr)
+    print(f"check-dashboard: Grafana does not know the key {path}", file=sys.stderr)
 sys.exit(bool(unknown))

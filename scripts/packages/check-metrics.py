@@ -78,7 +78,7 @@ def check_panels(dashboard):
         for x in range(place["x"], place["x"] + place["w"]):
             for y in range(place["y"], place["y"] + place["h"]):
                 if x >= 24 or taken.setdefault((x, y), panel["title"]) != panel["title"]:
-                    mistakes.append(f"dashboard: {panel['title']!r} lies over {taken.get((x, y))!r}, or over the edge")
+                    mistakes.append(f"dashboard: {panel['title']!r} overlaps {taken.get((x, y))!r}, or exceeds the 24 columns")
     for panel in panels(dashboard):
         if not panel["title"] or not panel["description"] or not panel["fieldConfig"]["defaults"].get("unit"):
             mistakes.append(f"dashboard: {panel['title']!r} lacks a title, a description or a unit")
@@ -114,7 +114,7 @@ for title, expression in expressions(dashboard):
 # A metric that is shown nowhere was forgotten. hawkeye_manager_info is for tables of versions, not
 # for a graph.
 for name in series.keys() - used - {"hawkeye_manager_info"}:
-    mistakes.append(f"{name} is exposed, and neither the dashboard nor an alert shows it")
+    mistakes.append(f"{name} is exposed, but neither the dashboard nor an alert uses it")
 
 # JSON is YAML.
 print(json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}))

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 die() { echo "check-packages: $*" >&2; exit 1; }
-told() { echo "ok: $*"; }
+ok() { echo "ok: $*"; }
 
 tools=$PWD/target/packages/tools
 venv=$tools/venv
@@ -31,16 +31,16 @@ check_unit() {
   local exposure
   exposure=$(systemd-analyze security --no-pager --offline=yes packaging/hawkeye.service | sed -nE 's/.*Overall exposure level for [^:]*: ([0-9.]+).*/\1/p')
   awk -v exposure="$exposure" 'BEGIN { exit !(exposure != "" && exposure < 4.0) }' || die "the unit's exposure is '$exposure'; it must be under 4.0"
-  told "hawkeye.service: exposure $exposure (systemd-analyze security)"
+  ok "hawkeye.service: exposure $exposure (systemd-analyze security)"
 }
 
 check_prometheus() {
   promtool check rules "$alerts" >/dev/null
   promtool test rules "${alerts%.yml}.test.yml" >/dev/null
   promtool check rules "$tools/dashboard-rules.json" >/dev/null
-  told "alerts and their unit tests, the dashboard's expressions (promtool)"
+  ok "alerts and their unit tests, the dashboard's expressions (promtool)"
   "$venv/bin/python" scripts/packages/check-dashboard.py "$dashboard"
-  told "dashboard (Grafana's types)"
+  ok "dashboard (Grafana's types)"
 }
 
 check_man_pages() {
@@ -49,30 +49,30 @@ check_man_pages() {
   said=$(mandoc -Tlint -W warning "$pages"/*.1 | grep -v 'skipping paragraph macro: br') || true
   said+=$(for page in "$pages"/*.1; do LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null; done)
   [ -z "$said" ] || die "manual pages: $said"
-  told "$(find "$pages" -name '*.1' | wc -l) manual pages (mandoc -Tlint, man --warnings)"
+  ok "$(find "$pages" -name '*.1' | wc -l) manual pages (mandoc -Tlint, man --warnings)"
 }
 
 check_deb() {
   lintian --allow-root --fail-on error,warning "$deb"
-  told "$deb (lintian)"
+  ok "$deb (lintian)"
   scripts/packages/test-deb.sh
-  told "$deb was installed, upgraded, removed and purged"
+  ok "$deb was installed, upgraded, removed and purged"
   # Alerts and dashboard are checked against a test's exposition; a real one must hold nothing else.
   local unknown
   unknown=$(comm -13 <(metric_names "$golden") <(metric_names target/packages/metrics.txt))
-  [ -z "$unknown" ] || die "the daemon serves what $golden lacks: $unknown"
-  told "the confined daemon served $(metric_names target/packages/metrics.txt | wc -l) known metrics"
+  [ -z "$unknown" ] || die "the daemon serves metrics that $golden lacks: $unknown"
+  ok "the confined daemon served $(metric_names target/packages/metrics.txt | wc -l) known metrics"
 }
 
 check_kubernetes() {
   local version kinds=(namespace-v1 configmap-v1 networkpolicy-networking-v1 daemonset-apps-v1)
   for version in "${kubernetes[@]}"; do
     "$venv/bin/kubernetes-validate" --strict --quiet -k "$version" "$manifest"
-    told "$manifest, Kubernetes $version (kubernetes-validate)"
+    ok "$manifest, Kubernetes $version (kubernetes-validate)"
     has_go || continue
     "$venv/bin/python" scripts/packages/kubernetes-schemas.py "$version" "$tools/schemas-$version" "${kinds[@]}"
     kubeconform -strict -kubernetes-version "$version" -schema-location "$tools/schemas-$version/{{.ResourceKind}}{{.KindSuffix}}.json" "$manifest"
-    told "$manifest, Kubernetes $version (kubeconform)"
+    ok "$manifest, Kubernetes $version (kubeconform)"
   done
   has_go || return 0
   # The container must be root: see packaging/hawkeye.service. An image with a version is fixed. A
@@ -80,12 +80,12 @@ check_kubernetes() {
   # docs/operate/security.md.
   kube-score score --ignore-container-cpu-limit --ignore-test container-security-context-user-group-id,container-image-pull-policy "$manifest" >"$tools/kube-score.log" ||
     die "kube-score: $(cat "$tools/kube-score.log")"
-  told "$manifest (kube-score)"
+  ok "$manifest (kube-score)"
 }
 
 check_container() {
   "$venv/bin/hadolint" packaging/container/Containerfile
-  told "Containerfile (hadolint); it has not been built here"
+  ok "Containerfile (hadolint); the image was not built"
   scripts/packages/test-image.sh
 }
 
@@ -102,12 +102,12 @@ install_tools() {
   export PATH="$tools:$PATH"
   if ! command -v promtool >/dev/null; then
     # Debian's package would start a server if it were installed.
-    echo "check-packages: taking promtool out of Debian's package prometheus into $tools" >&2
+    echo "check-packages: extracting promtool from Debian's package prometheus into $tools" >&2
     (cd "$tools" && apt-get -q download prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -xO ./usr/bin/promtool >promtool)
     chmod +x "$tools/promtool"
   fi
   if ! has_go; then
-    echo "check-packages: without go there is no kubeconform and no kube-score; kubernetes-validate alone checks the manifest" >&2
+    echo "check-packages: go is missing, so kubeconform and kube-score can't run; only kubernetes-validate checks the manifest" >&2
     return
   fi
   local tool
@@ -123,7 +123,7 @@ if [ "${1-}" = quick ]; then
   check_metrics "$golden" >/dev/null
   exit
 fi
-[ -f "$deb" ] || die "there is no $deb: make deb"
+[ -f "$deb" ] || die "$deb is missing; run 'make deb'"
 install_tools
 check_metrics "$golden" >"$tools/dashboard-rules.json"
 check_prometheus

@@ -9,7 +9,7 @@ version=${1:-$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)}
 release=${CARGO_TARGET_DIR:-target}/release
 programs=(hawkeye hawkeye-lab)
 for program in "${programs[@]}" hawkeye-pages; do
-  [ -x "$release/$program" ] || { echo "deb: there is no $release/$program: build it first (make deb)" >&2; exit 1; }
+  [ -x "$release/$program" ] || { echo "deb: $release/$program is missing; run 'make deb', which builds it" >&2; exit 1; }
 done
 
 # The same commit gives the same package.

@@ -31,8 +31,8 @@ found=$(settings)
 apt update
 
 apt install /shared/first.deb
-[ "$(systemctl is-enabled hawkeye || true)" = disabled ] || die "the unit is enabled"
-inactive || die "the unit runs"
+[ "$(systemctl is-enabled hawkeye || true)" = disabled ] || die "the installation enabled the unit"
+inactive || die "the installation started the unit"
 hawkeye daemon --check | grep -q /etc/hawkeye/hawkeye.toml
 dpkg-query --show --showformat '${Conffiles}' hawkeye | grep -q /etc/hawkeye/hawkeye.toml
 for file in man/man1/hawkeye.1.gz man/man1/hawkeye-run.1.gz bash-completion/completions/hawkeye zsh/vendor-completions/_hawkeye \
@@ -40,7 +40,7 @@ for file in man/man1/hawkeye.1.gz man/man1/hawkeye-run.1.gz bash-completion/comp
   [ -s "/usr/share/$file" ] || die "/usr/share/$file is missing"
 done
 for path in $(dpkg-query --listfiles hawkeye); do
-  case $path in *hawkeye-lab*) die "$path is of the laboratory" ;; esac
+  case $path in *hawkeye-lab*) die "$path belongs into the package hawkeye-lab" ;; esac
 done
 as_found
 done_with "installed; off until enabled"
@@ -84,7 +84,7 @@ done_with "upgraded: the running daemon was restarted, the configuration kept"
 systemctl stop hawkeye
 as_found
 apt install --reinstall /shared/next.deb
-inactive || die "it was started"
+inactive || die "the second installation started the stopped daemon"
 done_with "stopped: settings are as they were found; installed again: it stays stopped"
 
 systemctl start hawkeye
@@ -97,7 +97,7 @@ done_with "killed: ExecStopPost restores settings, and systemd starts it again"
 apt remove hawkeye
 inactive || die "the daemon still runs"
 as_found
-[ ! -e /usr/bin/hawkeye ] || die "the program is left"
+[ ! -e /usr/bin/hawkeye ] || die "/usr/bin/hawkeye still exists"
 [ -e /etc/hawkeye/hawkeye.toml ] || die "the configuration is gone"
 done_with "removed: stopped, settings as they were found, the configuration is still there"
 
@@ -111,6 +111,6 @@ mkdir -p /var/lib/hawkeye/learned /var/log/hawkeye
 apt purge hawkeye
 as_found
 for gone in /etc/hawkeye /var/lib/hawkeye /var/log/hawkeye /run/hawkeye /usr/share/hawkeye /etc/systemd/system/multi-user.target.wants/hawkeye.service; do
-  [ ! -e "$gone" ] || die "$gone is left"
+  [ ! -e "$gone" ] || die "$gone still exists"
 done
 done_with "purged: settings that a killed 'hawkeye run' left changed are restored, no file is left"

@@ -11,7 +11,7 @@ die() { echo "test-deb: $*" >&2; exit 1; }
 version=$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)
 packages=$PWD/target/packages
 deb=$packages/hawkeye_${version}_amd64.deb
-[ -f "$deb" ] || die "there is no $deb: make deb"
+[ -f "$deb" ] || die "$deb is missing; run 'make deb'"
 
 base=$packages/bookworm
 if [ ! -d "$base" ]; then

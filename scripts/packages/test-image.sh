@@ -14,7 +14,7 @@ die() { echo "test-image: $*" >&2; exit 1; }
 [ "$(id -u)" -eq 0 ] || die "root is needed"
 base=target/packages/bookworm
 hawkeye=${CARGO_TARGET_DIR:-target}/release/hawkeye
-[ -d "$base" ] || die "there is no $base: run test-deb.sh, which makes it"
+[ -d "$base" ] || die "$base is missing; run test-deb.sh, which creates it"
 
 # Only writable files: the others are counters.
 settings() { find /sys/kernel/mm/transparent_hugepage -type f -perm -200 ! -path '*/stats/*' -exec grep -H . {} + | sort; }
@@ -88,7 +88,7 @@ deadline=$((SECONDS + 30))
 until ask --json | grep -Eq '"promoted": ?[1-9]'; do
   if [ "$SECONDS" -ge "$deadline" ] || ! kill -0 "$daemon" 2>/dev/null; then
     cat "$work/log"
-    die "nothing was promoted"
+    die "the daemon ended early, or promoted nothing within 30 s"
   fi
   sleep 0.2
 done
@@ -96,6 +96,6 @@ grep -E '^(CapBnd|CapEff|NoNewPrivs):' "/proc/$daemon/status" | tr -s '\t\n' ' '
 echo
 ask | sed 's/^/    /'
 kill "$daemon"
-wait "$daemon" || die "the daemon failed at its end: $(cat "$work/log")"
+wait "$daemon" || die "the daemon exited with an error: $(cat "$work/log")"
 [ "$(settings)" = "$found" ] || die "settings are not as they were found"
 echo "ok: with only ${capabilities[*]}, on a read-only root, the daemon promotes another user's memory"

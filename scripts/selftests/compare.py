@@ -296,7 +296,7 @@ class Runner:
         try:
             done = json.loads(summary.read_text())
         except (OSError, ValueError):
-            die(f"{test}: the manager did not manage; see {self.logs}")
+            die(f"{test}: the manager wrote no valid summary; see {self.logs}")
         return found, {key: int(done.get(key) or 0) for key in self.managed}
 
     def run_paused(self, test, huge_pages, _unmanaged):
@@ -358,7 +358,7 @@ class VmRunner:
         try:
             done = json.loads(self.found[test, "managed"][2])
         except ValueError:
-            die(f"{test}: the manager did not manage")
+            die(f"{test}: the manager wrote no valid summary")
         did = {key: int(done.get(key) or 0) for key in self.managed}
         for key, value in did.items():
             self.managed[key] += value
@@ -520,7 +520,7 @@ def main():
         f"the manager sampled {did['samples']} times, promoted {did['promoted']} regions and split {did['split']}."
     )
     if not (did["samples"] and did["promoted"]) and not arguments.only:
-        die("the manager did nothing: the comparison shows nothing")
+        die("the manager sampled or promoted nothing, so the comparison proves nothing")
     sys.exit(1 if differ else 0)
 
 

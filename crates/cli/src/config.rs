@@ -132,7 +132,7 @@ impl Word for Khugepaged {
 /// Path of the socket where none is configured.
 pub const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
-/// A smaller journal would hold nothing.
+/// A smaller journal would hold too little.
 const LEAST_JOURNAL: (u64, &str) = (64 << 10, "64 KiB");
 const DEFAULT_RECORDING_BYTES: u64 = 256 << 20;
 /// Enough for some minutes of a large machine.
@@ -163,7 +163,7 @@ impl Config {
         let mut file = file.take(LONGEST_FILE_BYTES + 1);
         file.read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > LONGEST_FILE_BYTES {
-            let why = "this is no configuration: over 1 MiB";
+            let why = "the file is over 1 MiB, too large for a configuration";
             return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, why)));
         }
         Ok(Self::parse(&path.display().to_string(), &text)?)
@@ -202,7 +202,7 @@ fn read(top: &mut Section<'_, '_>) -> Config {
     let rules = Rules::new(rules::read(top), unmatched);
     let fill = top.section("fault_ahead", fault_ahead);
     if rules.want_warm_starts() && !fill.fault_ahead {
-        let why = "has rules with `warm`, which takes mode = \"on\" under [fault_ahead]";
+        let why = "uses `warm`, which needs mode = \"on\" under [fault_ahead]";
         top.complain("rule", why.into());
     }
     Config {
@@ -374,7 +374,10 @@ fn limited_path(
         s.refuse("max_size", &format!("at least {least:?}"));
     }
     if s.is_set("max_size") && !s.is_set(key) {
-        s.complain("max_size", format!("has no meaning without {key}"));
+        s.complain(
+            "max_size",
+            format!("has no effect without {key}; set {key}, or remove this key"),
+        );
     }
     (path, most_bytes)
 }

@@ -84,7 +84,7 @@ impl Daemon {
     /// Applies a new configuration. What can't be changed stays as it was, and is an error.
     pub fn change<M: Machine>(&mut self, new: Config, manager: &mut Manager<M>) -> Result<()> {
         if new.socket != self.config.socket {
-            bail!("the socket can't be moved while the daemon runs: restart it");
+            bail!("the socket's path can't change while the daemon runs; restart the daemon");
         }
         if new.metrics != self.config.metrics {
             self.metrics = open_metrics(new.metrics, &self.caller)?;
@@ -121,7 +121,9 @@ impl Daemon {
                 Wake::Stop => break,
                 Wake::Reload => {
                     let refused = reload(manager, self).err().map(|error| {
-                        tracing::error!("the configuration stays as it was: {error:#}");
+                        tracing::error!(
+                            "configuration not reloaded, the old one stays in force: {error:#}"
+                        );
                         format!("{error:#}")
                     });
                     manager.note(Event::Reloaded { refused });
@@ -187,5 +189,5 @@ fn write_journal(settings: Option<JournalSettings>, seen: u64) -> Result<Option<
     settings
         .map(|settings| JournalWriter::start(settings, seen))
         .transpose()
-        .context("starting the journal's thread")
+        .context("can't start the journal's thread")
 }

@@ -33,13 +33,15 @@ pub enum RecordingError {
         error: Box<RecordingError>,
     },
     /// A recording that was not ended and has no finished part.
-    #[error("{} holds nothing: the recording was ended by force within its first minute", .0.display())]
+    #[error("{} is empty: the recording was killed within its first minute", .0.display())]
     NoParts(PathBuf),
     /// A file that cannot be written any further.
     #[error("can't write the Parquet file: {0}")]
     Write(ParquetError),
     /// Not a Parquet file, or a truncated one: its directory is at its end.
-    #[error("this is no whole Parquet file ({0}); if it was cut off, record or copy it again")]
+    #[error(
+        "this is not a complete Parquet file ({0}); if it was cut off, record or copy it again"
+    )]
     NotParquet(ParquetError),
     /// A Parquet file of another program, or of the other table.
     #[error("this Parquet file holds {found}, but should hold HawkEye's table {wanted:?}")]

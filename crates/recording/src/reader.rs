@@ -169,7 +169,8 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         let group = self.file.get_row_group(self.next_group);
         let group = group.map_err(|error| self.failed(error))?;
         let rows = group.metadata().num_rows();
-        let rows = u64::try_from(rows).map_err(|_| self.failed("its row group has no length"))?;
+        let rows =
+            u64::try_from(rows).map_err(|_| self.failed("its row group has an invalid length"))?;
         let readers = self.places.iter().zip(self.table.columns);
         let readers = readers.map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;
@@ -201,7 +202,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         }
         let rows = read.unwrap_or(0);
         if rows == 0 && self.group_left > 0 || rows as u64 > self.group_left {
-            return Err(self.failed("its row group is not as long as it says"));
+            return Err(self.failed("its row group has another length than its header says"));
         }
         self.group_left -= rows as u64;
         self.at = 0;

@@ -88,7 +88,10 @@ impl Recorder {
         let folder = folder_of(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_own_folder(&folder) {
-                set_aside(&folder, &"it is no folder of this user's alone")?;
+                set_aside(
+                    &folder,
+                    &"it is not a folder that only this user can change",
+                )?;
             } else if parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(failed(&folder))?;
             } else if let Err(error) = end_earlier(&folder, path) {
@@ -105,7 +108,7 @@ impl Recorder {
     /// Nothing can be written there.
     pub fn in_folder(folder: &Path, most_bytes: u64, about: About) -> Result<Self, RecordingError> {
         if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
-            set_aside(folder, &"it is no folder")?;
+            set_aside(folder, &"it is not a folder")?;
         }
         create_folder(folder, true).map_err(failed(folder))?;
         let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);

@@ -208,7 +208,7 @@ impl Table {
             let place = place.ok_or_else(|| wrong("is missing"))?;
             let found = there.column(place);
             if found.physical_type() != column.kind.physical() {
-                return Err(wrong("has another type"));
+                return Err(wrong("has the wrong type"));
             }
             if found.max_def_level() > i16::from(column.optional) || found.max_rep_level() > 0 {
                 return Err(wrong("is nullable or repeated"));

@@ -17,8 +17,8 @@ use std::time::Duration;
 /// A file without a name that contains these bytes.
 fn file(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(bytes).expect("room for it");
-    file.seek(SeekFrom::Start(0)).expect("seekable");
+    file.write_all(bytes).expect("the file can be written");
+    file.seek(SeekFrom::Start(0)).expect("the file is seekable");
     file
 }
 
@@ -121,11 +121,12 @@ fn others(at: Duration) -> Vec<Row> {
 }
 
 fn written(rows: &[Row]) -> Vec<u8> {
-    let mut writer = RecordingWriter::new(Vec::new(), &about()).expect("memory can be written to");
+    let mut writer =
+        RecordingWriter::new(Vec::new(), &about()).expect("writing to memory succeeds");
     for row in rows {
-        writer.write(row).expect("written");
+        writer.write(row).expect("the row can be written");
     }
-    writer.finish().expect("finished")
+    writer.finish().expect("the recording can be finished")
 }
 
 fn recorded(samples: &[(Duration, &str, ProcessSample)]) -> Vec<u8> {
@@ -165,14 +166,14 @@ fn coverage_is_read_as_it_was_written() {
     let first = &samples[0].2;
     for (row, region) in expected.iter().zip(&first.regions) {
         let Row::Region(row) = row else {
-            panic!("{row:?} is of no region")
+            panic!("expected a row of a region, got {row:?}")
         };
         assert_eq!((row.process, row.region), (first.process, *region));
         assert_eq!((row.cpu_cores, row.overhead_percent), (0.75, Some(12.5)));
         let window = Duration::from_millis(100);
         assert_eq!((row.source, row.window), (AccessSource::AccessBits, window));
     }
-    assert!(read_all(&bytes).expect("readable") == expected);
+    assert!(read_all(&bytes).expect("the recording can be read") == expected);
     // 8,192 regions (16 GiB) in 120 windows an hour must take at most 10 MB.
     assert!(bytes.len() < 81_000 * 10, "{} bytes", bytes.len());
 }
@@ -182,8 +183,8 @@ fn every_kind_of_row_is_read_as_it_was_written() {
     let at = Duration::from_secs(4);
     let rows = [rows_of(at, "redis", &sample(1, 5, 1)), others(at)].concat();
     let bytes = written(&rows);
-    assert_eq!(read_all(&bytes).expect("readable"), rows);
-    let reader = RecordingReader::new(file(&bytes)).expect("readable");
+    assert_eq!(read_all(&bytes).expect("the recording can be read"), rows);
+    let reader = RecordingReader::new(file(&bytes)).expect("the recording can be read");
     assert_eq!(reader.about(), &about());
 }
 
@@ -200,36 +201,36 @@ fn minutes(recorder: &mut Recorder, minutes: u64) {
     for second in (0..minutes * 60).step_by(10) {
         let at = Duration::from_secs(second);
         for row in rows_of(at, "redis", &sample(1, 3, second)) {
-            recorder.write(row).expect("written");
+            recorder.write(row).expect("the row can be written");
         }
     }
 }
 
 /// An ended recording of this many minutes.
 fn ended(recorder: Result<Recorder, RecordingError>, length: u64) {
-    let mut recorder = recorder.expect("begins");
+    let mut recorder = recorder.expect("the recording begins");
     minutes(&mut recorder, length);
-    recorder.finish().expect("ends");
+    recorder.finish().expect("the recording can be finished");
 }
 
 /// A recording of this many minutes, as left by `kill -9`.
 fn killed(path: &Path, length: u64) {
-    let mut recorder = Recorder::begin(path, about()).expect("begins");
+    let mut recorder = Recorder::begin(path, about()).expect("the recording begins");
     minutes(&mut recorder, length);
     std::mem::forget(recorder);
 }
 
 fn rows_at(path: &Path) -> Vec<Row> {
-    let rows = RecordingRows::open(path).expect("readable");
-    rows.collect::<Result<_, _>>().expect("rows")
+    let rows = RecordingRows::open(path).expect("the recording can be read");
+    rows.collect::<Result<_, _>>().expect("valid rows")
 }
 
 #[test]
-fn a_recording_that_was_killed_is_there_but_for_its_last_minute() {
+fn a_killed_recording_lacks_only_its_last_minute() {
     let path = folder("killed").join("r.parquet");
     killed(&path, 3);
     assert!(!path.exists());
-    let rows = RecordingRows::open(&path).expect("readable");
+    let rows = RecordingRows::open(&path).expect("the recording can be read");
     assert!(rows.unfinished() && rows.about() == &about());
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
@@ -237,26 +238,26 @@ fn a_recording_that_was_killed_is_there_but_for_its_last_minute() {
     // The next recording keeps it.
     ended(Recorder::begin(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
-    let whole = RecordingRows::open(&path).expect("readable");
+    let whole = RecordingRows::open(&path).expect("the recording can be read");
     assert!(!whole.unfinished());
     assert_eq!(whole.count(), 6 * 3);
     assert!(!path.with_extension("parquet.part").exists());
-    let told = match Recorder::begin(&path.join("under"), about()) {
+    let error_text = match Recorder::begin(&path.join("under"), about()) {
         Err(error) => error.to_string(),
-        Ok(_) => panic!("there is a file in the way"),
+        Ok(_) => panic!("a recording began below a file"),
     };
-    assert!(told.starts_with("can't write "), "{told}");
-    let told = Recorder::begin(&folder("in-the-way"), about()).err();
-    assert!(told.is_some_and(|error| error.to_string().contains("directory")));
+    assert!(error_text.starts_with("can't write "), "{error_text}");
+    let error_text = Recorder::begin(&folder("in-the-way"), about()).err();
+    assert!(error_text.is_some_and(|error| error.to_string().contains("directory")));
 }
 
 #[test]
-fn one_that_never_was_leaves_everything_as_it_is() {
+fn a_recording_without_rows_leaves_the_older_one() {
     let folder = folder("mistyped");
     let path = folder.join("r.parquet");
     ended(Recorder::begin(&path, about()), 2);
     for rows in [0, 1] {
-        let mut mistyped = Recorder::begin(&path, about()).expect("begins");
+        let mut mistyped = Recorder::begin(&path, about()).expect("the recording begins");
         assert!(mistyped.is_empty());
         minutes(&mut mistyped, rows);
         assert_eq!(mistyped.is_empty(), rows == 0);
@@ -264,21 +265,22 @@ fn one_that_never_was_leaves_everything_as_it_is() {
         assert_eq!(parts_in(&folder), ["r.parquet"]);
         assert_eq!(rows_at(&path).len(), 2 * 6 * 3);
     }
-    let empty = Recorder::begin(&path, about()).expect("begins");
-    empty.finish().expect("ends");
+    let empty = Recorder::begin(&path, about()).expect("the recording begins");
+    empty.finish().expect("the recording can be finished");
     assert_eq!(rows_at(&path).len(), 0);
     assert_eq!(rows_at(&path.with_extension("parquet.1")).len(), 2 * 6 * 3);
 }
 
 #[test]
-fn a_folder_goes_on_after_a_start_and_keeps_the_newest() {
+fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
     let folder = folder("ring");
     let began = |minute: u64| later(60 * minute);
     ended(Recorder::in_folder(&folder, u64::MAX, began(0)), 2);
-    let mut second = Recorder::in_folder(&folder, u64::MAX, began(9)).expect("goes on");
+    let mut second =
+        Recorder::in_folder(&folder, u64::MAX, began(9)).expect("the recording continues");
     minutes(&mut second, 1);
     let bytes = second.bytes();
-    second.finish().expect("ends");
+    second.finish().expect("the recording can be finished");
     let times: Vec<u64> = rows_at(&folder)
         .iter()
         .map(|row| row.at().as_secs())
@@ -299,7 +301,7 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
     let folder = folder("rotated");
     ended(Recorder::in_folder(&folder, u64::MAX, about()), 4);
     for rotated in ["00000000.parquet", "00000001.parquet"] {
-        std::fs::remove_file(folder.join(rotated)).expect("there");
+        std::fs::remove_file(folder.join(rotated)).expect("the part exists");
     }
     ended(Recorder::in_folder(&folder, u64::MAX, later(600)), 1);
     let rows = rows_at(&folder);
@@ -308,52 +310,53 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
     // From the second minute on to the end of the first after the restart.
     assert_eq!(seconds, Some((0, 600 + 50 - 120)));
     // Time of the first of these rows.
-    let rows = RecordingRows::open(&folder).expect("readable");
+    let rows = RecordingRows::open(&folder).expect("the recording can be read");
     assert_eq!(rows.about(), &later(120));
 }
 
 #[test]
-fn a_start_that_no_calendar_has_is_none() {
-    for (began_s, told) in [(253_402_300_799, true), (253_402_300_800, false)] {
+fn an_impossible_start_time_is_ignored() {
+    for (began_s, is_kept) in [(253_402_300_799, true), (253_402_300_800, false)] {
         let about = About {
             began: Some(Duration::from_secs(began_s)),
             ..about()
         };
-        let writer = RecordingWriter::new(Vec::new(), &about).expect("memory can be written to");
-        let bytes = writer.finish().expect("finished");
-        let reader = RecordingReader::new(file(&bytes)).expect("readable");
-        assert_eq!(reader.about().began.is_some(), told);
+        let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
+        let bytes = writer.finish().expect("the recording can be finished");
+        let reader = RecordingReader::new(file(&bytes)).expect("the recording can be read");
+        assert_eq!(reader.about().began.is_some(), is_kept);
     }
 }
 
 #[test]
-fn a_part_that_somebody_removed_costs_nothing() {
+fn a_removed_part_is_not_an_error() {
     let folder = folder("removed");
-    let mut recorder = Recorder::in_folder(&folder, 1, about()).expect("begins");
+    let mut recorder = Recorder::in_folder(&folder, 1, about()).expect("the recording begins");
     minutes(&mut recorder, 2);
-    std::fs::remove_file(folder.join("00000000.parquet")).expect("there");
-    recorder.finish().expect("ends");
+    std::fs::remove_file(folder.join("00000000.parquet")).expect("the part exists");
+    recorder.finish().expect("the recording can be finished");
     let kept = rows_at(&folder);
     assert_eq!(kept.len(), 6 * 3);
     assert_eq!(parts_in(&folder), ["00000001.parquet"]);
 }
 
 #[test]
-fn a_part_that_cant_be_ended_leaves_nothing_and_is_counted() {
+fn a_part_that_cannot_be_finished_is_removed_and_its_rows_count_as_lost() {
     let folder = folder("full");
-    let mut recorder = Recorder::in_folder(&folder, u64::MAX, about()).expect("begins");
+    let mut recorder =
+        Recorder::in_folder(&folder, u64::MAX, about()).expect("the recording begins");
     minutes(&mut recorder, 1);
     // A folder that blocks the file's path.
     let in_the_way = folder.join("00000000.parquet");
-    std::fs::create_dir(&in_the_way).expect("room");
+    std::fs::create_dir(&in_the_way).expect("the folder can be created");
     let at = Duration::from_secs(60);
     let row = rows_of(at, "redis", &sample(1, 1, 0)).remove(0);
     assert!(recorder.write(row.clone()).is_err());
     assert_eq!(recorder.abandon_part(), 6 * 3);
     assert_eq!(parts_in(&folder), ["00000000.parquet"]);
     // Writing continues.
-    std::fs::remove_dir(&in_the_way).expect("empty");
-    recorder.write(row).expect("written");
+    std::fs::remove_dir(&in_the_way).expect("the folder is empty");
+    recorder.write(row).expect("the row can be written");
     assert_eq!(recorder.abandon_part(), 1);
     assert_eq!(parts_in(&folder), [""; 0]);
     assert_eq!(recorder.abandon_part(), 0);
@@ -361,8 +364,8 @@ fn a_part_that_cant_be_ended_leaves_nothing_and_is_counted() {
 
 /// The names of a folder's entries.
 fn parts_in(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).expect("readable");
-    let names = entries.map(|entry| entry.expect("readable").file_name());
+    let entries = std::fs::read_dir(folder).expect("the recording can be read");
+    let names = entries.map(|entry| entry.expect("the recording can be read").file_name());
     names.map(|n| n.to_string_lossy().into_owned()).collect()
 }
 
@@ -371,29 +374,35 @@ fn a_part_that_is_damaged_is_named() {
     let path = folder("damaged").join("r.parquet");
     killed(&path, 3);
     let part = path.with_extension("parquet.part").join("00000001.parquet");
-    std::fs::write(&part, "no Parquet").expect("written");
-    let mut rows = RecordingRows::open(&path).expect("the first part is whole");
-    let told = rows.find_map(Result::err).expect("told").to_string();
+    std::fs::write(&part, "no Parquet").expect("the row can be written");
+    let mut rows = RecordingRows::open(&path).expect("the first part is complete");
+    let error_text = rows.find_map(Result::err).expect("an error").to_string();
     assert!(
-        told.contains("00000001.parquet: this is no whole Parquet"),
-        "{told}"
+        error_text.contains("00000001.parquet: this is not a complete Parquet"),
+        "{error_text}"
     );
     assert!(rows.next().is_none());
     // Nothing is deleted without a request.
-    drop(Recorder::begin(&path, about()).expect("begins all the same"));
+    drop(
+        Recorder::begin(&path, about())
+            .expect("the recording begins although an older one is damaged"),
+    );
     let aside = path.with_extension("parquet.part.damaged-1");
     assert!(aside.join("00000001.parquet").exists());
 }
 
 /// Files and folders under a path with a mode that gives access to other users.
 fn open_to_others(path: &Path) -> Vec<PathBuf> {
-    let found = std::fs::metadata(path).expect("is there");
+    let found = std::fs::metadata(path).expect("the file exists");
     let mut open = Vec::new();
     if found.permissions().mode() & 0o077 != 0 {
         open.push(path.to_owned());
     }
     if found.is_dir() {
-        for entry in std::fs::read_dir(path).expect("is a folder").flatten() {
+        for entry in std::fs::read_dir(path)
+            .expect("the folder can be read")
+            .flatten()
+        {
             open.extend(open_to_others(&entry.path()));
         }
     }
@@ -401,27 +410,27 @@ fn open_to_others(path: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_left_and_cant_be_read_is_set_aside() {
+fn an_unreadable_older_recording_is_set_aside() {
     let folder = folder("left");
     let (path, part) = (folder.join("a.parquet"), folder.join("a.parquet.part"));
     let aside = |number| folder.join(format!("a.parquet.part.damaged-{number}"));
-    std::fs::write(&path, "older").expect("writes");
+    std::fs::write(&path, "older").expect("the file can be written");
     for (number, damage) in ["cut", "second", "folder", "link", "file"]
         .iter()
         .enumerate()
     {
         match *damage {
-            "link" => std::os::unix::fs::symlink("/tmp", &part).expect("links"),
-            "file" => std::fs::write(&part, "").expect("writes"),
+            "link" => std::os::unix::fs::symlink("/tmp", &part).expect("the link can be created"),
+            "file" => std::fs::write(&part, "").expect("the file can be written"),
             damage => {
                 killed(&path, 3);
                 let one = if damage == "cut" { 0 } else { 1 };
                 let one = part.join(format!("{one:08}.parquet"));
-                std::fs::remove_file(&one).expect("was finished");
+                std::fs::remove_file(&one).expect("the part was finished");
                 if damage == "folder" {
-                    std::fs::create_dir(&one).expect("makes");
+                    std::fs::create_dir(&one).expect("the folder can be created");
                 } else {
-                    std::fs::write(&one, "PAR1").expect("writes");
+                    std::fs::write(&one, "PAR1").expect("the file can be written");
                 }
             }
         }
@@ -441,22 +450,26 @@ fn what_is_left_and_cant_be_read_is_set_aside() {
 }
 
 #[test]
-fn a_folder_with_anything_in_it_goes_on() {
+fn foreign_files_in_a_folder_do_not_stop_a_recording() {
     let folder = folder("anything");
     let parts = folder.join("new/parts");
     ended(Recorder::in_folder(&parts, u64::MAX, about()), 2);
-    std::fs::create_dir(parts.join("00000009.parquet")).expect("makes");
+    std::fs::create_dir(parts.join("00000009.parquet")).expect("the folder can be created");
     let largest = parts.join(format!("{}.parquet", u64::MAX));
-    std::fs::write(&largest, "not of ours").expect("writes");
-    std::os::unix::fs::symlink(&largest, parts.join("00000002.parquet.tmp")).expect("links");
+    std::fs::write(&largest, "not of ours").expect("the file can be written");
+    std::os::unix::fs::symlink(&largest, parts.join("00000002.parquet.tmp"))
+        .expect("the link can be created");
     ended(Recorder::in_folder(&parts, u64::MAX, about()), 2);
-    assert_eq!(std::fs::read(&largest).expect("reads"), b"not of ours");
-    std::fs::remove_dir(parts.join("00000009.parquet")).expect("is empty");
-    std::fs::remove_file(&largest).expect("removes");
+    assert_eq!(
+        std::fs::read(&largest).expect("the file can be read"),
+        b"not of ours"
+    );
+    std::fs::remove_dir(parts.join("00000009.parquet")).expect("the folder is empty");
+    std::fs::remove_file(&largest).expect("the removal succeeds");
     assert_eq!(open_to_others(&parts), Vec::<PathBuf>::new());
-    std::fs::remove_dir_all(&parts).expect("removes");
-    std::fs::write(&parts, "").expect("writes");
-    Recorder::in_folder(&parts, u64::MAX, about()).expect("sets a file aside");
+    std::fs::remove_dir_all(&parts).expect("the removal succeeds");
+    std::fs::write(&parts, "").expect("the file can be written");
+    Recorder::in_folder(&parts, u64::MAX, about()).expect("the recorder sets the file aside");
     let _ = std::fs::remove_dir_all(&folder);
 }
 
@@ -466,7 +479,7 @@ fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let found = |at: &usize| bytes[*at..].starts_with(old);
     let places: Vec<usize> = (0..bytes.len()).filter(found).collect();
-    assert!(!places.is_empty(), "nothing to be replaced");
+    assert!(!places.is_empty(), "the text to replace is missing");
     for at in places {
         bytes[at..at + new.len()].copy_from_slice(new);
     }
@@ -474,23 +487,23 @@ fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_in_a_sentence() {
+fn a_file_that_is_not_a_recording_is_refused_with_the_reason() {
     let whole = recorded(&[(Duration::ZERO, "redis", sample(1, 10, 0))]);
-    let told = |bytes: &[u8]| read(bytes).expect_err("refused").to_string();
-    assert!(told(b"").starts_with("this is no whole Parquet file"));
-    assert!(told(b"I  0023c790,2\n").starts_with("this is no whole Parquet file"));
-    let cut = told(&whole[..whole.len() - 9]);
+    let error_text = |bytes: &[u8]| read(bytes).expect_err("the file is refused").to_string();
+    assert!(error_text(b"").starts_with("this is not a complete Parquet file"));
+    assert!(error_text(b"I  0023c790,2\n").starts_with("this is not a complete Parquet file"));
+    let cut = error_text(&whole[..whole.len() - 9]);
     assert!(cut.contains("cut off"), "{cut}");
     let version = b"hawkeye.version\x18\x01";
     let newer = [&version[..], b"9"].concat();
-    let newer = told(&replaced(&whole, &[&version[..], b"1"].concat(), &newer));
+    let newer = error_text(&replaced(&whole, &[&version[..], b"1"].concat(), &newer));
     assert_eq!(
         newer,
         "this file has version 9 of the table \"recording\", and this program knows version 1: use a newer hawkeye"
     );
-    let stranger = told(&replaced(&whole, b"hawkeye.table", b"hawkeye.other"));
+    let stranger = error_text(&replaced(&whole, b"hawkeye.table", b"hawkeye.other"));
     assert!(stranger.contains("none of HawkEye's tables"), "{stranger}");
-    let missing = told(&replaced(&whole, b"accessed_runs", b"accessed_ruin"));
+    let missing = error_text(&replaced(&whole, b"accessed_runs", b"accessed_ruin"));
     assert_eq!(
         missing,
         "the column \"accessed_runs\" of the table \"recording\" is missing"
@@ -498,7 +511,7 @@ fn what_is_no_recording_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_value_that_cant_be_has_a_place_and_rows_after_it() {
+fn an_invalid_value_is_reported_with_its_row_and_reading_continues() {
     let mut bad = sample(1, 4, 0);
     bad.regions[2].accessed = 600;
     let bytes = recorded(&[(Duration::ZERO, "redis", bad)]);
@@ -506,23 +519,26 @@ fn a_value_that_cant_be_has_a_place_and_rows_after_it() {
         .expect("a recording")
         .collect();
     assert_eq!(rows.len(), 4);
-    let told: Vec<String> = rows
+    let error_text: Vec<String> = rows
         .into_iter()
         .filter_map(Result::err)
         .map(|e| e.to_string())
         .collect();
-    assert_eq!(told, ["row 2: accessed_pages must be 0 to 512, not 600"]);
+    assert_eq!(
+        error_text,
+        ["row 2: accessed_pages must be 0 to 512, not 600"]
+    );
 }
 
 #[test]
-fn time_that_goes_back_is_told() {
+fn time_that_goes_back_is_an_error() {
     let sample = sample(1, 1, 0);
     let at = |s| (Duration::from_secs(s), "redis", sample.clone());
-    let error = read(&recorded(&[at(2), at(1)])).expect_err("refused");
-    let told = error.to_string();
+    let error = read(&recorded(&[at(2), at(1)])).expect_err("the file is refused");
+    let error_text = error.to_string();
     assert!(
-        told.starts_with("row 1: time_us must be no earlier"),
-        "{told}"
+        error_text.starts_with("row 1: time_us must be no earlier"),
+        "{error_text}"
     );
 }
 
@@ -545,7 +561,7 @@ proptest! {
 
     /// Any damage to a file gives rows, then possibly an error, and an end.
     #[test]
-    fn damaged_files_are_told_or_read(
+    fn a_damaged_file_is_read_or_gives_an_error(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in prop::option::of(any::<prop::sample::Index>()),
     ) {

@@ -55,9 +55,15 @@ pub fn every_help_fits_a_screen<A: Parser>() {
         let help = help(&command);
         let lines = help.lines().count();
         println!("{name}: {lines} lines");
-        assert!(lines <= LINES, "{name}: {lines} lines:\n{help}");
+        assert!(
+            lines <= LINES,
+            "the help of {name} has {lines} lines, at most {LINES} are allowed:\n{help}"
+        );
         for line in help.lines() {
-            assert!(line.chars().count() <= COLUMNS, "{name}: {line}");
+            assert!(
+                line.chars().count() <= COLUMNS,
+                "a line of the help of {name} is too wide: {line}"
+            );
         }
     }
 }
@@ -70,11 +76,17 @@ pub fn every_command_has_an_example_that_is_understood<A: Parser>() {
     for (name, command) in commands::<A>() {
         let help = help(&command);
         let examples = examples(&help);
-        assert!(!examples.is_empty(), "{name} has none:\n{help}");
+        assert!(
+            !examples.is_empty(),
+            "the help of {name} has no example:\n{help}"
+        );
         for words in examples {
             let example = words.join(" ");
             // Options and subcommands have their own examples.
-            assert!(example.starts_with(&name), "{example:?} is none of {name}");
+            assert!(
+                example.starts_with(&name),
+                "{example:?} is not an example of {name}"
+            );
             let parsed = A::try_parse_from(&words);
             assert!(
                 parsed.is_ok(),
@@ -93,7 +105,9 @@ pub fn the_long_flag_shows_the_short_help_everywhere<A: Parser>() {
     for (name, _) in commands::<A>() {
         let shown = |flag: &str| {
             let words = name.split_whitespace().chain([flag]);
-            let shown = A::try_parse_from(words).err().expect("help is shown");
+            let shown = A::try_parse_from(words)
+                .err()
+                .expect("the flag shows the help");
             assert_eq!(
                 shown.kind(),
                 clap::error::ErrorKind::DisplayHelp,

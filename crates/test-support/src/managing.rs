@@ -99,7 +99,7 @@ pub fn at_most(promotions: u64) -> Settings {
 /// The rate is not over 0.
 pub fn per_second(rate: f64) -> Settings {
     Settings {
-        rate: Some(Rate::per_second(rate).expect("over 0")),
+        rate: Some(Rate::per_second(rate).expect("a rate over 0")),
         ..often()
     }
 }
@@ -110,7 +110,7 @@ pub fn per_second(rate: f64) -> Settings {
 /// It is not over 0 and at most 100.
 pub fn with_cpu(percent: f64) -> Settings {
     Settings {
-        cpu: CpuBudget::new(percent).expect("in its range"),
+        cpu: CpuBudget::new(percent).expect("a valid CPU budget"),
         ..often()
     }
 }
@@ -124,13 +124,13 @@ pub fn manage(
     policy: &str,
     settings: Settings,
 ) -> Manager<ScriptedMachine> {
-    let told = PolicySettings {
+    let policy_settings = PolicySettings {
         average: settings.average,
         linux: settings.linux(),
         ..PolicySettings::default()
     };
-    let policy = policies::by_name(policy, &told).expect("a policy");
-    Manager::new(machine, policy, settings).expect("settings in their ranges")
+    let policy = policies::by_name(policy, &policy_settings).expect("an existing policy");
+    Manager::new(machine, policy, settings).expect("valid settings")
 }
 
 /// The manager of such a machine after it has run until `end`.
@@ -167,7 +167,7 @@ pub fn run_watching(
         steps += 1.0;
         assert!(
             steps < most,
-            "{steps} steps by {:?}",
+            "the manager made {steps} steps by {:?}, at most {most} are allowed",
             manager.machine().now()
         );
     }

@@ -38,7 +38,7 @@ impl TestName {
         let name = test_of(path);
         assert!(
             listed().contains(name),
-            "this_test!() belongs into the body of a test: {path} is in none"
+            "this_test!() must be called in the body of a test, and {path} is not in one"
         );
         Self(name)
     }
@@ -65,7 +65,7 @@ impl TestName {
             let file = OpenOptions::new().create(true).append(true).open(path);
             let mut file = file.expect("the file of skipped tests opens");
             file.write_all(format!("{line}\n").as_bytes())
-                .expect("the skipped test is noted");
+                .expect("the skipped test is recorded");
         }
     }
 }
@@ -81,7 +81,7 @@ fn test_of(path: &str) -> &str {
 fn listed() -> &'static HashSet<String> {
     static LISTED: OnceLock<HashSet<String>> = OnceLock::new();
     LISTED.get_or_init(|| {
-        let program = std::env::current_exe().expect("the test program is known");
+        let program = std::env::current_exe().expect("the path of the test program is known");
         let output = Command::new(program).arg("--list").output();
         let output = output.expect("the test program starts");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "belongs into the body of a test")]
-    fn a_function_that_is_no_test_has_no_name() {
+    #[should_panic(expected = "must be called in the body of a test")]
+    fn a_function_that_is_not_a_test_has_no_name() {
         not_a_test();
     }
 

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 #[derive(Parser)]
 #[command(name = "hawkeye-pages", version)]
 struct Arguments {
-    /// The folder; it is made where it is missing.
+    /// Write to this folder, and create it if it is missing.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 
-    /// The date of the pages.
+    /// Date of the pages.
     #[arg(long, value_name = "YYYY-MM-DD")]
     date: String,
 }
@@ -37,14 +37,14 @@ fn write(name: &'static str, program: &Command, date: &str, folder: &Path) -> Re
     let mut program = as_shown(name, program);
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut program, name, &completions)
-            .with_context(|| format!("writing {shell}'s completions"))?;
+            .with_context(|| format!("can't write completions for {shell}"))?;
     }
     program.build();
     write_pages(&program, date, &pages)
 }
 
 fn made(folder: PathBuf) -> Result<PathBuf> {
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("can't create {}", folder.display()))?;
     Ok(folder)
 }
 
@@ -70,7 +70,7 @@ fn write_pages(command: &Command, date: &str, folder: &Path) -> Result<()> {
         .manual("HawkEye");
     let name = page.get_filename();
     page.generate_to(folder)
-        .with_context(|| format!("writing the manual page {name}"))?;
+        .with_context(|| format!("can't write the manual page {name}"))?;
     command
         .get_subcommands()
         .filter(|command| !command.is_hide_set())

@@ -41,8 +41,8 @@ class Kernel:
                 _, name, outcome, _seconds, *why = line.split(" ", 4)
                 self.tests[name] = (outcome, " ".join(why).strip())
             elif line.startswith("@peer ") and part == "peers":
-                about, who, what = (part.strip() for part in line.split("|", 2))
-                self.peers.append((about.split()[1], who, what))
+                about, manager, what = (part.strip() for part in line.split("|", 2))
+                self.peers.append((about.split()[1], manager, what))
 
     @property
     def name(self):
@@ -224,11 +224,11 @@ def main():
     if odd:
         print("Failed or skipped on at least one kernel:\n")
 
-        def told(kernel, name):
+        def test_result(kernel, name):
             outcome, why = kernel.tests.get(name, NOT_RUN)
             return outcome if outcome == "passed" or not why else f"{outcome}: {why}"
 
-        table(["test", *names], [[f"`{n}`", *(told(k, n) for k in kernels)] for n in odd])
+        table(["test", *names], [[f"`{n}`", *(test_result(k, n) for k in kernels)] for n in odd])
 
     print("## The kernel's own managers beside HawkEye\n")
     print(
@@ -240,7 +240,7 @@ def main():
     rows = []
     for script in dict.fromkeys(script for k in kernels for script, _, _ in k.peers):
         for kernel in kernels:
-            rows += [[script, kernel.name, who, what] for of, who, what in kernel.peers if of == script]
+            rows += [[script, kernel.name, manager, what] for of, manager, what in kernel.peers if of == script]
     table(["", "kernel", "manager", "state of the program afterwards"], rows)
 
 

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("reading {path}: {source}", path = path.display())]
+    #[error("can't read the configuration {path}: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,

@@ -19,7 +19,7 @@ pub(super) fn read(top: &mut Section<'_, '_>) -> Vec<Rule> {
     top.sections("rule", |s| {
         let name = name(s);
         if !name.is_empty() && !names.insert(name.clone()) {
-            s.refuse("name", "a name that no rule above has");
+            s.refuse("name", "a name that no earlier rule has");
         }
         Rule {
             name,
@@ -32,7 +32,7 @@ pub(super) fn read(top: &mut Section<'_, '_>) -> Vec<Rule> {
 fn name(s: &mut Section<'_, '_>) -> String {
     let name = s.optional("name");
     if !s.is_set("name") {
-        let why = "is missing: each rule has one, for `hawkeye status` to show";
+        let why = "is missing: every rule needs a name (`hawkeye status` shows it)";
         s.complain("name", why.into());
     }
     name.unwrap_or_default()
@@ -73,7 +73,10 @@ fn action(s: &mut Section<'_, '_>) -> Action {
     }
     for (_, key) in TERMS {
         if s.is_set(key) {
-            s.complain(key, "has no meaning in a rule that excludes".into());
+            s.complain(
+                key,
+                "has no effect in a rule with action = \"exclude\"; remove it".into(),
+            );
         }
     }
     Action::Exclude

@@ -46,7 +46,7 @@ pub(super) fn read<'t, R>(
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = line_of(text, at);
-        let what = format!("is no TOML: {}, in {line}", error.message());
+        let what = format!("is not valid TOML: {}, in {line}", error.message());
         log.note(at, "this", &what);
     });
     let table = table.ok();
@@ -159,7 +159,7 @@ impl<'l, 't> Section<'l, 't> {
                 let at = all.find(|key| self.is_set(key));
                 self.complain(
                     at.unwrap_or(fallback),
-                    format!("does not go with the rest: {error}"),
+                    format!("contradicts other settings: {error}"),
                 );
             }
         }
@@ -197,7 +197,10 @@ impl<'l, 't> Section<'l, 't> {
             return Vec::new();
         };
         let Some(array) = value.get_ref().as_array() else {
-            self.refuse(key, &format!("tables, each headed [[{key}]]"));
+            self.refuse(
+                key,
+                &format!("one or more tables, each with the header [[{key}]]"),
+            );
             return Vec::new();
         };
         let mut all = Vec::new();
@@ -206,7 +209,7 @@ impl<'l, 't> Section<'l, 't> {
             let at = item.span().start;
             let table = item.get_ref().as_table();
             if table.is_none() {
-                let message = format!("must be a table, headed [[{key}]]");
+                let message = format!("must be a table with the header [[{key}]]");
                 self.log.note(at, &path, &message);
             }
             all.push(self.descend(path, at, table, &mut read));
@@ -261,7 +264,7 @@ fn unknown(name: &str, known: &[&'static str]) -> String {
         .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
         .filter(|nearest| likeness(nearest) >= ALIKE);
     match nearest {
-        Some(nearest) => format!("is no known key; did you mean {nearest}?"),
-        None => format!("is no known key; known here are {}", known.join(", ")),
+        Some(nearest) => format!("is not a known key; did you mean {nearest}?"),
+        None => format!("is not a known key; the keys here are {}", known.join(", ")),
     }
 }

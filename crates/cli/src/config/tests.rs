@@ -24,7 +24,7 @@ fn sample_with_all() -> String {
 }
 
 #[test]
-fn nothing_set_and_the_sample_file_are_the_defaults() {
+fn an_empty_file_and_the_sample_file_give_the_defaults() {
     let usual = Config::default();
     assert_eq!(usual.settings, Settings::default());
     assert_eq!(usual.policy_settings, PolicySettings::default());
@@ -32,14 +32,14 @@ fn nothing_set_and_the_sample_file_are_the_defaults() {
 }
 
 #[test]
-fn the_sample_file_has_every_key_and_what_it_shows_is_right() {
+fn the_sample_file_has_every_key_and_valid_examples() {
     let text = sample_with_all();
     let (config, keys, verdict) = section::read("sample", &text, read);
     assert_eq!(verdict, Ok(()));
     assert!(config.rules.get(0).is_some() && config.rules.get(1).is_none());
     assert!(config.metrics.is_some() && config.journal.is_some());
     assert_eq!(config.counters.cycles, Some(0x3c));
-    let table = DeTable::parse(&text).expect("it was read already");
+    let table = DeTable::parse(&text).expect("valid TOML: it was parsed above");
     let missing = keys.iter().find(|key| !has(table.get_ref(), key));
     assert_eq!(missing, None);
 }
@@ -61,7 +61,7 @@ fn has(table: &DeTable<'_>, key: &str) -> bool {
 }
 
 #[test]
-fn what_is_set_arrives() {
+fn values_in_the_file_override_the_defaults() {
     let text = r#"
         policy = "linux"
         khugepaged = "restrain"
@@ -94,7 +94,7 @@ fn what_is_set_arrives() {
         warm = "2 GiB"
         min_gain_percent = 5
     "#;
-    let config = parse(text).expect("it is right");
+    let config = parse(text).expect("a valid configuration");
     assert_eq!(config.policy, "linux");
     assert_eq!(config.khugepaged, Khugepaged::Restrain);
     assert!(config.kernel_split);
@@ -102,12 +102,12 @@ fn what_is_set_arrives() {
     assert_eq!(config.settings.cpu.percent(), 1.5);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);
-    let rate = Rate::per_second(20.0).expect("it is right");
+    let rate = Rate::per_second(20.0).expect("a valid rate");
     assert_eq!(config.policy_settings.linux.pace, Pace::PerSecond(rate));
     assert_eq!(config.selection.joins_at_bytes(), 1 << 30);
     assert!(!config.prezeroing.paced);
     assert_eq!(config.prezeroing.bounds.usual(), 2000);
-    let journal = config.journal.expect("is set");
+    let journal = config.journal.expect("the journal is set");
     assert_eq!(journal.most_bytes, 64 << 20);
     let java = config.rules.get(1).map(|rule| rule.action);
     let terms = Terms {
@@ -123,20 +123,20 @@ fn what_is_set_arrives() {
 /// Wrong configurations. A comment after `#!` is the column and the text of the error in its line.
 const WRONG: &str = r#"
 policy = "best" #!10: policy can't be used: there is no policy "best"; the policies are hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none
-polcy = "linux" #!1: polcy is no known key; did you mean policy?
+polcy = "linux" #!1: polcy is not a known key; did you mean policy?
 socket = "hawkeye.sock" #!10: socket must be an absolute path, such as "/run/hawkeye/hawkeye.sock", not "hawkeye.sock"
 khugepaged = true #!14: khugepaged must be one of "off", "restrain", "leave", not true
 kernel_split = 63 #!16: kernel_split must be one of "off", "on", not 63
 small_pages = "on" #!15: small_pages must be one of "off", "advised", "all", not "on"
 learn = true #!9: learn must be one of "off", "on", not true
-[cache] #!2: cache is no known key; known here are policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters, prezeroing
+[cache] #!2: cache is not a known key; the keys here are policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, rule, fault_ahead, metrics, journal, recording, counters, prezeroing
 size = 1
 [sampling]
-peroid = "30 s" #!1: sampling.peroid is no known key; did you mean period?
+peroid = "30 s" #!1: sampling.peroid is not a known key; did you mean period?
 period = 30 #!10: sampling.period must be a time with its unit, such as "500 ms", "30 s" or "5 min", not 30
 [limits]
 cpu_percent = 200 #!15: limits.cpu_percent must be over 0 and at most 100, not 200
-cpu = 3 #!1: limits.cpu is no known key; did you mean cpu_percent?
+cpu = 3 #!1: limits.cpu is not a known key; did you mean cpu_percent?
 max_promotions = -1 #!18: limits.max_promotions must be a whole number from 0 to 18446744073709551615, not -1
 [fault_ahead]
 threads = 0 #!11: fault_ahead.threads must be 1 to 64, not 0
@@ -156,21 +156,21 @@ listen = "0.0.0.0:9754" #!10: metrics.listen must be a loopback address with its
 folder = "/tmp/r"
 max_size = "1 KiB" #!12: recording.max_size must be at least "1 MiB", not "1 KiB"
 [journal]
-max_size = "1 GiB" #!12: journal.max_size has no meaning without file
-[[rule]] #!1: rule[1].name is missing: each rule has one, for `hawkeye status` to show
+max_size = "1 GiB" #!12: journal.max_size has no effect without file; set file, or remove this key
+[[rule]] #!1: rule[1].name is missing: every rule needs a name (`hawkeye status` shows it)
 match.command = "[a" #!17: rule[1].match.command must be a pattern, such as "redis-*" (unclosed character class; missing ']'), not "[a"
 [[rule]]
 name = "a"
 weight = 0 #!10: rule[2].weight must be over 0 and at most 1000, not 0
 [[rule]]
-name = "a" #!8: rule[3].name must be a name that no rule above has, not "a"
+name = "a" #!8: rule[3].name must be a name that no earlier rule has, not "a"
 match.qos = "best" #!13: rule[3].match.qos must be one of "guaranteed", "burstable", "besteffort", not "best"
 [[rule]]
 name = "b"
 action = "exclude"
-weight = 2 #!10: rule[4].weight has no meaning in a rule that excludes
+weight = 2 #!10: rule[4].weight has no effect in a rule with action = "exclude"; remove it
 ---
-rule = 3 #!8: rule must be tables, each headed [[rule]], not 3
+rule = 3 #!8: rule must be one or more tables, each with the header [[rule]], not 3
 memory = [85, 70] #!10: memory must be a table, not [85, 70]
 ---
 [sampling]
@@ -179,22 +179,22 @@ window = "2 s" #!10: sampling.window must be at least 1 ms and at most the perio
 [prezeroing]
 most_pages_per_s = 5000 #!20: prezeroing.most_pages_per_s must be at least the usual rate and at most 10000000, not 5000
 [memory]
-high_percent = 60 #!16: memory.high_percent does not go with the rest: low watermark (%) must be over 0 and under the high watermark, not 70
+high_percent = 60 #!16: memory.high_percent contradicts other settings: low watermark (%) must be over 0 and under the high watermark, not 70
 [selection]
 min_resident = "4 KiB" #!16: selection.min_resident must be at least one huge page (2 MiB), not "4 KiB"
 look_every = "10 ms"
 [recording]
-max_size = "1 GiB" #!12: recording.max_size has no meaning without folder
-[[rule]] #!1: rule has rules with `warm`, which takes mode = "on" under [fault_ahead]
+max_size = "1 GiB" #!12: recording.max_size has no effect without folder; set folder, or remove this key
+[[rule]] #!1: rule uses `warm`, which needs mode = "on" under [fault_ahead]
 name = "a"
 warm = "1 GiB"
 ---
 [sampling]
-period = "100 ms" #!10: sampling.period does not go with the rest: window (s) must be at least 1 ms and at most the period, not 1
+period = "100 ms" #!10: sampling.period contradicts other settings: window (s) must be at least 1 ms and at most the period, not 1
 "#;
 
 #[test]
-fn every_mistake_is_shown_with_its_place_and_what_would_be_right() {
+fn every_mistake_is_reported_with_its_position_and_what_is_allowed() {
     for text in WRONG.split("---\n") {
         let said = |(n, line): (usize, &str)| {
             let (_, said) = line.split_once("#!")?;
@@ -206,7 +206,7 @@ fn every_mistake_is_shown_with_its_place_and_what_would_be_right() {
 }
 
 #[test]
-fn what_is_no_toml_is_shown() {
+fn invalid_toml_is_reported_with_its_position() {
     for (text, place, why) in [
         (
             "policy = hawkeye",
@@ -224,31 +224,31 @@ fn what_is_no_toml_is_shown() {
             "unclosed table, expected `]`, in [sampling",
         ),
     ] {
-        let expected = format!("hawkeye.toml:{place}: this is no TOML: {why}");
+        let expected = format!("hawkeye.toml:{place}: this is not valid TOML: {why}");
         assert_eq!(parse(text), Err(expected), "{text}");
     }
 }
 
 #[test]
-fn a_file_that_is_none_is_named() {
+fn an_unreadable_file_is_named() {
     let error = |path: &str| Config::load(Path::new(path)).map_err(|e| e.to_string());
-    let missing = error("/nowhere/hawkeye.toml").expect_err("it is not there");
-    let start = "reading /nowhere/hawkeye.toml: ";
+    let missing = error("/nowhere/hawkeye.toml").expect_err("the file does not exist");
+    let start = "can't read the configuration /nowhere/hawkeye.toml: ";
     assert!(missing.starts_with(start), "{missing}");
-    let endless = error("/dev/zero").expect_err("it never ends");
+    let endless = error("/dev/zero").expect_err("the file never ends");
     assert!(endless.contains("over 1 MiB"), "{endless}");
     assert!(error("/").is_err());
 }
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+    fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
         let _ = parse(&text);
     }
 
     /// Text similar enough to a configuration to pass the parser.
     #[test]
-    fn no_change_to_the_sample_makes_it_panic(
+    fn no_change_to_the_sample_makes_the_reader_panic(
         line in 0usize..400,
         value in r#"("[^"\n]{0,20}"|-?[0-9]{1,25}|[0-9]\.[0-9]e[0-9]{1,4}|true|\[\]|\{\}|[a-z\[\]{}.]{0,12})"#,
     ) {

@@ -71,7 +71,7 @@ checked_numbers!(
 
 impl Value for String {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
-        let allowed = "a text in quotation marks, not empty";
+        let allowed = "a non-empty string in quotation marks";
         match text(value, allowed)? {
             "" => Err(allowed.to_owned()),
             text => Ok(text.to_owned()),
@@ -149,12 +149,12 @@ mod tests {
     use super::*;
 
     fn read<T: Value>(text: &str) -> Option<T> {
-        let value = DeValue::parse(text).expect("it is TOML");
+        let value = DeValue::parse(text).expect("valid TOML");
         T::read(value.get_ref()).ok()
     }
 
     #[test]
-    fn times_have_units() {
+    fn a_time_needs_a_unit() {
         assert_eq!(read(r#""30 s""#), Some(Duration::from_secs(30)));
         assert_eq!(read(r#""1min 30s""#), Some(Duration::from_secs(90)));
         assert_eq!(read(r#""1.5 s""#), Some(Duration::from_millis(1500)));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units() {
+    fn a_size_needs_a_unit() {
         assert_eq!(read(r#""64 MiB""#), Some(Bytes(64 << 20)));
         assert_eq!(read(r#""1.5GiB""#), Some(Bytes(3 << 29)));
         assert_eq!(read(r#""64 MB""#), Some(Bytes(64_000_000)));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_fit() {
+    fn a_number_must_fit_its_type() {
         assert_eq!(read("511"), Some(511u16));
         assert_eq!(read::<u16>("65536"), None);
         assert_eq!(read::<u16>("-1"), None);

@@ -69,9 +69,13 @@ impl Caller {
         match self.calls.try_send(Call { request, answer }) {
             Ok(()) => (self.wake)(),
             Err(TrySendError::Full(_)) => {
-                return Reply::refused("too many requests wait for an answer: try again later");
+                return Reply::refused(
+                    "too many requests are waiting for an answer; try again later",
+                );
             }
-            Err(TrySendError::Disconnected(_)) => return Reply::refused("the daemon is ending"),
+            Err(TrySendError::Disconnected(_)) => {
+                return Reply::refused("the daemon is shutting down");
+            }
         }
         if request == Request::Status {
             let recent = || Some(Reply::Status(self.recent()?));
@@ -84,7 +88,7 @@ impl Caller {
         }
         answered.recv_timeout(self.patience).unwrap_or_else(|_| {
             Reply::refused(format!(
-                "the manager did not answer within {} s: it is busy, or ending",
+                "the manager did not answer within {} s: it is busy or shutting down; try again",
                 self.patience.as_secs()
             ))
         })
@@ -137,12 +141,12 @@ mod tests {
     fn why(reply: Reply) -> String {
         match reply {
             Reply::Refused { why } => why,
-            other => panic!("not refused but {other:?}"),
+            other => panic!("expected a refusal, got {other:?}"),
         }
     }
 
     #[test]
-    fn a_manager_that_does_not_answer_holds_nobody_up_for_ever() {
+    fn a_request_to_a_manager_that_does_not_answer_times_out() {
         let (caller, calls) = calls(Arc::new(|| {}));
         let caller = quick(&caller);
         assert!(why(caller.ask(Request::Status)).contains("did not answer"));
@@ -154,19 +158,19 @@ mod tests {
         calls.answer(|_| Reply::Done { changed: false });
         assert!(why(caller.ask(Request::Status)).contains("did not answer"));
         drop(calls);
-        assert!(why(caller.ask(Request::Status)).contains("ending"));
+        assert!(why(caller.ask(Request::Status)).contains("shutting down"));
     }
 
     #[test]
-    fn who_asks_during_a_long_step_is_told_what_the_last_one_was() {
+    fn a_status_request_during_a_long_step_gets_the_last_status() {
         let (caller, calls) = calls(Arc::new(|| {}));
         let quick = quick(&caller);
         assert!(why(quick.ask(Request::Status)).contains("did not answer"));
-        let told = DaemonStatus::default();
-        calls.answer(|_| Reply::Status(Box::new(told.clone())));
+        let sent = DaemonStatus::default();
+        calls.answer(|_| Reply::Status(Box::new(sent.clone())));
         // The manager does not answer, so the last status does.
         let reply = caller.ask(Request::Status);
-        assert_eq!(reply, Reply::Status(Box::new(told)));
+        assert_eq!(reply, Reply::Status(Box::new(sent)));
         assert!(why(quick.ask(Request::Pause)).contains("did not answer"));
         // A status from before the pause must not be sent after it.
         calls.answer(|_| Reply::Done { changed: true });

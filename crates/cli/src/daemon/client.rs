@@ -19,7 +19,7 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow!(
-            "no daemon runs: nobody answers at {at} (`hawkeye daemon` or `systemctl start hawkeye` starts one)"
+            "no daemon runs: nothing answers at {at}; start one with `systemctl start hawkeye` or `hawkeye daemon`"
         ),
         _ => anyhow!("the daemon can't be reached at {at}: {error}"),
     })?;
@@ -36,13 +36,13 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
             Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
                 bail!("the daemon at {at} does not answer: {error}")
             }
-            _ => bail!("the daemon at {at} has no time: too many others ask"),
+            _ => bail!("the daemon at {at} is busy: too many open connections; try again"),
         }
     }
     match protocol::parse(&line) {
         Ok(Reply::Refused { why }) => bail!("{why}"),
         Ok(reply) => Ok(reply),
-        Err(why) => bail!("the answer of the daemon at {at} is {why}"),
+        Err(why) => bail!("invalid answer of the daemon at {at}: {why}"),
     }
 }
 
@@ -55,25 +55,25 @@ mod tests {
     /// The result of asking a daemon that sends `answer` and closes the connection.
     fn answered(name: &str, answer: &'static [u8]) -> Result<Reply> {
         let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
-        let listener = UnixListener::bind(&path).expect("binds");
+        let listener = UnixListener::bind(&path).expect("the socket can be bound");
         let daemon = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
-            stream.write_all(answer).expect("answers");
+            stream.write_all(answer).expect("the answer is sent");
         });
         let reply = ask(&path, Request::Status);
-        daemon.join().expect("ends");
-        std::fs::remove_file(&path).expect("removes");
+        daemon.join().expect("the thread ends");
+        std::fs::remove_file(&path).expect("the socket can be removed");
         reply
     }
 
     #[test]
-    fn says_so_when_no_daemon_runs() {
+    fn a_missing_daemon_is_reported() {
         let error = ask(Path::new("/no/such/socket"), Request::Status).expect_err("fails");
         assert!(error.to_string().contains("no daemon runs"), "{error}");
     }
 
     #[test]
-    fn a_daemon_that_answers_nonsense_or_nothing_is_an_error() {
+    fn an_invalid_or_empty_answer_is_an_error() {
         let error = answered("nonsense", b"hello\n").expect_err("fails");
         assert!(error.to_string().contains("protocol"), "{error}");
         let error = answered("newer", b"{\"protocol\":9}\n").expect_err("fails");
@@ -82,12 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error_with_the_daemons_words() {
+    fn a_refusal_is_an_error_with_the_daemons_reason() {
         let refusal = b"{\"protocol\":1,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
         let error = answered("refusal", refusal).expect_err("fails");
         assert_eq!(error.to_string(), "only root may");
         let done = b"{\"protocol\":1,\"reply\":\"done\",\"changed\":true}\n";
-        let reply = answered("done", done).expect("is an answer");
+        let reply = answered("done", done).expect("a reply");
         assert_eq!(reply, Reply::Done { changed: true });
     }
 }

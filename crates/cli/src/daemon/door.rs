@@ -110,7 +110,7 @@ fn accept<L: Listen>(
             // The socket was shut down.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
             Err(error) => {
-                tracing::debug!("a client did not get in: {error}");
+                tracing::debug!("client connection not accepted: {error}");
                 // For example no free file descriptors: the next try would fail at once too.
                 thread::sleep(Duration::from_millis(50));
                 continue;

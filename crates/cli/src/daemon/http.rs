@@ -30,21 +30,21 @@ pub type MetricsServer = Door<TcpListener>;
 pub fn serve_metrics(address: SocketAddr, caller: Caller) -> Result<MetricsServer> {
     if !address.ip().is_loopback() {
         bail!(
-            "metrics are served on this machine alone, and {address} is no loopback address: they name every user's programs. 127.0.0.1:{} would do",
+            "can't serve metrics at {address}: it is not a loopback address, and metrics name every user's programs; use 127.0.0.1:{}",
             address.port()
         );
     }
     let listener = TcpListener::bind(address)
-        .with_context(|| format!("listening at {address} for metrics"))?;
+        .with_context(|| format!("can't listen at {address} for metrics"))?;
     let last = Mutex::new(None);
     let metrics = Metrics { caller, last };
     let door = Door::open(listener, move |stream, _, permit| {
         let stream = UntilDeadline::new(stream, CLIENT_TIME);
         if let Err(error) = serve(stream, permit, || metrics.text()) {
-            tracing::debug!("a scraper was dropped: {error}");
+            tracing::debug!("metrics request dropped: {error}");
         }
     });
-    door.context("starting a thread")
+    door.context("can't start the thread for metrics")
 }
 
 struct Metrics {
@@ -66,7 +66,7 @@ impl Metrics {
                 prometheus::render(*status).map_err(|error| error.to_string())?
             }
             Reply::Refused { why } => return Err(why),
-            _ => return Err("the manager answered something else".to_owned()),
+            _ => return Err("the manager sent an unexpected reply".to_owned()),
         };
         *last = Some((Instant::now(), text.clone()));
         Ok(text)
@@ -93,14 +93,18 @@ fn serve<S: AsFd + Read + Write>(
     // A query string has no effect.
     let path = path.map(|path| path.split('?').next().unwrap_or_default());
     let plain = "text/plain; charset=utf-8";
-    let understood = "GET /metrics is understood\n";
+    let supported = "bad request: only GET /metrics is supported\n";
     let (status, kind, body) = match path {
         Some("/metrics") => match metrics() {
             Ok(text) => ("200 OK", prometheus::CONTENT_TYPE, text),
             Err(why) => ("503 Service Unavailable", plain, format!("{why}\n")),
         },
-        Some(_) => ("404 Not Found", plain, "there is only /metrics\n".into()),
-        None => ("400 Bad Request", plain, understood.into()),
+        Some(_) => (
+            "404 Not Found",
+            plain,
+            "not found: only /metrics is served\n".into(),
+        ),
+        None => ("400 Bad Request", plain, supported.into()),
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -141,7 +145,7 @@ mod tests {
             let stream = UntilDeadline::new(server, CLIENT_TIME);
             let _ = serve(stream, &Permit::unlimited(), || metrics);
         });
-        String::from_utf8(answer).expect("is text")
+        String::from_utf8(answer).expect("the answer is UTF-8")
     }
 
     #[test]
@@ -162,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_does_not_answer_is_an_error_of_the_server() {
+    fn a_manager_that_does_not_answer_gives_status_503() {
         let answer = answer(b"GET /metrics HTTP/1.0\n\n", Err("it is busy".into()));
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.ends_with("it is busy\n"), "{answer}");
     }
 
     #[test]
-    fn garbage_silence_and_endless_heads_are_done_with() {
+    fn invalid_empty_and_endless_requests_are_ended() {
         let metrics = || Ok("never".to_owned());
         for garbage in [
             &b"POST /metrics HTTP/1.1\r\n\r\n"[..],
@@ -184,35 +188,35 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_keep_no_scraper_out() {
+    fn idle_connections_cannot_lock_out_a_scraper() {
         let (caller, calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
         // Without a manager the client gets an error, not silence.
         drop(calls);
         let address = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
         let address = address.expect("a free port");
-        let _server = serve_metrics(address, caller).expect("starts");
-        let connect = || std::net::TcpStream::connect(address).expect("connects");
+        let _server = serve_metrics(address, caller).expect("the server starts");
+        let connect = || std::net::TcpStream::connect(address).expect("the connection succeeds");
         let idle: Vec<_> = (0..64).map(|_| connect()).collect();
         let mut scraper = connect();
         scraper
             .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-            .expect("asks");
+            .expect("the request is sent");
         let mut answer = String::new();
         scraper.read_to_string(&mut answer).expect("an answer");
-        assert!(answer.contains("the daemon is ending"), "{answer}");
+        assert!(answer.contains("the daemon is shutting down"), "{answer}");
         drop(idle);
     }
 
     #[test]
-    fn only_this_machine_is_served() {
+    fn only_loopback_addresses_are_served() {
         let (caller, _calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
         for address in ["0.0.0.0:0", "192.0.2.1:9500", "[::]:0"] {
-            let address = address.parse().expect("an address");
+            let address = address.parse().expect("a valid address");
             let error = serve_metrics(address, caller.clone()).err();
             let said = error.map(|e| e.to_string()).unwrap_or_default();
-            assert!(said.contains("no loopback address"), "{said}");
+            assert!(said.contains("not a loopback address"), "{said}");
         }
-        let loopback = "127.0.0.1:0".parse().expect("an address");
+        let loopback = "127.0.0.1:0".parse().expect("a valid address");
         assert!(serve_metrics(loopback, caller).is_ok());
     }
 }

@@ -59,7 +59,7 @@ impl Lines {
             match push_line(&mut lines.text, time(entry), entry) {
                 Ok(()) => lines.entries += 1,
                 // No entry has such content; one that had would be missing.
-                Err(error) => tracing::debug!("an entry is no JSON: {error}"),
+                Err(error) => tracing::debug!("journal entry not writable as JSON: {error}"),
             }
         }
         let all = journal.written().saturating_sub(seen);
@@ -182,7 +182,9 @@ fn check_owner(found: &Metadata) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        format!("it belongs to user {owner}, who would read where programs have their memory"),
+        format!(
+            "it belongs to user {owner}; root must own it, because the journal shows where programs have their memory"
+        ),
     ))
 }
 

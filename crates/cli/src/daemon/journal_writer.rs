@@ -90,7 +90,7 @@ impl JournalWriter {
         {
             let mut shared = lock(&self.shared);
             shared.lost_entries += lines.entries + lines.missed;
-            shared.trouble = Some("the disk does not keep up".to_owned());
+            shared.trouble = Some("the disk is too slow".to_owned());
         }
     }
 
@@ -105,7 +105,7 @@ impl JournalWriter {
         let path = self.settings.path.display();
         let message = match &trouble {
             Some(why) => format!("the journal can't be written to {path}: {why}"),
-            None => format!("the journal is written to {path} again; {lost} entries are lost"),
+            None => format!("the journal is written to {path} again; {lost} entries were lost"),
         };
         tracing::warn!("{message}");
         manager.note(Event::Trouble { message });
@@ -127,7 +127,11 @@ impl Drop for JournalWriter {
     fn drop(&mut self) {
         self.lines = None;
         if self.ended.recv_timeout(PATIENCE).is_err() {
-            tracing::warn!("the end of the journal may be missing: the disk does not answer");
+            tracing::warn!(
+                "the last journal entries may be missing from {}: the disk did not answer within {} s",
+                self.settings.path.display(),
+                PATIENCE.as_secs()
+            );
         }
     }
 }

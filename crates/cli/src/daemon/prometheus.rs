@@ -39,7 +39,7 @@ impl Collector for Snapshot {
             ..
         } = &self.0;
         let labels = [("version", &*manager.version), ("policy", &*manager.policy)];
-        out.info("manager", "What manages this machine.", &labels)?;
+        out.info("manager", "Version and policy of the daemon.", &labels)?;
         encode_manager(out, manager, *slow_calls)?;
         encode_totals(out, &manager.totals)?;
         if let Some(memory) = &manager.memory {
@@ -52,7 +52,7 @@ impl Collector for Snapshot {
             encode_prezeroing(out, zeroing)?;
         }
         if let Some(journal) = &self.0.journal {
-            let help = "Entries that could not be written to the journal's file.";
+            let help = "Journal entries that could not be written to the journal's file.";
             out.counter("journal_lost_entries", help, journal.lost_entries)?;
         }
         let most = manager.processes.len().min(MOST_LABELLED);
@@ -71,21 +71,21 @@ macro_rules! write_metrics {
 fn encode_manager(out: &mut Metrics<'_>, status: &Status, slow_calls: u64) -> fmt::Result {
     write_metrics! { out,
         gauge "uptime_seconds" = status.uptime_s,
-            "Time since management began.";
+            "Time since the daemon began to manage processes.";
         gauge "paused" = one_if(status.paused),
-            "1 while nothing is done to any process because somebody asked for that.";
+            "1 while the daemon is paused (`hawkeye pause`) and changes no process.";
         gauge "promotion_held" = one_if(status.held.is_some()),
-            "1 while nothing is promoted for the sake of memory.";
+            "1 while nothing is promoted because memory is short or tasks wait for memory.";
         gauge "managed_processes" = status.managed as f64,
-            "Processes under management.";
+            "Processes that the daemon manages.";
         gauge "not_answering_processes" = status.not_answering as f64,
-            "Managed processes that have not answered a call for a second or more.";
+            "Managed processes that have not answered a call for 1 s or longer.";
         gauge "manager_cpu_ratio" = status.manager_cpu_percent / 100.0,
-            "The manager's own CPU time over the last minute, as a share of one core.";
+            "CPU time of the manager over the last minute, as a share of one core.";
         gauge "longest_call_seconds" = status.longest_call_ms / 1e3,
-            "The longest call into another process so far.";
+            "Longest call into another process since the start; that process cannot map memory during a call.";
         counter "slow_calls" = slow_calls,
-            "Calls into another process that took longer than 30 ms.";
+            "Calls into other processes that took longer than 30 ms.";
     }
 }
 
@@ -93,36 +93,36 @@ fn encode_totals(out: &mut Metrics<'_>, totals: &StatusTotals) -> fmt::Result {
     let errors = totals.errors.iter();
     write_metrics! { out,
         counter "promoted_regions" = totals.promoted,
-            "Regions of 2 MiB made huge.";
+            "Regions of 2 MiB promoted to huge pages.";
         counter "split_huge_pages" = totals.split,
             "Huge pages split to recover memory.";
         counter "recovered_bytes" = totals.recovered_bytes,
-            "Memory given back by recovery.";
+            "Memory freed by recovery, from zero pages of split huge pages.";
         counter "scanned_huge_pages" = totals.scanned,
             "Huge pages searched for zero pages.";
         counter "freed_candidates" = totals.freed,
-            "Candidates passed over because their owner was freeing them.";
+            "Candidates for promotion skipped because their process was freeing them.";
         counter "shared_candidates" = totals.shared,
-            "Candidates passed over because other processes share their pages.";
+            "Candidates for promotion skipped because other processes share their pages.";
         counter "samples" = totals.samples,
-            "Samples of processes read.";
+            "Samples taken, one per process and sampling window.";
         counters "refusals" = errors.map(|(errno, n)| ([("errno", &**errno)], *n)),
-            "Calls that the kernel refused, by error.";
+            "Calls that the kernel refused, by error (errno).";
     }
 }
 
 fn encode_fill(out: &mut Metrics<'_>, fill: &FillStatus) -> fmt::Result {
     write_metrics! { out,
         counter "filled_regions" = fill.filled,
-            "Regions of 2 MiB zeroed and mapped before they were touched.";
+            "Regions of 2 MiB prefaulted: zeroed and mapped before their first touch.";
         counter "refused_fills" = fill.refused,
-            "Regions that could not be filled ahead.";
+            "Regions of 2 MiB that could not be prefaulted.";
         gauge "ahead_regions" = fill.ahead as f64,
-            "Regions filled ahead of programs that were not there yet, at the most.";
+            "Upper bound of the prefaulted regions that programs have not touched yet.";
         counter "unused_fills" = fill.unused,
-            "Regions filled ahead of programs that then stopped growing, at the most.";
+            "Upper bound of the regions prefaulted for programs that then stopped growing.";
         gauge "fill_cpu_seconds" = fill.cpu_s,
-            "CPU time that filling ahead took.";
+            "CPU time used by prefault.";
     }
 }
 
@@ -134,15 +134,15 @@ fn encode_prezeroing(out: &mut Metrics<'_>, zeroing: &PrezeroingStatus) -> fmt::
         gauge "free_zeroed_bytes" = zeroing.free_zeroed_bytes as f64,
             "Free memory that the kernel has zeroed in advance.";
         gauge "free_bytes" = zeroing.free_bytes as f64,
-            "Free memory.";
+            "Free memory of the machine, zeroed or not.";
         counter "prezeroed_bytes" = bytes(zeroing.zeroed_pages),
-            "Memory zeroed in advance.";
+            "Memory zeroed in advance since the machine started.";
         counter "prezeroed_served_bytes" = bytes(zeroing.served_pages),
-            "Memory zeroed in advance and handed out to who wanted zeros.";
+            "Memory zeroed in advance and handed out to allocations that needed zeros.";
         counter "prezeroed_passed_over_bytes" = bytes(zeroing.passed_over_pages),
-            "Memory zeroed in advance and handed out to who did not want zeros.";
+            "Memory zeroed in advance and handed out to allocations that did not need zeros.";
         counter "prezeroed_lost_bytes" = bytes(zeroing.lost_pages),
-            "Memory zeroed in advance and no longer known to be zero.";
+            "Memory zeroed in advance and no longer known to be zero, for example after a merge with other memory.";
     }
 }
 
@@ -155,15 +155,15 @@ fn encode_memory(out: &mut Metrics<'_>, memory: &MemoryStatus) -> fmt::Result {
     let share = memory.pressure_percent.map(|percent| percent / 100.0);
     write_metrics! { out,
         gauges "memory_used_bytes" = scoped(memory.used_bytes, |group| group.used_bytes),
-            "Memory allocated and not cheaply reclaimable, of the machine and of each cgroup with a limit.";
+            "Memory in use that is not cheap to reclaim, of the machine and of each cgroup with a limit.";
         gauges "memory_limit_bytes" = scoped(memory.total_bytes, |group| group.total_bytes),
-            "Memory of the machine, and the limit of each cgroup.";
+            "Memory of the machine, and the memory limit of each cgroup.";
         gauge "memory_recovering" = one_if(memory.recovering),
-            "1 while memory is taken back from bloated huge pages.";
+            "1 while recovery takes memory back from bloated huge pages.";
         gauge_if_known "memory_pressure_ratio" = share,
-            "Share of the last 10 s in which some task waited for memory.";
+            "Share of the last 10 s in which at least one task waited for memory (PSI, some avg10).";
         gauge_if_known "memory_fragmentation_index" = memory.fmfi,
-            "Free memory fragmentation index for huge pages, 0 to 1.";
+            "Fragmentation of free memory (FMFI): 0 not fragmented, 1 no free block of 2 MiB.";
     }
 }
 
@@ -182,16 +182,16 @@ fn encode_processes(out: &mut Metrics<'_>, processes: &[ProcessStatus]) -> fmt::
     };
     write_metrics! { out,
         gauges "process_resident_bytes" = all().map(|(labels, p)| (labels, p.rss_bytes as f64)),
-            "Resident memory of the largest managed processes.";
+            "Resident memory of a managed process (the 64 largest).";
         gauges "process_huge_bytes" = all().map(|(labels, p)| (labels, p.huge_bytes as f64)),
-            "Their memory under huge pages.";
+            "Memory of a managed process in huge pages.";
         gauges "process_overhead_ratio" =
             all().filter_map(|(labels, p)| Some((labels, p.overhead?.percent / 100.0))),
-            "Share of their CPU time spent in address translation, where it is known.";
+            "Share of CPU time that a managed process loses to address translation, where it is known.";
         counters "process_promoted_regions" = all().map(|(labels, p)| (labels, p.promoted)),
-            "Their regions made huge.";
+            "Regions of 2 MiB of a managed process promoted to huge pages.";
         counters "process_recovered_bytes" = all().map(|(labels, p)| (labels, p.recovered_bytes)),
-            "Their memory given back by recovery.";
+            "Memory of a managed process freed by recovery.";
     }
 }
 

@@ -183,16 +183,17 @@ pub fn line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
 /// Parses a line from [`line()`].
 ///
 /// # Errors
-/// A sentence for the other side: not JSON, another version, or not of the expected form.
+/// The reason, as a clause that follows "invalid request: ". The line is not JSON, has another
+/// version, or is not of the expected form.
 pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
     let Version { protocol } = serde_json::from_slice(line)
         .map_err(|error| format!("not a line of HawkEye's protocol: {error}"))?;
     if protocol != VERSION {
         return Err(format!(
-            "protocol {protocol} was spoken and {VERSION} is understood: are `hawkeye` and the daemon of the same version?"
+            "protocol version {protocol}, but version {VERSION} is needed; use the same version of `hawkeye` and the daemon"
         ));
     }
-    serde_json::from_slice(line).map_err(|error| format!("not understood: {error}"))
+    serde_json::from_slice(line).map_err(|error| format!("not a valid message: {error}"))
 }
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
     use crate::view::{Column, RegionExplanation, RegionState};
 
     fn there_and_back(reply: Reply) {
-        let line = line(&reply).expect("is JSON");
+        let line = line(&reply).expect("the message serializes");
         assert_eq!(parse::<Reply>(&line), Ok(reply));
     }
 
@@ -211,7 +212,7 @@ mod tests {
             pid: 7,
             address: Some(2 << 20),
         };
-        let line = line(&why).expect("is JSON");
+        let line = line(&why).expect("the message serializes");
         assert_eq!(
             String::from_utf8_lossy(&line),
             "{\"protocol\":1,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n"
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reply_survives_the_way() {
+    fn every_reply_is_parsed_as_it_was_sent() {
         there_and_back(Reply::Status(Box::default()));
         there_and_back(Reply::Done { changed: true });
         there_and_back(Reply::Strip(Strip {
@@ -255,25 +256,28 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_an_older_daemon_is_understood() {
+    fn a_status_of_an_older_daemon_is_parsed() {
         let older = br#"{"protocol":1,"reply":"status","version":"0.1.0","policy":"hawkeye","uptime_s":3.0,
             "paused":false,"held":null,"memory":null,"manager_cpu_percent":0.1,"longest_call_ms":1.0,
             "totals":{"promoted":1,"split":0,"recovered_bytes":0,"scanned":0,"freed":0,"samples":2,"errors":{}},
             "managed":0,"processes":[],"fill":null,"metrics":null,"journal":null}"#;
         let Ok(Reply::Status(status)) = parse::<Reply>(older) else {
-            panic!("not understood");
+            panic!("the status can't be parsed");
         };
         assert_eq!(status.manager.totals.promoted, 1);
         assert!(status.manager.latest.is_empty());
     }
 
     #[test]
-    fn what_is_no_request_is_answered_with_what_is_wrong() {
-        let refuse = |line: &str| parse::<Request>(line.as_bytes()).expect_err("is refused");
+    fn an_invalid_request_is_refused_with_the_reason() {
+        let refuse =
+            |line: &str| parse::<Request>(line.as_bytes()).expect_err("the request is refused");
         assert!(refuse("hello").contains("protocol"));
         assert!(refuse("").contains("protocol"));
         assert!(refuse(r#"{"protocol":2,"request":"status"}"#).contains("same version"));
         assert!(refuse(r#"{"protocol":1,"request":"stop"}"#).contains("stop"));
-        assert!(refuse(r#"{"protocol":1,"request":"why","pid":-1}"#).contains("not understood"));
+        assert!(
+            refuse(r#"{"protocol":1,"request":"why","pid":-1}"#).contains("not a valid message")
+        );
     }
 }

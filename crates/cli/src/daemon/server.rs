@@ -41,12 +41,12 @@ impl SocketServer {
         let door = Door::open(listener, move |stream, peer, permit| {
             let stream = UntilDeadline::new(stream, CLIENT_TIME);
             if let Err(error) = desk.serve(stream, peer, permit) {
-                tracing::debug!("a client was dropped: {error}");
+                tracing::debug!("client request dropped: {error}");
             }
         });
         Ok(Self {
             path: path.to_owned(),
-            _door: door.context("starting a thread")?,
+            _door: door.context("can't start the thread for the socket")?,
         })
     }
 }
@@ -60,10 +60,10 @@ impl Drop for SocketServer {
 /// Every user may connect; the server checks the user for each request.
 fn bind(path: &Path) -> Result<UnixListener> {
     let at = path.display();
-    let listening = || format!("listening at {at}");
+    let listening = || format!("can't listen at {at}");
     if let Ok(found) = fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            bail!("{at} is there and is no socket; another path is needed");
+            bail!("{at} exists and is not a socket; remove it or choose another path");
         }
         if UnixStream::connect(path).is_ok() {
             bail!("another daemon answers at {at}; stop it first");
@@ -147,10 +147,12 @@ impl Desk {
             return Ok(());
         }
         let reply = match read as u64 {
-            read if read > most => Reply::refused(format!("a request has {most} bytes at most")),
+            read if read > most => {
+                Reply::refused(format!("a request may have at most {most} bytes"))
+            }
             _ => match protocol::parse(&line) {
                 Ok(request) => self.answer(request, peer),
-                Err(why) => Reply::refused(why),
+                Err(why) => Reply::refused(format!("invalid request: {why}")),
             },
         };
         permit.end_answer();
@@ -168,7 +170,7 @@ impl Desk {
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if !others.take(self.began.elapsed(), peer.uid(), looks(request)) {
-            return Reply::refused("too many requests: try again in a second");
+            return Reply::refused("too many requests; try again in a second");
         }
         drop(others);
         let (Request::Why { pid, .. } | Request::Strip { pid, .. }) = request else {
@@ -210,7 +212,7 @@ fn looks(request: Request) -> u32 {
 
 fn not_yours() -> Reply {
     Reply::refused(
-        "only root and its owner may ask about a process's addresses: users that may read /proc/PID/maps",
+        "only root and the process's owner may see its addresses (users that may read /proc/PID/maps)",
     )
 }
 

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_huge_pages_have_their_turn() {
+    fn every_huge_page_is_read_in_turn() {
         let huge: Vec<_> = (0..100).map(|n| RegionAddr::containing(n << 21)).collect();
         let mut estimate = Estimate::default();
         let mut seen = std::collections::BTreeSet::new();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_was_found_is_that_of_all() {
+    fn the_share_found_in_the_sample_is_taken_for_all_huge_pages() {
         let huge: Vec<_> = (0..1000).map(|n| RegionAddr::containing(n << 21)).collect();
         let mut estimate = Estimate::default();
         estimate.choose(&huge);

@@ -69,7 +69,7 @@ impl Recording {
             Place::File(path) => Recorder::begin(path, about),
             Place::Folder { folder, most_bytes } => Recorder::in_folder(folder, *most_bytes, about),
         };
-        let recorder = recorder.context("nothing can be recorded")?;
+        let recorder = recorder.context("can't start the recording")?;
         let (rows, waiting) = sync_channel(MOST_WAITING);
         let shared = Arc::new(Mutex::new(Shared::default()));
         let tries_again = matches!(place, Place::Folder { .. });
@@ -79,7 +79,7 @@ impl Recording {
                 let shared = Arc::clone(&shared);
                 move || write_all(recorder, &waiting, tries_again, &shared)
             })
-            .context("starting the recording's thread")?;
+            .context("can't start the recording's thread")?;
         Ok(Self {
             place,
             tap: Tap::default(),
@@ -109,7 +109,7 @@ impl Recording {
             shared.lost_rows += rows.len() as u64;
             shared
                 .trouble
-                .get_or_insert_with(|| "the disk does not keep up".to_owned());
+                .get_or_insert_with(|| "the disk is too slow".to_owned());
         }
     }
 
@@ -121,7 +121,7 @@ impl Recording {
         let path = self.place.path().display();
         let message = match &trouble {
             Some(why) => format!("the recording {path} has a gap: {why}"),
-            None => format!("the recording {path} goes on"),
+            None => format!("the recording {path} continues"),
         };
         tracing::warn!("{message}");
         manager.note(Event::Trouble { message });
@@ -132,12 +132,12 @@ impl Recording {
     pub fn finish(mut self) -> Result<()> {
         lock(&self.shared).wanted = true;
         let ended = self.end().unwrap_or(Ok(Ok(())));
-        let ended = ended.map_err(|_| anyhow!("the recording's thread has failed"))?;
+        let ended = ended.map_err(|_| anyhow!("the recording's thread panicked"))?;
         let path = self.place.path().display();
-        ended.with_context(|| format!("the recording {path} is not whole"))?;
+        ended.with_context(|| format!("the recording {path} is incomplete"))?;
         let lost = lock(&self.shared).lost_rows;
         if lost > 0 {
-            tracing::warn!("{lost} rows of the recording {path} are lost");
+            tracing::warn!("{lost} rows of the recording {path} were lost");
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Drop for Recording {
     fn drop(&mut self) {
         if let Some(Ok(Err(error))) = self.end() {
             let path = self.place.path().display();
-            tracing::warn!("the recording {path} is not whole: {error}");
+            tracing::warn!("the recording {path} is incomplete: {error}");
         }
     }
 }

@@ -84,7 +84,7 @@ fn of_machine(report: &Report) -> Figure {
     let machine = &report.machine;
     let used = vec![line("in use", &machine.used_bytes, MIB)];
     let shares = vec![
-        line("waits for memory", &machine.pressure_percent, 1.0),
+        line("tasks waiting", &machine.pressure_percent, 1.0),
         line("manager's CPU", &machine.manager_cpu_percent, 1.0),
     ];
     Figure {

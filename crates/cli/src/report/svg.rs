@@ -300,7 +300,7 @@ mod tests {
         };
         let svg = figure(Content::Lines(vec![line("resident"), line("huge pages")]));
         for text in ["resident", "huge pages", "memory (MiB)", TIME, ">400<"] {
-            assert!(svg.contains(text), "{text}");
+            assert!(svg.contains(text), "{text} is missing");
         }
         assert!(svg.contains("a &lt;program&gt; &amp; more"));
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
@@ -308,28 +308,28 @@ mod tests {
     }
 
     #[test]
-    fn a_map_has_its_shares_and_leaves_gaps() {
+    fn a_map_shows_shares_and_leaves_gaps() {
         let svg = figure(Content::Heat(Heat {
             edges: vec![0.0, 1.0, 4.0],
             labels: vec![(0.5, "7f0000000000".to_owned())],
             cells: vec![vec![Some(0.0), Some(1.0)], vec![None, Some(0.5)]],
         }));
         for text in ["7f0000000000", "100 %", "#000000", "#747474"] {
-            assert!(svg.contains(text), "{text} of {svg}");
+            assert!(svg.contains(text), "{text} is missing in {svg}");
         }
         // The background, three cells, and the five shades of the legend.
         assert_eq!(svg.matches("<rect").count(), 9);
     }
 
     #[test]
-    fn points_are_where_their_values_are() {
+    fn points_are_drawn_at_their_values() {
         let plot = Plot::new(0.0, [0.0, 10.0].into_iter(), 50.0);
         assert_eq!((plot.x(0.0), plot.x(10.0)), (LEFT, Plot::RIGHT_END));
         assert_eq!((plot.y(50.0), plot.y(0.0)), (TOP, TOP + Plot::HEIGHT));
     }
 
     #[test]
-    fn nothing_flat_and_nonsense_are_drawn_without_harm() {
+    fn empty_flat_and_invalid_values_are_drawn_as_finite_numbers() {
         let nonsense = [(f64::NAN, 1.0), (1.0, f64::INFINITY)];
         for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)], &nonsense] {
             let svg = figure(Content::Lines(vec![Line {

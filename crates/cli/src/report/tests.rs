@@ -138,7 +138,7 @@ fn as_figures() {
 }
 
 #[test]
-fn nothing_recorded_is_a_report_too() {
+fn an_empty_recording_has_a_report() {
     let report = summed(&[]);
     assert!(Text(&report).to_string().starts_with("0 s of web-7"));
     assert!(!figures(&report)[0].1.to_svg().is_empty());
@@ -146,24 +146,37 @@ fn nothing_recorded_is_a_report_too() {
 }
 
 #[test]
-fn names_of_others_do_no_harm_to_the_page() {
+fn hostile_names_do_no_harm_to_the_page() {
     let mut rows = rows(1);
     let evil: Arc<str> = "</script><b>{{".into();
     rename(&mut rows, &evil);
     let report = summed(&rows);
-    let page = page(&report).expect("made");
-    assert_eq!(page.matches("</script>").count(), 2, "those of the page");
-    let data = page.split_once(r#"id="data">"#).expect("there are data").1;
-    let data = data.split_once("</script>").expect("they end").0;
-    let data: serde_json::Value = serde_json::from_str(data).expect("they are JSON");
+    let page = page(&report).expect("the page renders");
+    assert_eq!(
+        page.matches("</script>").count(),
+        2,
+        "only the page's own scripts end"
+    );
+    let data = page
+        .split_once(r#"id="data">"#)
+        .expect("the page has data")
+        .1;
+    let data = data
+        .split_once("</script>")
+        .expect("the data end with a tag")
+        .0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("the data are JSON");
     assert_eq!(data["processes"][0]["command"], *evil);
     for outside in ["src=", "href=", "url(", "import "] {
-        assert!(!page.contains(outside), "it needs nothing else: {outside}");
+        assert!(
+            !page.contains(outside),
+            "the page refers to something outside: {outside}"
+        );
     }
 }
 
 #[test]
-fn processes_with_one_process_id_are_two() {
+fn a_reused_process_id_gives_two_processes() {
     let mut rows = rows(4);
     let later = |start_ticks| ProcessId {
         pid: 7,
@@ -194,7 +207,7 @@ fn processes_with_one_process_id_are_two() {
 }
 
 #[test]
-fn names_of_others_do_no_harm_to_terminals_and_figures() {
+fn hostile_names_do_no_harm_to_terminals_and_figures() {
     let mut rows = rows(1);
     rename(&mut rows, &"redis\x1b[2J\0".into());
     let mut report = summed(&rows);
@@ -211,7 +224,7 @@ fn names_of_others_do_no_harm_to_terminals_and_figures() {
 }
 
 #[test]
-fn however_long_a_recording_is_a_report_is_bounded() {
+fn the_size_of_a_report_is_bounded() {
     let mut rows = rows(5_000);
     for n in 0..50_000u64 {
         rows.push(Row::Decision(DecisionRow {
@@ -233,11 +246,16 @@ fn however_long_a_recording_is_a_report_is_bounded() {
     assert_eq!(report.decisions.total, 50_004);
     assert!(report.decisions.marks.len() < 1_000);
     assert_eq!(report.decisions.kinds[0].count, 50_000);
-    assert!(serde_json::to_string(&report).expect("JSON").len() < 400_000);
+    assert!(
+        serde_json::to_string(&report)
+            .expect("the report serializes")
+            .len()
+            < 400_000
+    );
 }
 
 #[test]
-fn of_many_processes_those_with_most_memory_have_maps() {
+fn only_the_largest_processes_have_maps() {
     let mut rows = Vec::new();
     for window in 1..3 {
         for pid in 1..=200u32 {

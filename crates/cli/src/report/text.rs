@@ -52,12 +52,12 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if report.unfinished {
         writeln!(
             f,
-            "It was not ended: it goes on, or its last minute may be missing."
+            "The recording is unfinished: it still runs, or its last minute may be missing."
         )?;
     }
     if report.bad_rows > 0 {
         let bad = report.bad_rows;
-        writeln!(f, "{bad} rows could not be and were left out.")?;
+        writeln!(f, "{bad} invalid rows were left out.")?;
     }
     Ok(())
 }
@@ -116,27 +116,27 @@ fn tells_coverage(process: &ProcessFigures) -> bool {
 }
 
 fn maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> fmt::Result {
-    let whose = format!("{} {}", process.pid, words::clipped(&process.command, 15));
+    let name = format!("{} {}", process.pid, words::clipped(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
     if tells_coverage(process) {
         let source = &process.source;
         writeln!(
             f,
-            "\nCoverage of {whose}: base pages accessed in a window ({source})"
+            "\nCoverage of {name}: base pages accessed in a sampling window ({source})"
         )?;
         draw(f, map, &map.coverage_percent)?;
     } else if most_walks > 0 {
         let (most, memory) = (words::count(most_walks), words::bytes(map.row_bytes));
         writeln!(
             f,
-            "\nPage walks of {whose}: @ is {most} a second in {memory}, and each shade less a third of that"
+            "\nPage walks of {name}: @ is {most} per second in {memory}, each lighter shade a third of the one before"
         )?;
         let cells = map.huge_percent.iter().zip(&map.walks_per_s);
         let shares = cells.map(|(there, walks)| there.map(|_| log_share(*walks, most_walks)));
         draw(f, map, &shares.collect::<Vec<_>>())?;
     }
     if map.huge_percent.iter().flatten().any(|share| *share > 0) {
-        writeln!(f, "\nHuge pages of {whose}: regions under one")?;
+        writeln!(f, "\nHuge pages of {name}: share of regions that are huge")?;
         draw(f, map, &map.huge_percent)?;
     }
     Ok(())

@@ -138,7 +138,7 @@ fn idle_connections_to_the_socket_keep_no_other_user_out() {
 fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) -> bool {
     daemon.comes_to(SOON, |status| manages(status, pid));
     let answer = machine.output_as(NOBODY, &format!("why {pid} {address:#x}"));
-    let refused = answer.err.contains("only root and its owner");
+    let refused = answer.err.contains("only root and the process's owner");
     let said = answer.out + &answer.err;
     assert_eq!(answer.code == Some(0), !refused, "{said}");
     assert_eq!(said.contains("Region 0x"), !refused, "{said}");

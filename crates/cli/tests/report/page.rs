@@ -29,7 +29,7 @@ fn the_page_is_opened_and_clicked() {
     let folder = folder("page");
     let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
     record(&path);
-    let paths = [&path, &page].map(|path| path.to_str().expect("is text"));
+    let paths = [&path, &page].map(|path| path.to_str().expect("the path is UTF-8"));
     let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
     assert!(made.status.success());
     let Some(mut browser) = Browser::start(&folder.join("profile")) else {

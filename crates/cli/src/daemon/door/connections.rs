@@ -167,10 +167,10 @@ impl Permit {
     /// A permit for a connection that no door has admitted.
     #[cfg(test)]
     pub fn unlimited() -> Self {
-        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
         let peer = Peer { credentials: None };
         let socket = std::os::fd::AsFd::as_fd(&socket);
-        Connections::admit(&Arc::default(), socket, peer).expect("it is the only one")
+        Connections::admit(&Arc::default(), socket, peer).expect("the only connection")
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_few_connections_and_the_others_find_room() {
+    fn one_user_cannot_take_the_connections_of_others() {
         let flood = vec![client(1000); MOST_OF_USER];
         assert_eq!(admission(&flood, client(1000)), Admission::Refused);
         assert_eq!(admission(&flood, client(1001)), Admission::Accepted);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn many_users_together_keep_no_other_user_out() {
+    fn many_users_together_cannot_lock_out_another_user() {
         let crowd: Vec<Client> = (0..MOST_OTHERS as u32)
             .map(|place| client(1000 + place / 4))
             .collect();
@@ -223,11 +223,15 @@ mod tests {
         assert_eq!(admission(&busy, client(2000)), Admission::Instead(1));
         let all_different: Vec<Client> = (1000..1016).map(client).collect();
         let by_own = admission(&all_different, client(1003));
-        assert_eq!(by_own, Admission::Instead(3), "others have no more than it");
+        assert_eq!(
+            by_own,
+            Admission::Instead(3),
+            "no user has more connections than this one"
+        );
     }
 
     #[test]
-    fn where_users_are_not_known_the_longest_idle_gives_way() {
+    fn without_known_users_the_longest_idle_connection_is_closed() {
         let mut open = vec![client(None); MOST_OTHERS];
         assert_eq!(admission(&open, client(None)), Admission::Instead(0));
         open[0] = answering(None);
@@ -239,24 +243,26 @@ mod tests {
     #[test]
     fn a_client_waits_for_threads_that_are_ending() {
         use std::os::fd::AsFd;
-        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
         let connections = Arc::default();
         let peer = || Peer { credentials: None };
         let admit = || Connections::admit(&connections, socket.as_fd(), peer());
-        let mut permits: Vec<_> = (0..MOST_THREADS).map(|_| admit().expect("room")).collect();
+        let mut permits: Vec<_> = (0..MOST_THREADS)
+            .map(|_| admit().expect("a free connection"))
+            .collect();
         let ending = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             permits.remove(0);
             permits
         });
         let latest = admit();
-        assert!(latest.is_some(), "one has ended meanwhile");
-        let _permits = ending.join().expect("ends");
-        assert!(admit().is_none(), "as many threads as may be");
+        assert!(latest.is_some(), "a thread has ended meanwhile");
+        let _permits = ending.join().expect("the thread ends");
+        assert!(admit().is_none(), "the limit of threads is reached");
     }
 
     #[test]
-    fn root_gives_way_to_nobody() {
+    fn a_connection_of_root_is_never_closed_for_another() {
         let roots = vec![client(0); MOST_ROOT];
         assert_eq!(admission(&roots, client(0)), Admission::Refused);
         let mut open = roots;

@@ -60,27 +60,29 @@ fn entries_become_lines_with_the_time_of_day() {
     assert_eq!(line["at_s"], 70.0);
     let time = line["time_unix_s"].as_f64().expect("a time");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let ago = now.expect("after 1970").as_secs_f64() - time;
+    let ago = now.expect("the clock is after 1970").as_secs_f64() - time;
     assert!((60.0..600.0).contains(&ago), "{ago}");
 }
 
 #[test]
-fn at_its_limit_the_file_makes_room() {
+fn at_its_size_limit_the_file_is_rotated() {
     let folder = Folder::new("rotated");
     // Two lines of 14 bytes fit.
     let mut file = JournalFile::new(&folder.file(), 30);
     for n in 0..5 {
-        file.append(&lines(&n.to_string())).expect("appends");
+        file.append(&lines(&n.to_string()))
+            .expect("the append succeeds");
     }
     assert_eq!(events(&folder.file()), ["4"]);
     assert_eq!(events(&rotated(&folder.file())), ["2", "3"]);
     // A new daemon appends to the same file. A line longer than the limit is written nevertheless.
     let mut file = JournalFile::new(&folder.file(), 30);
-    file.append(&lines("5")).expect("appends");
+    file.append(&lines("5")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["4", "5"]);
-    file.append(&lines(&"x".repeat(50))).expect("appends");
+    file.append(&lines(&"x".repeat(50)))
+        .expect("the append succeeds");
     assert_eq!(events(&rotated(&folder.file())), ["4", "5"]);
-    let mode = fs::metadata(folder.file()).expect("is there").mode();
+    let mode = fs::metadata(folder.file()).expect("the file exists").mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -89,19 +91,20 @@ fn a_full_disk_loses_entries_and_says_how_many() {
     let mut file = JournalFile::new(Path::new("/dev/full"), 1000);
     let error = file.append(&lines("a")).expect_err("the disk is full");
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-    file.append(&lines("b")).expect_err("it still is");
+    file.append(&lines("b"))
+        .expect_err("the disk is still full");
     assert_eq!(file.lost, 2);
     // The same journal on a disk with room.
     let folder = Folder::new("full");
     file.path = folder.file();
-    file.append(&lines("c")).expect("appends");
+    file.append(&lines("c")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["2 lost", "c"]);
-    file.append(&lines("d")).expect("appends");
+    file.append(&lines("d")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["2 lost", "c", "d"]);
 }
 
 #[test]
-fn half_a_line_on_a_full_disk_is_taken_back() {
+fn an_incomplete_line_on_a_full_disk_is_removed() {
     let folder = Folder::new("half");
     let Some(_mounted) = Mounted::small(&folder.0) else {
         return this_test!().skip("no tmpfs can be mounted here");
@@ -116,12 +119,12 @@ fn half_a_line_on_a_full_disk_is_taken_back() {
     let kept = events(&folder.file());
     let lost = file.lost;
     // Makes room.
-    fs::write(folder.file(), "").expect("empties it");
+    fs::write(folder.file(), "").expect("the file can be emptied");
     let after = file.append(&lines("y"));
     let then = events(&folder.file());
     assert_eq!((kept.len(), lost), (written, 1));
     assert!((1..100).contains(&written));
-    after.expect("appends");
+    after.expect("the append succeeds");
     assert_eq!(then, ["1 lost", "y"]);
 }
 
@@ -145,49 +148,52 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_folder_that_vanishes_loses_entries_until_it_is_back() {
+fn a_removed_folder_loses_entries_until_it_is_back() {
     let folder = Folder::new("vanished");
     let mut file = JournalFile::new(&folder.file(), 1000);
-    file.append(&lines("a")).expect("appends");
-    fs::remove_dir_all(&folder.0).expect("removes");
-    file.append(&lines("b")).expect_err("no folder");
-    fs::create_dir(&folder.0).expect("makes it again");
-    file.append(&lines("c")).expect("appends");
+    file.append(&lines("a")).expect("the append succeeds");
+    fs::remove_dir_all(&folder.0).expect("the removal succeeds");
+    file.append(&lines("b")).expect_err("the folder is missing");
+    fs::create_dir(&folder.0).expect("the folder can be created");
+    file.append(&lines("c")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["1 lost", "c"]);
     // Rotation by another program is followed too.
-    fs::rename(folder.file(), folder.0.join("old")).expect("renames");
-    file.append(&lines("d")).expect("appends");
+    fs::rename(folder.file(), folder.0.join("old")).expect("the file can be renamed");
+    file.append(&lines("d")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["d"]);
 }
 
 #[test]
-fn what_is_no_file_is_not_rotated() {
+fn a_device_is_not_rotated() {
     let mut file = JournalFile::new(Path::new("/dev/null"), 1);
     for _ in 0..3 {
-        file.append(&lines("a")).expect("appends");
+        file.append(&lines("a")).expect("the append succeeds");
     }
     assert!(!Path::new("/dev/null.1").exists());
 }
 
 #[test]
-fn nothing_is_written_for_another_user_to_read() {
+fn nothing_is_written_to_a_file_of_another_user() {
     use std::os::unix::fs::{chown, lchown, symlink};
     let folder = Folder::new("others");
     let (theirs, target) = (folder.file(), folder.0.join("target"));
-    fs::write(&theirs, "").expect("writes");
+    fs::write(&theirs, "").expect("the file can be written");
     if chown(&theirs, Some(65534), None).is_err() {
         return;
     }
     let mut file = JournalFile::new(&theirs, u64::MAX);
-    let refused = file.append(&lines("a")).expect_err("is not ours");
+    let refused = file
+        .append(&lines("a"))
+        .expect_err("the file belongs to another user");
     assert!(refused.to_string().contains("user 65534"), "{refused}");
-    assert_eq!(fs::read(&theirs).expect("reads"), b"");
-    fs::remove_file(&theirs).expect("removes");
-    symlink(&target, &theirs).expect("links");
-    lchown(&theirs, Some(65534), None).expect("we are root");
-    file.append(&lines("b")).expect_err("leads anywhere");
+    assert_eq!(fs::read(&theirs).expect("the file can be read"), b"");
+    fs::remove_file(&theirs).expect("the removal succeeds");
+    symlink(&target, &theirs).expect("the link can be created");
+    lchown(&theirs, Some(65534), None).expect("root can change the owner of a link");
+    file.append(&lines("b"))
+        .expect_err("the link belongs to another user");
     assert!(!target.exists());
-    fs::remove_file(&theirs).expect("removes");
-    file.append(&lines("c")).expect("it is ours now");
+    fs::remove_file(&theirs).expect("the removal succeeds");
+    file.append(&lines("c")).expect("the file is our own now");
     assert_eq!(events(&theirs), ["2 lost", "c"]);
 }

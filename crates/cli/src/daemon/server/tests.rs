@@ -26,7 +26,7 @@ const fn of_uid(uid: u32) -> Peer {
 fn desk(caller: &Caller) -> Desk {
     Desk {
         may_see_addresses: |peer, _| peer == OTHER,
-        ..Desk::new(caller.clone()).expect("a desk")
+        ..Desk::new(caller.clone()).expect("the rates are valid")
     }
 }
 
@@ -64,23 +64,23 @@ fn answer_to(desk: &Desk, peer: Peer, request: &[u8], time: Duration) -> Option<
         let stream = UntilDeadline::new(server, time);
         let _ = desk.serve(stream, peer, &Permit::unlimited());
     });
-    (!line.is_empty()).then(|| protocol::parse(&line).expect("is a reply"))
+    (!line.is_empty()).then(|| protocol::parse(&line).expect("a valid reply"))
 }
 
 fn ask(desk: &Desk, peer: Peer, request: Request) -> Reply {
-    let line = protocol::line(&request).expect("is JSON");
+    let line = protocol::line(&request).expect("the request serializes");
     answer_to(desk, peer, &line, CLIENT_TIME).expect("an answer")
 }
 
 fn refusal(reply: Option<Reply>) -> String {
     match reply {
         Some(Reply::Refused { why }) => why,
-        other => panic!("not refused but {other:?}"),
+        other => panic!("expected a refusal, got {other:?}"),
     }
 }
 
 #[test]
-fn root_changes_and_others_read() {
+fn only_root_may_change_things_and_every_user_may_read() {
     with_manager(done, |desk| {
         for request in [Request::Pause, Request::Resume] {
             assert_eq!(ask(desk, ROOT, request), DONE);
@@ -92,15 +92,15 @@ fn root_changes_and_others_read() {
         assert_eq!(
             ask(desk, OTHER, Request::Status),
             DONE,
-            "it came to the manager"
+            "the request reached the manager"
         );
     });
 }
 
 #[test]
-fn others_ask_so_often_and_root_whenever_it_likes() {
+fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
     with_manager(done, |desk| {
-        let mut others = desk.others.lock().expect("is ours");
+        let mut others = desk.others.lock().expect("the lock is not poisoned");
         while others.take(desk.began.elapsed(), OTHER.uid(), 1) {}
         drop(others);
         let why = refusal(Some(ask(desk, OTHER, Request::Status)));
@@ -115,7 +115,7 @@ fn others_ask_so_often_and_root_whenever_it_likes() {
 }
 
 #[test]
-fn who_asks_about_whole_processes_may_ask_less_often() {
+fn requests_about_whole_processes_count_twice() {
     with_manager(done, |desk| {
         let strip = Request::Strip {
             pid: 1,
@@ -160,13 +160,13 @@ fn explained(request: Request) -> Reply {
 }
 
 #[test]
-fn addresses_are_for_root_and_the_owner() {
+fn only_root_and_the_owner_see_addresses() {
     with_manager(explained, |desk| {
         let why = |address| Request::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
             let Reply::Explanation(Explanation::Process(answer)) = ask(desk, peer, why(None))
             else {
-                panic!("everybody may ask about a process");
+                panic!("every user may ask about a process");
             };
             assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
             let region = ask(desk, peer, why(Some(1 << 46)));
@@ -177,7 +177,7 @@ fn addresses_are_for_root_and_the_owner() {
 }
 
 #[test]
-fn who_loses_its_process_during_the_answer_gets_no_addresses() {
+fn a_client_that_loses_its_process_during_the_answer_gets_no_addresses() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     let answer = |request| {
         // The process changes its user.
@@ -187,7 +187,7 @@ fn who_loses_its_process_during_the_answer_gets_no_addresses() {
     with_manager(answer, |desk| {
         let desk = &Desk {
             may_see_addresses: |_, _| !ASKED.load(Ordering::Acquire),
-            ..Desk::new(desk.caller.clone()).expect("a desk")
+            ..Desk::new(desk.caller.clone()).expect("the rates are valid")
         };
         let address = Some(1 << 46);
         let request = Request::Why { pid: 1, address };
@@ -197,7 +197,7 @@ fn who_loses_its_process_during_the_answer_gets_no_addresses() {
 }
 
 #[test]
-fn nobody_elses_mappings_are_looked_at() {
+fn mappings_are_not_read_for_another_user() {
     let asked_of_region = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&asked_of_region);
     let answer = move |request| {
@@ -217,7 +217,7 @@ fn nobody_elses_mappings_are_looked_at() {
 }
 
 #[test]
-fn garbage_is_answered_with_what_is_wrong() {
+fn an_invalid_request_is_refused_with_the_reason() {
     with_manager(done, |desk| {
         let say = |bytes: &[u8]| answer_to(desk, OTHER, bytes, CLIENT_TIME);
         assert!(refusal(say(b"GET / HTTP/1.1\n")).contains("protocol"));
@@ -230,23 +230,23 @@ fn garbage_is_answered_with_what_is_wrong() {
 }
 
 #[test]
-fn megabytes_are_not_read() {
+fn an_oversized_request_is_refused() {
     with_manager(done, |desk| {
         let endless = vec![b' '; 4 << 20];
         let why = refusal(answer_to(desk, OTHER, &endless, CLIENT_TIME));
-        assert!(why.contains("4096 bytes at most"), "{why}");
+        assert!(why.contains("at most 4096 bytes"), "{why}");
     });
 }
 
 #[test]
-fn who_stalls_or_drips_is_dropped_without_an_answer() {
+fn a_stalling_client_is_dropped_without_an_answer() {
     with_manager(done, |desk| {
         let time = Duration::from_millis(30);
         assert_eq!(answer_to(desk, OTHER, b"", time), None);
         assert_eq!(answer_to(desk, OTHER, b"{\"protocol\":1,", time), None);
 
         // Single bytes now and then don't extend the deadline.
-        let (mut client, server) = UnixStream::pair().expect("a pair");
+        let (mut client, server) = UnixStream::pair().expect("a socket pair");
         let dripping = thread::spawn(move || {
             while client.write_all(b" ").is_ok() {
                 thread::sleep(Duration::from_millis(5));
@@ -254,17 +254,21 @@ fn who_stalls_or_drips_is_dropped_without_an_answer() {
         });
         let stream = UntilDeadline::new(server, time);
         assert!(desk.serve(stream, OTHER, &Permit::unlimited()).is_err());
-        dripping.join().expect("ends when it was dropped");
+        dripping
+            .join()
+            .expect("the client ends after it was dropped");
     });
 }
 
 #[test]
-fn who_leaves_before_the_answer_does_no_harm() {
+fn a_client_that_leaves_before_the_answer_does_no_harm() {
     with_manager(done, |desk| {
-        let (mut client, server) = UnixStream::pair().expect("a pair");
-        let line = protocol::line(&Request::Status).expect("is JSON");
-        client.write_all(&line).expect("is sent");
-        client.shutdown(Shutdown::Both).expect("leaves");
+        let (mut client, server) = UnixStream::pair().expect("a socket pair");
+        let line = protocol::line(&Request::Status).expect("the request serializes");
+        client.write_all(&line).expect("the request is sent");
+        client
+            .shutdown(Shutdown::Both)
+            .expect("the connection can be shut down");
         drop(client);
         let stream = UntilDeadline::new(server, CLIENT_TIME);
         assert!(desk.serve(stream, ROOT, &Permit::unlimited()).is_err());
@@ -280,15 +284,18 @@ fn path(name: &str) -> PathBuf {
 }
 
 #[test]
-fn clients_get_through_while_others_stall() {
+fn a_client_is_served_while_others_stall() {
     let path = path("stalling");
     with_manager(done, |desk| {
-        let server = SocketServer::start(&path, desk.caller.clone()).expect("starts");
-        let mode = fs::metadata(&path).expect("is there").permissions().mode();
+        let server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
+        let mode = fs::metadata(&path)
+            .expect("the socket exists")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o666);
         // The tests' user counts as root, so some of its connections stay free.
         let stalling: Vec<_> = (0..7)
-            .map(|_| UnixStream::connect(&path).expect("connects"))
+            .map(|_| UnixStream::connect(&path).expect("the connection succeeds"))
             .collect();
         let reply = super::super::client::ask(&path, Request::Pause).expect("an answer");
         assert_eq!(reply, DONE);
@@ -299,43 +306,45 @@ fn clients_get_through_while_others_stall() {
 }
 
 #[test]
-fn where_too_many_stall_the_next_is_turned_away_and_told_so() {
+fn a_client_over_the_limit_is_refused_with_the_reason() {
     let path = path("crowded");
     with_manager(done, |desk| {
-        let _server = SocketServer::start(&path, desk.caller.clone()).expect("starts");
+        let _server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
         let stalling: Vec<_> = (0..30)
-            .map(|_| UnixStream::connect(&path).expect("connects"))
+            .map(|_| UnixStream::connect(&path).expect("the connection succeeds"))
             .collect();
-        let error = super::super::client::ask(&path, Request::Status).expect_err("no place");
-        assert!(error.to_string().contains("has no time"), "{error}");
+        let error =
+            super::super::client::ask(&path, Request::Status).expect_err("no free connection");
+        assert!(error.to_string().contains("is busy"), "{error}");
         drop(stalling);
     });
 }
 
 #[test]
-fn a_dead_daemons_socket_is_replaced_a_living_ones_is_not() {
+fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() {
     let path = path("stale");
     // Dropping a listener leaves its file behind, as a killed daemon does.
-    drop(UnixListener::bind(&path).expect("binds"));
+    drop(UnixListener::bind(&path).expect("the socket can be bound"));
     with_manager(done, |desk| {
-        let _living = SocketServer::start(&path, desk.caller.clone()).expect("replaces it");
+        let _living = SocketServer::start(&path, desk.caller.clone())
+            .expect("the server replaces the stale socket");
         let error = SocketServer::start(&path, desk.caller.clone()).err();
         let said = error.map(|e| e.to_string()).unwrap_or_default();
         assert!(said.contains("another daemon answers"), "{said}");
         assert!(path.exists());
     });
-    fs::write(&path, "not a socket").expect("writes");
+    fs::write(&path, "not a socket").expect("the file can be written");
     let (caller, _calls) = calls(Arc::new(|| {}));
     let said = SocketServer::start(&path, caller)
         .err()
         .map(|e| e.to_string());
-    assert!(said.is_some_and(|said| said.contains("is no socket")));
-    assert!(path.exists(), "other people's files stay");
-    fs::remove_file(&path).expect("removes");
+    assert!(said.is_some_and(|said| said.contains("is not a socket")));
+    assert!(path.exists(), "files of others stay");
+    fs::remove_file(&path).expect("the file can be removed");
 }
 
 #[test]
-fn a_strip_has_addresses_for_root_and_the_owner() {
+fn a_strip_has_addresses_only_for_root_and_the_owner() {
     let answer = |_| {
         Reply::Strip(Strip {
             uid: OTHER.uid(),
@@ -353,7 +362,7 @@ fn a_strip_has_addresses_for_root_and_the_owner() {
         let request = Request::Strip { pid, columns };
         let start = |peer| match ask(desk, peer, request) {
             Reply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
-            other => panic!("no strip but {other:?}"),
+            other => panic!("expected a strip, got {other:?}"),
         };
         assert_eq!(start(ROOT), (Some(2 << 20), 1));
         assert_eq!(start(OTHER), (Some(2 << 20), 1));

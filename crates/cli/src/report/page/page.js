@@ -30,7 +30,7 @@
   const percent = v => v == null ? "–" : (v < 10 && v % 1 ? v.toFixed(1) : Math.round(v)) + " %";
   const count = n => Math.round(n).toLocaleString("en");
   const hex = a => a.toString(16);
-  const tells = p => p.source !== "probed" && p.source !== "population";
+  const hasCoverage = p => p.source !== "probed" && p.source !== "population";
 
   const make = (name, attributes, text) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -71,10 +71,10 @@
     $("facts").textContent = [
       time(report.length_s), began, report.kernel && "Linux " + report.kernel,
       report.policy === "none" ? "nothing was changed" : "policy " + report.policy,
-      report.unfinished && "not ended: its last minute may be missing",
-      report.bad_rows && report.bad_rows + " bad rows left out",
+      report.unfinished && "unfinished: its last minute may be missing",
+      report.bad_rows && report.bad_rows + " invalid rows left out",
     ].filter(Boolean).join(" · ");
-    const names = ["process", "pid", "resident", "peak", "huge", "bloat", "overhead", "at most", "coverage", "CPU", "promoted", "split", "refused"];
+    const names = ["process", "pid", "resident", "peak", "huge", "bloat", "overhead", "max overhead", "coverage", "CPU", "promoted", "split", "refused"];
     const head = document.createElement("tr");
     names.forEach((name, i) => {
       const th = document.createElement("th");
@@ -87,7 +87,7 @@
     report.processes.slice(0, 50).forEach((p, index) => {
       const tr = row([p.command, p.pid, bytes(p.rss_end_bytes), bytes(p.rss_peak_bytes), bytes(p.huge_end_bytes),
         p.bloat_end_bytes == null ? "–" : bytes(p.bloat_end_bytes), percent(p.overhead_mean_percent), percent(p.overhead_max_percent),
-        tells(p) ? percent(p.coverage_mean_percent) : "–", p.cpu_cores_mean == null ? "–" : p.cpu_cores_mean.toFixed(2) + " cores",
+        hasCoverage(p) ? percent(p.coverage_mean_percent) : "–", p.cpu_cores_mean == null ? "–" : p.cpu_cores_mean.toFixed(2) + " cores",
         count(p.promoted), count(p.recovered), count(p.refused)], right);
       tr.dataset.pid = p.pid;
       tr.dataset.index = index;
@@ -102,7 +102,7 @@
     });
     const all = report.decisions;
     $("decisions").hidden = all.total === 0;
-    $("decisions-total").textContent = `${count(all.total)} in all, by what they were and why.`;
+    $("decisions-total").textContent = `${count(all.total)} in all, by event and reason.`;
     for (const kind of all.kinds) $("kinds").tBodies[0].append(row([count(kind.count), kind.event, kind.last_reason], ["n"]));
     for (const d of [...all.latest].reverse())
       $("latest").tBodies[0].append(row([time(d.at_s), d.pid == null ? "" : d.pid, d.address == null ? "" : hex(d.address), d.event, d.reason], ["n", "n", "code"]));
@@ -150,7 +150,7 @@
     chart.hidden = !mapped.includes(p);
     if (chart.hidden) return;
     state.mostWalks = map.walks_per_s.reduce((a, b) => Math.max(a, b), 0);
-    const possible = Object.keys(VIEWS).filter(v => v === "huge" || (v === "coverage" ? tells(p) : state.mostWalks > 0));
+    const possible = Object.keys(VIEWS).filter(v => v === "huge" || (v === "coverage" ? hasCoverage(p) : state.mostWalks > 0));
     if (!possible.includes(state.view)) state.view = possible[0];
     $("views").replaceChildren(...possible.map(v => {
       const b = document.createElement("button");
@@ -159,7 +159,7 @@
       b.addEventListener("click", () => { state.view = v; draw(); });
       return b;
     }));
-    const what = { coverage: "base pages accessed in a window, of those that are there", walks: "page walks a second", huge: "regions under one huge page" };
+    const what = { coverage: "share of base pages accessed in a sampling window", walks: "page walks per second", huge: "share of regions that are huge" };
     const height = 360, { svg, top, bottom } = frame(chart, height, `${VIEWS[state.view]}: ${what[state.view]}, by address and time`, true);
     const n = map.addresses.length, [r0, r1] = rows(), canvas = chart.querySelector("canvas");
     const w = Math.max(Math.round(inner()), 1), h = bottom - top;
@@ -189,20 +189,20 @@
     for (let i = 0; i <= 20; i++)
       svg.append(make("rect", { x: width - RIGHT + 20, y: top + (20 - i) * 6, width: 18, height: 6, fill: `rgb(${shade(i / 20)})` }));
     svg.append(make("text", { x: width - RIGHT + 46, y: top + 9 }, most), make("text", { x: width - RIGHT + 46, y: top + 126 }, "0"));
-    svg.append(make("text", { x: width - RIGHT + 20, y: top + 150 }, "white: nothing seen"));
+    svg.append(make("text", { x: width - RIGHT + 20, y: top + 150 }, "white: no data"));
     marks(svg, p, y, r0, r1, top);
     hover(chart, (px, py) => {
       const t = timeAt(px), c = map.columns.findIndex(c => c.windows && t >= c.from_s && t <= c.to_s);
       const r = Math.min(Math.max(Math.floor(r0 + (bottom - py) / h * (r1 - r0)), r0), r1 - 1);
       const lines = [time(t) + " · " + hex(map.addresses[r]) + " (" + bytes(map.row_bytes) + ")"];
       const cell = c * n + r;
-      if (c < 0 || map.huge_percent[cell] == null) lines.push("nothing was seen here");
+      if (c < 0 || map.huge_percent[cell] == null) lines.push("no data here");
       else {
-        if (tells(p)) lines.push("coverage " + percent(map.coverage_percent[cell]));
+        if (hasCoverage(p)) lines.push("coverage " + percent(map.coverage_percent[cell]));
         const huge = map.huge_percent[cell];
-        lines.push("huge " + percent(huge) + (huge && tells(p) ? ": of these it is seen whether they were accessed, not how much" : ""));
-        if (state.mostWalks) lines.push(count(map.walks_per_s[cell]) + " page walks a second");
-        if (map.columns[c].windows > 1) lines.push("mean of " + map.columns[c].windows + " windows");
+        lines.push("huge " + percent(huge) + (huge && hasCoverage(p) ? ": a huge page shows whether it was accessed, not how much" : ""));
+        if (state.mostWalks) lines.push(count(map.walks_per_s[cell]) + " page walks per second");
+        if (map.columns[c].windows > 1) lines.push("mean of " + map.columns[c].windows + " sampling windows");
       }
       return lines.join("\n");
     }, { top, bottom, rowAt: py => r0 + (bottom - py) / h * (r1 - r0) });
