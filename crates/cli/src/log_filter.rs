@@ -46,7 +46,7 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn levels_and_targets_are_understood() {
+    fn levels_and_targets_are_parsed() {
         let filter = parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("is right");
         assert!(filter.would_enable("hawkeye_linux::processes::census", &Level::DEBUG));
         assert!(!filter.would_enable("hawkeye_linux", &Level::TRACE));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_says_why() {
+    fn errors_name_the_wrong_part() {
         for (wrong, said) in [
             ("debgu", "\"debgu\" is neither a level"),
             ("info,[span]=debug", "\"[span]\" is neither"),

@@ -72,7 +72,7 @@ fn the_reader_counts_what_it_reads_from_go_to_stop() {
 }
 
 #[test]
-fn all_may_be_hot_or_nothing() {
+fn the_reader_accepts_all_or_no_hot_memory() {
     for hot_mib in [0, 4] {
         let words = format!("reader --mib 4 --hot-mib {hot_mib} --hot-percent 50 --huge");
         let mut reader = Program::start(&words);
@@ -84,7 +84,7 @@ fn all_may_be_hot_or_nothing() {
 }
 
 #[test]
-fn the_bloated_one_finds_all_as_it_wrote_it() {
+fn the_bloated_program_finds_its_memory_unchanged() {
     let mut bloated = Program::start("bloated --mib 4 --used-pages 100");
     bloated.tell("verify");
     assert_eq!(bloated.answer(), "0");
@@ -92,7 +92,7 @@ fn the_bloated_one_finds_all_as_it_wrote_it() {
 }
 
 #[test]
-fn a_word_that_is_none_ends_them() {
+fn an_unknown_command_ends_the_demo_programs() {
     for words in [
         "reader --mib 2 --hot-mib 1 --hot-percent 50",
         "bloated --mib 2 --used-pages 1",

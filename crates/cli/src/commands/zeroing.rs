@@ -78,7 +78,7 @@ impl Zeroing {
     fn complain(&mut self, error: &LinuxError) {
         let said = error.to_string();
         if self.trouble.as_ref() != Some(&said) {
-            tracing::warn!("the kernel's zeroing of free memory: {said}");
+            tracing::warn!("prezeroing can't be set or read: {said}");
         }
         if let Some(status) = &mut self.status {
             status.pace.clone_from(&said);
@@ -155,15 +155,15 @@ impl Zeroing {
             self.pace = ZeroingPace::new(self.settings.bounds);
             self.sys.put_back(guard)?;
         }
-        let whose = match (&found.module, self.settings.paced) {
+        let origin = match (&found.module, self.settings.paced) {
             (None, _) if found.active => "set by another module".into(),
-            (None, _) => format!("nothing zeroes: `{LOAD}` loads what does"),
-            (_, false) => "as the module was told".into(),
-            (_, true) => "as the module was told, while paused".into(),
+            (None, _) => format!("no module zeroes memory; `{LOAD}` loads one"),
+            (_, false) => "set by the module's parameters".into(),
+            (_, true) => "set by the module's parameters while paused".into(),
         };
         // Read again, because the settings may just have been restored.
         let module = self.sys.module()?;
-        Ok((whose, module.map(|module| module.pages_per_second)))
+        Ok((origin, module.map(|module| module.pages_per_second)))
     }
 }
 
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_kernel_is_none_of_its_business() {
+    fn a_kernel_without_prezeroing_is_left_alone() {
         let sys = Prezeroing::under(&std::env::temp_dir().join("no-such-sysfs"));
         assert!(Zeroing::begin(sys, PrezeroingSettings::default()).is_none());
     }
 
     #[test]
-    fn it_stops_while_memory_is_short_and_puts_back_while_paused_and_at_the_end() {
+    fn zeroing_stops_while_memory_is_short_and_settings_are_restored_in_a_pause_and_at_the_end() {
         let kernel = Kernel::new("zeroing-short");
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn with_room_the_rate_follows_what_is_free() {
+    fn with_enough_memory_the_rate_follows_free_memory() {
         let kernel = Kernel::new("zeroing-room");
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_said() {
+    fn a_read_error_is_reported_in_the_status() {
         let kernel = Kernel::new("zeroing-wrong");
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);

@@ -30,7 +30,7 @@ fn commands(advice: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_random_reader_gains_and_is_told_how() {
+fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("random --mib 512 --quiet");
     let advice = advise(&machine, pid);
@@ -45,7 +45,7 @@ fn a_random_reader_gains_and_is_told_how() {
 }
 
 #[test]
-fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
+fn no_gain_is_claimed_for_a_sequential_reader_or_an_idle_program() {
     let machine = or_skip!(machine(this_test!()));
     let (_reader, reader) = workload("sequential --mib 512 --quiet");
     let (_idle, idle) = workload("burner --mib 64");
@@ -128,7 +128,7 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
 }
 
 #[test]
-fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
+fn page_walks_are_not_measured_where_huge_pages_are_disabled() {
     let machine = or_skip!(machine(this_test!()));
     let (kept, said) = measured(&machine, true);
     assert_eq!(kept, None, "{said}");
@@ -136,7 +136,7 @@ fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
 }
 
 #[test]
-fn costs_of_a_test_that_are_none_are_refused() {
+fn invalid_test_costs_are_refused() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 4");
     let file = machine.state.join("bad.json");
@@ -151,7 +151,7 @@ fn costs_of_a_test_that_are_none_are_refused() {
 }
 
 #[test]
-fn who_was_told_to_have_none_is_told_that_nobody_can_help_from_outside() {
+fn no_manager_is_proposed_for_a_process_with_huge_pages_disabled() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload_without_thp("random --mib 256 --quiet");
     let advice = advise(&machine, pid);

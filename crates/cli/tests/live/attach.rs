@@ -13,7 +13,7 @@ use hawkeye_workload::Request;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
+fn hot_memory_of_a_running_process_becomes_huge_and_stays_huge() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let (mut program, pid) = workload("hot-spot --mib 256 --hot-mib 64 --quiet --seconds 600");
     let options = "--window 0.02 --period 2 --cpu 100 --max-promotions 32";
@@ -38,7 +38,7 @@ fn hardly_ever() -> Settings {
 }
 
 #[test]
-fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
+fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     // One window shows the page walks of 2.5 or 2.7 GiB at most.
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
@@ -54,7 +54,7 @@ fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
 }
 
 #[test]
-fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
+fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
     let mut means = means();
@@ -84,7 +84,7 @@ fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
 }
 
 #[test]
-fn it_ends_when_the_process_ends() {
+fn attach_ends_when_the_process_ends() {
     let machine = or_skip!(machine(this_test!()));
     let (program, pid) = workload("exit-after --ms 2500");
     let mut attached = machine.attach("", pid);
@@ -95,7 +95,7 @@ fn it_ends_when_the_process_ends() {
 }
 
 #[test]
-fn a_process_told_to_do_without_huge_pages_is_left_alone_and_that_is_said() {
+fn a_process_with_huge_pages_disabled_is_left_alone_and_noted() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload_without_thp("burner --mib 64 --pages base");
     let (_other, other) = workload("burner --mib 64 --pages base");

@@ -108,7 +108,7 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
 }
 
 #[test]
-fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
+fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
     let machine = or_skip!(machine(this_test!()));
     let port = free_port();
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
@@ -121,7 +121,7 @@ fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
 }
 
 #[test]
-fn idle_connections_to_the_socket_keep_no_other_user_out() {
+fn idle_connections_to_the_socket_do_not_block_other_users() {
     let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let socket = machine.state.join("hawkeye.sock");
@@ -150,7 +150,7 @@ fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) 
 }
 
 #[test]
-fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
+fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let daemon = Daemon::start(&machine, "");
@@ -173,7 +173,7 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
 }
 
 #[test]
-fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
+fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let excluded = machine.state.join("hawkeye-other");

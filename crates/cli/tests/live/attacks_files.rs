@@ -68,7 +68,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn no_other_user_can_lock_the_manager_out() {
+fn other_users_cannot_take_the_lock_of_the_manager() {
     let machine = or_skip!(machine(this_test!()));
     let own = machine.state.join("manager.lock");
     runs(&machine);
@@ -94,7 +94,7 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
 }
 
 #[test]
-fn a_process_of_roots_that_holds_the_lock_is_named() {
+fn an_error_names_the_root_process_that_holds_the_lock() {
     let machine = or_skip!(machine(this_test!()));
     runs(&machine);
     let mut locker = Locker::start(&machine.state.join("manager.lock"), 0);
@@ -108,7 +108,7 @@ fn a_process_of_roots_that_holds_the_lock_is_named() {
 }
 
 #[test]
-fn one_manager_a_machine_wherever_its_folders_are() {
+fn one_manager_per_machine_whatever_its_state_folder() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 4");
     let first = machine.attach("--policy hawkeye-g", pid);
@@ -162,7 +162,7 @@ fn open_to_others(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn whatever_the_umask_files_are_for_root_alone() {
+fn files_are_accessible_to_root_alone_with_any_umask() {
     let machine = or_skip!(machine(this_test!()));
     for umask in [0o000, 0o022] {
         let all = machine.state.join(format!("umask-{umask:o}"));
@@ -214,7 +214,7 @@ fn whatever_the_umask_files_are_for_root_alone() {
 }
 
 #[test]
-fn settings_that_can_not_be_understood_do_not_block_the_start() {
+fn a_damaged_settings_file_does_not_prevent_the_start() {
     let machine = or_skip!(machine(this_test!()));
     let file = machine.state.join("settings.json");
     let victim = machine.state.join("victim");

@@ -154,7 +154,7 @@ pub fn scrape(port: u16) -> String {
 }
 
 #[test]
-fn a_daemon_finds_a_process_promotes_it_and_says_why() {
+fn the_daemon_finds_and_promotes_a_process_and_explains_why() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     // On an emulated processor page walks are so cheap that no promotion pays.
@@ -181,7 +181,7 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
 }
 
 #[test]
-fn root_pauses_and_others_only_read() {
+fn only_root_may_pause_and_other_users_may_read() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     let daemon = Daemon::start(&machine, "");
@@ -208,7 +208,7 @@ fn root_pauses_and_others_only_read() {
 }
 
 #[test]
-fn clients_that_stall_or_send_garbage_hold_nobody_up() {
+fn stalled_clients_and_garbage_do_not_block_other_clients() {
     let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let connect = || UnixStream::connect(daemon.socket()).expect("connects");
@@ -227,7 +227,7 @@ fn clients_that_stall_or_send_garbage_hold_nobody_up() {
 }
 
 #[test]
-fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_nothing() {
+fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() {
     let machine = or_skip!(machine(this_test!()));
     // If the port were not free, the daemon would not start.
     let port = free_port();
@@ -275,7 +275,7 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
 }
 
 #[test]
-fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
+fn a_missing_daemon_is_reported_and_a_stale_socket_is_replaced() {
     let machine = or_skip!(machine(this_test!()));
     for words in [
         "status",
@@ -299,7 +299,7 @@ fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
 }
 
 #[test]
-fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
+fn a_rule_can_prefault_a_program_at_its_start() {
     let machine = or_skip!(machine(this_test!()));
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
     let daemon = Daemon::start(&machine, more);

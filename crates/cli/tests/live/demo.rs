@@ -4,7 +4,7 @@ use crate::common::{figure, machine, or_skip, read_json};
 use hawkeye_test_support::this_test;
 
 #[test]
-fn it_promotes_its_budget_takes_bloat_back_and_changes_nothing() {
+fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     let machine = or_skip!(machine(this_test!()));
     let path = machine.state.join("demo.json");
     machine

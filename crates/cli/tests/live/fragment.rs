@@ -13,7 +13,7 @@ const FILLED: Duration = Duration::from_secs(180);
 const WHOLE: Duration = Duration::from_secs(120);
 
 #[test]
-fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
+fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];

@@ -312,7 +312,7 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 }
 
 #[test]
-fn memory_that_is_registered_is_not_eligible_from_then_on() {
+fn memory_registered_with_userfaultfd_is_not_eligible() {
     let test = this_test!();
     let _machine = or_skip!(machine(test));
     let mut tables = PageTables::load().expect("loads");
@@ -341,7 +341,7 @@ fn memory_that_is_registered_is_not_eligible_from_then_on() {
 }
 
 #[test]
-fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
+fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
     let test = this_test!();
     let machine = or_skip!(machine(test));
     let watcher = or_skip!(userfaultfd(test, false));

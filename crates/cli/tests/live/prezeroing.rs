@@ -54,7 +54,7 @@ fn with_module(test: TestName) -> Option<(Machine, Found)> {
 }
 
 #[test]
-fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
+fn the_doctor_reports_prezeroing_as_the_kernel_does() {
     let machine = or_skip!(machine(this_test!()));
     let report = machine.output("doctor --json").json();
     let capabilities = report["capabilities"].as_array().expect("a list");
@@ -75,7 +75,7 @@ fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
 }
 
 #[test]
-fn the_daemon_paces_zeroing_and_puts_it_back() {
+fn the_daemon_sets_the_rate_of_zeroing_and_restores_it() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let bounds = "\n[prezeroing]\npages_per_s = 2000\nmost_pages_per_s = 3000\n";
     let daemon = Daemon::start(&machine, bounds);
@@ -110,7 +110,7 @@ fn nothing_is_zeroed_while_memory_is_short() {
 }
 
 #[test]
-fn after_kill_9_restore_puts_zeroing_back() {
+fn after_kill_9_restore_restores_the_rate_of_zeroing() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
     assert!(until(Duration::from_secs(10), || told() != Found::AS_LOADED));
@@ -122,7 +122,7 @@ fn after_kill_9_restore_puts_zeroing_back() {
 }
 
 #[test]
-fn huge_faults_are_served_what_was_zeroed() {
+fn huge_faults_get_memory_zeroed_in_advance() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let count = |name: &str| daemon.status()["prezeroing"][name].as_u64();

@@ -25,7 +25,7 @@ fn report(machine: &Machine, file: &Path) -> Value {
 }
 
 #[test]
-fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
+fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let machine = or_skip!(machine(this_test!()));
     // A recording keeps to 1 % of a core, so windows are rarer where each costs more: with busy
     // neighbours there was one in 31 s. Then a longer recording is made.
@@ -85,7 +85,7 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
 }
 
 #[test]
-fn what_run_does_is_in_its_recording() {
+fn the_recording_of_run_contains_its_promotions() {
     let machine = or_skip!(machine(this_test!()));
     let file = machine.state.join("run.parquet");
     let options = format!(

@@ -39,7 +39,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
 }
 
 #[test]
-fn bloat_is_taken_back_to_the_page_and_contents_stay() {
+fn recovery_returns_every_unused_page_and_keeps_contents() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
     let (before, huge) = memory(&mut program);
@@ -80,7 +80,7 @@ fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
 }
 
 #[test]
-fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
+fn referenced_pages_are_recovered_or_reported_as_refused() {
     let why = "this kernel pages zero pages out: what is read meanwhile comes back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
@@ -193,7 +193,7 @@ fn regions_that_were_split_are_promoted_again() {
 }
 
 #[test]
-fn what_was_recovered_is_not_promoted_until_it_is_used() {
+fn recovered_regions_are_not_promoted_until_they_are_used() {
     let why = "this kernel pages zero pages out: a read brings their memory back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");

@@ -57,7 +57,7 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
 }
 
 #[test]
-fn hot_regions_stand_out() {
+fn hot_regions_have_higher_coverage() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (_program, ready) = started("hot-spot --mib 512 --hot-mib 64 --quiet --seconds 600");
@@ -82,7 +82,7 @@ fn hot_regions_stand_out() {
 }
 
 #[test]
-fn huge_split_and_vanished_regions_are_seen_as_they_are() {
+fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (mut program, ready) = started("burner --mib 64 --pages base");
@@ -109,7 +109,7 @@ fn huge_split_and_vanished_regions_are_seen_as_they_are() {
 }
 
 #[test]
-fn sampling_stays_right_while_regions_change_under_it() {
+fn sampling_stays_correct_while_regions_change() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (_program, pid) = workload("torture --mib 256 --threads 2 --seconds 600");
@@ -128,7 +128,7 @@ fn sampling_stays_right_while_regions_change_under_it() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_an_error_and_not_a_guess() {
+fn a_walk_of_an_ended_process_returns_an_error() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTables::load().expect("loads");
     let (program, pid) = workload("burner --mib 4");

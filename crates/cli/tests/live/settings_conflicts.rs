@@ -120,7 +120,7 @@ fn wait_for_change(machine: &Machine) {
 }
 
 #[test]
-fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
+fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
     let machine = or_skip!(machine(this_test!()));
     set(&enabled(), "madvise");
     set("defrag", "madvise");
@@ -152,7 +152,7 @@ fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
 }
 
 #[test]
-fn what_another_program_has_set_is_not_set_again() {
+fn a_setting_changed_by_another_program_is_not_changed_again() {
     let machine = or_skip!(machine(this_test!()));
     set(&enabled(), "madvise");
     let first = "policy = \"hawkeye-g\"\n";
@@ -172,7 +172,7 @@ fn what_another_program_has_set_is_not_set_again() {
 }
 
 #[test]
-fn settings_that_an_older_version_left_are_put_back() {
+fn settings_saved_by_an_older_version_are_restored() {
     let machine = or_skip!(machine(this_test!()));
     let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
     fs::write(machine.state.join("settings.json"), saved).expect("writes");

@@ -161,7 +161,7 @@ fn merged_pages_stay_merged(test: TestName, every: u64) {
 
 /// No page is seen as touched, because the kernel does not clear the marks of merged pages.
 #[test]
-fn memory_that_is_all_merged_stays_merged() {
+fn fully_merged_memory_stays_merged() {
     merged_pages_stay_merged(this_test!(), 1);
 }
 
@@ -174,7 +174,7 @@ fn a_few_merged_pages_in_every_region_stay_merged() {
 /// Nothing is merged, because no two pages are equal: only the permission to merge them prevents
 /// promotion.
 #[test]
-fn what_ksm_may_merge_is_left_alone_while_it_runs() {
+fn mergeable_memory_is_left_alone_while_ksm_runs() {
     let (machine, _ksm) = or_skip!(machine_with_ksm(this_test!()));
     let words = "shared --mib 64 --workers 0 --mergeable 16384 --parent-mib 64";
     let (_program, pid) = workload(words);

@@ -57,7 +57,7 @@ fn start(machine: &Machine, options: &str, blocks: &str, seconds: u32) -> Starte
 }
 
 #[test]
-fn with_consent_they_are_given_counted_and_put_back() {
+fn with_consent_small_pages_are_given_and_counted_and_switches_are_restored() {
     if !at_speed(this_test!()) {
         return;
     }
@@ -72,7 +72,7 @@ fn with_consent_they_are_given_counted_and_put_back() {
 }
 
 #[test]
-fn without_consent_none_is_touched() {
+fn without_consent_no_switch_is_changed() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let mut child = start(&machine, "", BLOCKS, 6);
     let touched = until(Duration::from_secs(5), || set_to("never") < small().len());
@@ -81,7 +81,7 @@ fn without_consent_none_is_touched() {
 }
 
 #[test]
-fn advised_memory_alone_can_be_chosen() {
+fn small_pages_can_be_limited_to_advised_memory() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let json = machine.state.join("advised.json");
     let options = format!("--small-pages advised --json {}", json.display());
@@ -96,7 +96,7 @@ fn advised_memory_alone_can_be_chosen() {
 }
 
 #[test]
-fn after_kill_9_restore_switches_them_off() {
+fn after_kill_9_restore_switches_small_pages_off() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let mut child = start(&machine, "--small-pages all", BLOCKS, 300);
     assert!(until(DEADLINE, || set_to("always") > 0));
@@ -108,7 +108,7 @@ fn after_kill_9_restore_switches_them_off() {
 }
 
 #[test]
-fn while_memory_is_short_nobody_gets_them() {
+fn while_memory_is_short_no_process_gets_small_pages() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     // More memory than this is always in use. The trial at the start is for advised memory only.
     let mut child = start(&machine, "--small-pages all --watermarks 1,0.5", BLOCKS, 8);
@@ -118,7 +118,7 @@ fn while_memory_is_short_nobody_gets_them() {
 }
 
 #[test]
-fn what_was_learned_is_used_at_the_next_start() {
+fn learned_page_sizes_are_used_at_the_next_start() {
     if !at_speed(this_test!()) {
         return;
     }

@@ -59,7 +59,7 @@ action = "include"
 }
 
 #[test]
-fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
+fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
     let test = this_test!();
     let machine = or_skip!(machine(test));
     if !has_stress_ng() {

@@ -64,7 +64,7 @@ fn process(status: &Value, pid: u32) -> Option<&Value> {
 }
 
 #[test]
-fn one_that_holds_its_lock_for_good_stops_neither_the_others_nor_the_end() {
+fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the_end() {
     let machine = or_skip!(machine(this_test!()));
     // The machine's setting before a manager has changed anything.
     let pages_to_scan = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";

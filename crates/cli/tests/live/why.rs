@@ -16,7 +16,7 @@ fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
 }
 
 #[test]
-fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
+fn why_explains_huge_waiting_and_excluded_regions() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     // One promotion a second: all other regions wait.

@@ -19,7 +19,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn recordings_that_cant_be_read_are_told() {
+fn unreadable_recordings_are_reported() {
     let folder = folder("errors");
     let whole = folder.join("whole.parquet");
     record(&whole);
@@ -59,7 +59,7 @@ fn recordings_that_cant_be_read_are_told() {
 }
 
 #[test]
-fn what_cant_be_written_is_named() {
+fn errors_name_the_file_that_cant_be_written() {
     let folder = folder("unwritable");
     let whole = folder.join("whole.parquet");
     record(&whole);
@@ -71,7 +71,7 @@ fn what_cant_be_written_is_named() {
 }
 
 #[test]
-fn processes_that_are_gone_are_told_before_anything_is_written() {
+fn missing_processes_are_reported_before_anything_is_written() {
     let folder = folder("gone");
     let path = folder.join("r.parquet");
     // Above the largest possible pid (PID_MAX_LIMIT).
@@ -81,7 +81,7 @@ fn processes_that_are_gone_are_told_before_anything_is_written() {
 }
 
 #[test]
-fn a_report_says_the_same_as_text_figures_and_json() {
+fn a_report_has_the_same_figures_as_text_svg_and_json() {
     let folder = folder("whole");
     let path = folder.join("r.parquet");
     record(&path);

@@ -25,7 +25,7 @@ fn text(browser: &mut Browser, selector: &str) -> String {
 }
 
 #[test]
-fn the_page_is_opened_and_clicked() {
+fn the_page_works_in_a_browser() {
     let folder = folder("page");
     let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
     record(&path);
