@@ -45,7 +45,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Exit code of a command that failed.
 const COULD_NOT: u8 = 1;
 
-/// Give running programs huge pages where they help, and recover memory that they waste.
+/// Give running programs huge pages where they help, and recover wasted memory.
 #[derive(Parser)]
 #[command(
     name = "hawkeye",
@@ -87,10 +87,12 @@ Examples:
   hawkeye status --json")]
     Status(AskOptions),
     Why(commands::why::Why),
-    /// Pause the daemon: it leaves every process alone until `hawkeye resume`. Requires root.
+    /// Pause the daemon until `hawkeye resume` (root only).
+    ///
+    /// Meanwhile it leaves every process alone.
     #[command(after_help = "Example: hawkeye pause")]
     Pause(AskOptions),
-    /// Resume the daemon after `hawkeye pause`. Requires root.
+    /// Resume the daemon after `hawkeye pause` (root only).
     #[command(after_help = "Example: hawkeye resume --json")]
     Resume(AskOptions),
     Advise(commands::advise::Advise),

@@ -24,12 +24,13 @@ use finding::{Advice, Finding};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Measure what a process would gain and waste with huge pages, and advise what to do.
+/// Measure what a process would gain and waste with huge pages.
 ///
-/// Also measures what address translation costs it now, and checks the settings that affect that.
+/// Also measures what address translation costs it now, checks the settings that affect that, and
+/// prints commands that would change it.
 ///
-/// Changes nothing: no setting, no page of the process. Like a manager, it samples the process for a
-/// few milliseconds at a time, which slows the process down by about 1 %.
+/// Changes nothing: no setting, no page of the process. Like a manager, it samples the process for
+/// a few milliseconds at a time, which slows the process down by about 1 %.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 /// Manage the whole machine by the rules of a file, until stopped.
 ///
-/// Manages every process that has enough memory and that the rules include. `hawkeye top`, `status`,
-/// `why`, `pause` and `resume` talk to it. On SIGHUP it reads its configuration again.
+/// Manages every process that has enough memory and that the rules include. `hawkeye top`,
+/// `status`, `why`, `pause` and `resume` talk to it. On SIGHUP it reads its configuration again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

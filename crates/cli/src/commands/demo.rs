@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Demonstrate promotion and recovery on two small programs, in under a minute.
+/// Demonstrate promotion and recovery in under a minute.
 ///
-/// Hot memory of the first program becomes huge, and bloat of the second one is recovered.
+/// Runs two small programs: hot memory of the first becomes huge, and bloat of the second is
+/// recovered.
 ///
 /// Where the kernel does not allow that, it prints the reason and exits with status 3.
 /// `hawkeye-lab demo` shows the same in the simulator.

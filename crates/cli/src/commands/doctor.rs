@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Check what a manager can do on this kernel, and what would enable the rest.
+/// Check what HawkEye can do on this kernel, and what is missing.
 ///
 /// Prints for each capability whether it works, how that was checked, what is lost without it and
 /// what would enable it. Each one is tried on a temporary child process. Exit status 0: processes

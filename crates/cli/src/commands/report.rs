@@ -16,7 +16,7 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Example:
   hawkeye report redis.parquet --html redis.html
-`hawkeye help report` says more.")]
+`hawkeye help report` describes all options in full.")]
 pub struct Report {
     /// Recording to show.
     #[arg(value_name = "FILE")]

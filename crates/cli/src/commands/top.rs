@@ -54,7 +54,7 @@ pub struct Top {
     #[command(flatten)]
     options: AskOptions,
 
-    /// Show this process first.
+    /// Show this process.
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
 }

@@ -24,7 +24,7 @@ impl Views {
             let why = manager.machine().why_not_managed(pid);
             return Explanation::NotManaged {
                 pid,
-                why: why.unwrap_or_else(|| format!("process {pid} is not managed")),
+                why: why.unwrap_or_else(|| format!("process {pid} is not under management")),
             };
         };
         match address {

@@ -114,7 +114,7 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
         costs.is_sound()
     };
     let (first, said) = measured(&machine, false);
-    let first = first.unwrap_or_else(|| panic!("nothing is kept: {said}"));
+    let first = first.unwrap_or_else(|| panic!("no costs are stored: {said}"));
     assert!(sound(&first), "{first}");
     let (again, said) = measured(&machine, false);
     assert_eq!(again, Some(first.clone()), "{said}");

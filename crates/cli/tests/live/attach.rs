@@ -23,7 +23,7 @@ fn hot_memory_of_a_running_process_becomes_huge_and_stays_huge() {
     assert!(hot, "{} bytes are huge: {summary}", huge_bytes(pid));
     assert_eq!(summary["promoted"], 32);
     assert!(summary["exit_status"].is_null());
-    assert_eq!(huge_bytes(pid), 64 << 20, "what is huge stays so");
+    assert_eq!(huge_bytes(pid), 64 << 20, "huge memory stays huge");
     let _ = program.command(Request::Quit);
 }
 
@@ -103,7 +103,7 @@ fn a_process_with_huge_pages_disabled_is_left_alone_and_noted() {
     let attached = machine.attach_all(options, &[pid, other]);
     let promoted = until(DEADLINE, || huge_bytes(other) == 64 << 20);
     let summary = attached.interrupt();
-    assert!(promoted, "the other process is promoted whole: {summary}");
+    assert!(promoted, "all of the other process is promoted: {summary}");
     // All of these are in the other process.
     assert_eq!(summary["promoted"], 32);
     let errors = summary["errors"].as_object();

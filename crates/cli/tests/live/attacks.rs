@@ -46,7 +46,7 @@ impl Helper {
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("is piped"));
         out.read_line(&mut line).expect("reads");
-        let said = line.trim().parse().expect("the helper is ready");
+        let said = line.trim().parse().expect("the helper prints a number");
         Self {
             child,
             said,
@@ -158,7 +158,7 @@ fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
 
     assert!(
         asked(&Helper::start(&program, "hold 32", NOBODY)),
-        "its own"
+        "its owner may ask"
     );
     assert!(!asked(&Helper::start(&program, "hold 32", OTHER)));
     assert!(!asked(&Helper::start(&program, "hold 32 nodump", NOBODY)));
@@ -186,7 +186,10 @@ fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     // An older verdict would hold for a minute.
     daemon.comes_to(SOON, |status| !manages(status, process.pid()));
     let resident = hawkeye_linux::processes::process::rss_bytes(process.pid());
-    assert!(resident.is_ok_and(|bytes| bytes >= 64 << 20), "it is there");
+    assert!(
+        resident.is_ok_and(|bytes| bytes >= 64 << 20),
+        "the process still runs"
+    );
     daemon.end();
 }
 

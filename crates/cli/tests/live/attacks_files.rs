@@ -42,7 +42,7 @@ impl Locker {
         let settled = until(Duration::from_secs(10), || {
             self.holds() || self.0.try_wait().is_ok_and(|ended| ended.is_some())
         });
-        assert!(settled, "flock does one or the other");
+        assert!(settled, "flock gets the lock or is refused");
         self.holds()
     }
 }
@@ -87,7 +87,7 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
     fs::write(&lock, "process 4194000 (daemon)\n").expect("writes");
     fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("is ours");
     let mut locker = Locker::start(&lock, NOBODY);
-    assert!(locker.settled(), "that was the defect");
+    assert!(locker.settled(), "another user could take the old lock");
     let said = runs(&machine);
     assert!(said.contains(&format!("user {NOBODY}")), "{said}");
     assert_eq!(mode(&lock), 0o600);

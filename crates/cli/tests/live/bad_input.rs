@@ -40,7 +40,7 @@ fn options_out_of_range_and_unknown_words_are_refused() {
         ("run --watermarks 85 -- true", "HIGH,LOW"),
         ("run --cpu 0 -- true", "CPU budget"),
         ("run --rate=-1 -- true", "rate"),
-        ("run --period 0 -- true", "no time"),
+        ("run --period 0 -- true", "not a time"),
         ("run --policy best -- true", "hawkeye-g"),
         ("run --max-promotions many -- true", "--max-promotions"),
         ("run --bloat-threshold 513 -- true", "bloat threshold"),
@@ -59,5 +59,5 @@ fn options_out_of_range_and_unknown_words_are_refused() {
     let missing = "run -- /no/such/program";
     machine
         .output(missing)
-        .assert_refused(1, "could not start /no/such/program");
+        .assert_refused(1, "can't start /no/such/program");
 }

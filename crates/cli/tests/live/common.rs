@@ -192,7 +192,7 @@ pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
     let machine = machine(test)?;
     let capabilities = doctor()["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == capability);
-    let found = found.expect("the doctor knows it");
+    let found = found.expect("the doctor lists the capability");
     if found["available"] != true {
         let why = found["found"].as_str().unwrap_or_default();
         test.skip(&format!("without {capability}: {why}"));
@@ -368,7 +368,7 @@ impl Attached {
     /// Waits until the manager ends and reads its summary.
     pub fn finish(&mut self) -> Value {
         let status = wait(&mut self.child, Duration::from_secs(30));
-        assert_eq!(status, Some(0), "hawkeye attach ends well");
+        assert_eq!(status, Some(0), "hawkeye attach exits with 0");
         read_json(&self.json).expect("a summary")
     }
 }
@@ -516,7 +516,7 @@ pub fn memory(workload: &mut Workload) -> (u64, u64) {
             rss_bytes,
             huge_bytes,
         }) => (rss_bytes, huge_bytes),
-        other => panic!("no figures but {other:?}"),
+        other => panic!("expected memory figures, not {other:?}"),
     }
 }
 

@@ -94,7 +94,7 @@ impl<'a> Daemon<'a> {
     pub fn end(mut self) {
         signal(self.child.id(), libc::SIGTERM);
         assert_eq!(wait(&mut self.child, Duration::from_secs(30)), Some(0));
-        assert!(!self.socket().exists(), "the socket is gone with it");
+        assert!(!self.socket().exists(), "the socket is removed");
     }
 
     fn socket(&self) -> PathBuf {
@@ -251,14 +251,18 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
     signal(daemon.child.id(), libc::SIGHUP);
     let written = || fs::read_to_string(&journal).unwrap_or_default();
     assert!(until(DEADLINE, || written().contains("\"reloaded\"")));
-    assert_eq!(daemon.status()["paused"], true, "a pause outlives it");
+    assert_eq!(
+        daemon.status()["paused"],
+        true,
+        "the pause outlasts a reload"
+    );
 
     fs::write(&config, "policy = 7").expect("writes");
     signal(daemon.child.id(), libc::SIGHUP);
     let refused = || written().contains("\"refused\":\"");
     assert!(until(DEADLINE, refused), "{}", written());
-    let goes_on = daemon.status()["uptime_s"].is_number();
-    assert!(goes_on, "as before");
+    let answers = daemon.status()["uptime_s"].is_number();
+    assert!(answers, "the daemon still answers");
     daemon.end();
 
     let words = format!("report --json {}", recording.display());

@@ -116,7 +116,11 @@ fn after_kill_9_restore_restores_the_rate_of_zeroing() {
     assert!(until(Duration::from_secs(10), || told() != Found::AS_LOADED));
     signal(daemon.pid(), libc::SIGKILL);
     drop(daemon);
-    assert_ne!(told(), Found::AS_LOADED, "nobody could put it back");
+    assert_ne!(
+        told(),
+        Found::AS_LOADED,
+        "the killed manager has not restored it"
+    );
     machine.output("restore");
     assert_eq!(told(), Found::AS_LOADED);
 }

@@ -105,7 +105,11 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 28);
     assert_eq!(found.iter().filter(|r| !r.is_huge()).count(), 1);
-    assert!(are(false)(&found[3]), "split, nothing lost: {:?}", found[3]);
+    assert!(
+        are(false)(&found[3]),
+        "the split region keeps all pages: {:?}",
+        found[3]
+    );
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn machine_with_sizes(test: TestName) -> Option<Machine> {
         return None;
     }
     if small.iter().any(|name| settings::read(name) != "never") {
-        test.skip("somebody has switched page sizes on here");
+        test.skip("page sizes are switched on here already");
         return None;
     }
     Some(machine)
@@ -102,7 +102,10 @@ fn after_kill_9_restore_switches_small_pages_off() {
     assert!(until(DEADLINE, || set_to("always") > 0));
     signal(child.id(), libc::SIGKILL);
     let _ = child.wait();
-    assert!(set_to("always") > 0, "nobody could put it back");
+    assert!(
+        set_to("always") > 0,
+        "the killed manager has not restored it"
+    );
     machine.output("restore");
     assert_eq!(set_to("never"), small().len());
 }

@@ -47,7 +47,9 @@ impl Stuck {
     }
 
     fn hold_lock(&mut self) {
-        self.tell.write_all(b"now\n").expect("is told");
+        self.tell
+            .write_all(b"now\n")
+            .expect("the request can be written");
     }
 
     /// Whether its lock is held: a call that takes the lock does not return.
@@ -107,16 +109,19 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     daemon.comes_to(DEADLINE, |status| {
         process(status, other.pid()).is_some_and(|p| figure(p, "promoted") >= 20)
     });
-    assert!(stuck.is_stuck(), "it has held its lock all the time");
+    assert!(stuck.is_stuck(), "the lock was held all the time");
 
     // The daemon's end does not wait for it either.
     let daemon_pid = daemon.pid();
     daemon.end();
-    assert!(stuck.is_stuck(), "the end came first");
+    assert!(stuck.is_stuck(), "the daemon ended while the lock was held");
     assert_eq!(setting(), before);
     assert!(!Path::new(&format!("/proc/{daemon_pid}")).exists());
 
     drop(files);
-    assert!(until(DEADLINE, || !stuck.is_stuck()), "it goes on");
+    assert!(
+        until(DEADLINE, || !stuck.is_stuck()),
+        "the lock is released"
+    );
     signal(stuck.pid(), libc::SIGKILL);
 }

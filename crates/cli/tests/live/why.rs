@@ -51,7 +51,7 @@ fn why_explains_huge_waiting_and_excluded_regions() {
         .map(|start| daemon.json(&format!("why {pid} {start:#x}")))
         .collect();
     let waiting = whys.iter().find(|why| why["ahead"].is_number());
-    let waiting = waiting.unwrap_or_else(|| panic!("none waits, as {}", whys[0]));
+    let waiting = waiting.unwrap_or_else(|| panic!("no region waits, for example {}", whys[0]));
     assert!(waiting["bucket"].is_number(), "{waiting}");
     let reason = waiting["waiting"].to_string();
     assert!(reason.contains("bucket"), "{waiting}");

@@ -102,7 +102,7 @@ impl Browser {
     fn hear(&mut self) -> Value {
         let mut bytes = Vec::new();
         let read = self.from.read_until(0, &mut bytes);
-        assert!(read.is_ok_and(|n| n > 0), "Chromium has gone silent");
+        assert!(read.is_ok_and(|n| n > 0), "Chromium no longer answers");
         bytes.pop();
         let message: Value = serde_json::from_slice(&bytes).expect("JSON");
         match message["method"].as_str() {

@@ -158,7 +158,7 @@ pub fn sentence(finding: &Finding) -> String {
             bytes: silent,
             advised_bytes,
         } => format!(
-            "The kernel gives huge pages only where a program requests them (enabled=madvise). Of its memory under base pages, {} are not requested and {} are.",
+            "The kernel gives huge pages only where a program requests them (enabled=madvise). Under base pages are {} without such a request, and {} with one.",
             bytes(silent),
             bytes(advised_bytes),
         ),
@@ -222,7 +222,7 @@ fn costs(cost: &Cost) -> String {
         cost.cpu_cores,
     );
     if overhead.at_least {
-        text += " It may be more: a hypervisor intercepts first touches here, and higher costs look the same.";
+        text += " It may be more: a hypervisor intercepts first touches here, so higher costs can't be distinguished.";
     }
     let huge = cost.huge_percent;
     if huge >= 0.1 {

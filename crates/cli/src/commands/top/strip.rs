@@ -6,7 +6,7 @@ use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
 /// Legend of the third line.
 pub const LEGEND: &str =
-    "H huge, h partly huge, + accessed, may be promoted, . none of these; | after a gap";
+    "H huge, h partly huge, + accessed, may be promoted, . other; | after a gap";
 
 /// Draws a strip: the title of its second line, then three lines with one character per column.
 /// They show how much is accessed, what is huge, and where gaps and the chosen column are.
