@@ -20,9 +20,9 @@ impl Program {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("starts");
-        let input = child.stdin.take().expect("is piped");
-        let output = BufReader::new(child.stdout.take().expect("is piped"));
+            .expect("the program starts");
+        let input = child.stdin.take().expect("the stream is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("the stream is a pipe"));
         let mut program = Self {
             child,
             input,
@@ -35,12 +35,14 @@ impl Program {
     }
 
     fn tell(&mut self, word: &str) {
-        writeln!(self.input, "{word}").expect("it listens");
+        writeln!(self.input, "{word}").expect("the command can be sent");
     }
 
     fn answer(&mut self) -> String {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("it speaks");
+        self.output
+            .read_line(&mut line)
+            .expect("the answer can be read");
         line.trim_end().to_owned()
     }
 
@@ -50,7 +52,10 @@ impl Program {
             mut child, input, ..
         } = self;
         drop(input);
-        child.wait().expect("it ends").success()
+        child
+            .wait()
+            .expect("the program can be waited for")
+            .success()
     }
 }
 

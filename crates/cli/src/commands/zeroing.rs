@@ -192,13 +192,15 @@ mod tests {
 
         fn set(&self, name: &str, value: &str) {
             let file = self.0.join(name);
-            fs::create_dir_all(file.parent().expect("is in a folder")).expect("is made");
-            fs::write(file, format!("{value}\n")).expect("writes");
+            fs::create_dir_all(file.parent().expect("the file has a parent folder"))
+                .expect("the folder can be created");
+            fs::write(file, format!("{value}\n")).expect("the file can be written");
         }
 
         fn told(&self) -> String {
             let parameters = self.0.join("module/prezero/parameters");
-            let read = |name| fs::read_to_string(parameters.join(name)).expect("reads");
+            let read =
+                |name| fs::read_to_string(parameters.join(name)).expect("the file can be read");
             let both = ["pages_per_second", "idle_only"].map(read);
             both.map(|text| text.trim().to_owned()).join(" ")
         }
@@ -269,7 +271,7 @@ mod tests {
         let status = zeroing.update(at(0, false, false), &mut guard);
         let status = status.expect("reads");
         assert!(status.active && status.zeroed_pages == 7, "{status:?}");
-        let rate = status.pages_per_s.expect("is set");
+        let rate = status.pages_per_s.expect("the rate is set");
         assert!((512..=10_000).contains(&rate), "{status:?}");
         assert_eq!(status.pace, format!("at most {rate} pages/s"));
         assert_eq!(kernel.told(), format!("{rate} Y"));
@@ -285,14 +287,18 @@ mod tests {
         let kernel = Kernel::new("zeroing-off");
         let mut guard = kernel.guard();
         let mut off = kernel.zeroing(false);
-        let status = off.update(at(0, true, false), &mut guard).expect("reads");
+        let status = off
+            .update(at(0, true, false), &mut guard)
+            .expect("the state of zeroing can be read");
         assert_eq!(status.pages_per_s, Some(777));
         assert_eq!(kernel.told(), "777 N");
         let mut on = kernel.zeroing(true);
         on.update(at(0, true, false), &mut guard);
         fs::remove_dir_all(kernel.0.join("module")).expect("is unloaded");
         kernel.set("kernel/mm/prezero/active", "0");
-        let status = on.update(at(1, true, false), &mut guard).expect("reads");
+        let status = on
+            .update(at(1, true, false), &mut guard)
+            .expect("the state of zeroing can be read");
         assert!(status.pace.contains("modprobe prezero"), "{status:?}");
         assert_eq!(status.pages_per_s, None);
     }
@@ -306,7 +312,7 @@ mod tests {
         kernel.set("kernel/mm/prezero/active", "many");
         let status = zeroing
             .update(at(1, false, false), &mut guard)
-            .expect("was read once");
+            .expect("the state was read before");
         assert!(status.pace.contains("holds \"many\""), "{status:?}");
     }
 }

@@ -133,7 +133,7 @@ fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let mut machine = machine(100 * MIB);
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
     let settings = Settings {
-        watermarks: Watermarks::new(30.0, 11.0).expect("in order"),
+        watermarks: Watermarks::new(30.0, 11.0).expect("the watermarks are in order"),
         ..often()
     };
     let mut manager = manage(machine, "none", settings);

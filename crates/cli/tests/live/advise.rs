@@ -74,7 +74,7 @@ fn advice_changes_nothing() {
     let (mut program, pid) = workload("bloat --mib 64 --pages huge");
     // The program's threads have mappings of their own, which come and go.
     let advised = || {
-        let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("reads");
+        let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("the file can be read");
         let flags = smaps.lines().filter(|line| line.starts_with("VmFlags"));
         flags.filter(|flags| flags.contains(" hg")).count()
     };
@@ -89,7 +89,9 @@ fn advice_changes_nothing() {
     assert_eq!(huge_after, huge_bytes);
     assert!(rss_after.abs_diff(rss_bytes) < 1 << 20, "{rss_after} bytes");
     assert_unharmed(&mut program);
-    let left = fs::read_dir(&machine.state).expect("is there").flatten();
+    let left = fs::read_dir(&machine.state)
+        .expect("the folder can be read")
+        .flatten();
     let left: Vec<OsString> = left.map(|entry| entry.file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -110,7 +112,8 @@ fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
 fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let sound = |costs: &Value| {
-        let costs: WalkCosts = serde_json::from_value(costs.clone()).expect("are costs");
+        let costs: WalkCosts =
+            serde_json::from_value(costs.clone()).expect("the costs can be parsed");
         costs.is_sound()
     };
     let (first, said) = measured(&machine, false);
@@ -122,7 +125,7 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
     let mut damaged = first;
     damaged["by_footprint"] = Value::Array(Vec::new());
     let file = machine.state.join("walk-costs.json");
-    fs::write(file, damaged.to_string()).expect("writes");
+    fs::write(file, damaged.to_string()).expect("the file can be written");
     let (replaced, said) = measured(&machine, false);
     assert!(replaced.as_ref().is_some_and(sound), "{replaced:?}: {said}");
 }
@@ -141,7 +144,7 @@ fn invalid_test_costs_are_refused() {
     let (_program, pid) = workload("burner --mib 4");
     let file = machine.state.join("bad.json");
     for text in ["", "{\"promotion_us\": 0}", "{\"speed\": 1}"] {
-        fs::write(&file, text).expect("writes");
+        fs::write(&file, text).expect("the file can be written");
         for words in [format!("advise {pid}"), "run -- true".into()] {
             let mut command = machine.hawkeye(&words);
             command.env(test_costs::VARIABLE, &file);

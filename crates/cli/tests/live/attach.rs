@@ -48,7 +48,7 @@ fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     };
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
     let managed = manage(means(), pid, "hawkeye", settings, DEADLINE, whole);
-    let journal = managed.expect("manages").journal;
+    let journal = managed.expect("the process can be managed").journal;
     assert!(whole(&journal), "{:?}", journal.totals());
     let _ = program.command(Request::Quit);
 }
@@ -59,7 +59,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
     let mut means = means();
     if let Seeing::AccessBits(bits) = &mut means.sampler {
-        let costs = bits.walk_costs.as_mut().expect("they are given");
+        let costs = bits.walk_costs.as_mut().expect("the costs are given");
         for at in &mut costs.by_footprint {
             (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);
         }
@@ -78,7 +78,11 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
         }
         sampled && since.elapsed() > Duration::from_secs(4)
     });
-    let totals = journal.expect("manages").journal.totals().clone();
+    let totals = journal
+        .expect("the process can be managed")
+        .journal
+        .totals()
+        .clone();
     assert_eq!((totals.samples, totals.promoted), (1, 0), "{totals:?}");
     let _ = program.command(Request::Quit);
 }

@@ -177,7 +177,7 @@ fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let excluded = machine.state.join("hawkeye-other");
-    fs::copy(&program, &excluded).expect("copies");
+    fs::copy(&program, &excluded).expect("the file can be copied");
     let daemon = Daemon::start(&machine, "");
     let words = format!("become 64 {}", excluded.display());
     let process = Helper::start(&program, &words, NOBODY);
@@ -199,7 +199,7 @@ fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
     let source = include_str!("attacks/nss_silent.c");
     compile(machine, source, name, &["-shared", "-fPIC", "-xc"]);
     let services = machine.state.join("nsswitch.conf");
-    fs::write(&services, "passwd: files silent\ngroup: files\n").expect("writes");
+    fs::write(&services, "passwd: files silent\ngroup: files\n").expect("the file can be written");
     Daemon::start_by_command(machine, config, |daemon| {
         let mut command = Command::new("unshare");
         let script = "mount --bind \"$0\" /etc/nsswitch.conf && exec \"$@\"";

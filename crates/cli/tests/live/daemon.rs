@@ -56,7 +56,7 @@ impl<'a> Daemon<'a> {
         prepare: impl FnOnce(Command) -> Command,
     ) -> Self {
         let config = machine.state.join("hawkeye.toml");
-        fs::write(&config, text).expect("writes");
+        fs::write(&config, text).expect("the file can be written");
         let usual = machine.hawkeye(&format!("daemon --config {}", config.display()));
         let child = Started::quietly(&mut prepare(usual));
         let mut daemon = Self { machine, child };
@@ -64,7 +64,10 @@ impl<'a> Daemon<'a> {
             machine.output("status").code == Some(0)
                 || daemon.child.try_wait().is_ok_and(|ended| ended.is_some())
         });
-        let ended = daemon.child.try_wait().expect("it is our child");
+        let ended = daemon
+            .child
+            .try_wait()
+            .expect("the child can be waited for");
         assert!(ready && ended.is_none(), "the daemon answers");
         daemon
     }
@@ -123,7 +126,8 @@ impl Minded {
 
     /// An address in the middle of its memory.
     pub fn address(&self) -> u64 {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("reads");
+        let maps =
+            fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("the file can be read");
         let range = |line: &str| {
             let (start, end) = line.split_whitespace().next()?.split_once('-')?;
             let number = |text| u64::from_str_radix(text, 16).ok();
@@ -133,21 +137,22 @@ impl Minded {
             .filter_map(range)
             .find(|(start, end)| end - start >= 64 << 20)
             .map(|(start, _)| start + (32 << 20))
-            .expect("its memory")
+            .expect("the program has a mapping of 64 MiB")
     }
 }
 
 /// A free port for the next server.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
 /// The answer to a scraper at this port.
 pub fn scrape(port: u16) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    let mut stream =
+        TcpStream::connect(("127.0.0.1", port)).expect("the daemon accepts the connection");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    stream.write_all(request).expect("asks");
+    stream.write_all(request).expect("the request can be sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
@@ -211,13 +216,16 @@ fn only_root_may_pause_and_other_users_may_read() {
 fn stalled_clients_and_garbage_do_not_block_other_clients() {
     let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
-    let connect = || UnixStream::connect(daemon.socket()).expect("connects");
+    let connect =
+        || UnixStream::connect(daemon.socket()).expect("the daemon accepts the connection");
     let silent: Vec<_> = (0..4).map(|_| connect()).collect();
     let mut endless = connect();
     // The server closes the connection in the middle.
     let _ = endless.write_all(&vec![b'x'; 8 << 20]);
     let mut garbage = connect();
-    garbage.write_all(b"\xff\x00{]\n").expect("writes");
+    garbage
+        .write_all(b"\xff\x00{]\n")
+        .expect("the garbage can be sent");
     let mut answer = String::new();
     garbage.read_to_string(&mut answer).expect("an answer");
     assert!(answer.contains("refused"), "{answer}");
@@ -247,7 +255,7 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
     // The new path has room, after the next reload of the configuration.
     let journal = machine.state.join("journal.jsonl");
     let more = more.replace("/dev/full", &journal.display().to_string());
-    fs::write(&config, format!("{CONFIG}{more}")).expect("writes");
+    fs::write(&config, format!("{CONFIG}{more}")).expect("the file can be written");
     signal(daemon.child.id(), libc::SIGHUP);
     let written = || fs::read_to_string(&journal).unwrap_or_default();
     assert!(until(DEADLINE, || written().contains("\"reloaded\"")));
@@ -257,7 +265,7 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
         "the pause outlasts a reload"
     );
 
-    fs::write(&config, "policy = 7").expect("writes");
+    fs::write(&config, "policy = 7").expect("the file can be written");
     signal(daemon.child.id(), libc::SIGHUP);
     let refused = || written().contains("\"refused\":\"");
     assert!(until(DEADLINE, refused), "{}", written());
@@ -308,7 +316,7 @@ fn a_rule_can_prefault_a_program_at_its_start() {
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
     let daemon = Daemon::start(&machine, more);
     let program = machine.state.join(NAME);
-    fs::copy(WORKLOADS, &program).expect("copies");
+    fs::copy(WORKLOADS, &program).expect("the file can be copied");
     let mut command = Command::new(&program);
     let words = "workload touch --mib 64 --mapped-mib 512 --pages huge";
     command.args(words.split_whitespace());
@@ -319,7 +327,7 @@ fn a_rule_can_prefault_a_program_at_its_start() {
     assert!(warm, "{} bytes", resident());
     // Some of these regions belong to the program's own code.
     daemon.comes_to(DEADLINE, |it| it["fill"]["filled"].as_u64() >= Some(128));
-    let left_alone = touch.finish().expect("ends");
+    let left_alone = touch.finish().expect("the workload ends");
     assert!(left_alone.success());
     daemon.end();
 }

@@ -10,7 +10,7 @@ fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     machine
         .output(&format!("demo --json {}", path.display()))
         .well();
-    let figures = read_json(&path).expect("JSON");
+    let figures = read_json(&path).expect("the file holds JSON");
     let systems = figures["systems"].as_array().expect("a list");
     let names: Vec<_> = systems.iter().map(|it| &it["system"]).collect();
     assert_eq!(names, ["base pages", "linux order", "hawkeye-g"]);

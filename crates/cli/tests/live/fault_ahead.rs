@@ -25,11 +25,13 @@ const WARM_START: Duration = Duration::from_secs(120);
 
 /// Makes a waiting program touch its memory, and asserts that all contents are right.
 fn touches_and_ends(mut program: Workload) {
-    program.command(Request::Go).expect("goes");
+    program
+        .command(Request::Go)
+        .expect("the workload can be started");
     let verified = |event: Event| matches!(event, Event::Verified { bad_bytes: 0, .. });
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
-    assert!(events.any(|event| verified(event.expect("goes on"))));
-    let status = program.finish().expect("ends");
+    assert!(events.any(|event| verified(event.expect("the next event arrives"))));
+    let status = program.finish().expect("the workload ends");
     assert!(status.success());
 }
 
@@ -140,9 +142,11 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let (mut program, pid) = workload(&format!(
         "touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"
     ));
-    let resident = || hawkeye_linux::processes::process::rss_bytes(pid).expect("reads");
+    let resident = || {
+        hawkeye_linux::processes::process::rss_bytes(pid).expect("the resident memory can be read")
+    };
     let before = resident();
-    let state = system_memory::machine().expect("reads");
+    let state = system_memory::machine().expect("the memory use can be read");
     let used = state.percent();
     // Prefault stays below the watermark; the memory that the neighbour takes does not.
     let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
@@ -151,9 +155,14 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let listens = || settings::read("use_zero_page") == "0";
     assert!(until(DEADLINE, listens), "the filler has begun");
     std::thread::sleep(Duration::from_secs(2) * patience());
-    program.command(Request::Go).expect("goes");
+    program
+        .command(Request::Go)
+        .expect("the workload can be started");
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
-    assert!(events.any(|event| matches!(event.expect("goes on"), Event::Verified { .. })));
+    assert!(events.any(|event| matches!(
+        event.expect("the next event arrives"),
+        Event::Verified { .. }
+    )));
     let touched = before + 512 * MIB;
     let filled = resident();
     assert!(filled > touched, "{filled} bytes: nothing is ahead");

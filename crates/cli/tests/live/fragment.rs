@@ -17,9 +17,9 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
-    let mut workload = Workload::spawn(WORKLOADS, words).expect("starts");
+    let mut workload = Workload::spawn(WORKLOADS, words).expect("the workload starts");
     let (before, reached) = loop {
-        match workload.next_event(FILLED).expect("goes on") {
+        match workload.next_event(FILLED).expect("the next event arrives") {
             Event::Fragmented {
                 fmfi_before, fmfi, ..
             } => break (fmfi_before, fmfi),

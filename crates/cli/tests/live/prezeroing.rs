@@ -17,7 +17,8 @@ const CAPABILITY: &str = "pre-zeroed memory";
 
 /// The module's settings.
 fn told() -> String {
-    let read = |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("reads");
+    let read =
+        |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("the file can be read");
     let both = ["pages_per_second", "idle_only"].map(read);
     both.map(|text| text.trim().to_owned()).join(" ")
 }
@@ -59,7 +60,7 @@ fn the_doctor_reports_prezeroing_as_the_kernel_does() {
     let report = machine.output("doctor --json").json();
     let capabilities = report["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == CAPABILITY);
-    let found = found.expect("is listed");
+    let found = found.expect("the doctor lists prezeroing");
     let active = fs::read_to_string(Path::new(CORE).join("active"));
     let active = active.is_ok_and(|text| text.trim() == "1");
     assert_eq!(found["available"], active, "{found}");
@@ -133,10 +134,10 @@ fn huge_faults_get_memory_zeroed_in_advance() {
     daemon.comes_to(Duration::from_secs(60), |status| {
         status["prezeroing"]["free_zeroed_bytes"].as_u64() > Some(256 << 20)
     });
-    let before = count("served_pages").expect("is counted");
+    let before = count("served_pages").expect("the daemon counts served pages");
     let touch = "workload touch --mib 128 --pages huge --now";
     machine.output(touch).well();
-    let pages = || count("served_pages").expect("is counted") - before;
+    let pages = || count("served_pages").expect("the daemon counts served pages") - before;
     let most = || pages() >= (128 << 20) / 4096 * 97 / 100;
     assert!(until(Duration::from_secs(5), most), "{} pages", pages());
     daemon.end();

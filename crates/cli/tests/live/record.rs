@@ -13,10 +13,12 @@ use std::path::Path;
 /// A recording, as a workload of the simulator.
 fn recorded(file: &Path) -> Workload {
     let mut replay = Replay::default();
-    for row in Recording::open(file, BadRecords::Fail).expect("opens") {
-        replay.add(&row.expect("a row"));
+    for row in Recording::open(file, BadRecords::Fail).expect("the recording can be opened") {
+        replay.add(&row.expect("the row is valid"));
     }
-    replay.finish("live").expect("a workload")
+    replay
+        .finish("live")
+        .expect("the recording can be replayed")
 }
 
 fn report(machine: &Machine, file: &Path) -> Value {
@@ -64,15 +66,19 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     assert_eq!(figures["policy"], "none");
     // A quarter of the memory is hot.
     let cells = process["map"]["coverage_percent"].as_array();
-    let cells = cells.expect("a map").iter().filter_map(Value::as_u64);
+    let cells = cells
+        .expect("the report has a map")
+        .iter()
+        .filter_map(Value::as_u64);
     let hot = cells.clone().filter(|c| *c > 90).count();
     let cold = cells.filter(|c| *c < 10).count();
     assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");
 
     let recording = recorded(&file);
     let replayed = ["linux-4k", "linux"].map(|system| {
-        let system = systems::by_name(system).expect("is known");
-        let run = simulate(&system, &recording, &Setup::default()).expect("is simulated");
+        let system = systems::by_name(system).expect("the system exists");
+        let run = simulate(&system, &recording, &Setup::default())
+            .expect("the recording can be simulated");
         let program = &run.figures.programs[0];
         // The kernel keeps fifteen characters of a name.
         assert_eq!(program.name, "hawkeye-workloa");

@@ -103,9 +103,11 @@ fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
-        .expect("starts");
-    let mut input = manager.stdin.take().expect("is a pipe");
-    input.write_all(b"go\n").expect("goes");
+        .expect("the program starts");
+    let mut input = manager.stdin.take().expect("the stream is a pipe");
+    input
+        .write_all(b"go\n")
+        .expect("the workload can be started");
     // A wrong byte would change the exit code, and the limit would end it by a signal.
     assert_eq!(wait(&mut manager, DEADLINE), Some(0));
     let summary = read_json(&json).expect("a summary");

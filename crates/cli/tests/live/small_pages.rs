@@ -45,7 +45,7 @@ fn set_to(word: &str) -> usize {
 /// Pages between 4 KiB and 2 MiB in a summary.
 fn small_pages(summary: &Value) -> u64 {
     let sizes = summary["page_sizes"]["sizes"].as_array();
-    let small = sizes.expect("sizes are listed").iter();
+    let small = sizes.expect("the summary lists page sizes").iter();
     let small = small.filter(|size| figure(size, "page_bytes") < 2 << 20);
     small.map(|size| figure(size, "pages")).sum()
 }
@@ -130,10 +130,10 @@ fn learned_page_sizes_are_used_at_the_next_start() {
     let (soon, blocks) = (format!("{SOON} {learn}"), format!("{BLOCKS} --seconds 20"));
     let (_, first) = machine.run_workload(&soon, &blocks);
     assert!(small_pages(&first) > 100, "{first}");
-    let records = std::fs::read_dir(machine.state.join("learned")).expect("is there");
+    let records = std::fs::read_dir(machine.state.join("learned")).expect("the folder can be read");
     let records: Vec<_> = records.flatten().map(|entry| entry.path()).collect();
     assert_eq!(records.len(), 1, "{records:?}");
-    let record = read_json(&records[0]).expect("is JSON");
+    let record = read_json(&records[0]).expect("the file holds JSON");
     assert_eq!(record["starts"], 1, "{record}");
     assert!(record["fault_sizes_bytes"][0].is_u64(), "{record}");
     // This policy chooses nothing, so what is given now was learned.
@@ -144,7 +144,7 @@ fn learned_page_sizes_are_used_at_the_next_start() {
     let (_, without) = machine.run_workload(none, &blocks);
     assert_eq!(small_pages(&without), 0, "{without}");
     // A damaged record is reported and ignored.
-    std::fs::write(&records[0], "{").expect("writes");
+    std::fs::write(&records[0], "{").expect("the file can be written");
     let words = format!("run {none} --learn -- {WORKLOADS} workload exit-after --ms 1200");
     machine.output(&words).assert_refused(0, "is damaged");
 }

@@ -70,7 +70,7 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     let machine = or_skip!(machine(this_test!()));
     // The machine's setting before a manager has changed anything.
     let pages_to_scan = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";
-    let setting = || std::fs::read_to_string(pages_to_scan).expect("reads");
+    let setting = || std::fs::read_to_string(pages_to_scan).expect("the file can be read");
     let before = setting();
     // Rules select a program by the name of its file.
     let source = include_str!("stuck_target/stuck.c");

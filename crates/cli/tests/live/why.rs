@@ -57,7 +57,7 @@ fn why_explains_huge_waiting_and_excluded_regions() {
     assert!(reason.contains("bucket"), "{waiting}");
     // The last region in the queue, which waits for some seconds.
     let ahead = |why: &&Value| why["ahead"].as_u64();
-    let last = whys.iter().max_by_key(ahead).expect("some wait");
+    let last = whys.iter().max_by_key(ahead).expect("some regions wait");
     let said = text(last["start"].as_u64().expect("an address"));
     assert!(said.contains("It waits for its turn, after"), "{said}");
     assert!(said.contains("Nothing was done to it"), "{said}");

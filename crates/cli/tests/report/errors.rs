@@ -8,14 +8,14 @@ fn told(words: &[&str]) -> String {
     let output = hawkeye(words);
     assert_eq!(output.status.code(), Some(1), "{words:?}");
     assert!(output.stdout.is_empty());
-    let said = String::from_utf8(output.stderr).expect("is text");
+    let said = String::from_utf8(output.stderr).expect("the text is UTF-8");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     assert!(!said.contains("panicked"), "{said}");
     said
 }
 
 fn text(path: &Path) -> &str {
-    path.to_str().expect("is text")
+    path.to_str().expect("the text is UTF-8")
 }
 
 #[test]
@@ -23,14 +23,14 @@ fn unreadable_recordings_are_reported() {
     let folder = folder("errors");
     let whole = folder.join("whole.parquet");
     record(&whole);
-    let bytes = std::fs::read(&whole).expect("there");
+    let bytes = std::fs::read(&whole).expect("the file can be read");
     // The version is the text "1" under its key. A text of the same length keeps the lengths in the
     // file valid.
     let key = b"hawkeye.version\x18\x01";
     let at = bytes
         .windows(key.len())
         .position(|b| b == key)
-        .expect("there");
+        .expect("the key is in the file");
     let mut newer = bytes.clone();
     newer[at + key.len()] = b'7';
     let cut = &bytes[..bytes.len() / 2];
@@ -44,7 +44,7 @@ fn unreadable_recordings_are_reported() {
     ];
     for (name, bytes, sentence) in wrong {
         let path = folder.join(name);
-        std::fs::write(&path, bytes).expect("written");
+        std::fs::write(&path, bytes).expect("the file can be written");
         let said = told(&["report", text(&path)]);
         assert!(said.contains(sentence) && said.contains(name), "{said}");
     }
@@ -53,7 +53,7 @@ fn unreadable_recordings_are_reported() {
         assert!(said.contains(part), "{said}");
     }
     let empty = folder.join("empty.part");
-    std::fs::create_dir(&empty).expect("made");
+    std::fs::create_dir(&empty).expect("the folder can be created");
     let said = told(&["report", text(&empty)]);
     assert!(said.contains("empty.part holds nothing"), "{said}");
 }
@@ -79,7 +79,12 @@ fn missing_processes_are_reported_before_anything_is_written() {
     // Above the largest possible pid (PID_MAX_LIMIT).
     let said = told(&["record", "4194305", "-o", text(&path)]);
     assert!(said.contains("there is no process 4194305"), "{said}");
-    assert_eq!(std::fs::read_dir(&folder).expect("there").count(), 0);
+    assert_eq!(
+        std::fs::read_dir(&folder)
+            .expect("the folder can be read")
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -89,15 +94,16 @@ fn a_report_has_the_same_figures_as_text_svg_and_json() {
     record(&path);
     let svg = folder.join("svg");
     let output = hawkeye(&["report", text(&path), "--svg", text(&svg)]);
-    let said = String::from_utf8(output.stdout).expect("is text");
+    let said = String::from_utf8(output.stdout).expect("the text is UTF-8");
     assert!(output.status.success(), "{said}");
     assert!(said.contains("redis-server"), "{said}");
     for name in ["process-7.svg", "process-8.svg", "machine.svg"] {
-        let figure = std::fs::read_to_string(svg.join(name)).expect("there");
+        let figure = std::fs::read_to_string(svg.join(name)).expect("the file can be read");
         assert!(figure.starts_with("<svg"), "{name}");
     }
     let output = hawkeye(&["report", "--json", text(&path)]);
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("is JSON");
+    let json: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("the output is JSON");
     assert_eq!(json["processes"][0]["promoted"], 32);
     assert_eq!(json["processes"][0]["huge_end_bytes"], 32 * (2 << 20));
     assert_eq!(json["decisions"]["total"], 32);

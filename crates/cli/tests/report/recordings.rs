@@ -31,13 +31,13 @@ pub fn record(path: &Path) {
         ..About::default()
     };
     let file = std::fs::File::create(path).expect("a file");
-    let mut writer = RecordingWriter::new(file, &about).expect("can be written");
+    let mut writer = RecordingWriter::new(file, &about).expect("the recording begins");
     for window in 0..100 {
         for row in rows(window) {
-            writer.write(&row).expect("written");
+            writer.write(&row).expect("the row can be written");
         }
     }
-    writer.finish().expect("ended");
+    writer.finish().expect("the recording can be finished");
 }
 
 fn region(n: u64) -> RegionAddr {

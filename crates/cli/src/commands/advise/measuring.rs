@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn the_cost_is_the_median_of_windows_that_are_not_idle() {
         let windows = [Some(30.0), None, Some(10.0), Some(20.0)].map(|p| window(p, &[]));
-        let cost = cost(&windows).expect("it ran");
+        let cost = cost(&windows).expect("the process ran in some window");
         assert_eq!((cost.overhead.percent, cost.windows), (20.0, 3));
         assert_eq!(cost.windows_percent, [10.0, 30.0]);
         assert_eq!(super::cost(&[window(None, &[])]), Err(NotMeasured::Idle));

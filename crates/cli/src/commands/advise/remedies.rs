@@ -217,7 +217,7 @@ mod tests {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
             let rule = rule(&facts);
-            let config = Config::parse("advice", &rule).expect("is read");
+            let config = Config::parse("advice", &rule).expect("the rule can be parsed");
             let verdict = config.rules.judge(&facts.surroundings.identity);
             assert!(
                 format!("{verdict:?}").contains("Include"),

@@ -162,7 +162,7 @@ fn screen(model: &Model, columns: u16, rows: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
     terminal
         .draw(|frame| draw::draw(frame, model))
-        .expect("draws");
+        .expect("the screen can be drawn");
     terminal
 }
 

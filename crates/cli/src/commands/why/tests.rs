@@ -79,7 +79,7 @@ fn region(state: RegionState) -> RegionExplanation {
 /// The text about the region, without the text about its process.
 fn said(region: RegionExplanation) -> String {
     let text = text(&Explanation::Region(Box::new(region)));
-    text[text.find("Region").expect("is named")..].to_owned()
+    text[text.find("Region").expect("the region is named")..].to_owned()
 }
 
 fn entry(at_s: f64, text: &str) -> EntryView {
