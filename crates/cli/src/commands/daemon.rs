@@ -105,7 +105,7 @@ impl Daemon {
         if let Some(recording) = recording {
             recording
                 .finish()
-                .unwrap_or_else(|error| tracing::warn!("{error:#}"));
+                .unwrap_or_else(|error| tracing::warn!("recording not finished: {error:#}"));
         }
         Ok(ExitCode::SUCCESS)
     }

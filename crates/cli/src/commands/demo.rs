@@ -75,7 +75,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         let rate = speed.relative * base.million_reads_per_s_all_huge;
         let times = speed.relative / base.relative;
         let (promoted, hot) = (speed.promoted, speed.promoted_hot);
-        print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times");
+        print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
         if promoted > 0 {
             print!("  {promoted} promotions, {hot} of them hot");
         }
@@ -89,7 +89,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     }
     if let Some(base) = base {
         println!(
-            "  {:12} {:6.1} M reads/s  {:.2} times  all {} regions huge",
+            "  {:12} {:6.1} M reads/s  {:.2} times base pages  all {} regions huge",
             "all huge",
             base.million_reads_per_s_all_huge,
             1.0 / base.relative,

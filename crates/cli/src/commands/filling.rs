@@ -76,13 +76,13 @@ impl Filling {
         let allowed = manager.held().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
             if let Err(error) = huge_faults.allow(allowed, settings) {
-                tracing::warn!("{error}");
+                tracing::warn!("huge pages at page faults not switched: {error}");
             }
         }
         if self.spares_zero_page == Some(!allowed) {
             self.spares_zero_page = Some(allowed);
             if let Err(error) = spare_zero_page(allowed, settings) {
-                tracing::warn!("{error}");
+                tracing::warn!("use_zero_page not switched: {error}");
             }
         }
     }

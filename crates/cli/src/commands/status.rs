@@ -59,7 +59,7 @@ impl fmt::Display for Text<'_> {
             let bytes = |regions: u64| words::bytes(regions * HUGE_PAGE_BYTES);
             let [filled, ahead, unused] = [fill.filled, fill.ahead, fill.unused].map(bytes);
             let text = format!(
-                "{filled}, in {:.2} s of CPU time; at most {ahead} not touched yet, at most {unused} in vain",
+                "{filled}, in {:.2} s of CPU time; at most {ahead} not touched yet, at most {unused} unused",
                 fill.cpu_s
             );
             row(f, "prefault", &text)?;
