@@ -45,7 +45,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Exit code of a command that failed.
 const COULD_NOT: u8 = 1;
 
-/// Gives running programs huge pages where they help, and takes wasted memory back.
+/// Give running programs huge pages where they help, and recover wasted memory.
 #[derive(Parser)]
 #[command(
     name = "hawkeye",
@@ -58,7 +58,7 @@ const COULD_NOT: u8 = 1;
 Examples:
   hawkeye doctor
   hawkeye run -- redis-server --port 6380
-`hawkeye help COMMAND` says more about each option than --help does."
+`hawkeye help COMMAND` describes each option at more length than --help does."
 )]
 struct Arguments {
     /// Print help.
@@ -80,27 +80,29 @@ enum Command {
     Top(commands::top::Top),
     Record(commands::record::Record),
     Report(commands::report::Report),
-    /// Show what the daemon manages, what it has done and what holds it back.
+    /// Show what the daemon manages, what it has done, and what prevents promotions.
     #[command(after_help = "\
 Examples:
   hawkeye status
   hawkeye status --json")]
     Status(AskOptions),
     Why(commands::why::Why),
-    /// Have the daemon leave every process alone, until `resume`. Takes root.
+    /// Pause the daemon until `hawkeye resume` (root only).
+    ///
+    /// Meanwhile it leaves every process alone.
     #[command(after_help = "Example: hawkeye pause")]
     Pause(AskOptions),
-    /// Have the daemon go on after `pause`. Takes root.
+    /// Resume the daemon after `hawkeye pause` (root only).
     #[command(after_help = "Example: hawkeye resume --json")]
     Resume(AskOptions),
     Advise(commands::advise::Advise),
-    /// Put back kernel settings that a killed manager left changed.
+    /// Restore kernel settings that a killed manager left changed.
     ///
-    /// Only those that are still as it left them. One that was changed since stays, and is shown.
-    /// Every start of a manager does this too.
+    /// Restores a setting only if it still has the value that the manager wrote. A setting that was
+    /// changed since is kept and reported. Every start of a manager restores settings too.
     #[command(after_help = "Example: hawkeye restore")]
     Restore,
-    /// One of the programs of `demo`.
+    /// Run one of the programs of `hawkeye demo`.
     #[command(subcommand, hide = true)]
     DemoProgram(demo::program::Program),
 }

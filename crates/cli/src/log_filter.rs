@@ -46,22 +46,23 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn levels_and_targets_are_understood() {
-        let filter = parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("is right");
+    fn levels_and_targets_are_parsed() {
+        let filter =
+            parse("warn,hawkeye_linux=debug,hawkeye::daemon=trace").expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_linux::processes::census", &Level::DEBUG));
         assert!(!filter.would_enable("hawkeye_linux", &Level::TRACE));
         assert!(filter.would_enable("hawkeye::daemon::server", &Level::TRACE));
         assert!(filter.would_enable("hawkeye_manager", &Level::WARN));
         assert!(!filter.would_enable("hawkeye_manager", &Level::INFO));
-        let filter = parse("DEBUG").expect("is right");
+        let filter = parse("DEBUG").expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_policy", &Level::DEBUG));
-        let filter = parse("hawkeye_manager").expect("is right");
+        let filter = parse("hawkeye_manager").expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_manager", &Level::TRACE));
         assert!(!filter.would_enable("hawkeye_linux", &Level::ERROR));
     }
 
     #[test]
-    fn what_is_wrong_says_why() {
+    fn errors_name_the_wrong_part() {
         for (wrong, said) in [
             ("debgu", "\"debgu\" is neither a level"),
             ("info,[span]=debug", "\"[span]\" is neither"),

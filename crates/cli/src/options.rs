@@ -200,7 +200,7 @@ fn known_policy(name: &str) -> Result<String, String> {
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.trim()
         .parse()
-        .map_err(|_| format!("{text:?} is no number"))
+        .map_err(|_| format!("{text:?} is not a number"))
 }
 
 pub fn seconds(text: &str) -> Result<Duration, String> {
@@ -208,7 +208,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("{text:?} is no time: more than 0 seconds are needed"))
+        .ok_or_else(|| format!("{text:?} is not a time: give more than 0 seconds"))
 }
 
 /// A parser for a setting that is made from a number.
@@ -224,20 +224,20 @@ fn word<T: Word + Send + Sync>() -> impl TypedValueParser<Value = T> {
     let value =
         move |text: String| words().find_map(|(word, value)| (word == text).then_some(value));
     PossibleValuesParser::new(words().map(|(word, _)| word))
-        .try_map(move |text| value(text).ok_or("no such word"))
+        .try_map(move |text| value(text).ok_or("unknown value"))
 }
 
 /// A size in bytes, with or without a unit.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>();
     size.map(|size| size.as_u64())
-        .map_err(|_| format!("{text:?} is no size, such as 512MiB or 8GiB"))
+        .map_err(|_| format!("{text:?} is not a size: give bytes or a unit, for example 8GiB"))
 }
 
 fn watermarks(text: &str) -> Result<Watermarks, String> {
     let (high, low) = text
         .split_once(',')
-        .ok_or_else(|| format!("{text:?} is not HIGH,LOW, as in 85,70"))?;
+        .ok_or_else(|| format!("{text:?} is not HIGH,LOW in per cent, for example 85,70"))?;
     Watermarks::new(number(high)?, number(low)?).map_err(|error| error.to_string())
 }
 
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_refused_in_a_sentence() {
+    fn values_out_of_range_are_refused() {
         for bad in ["70,85", "85", "200,70", "85,0", "x,y"] {
             assert!(watermarks(bad).is_err(), "{bad}");
         }

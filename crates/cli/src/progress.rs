@@ -65,7 +65,7 @@ impl Progress {
         let totals = manager.journal().totals();
         let held = manager
             .held()
-            .map_or_else(String::new, |hold| format!("; waiting: {hold}"));
+            .map_or_else(String::new, |hold| format!("; promotion held: {hold}"));
         self.line.show(&format!(
             "hawkeye {:>4.0} s  {} resident, {} huge; promoted {}, split {}{held}",
             now.as_secs_f64(),

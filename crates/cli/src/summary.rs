@@ -64,9 +64,10 @@ impl Summary {
     /// Writes it as JSON.
     pub fn write_json(&self, path: &Path) -> anyhow::Result<()> {
         use anyhow::Context;
-        let file = create_readable(path).with_context(|| format!("creating {}", path.display()))?;
+        let file =
+            create_readable(path).with_context(|| format!("can't create {}", path.display()))?;
         serde_json::to_writer_pretty(file, self)
-            .with_context(|| format!("writing {}", path.display()))
+            .with_context(|| format!("can't write {}", path.display()))
     }
 }
 
@@ -81,7 +82,7 @@ pub fn create_readable(path: &Path) -> std::io::Result<File> {
 /// Pages by size, as one line.
 pub fn sizes(seen: &SizesSeen) -> String {
     if seen.sizes.is_empty() {
-        return "all of 4 KiB".into();
+        return "only 4 KiB pages".into();
     }
     let sizes = seen.sizes.iter();
     let each = sizes.clone().map(|size| {
@@ -92,10 +93,12 @@ pub fn sizes(seen: &SizesSeen) -> String {
     let given = words::count(sizes.filter_map(|size| size.given_on_machine).sum());
     let partial = match seen.complete {
         true => "",
-        false => " in the first 64 GiB",
+        false => " (first 64 GiB only)",
     };
     let age_s = seen.age_s;
-    format!("{each}, seen {age_s:.1} s ago{partial}; {given} given on this machine")
+    format!(
+        "{each}, counted {age_s:.1} s ago{partial}; {given} given at first touches on this machine"
+    )
 }
 
 /// Remarks about what only the journal shows, not the figures.
@@ -132,7 +135,7 @@ impl fmt::Display for Summary {
         writeln!(f, " after {:.1} s, policy {}", self.wall_s, self.policy)?;
         writeln!(
             f,
-            "  program     {:.1} s user, {:.1} s system, {} minor faults, {} resident at most",
+            "  program     {:.1} s user, {:.1} s system, {} minor faults, at most {} resident",
             program.user_s,
             program.system_s,
             words::count(program.minor_faults),
@@ -152,14 +155,11 @@ impl fmt::Display for Summary {
         let recovered = words::bytes(self.recovered_bytes);
         writeln!(
             f,
-            "  promoted    {promoted} regions; split {split} and recovered {recovered}"
+            "  promoted    {promoted} regions; split {split} huge pages, recovered {recovered}"
         )?;
         if self.filled_ahead_bytes > 0 {
             let (filled, cpu_s) = (words::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
-            writeln!(
-                f,
-                "  filled      {filled} before it was touched, in {cpu_s:.2} s of CPU"
-            )?;
+            writeln!(f, "  prefault    {filled}, in {cpu_s:.2} s of CPU time")?;
         }
         if let Some(seen) = &self.page_sizes {
             writeln!(f, "  page sizes  {}", sizes(seen))?;
@@ -175,7 +175,7 @@ impl fmt::Display for Summary {
         };
         writeln!(
             f,
-            "  manager     {:.2} s CPU{share}, longest call {:.1} ms, {} windows by {}",
+            "  manager     {:.2} s of CPU time{share}, longest call {:.1} ms, {} windows by {}",
             self.manager_cpu_s, self.longest_call_ms, self.samples, self.sampler,
         )?;
         for note in &self.notes {

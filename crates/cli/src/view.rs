@@ -332,10 +332,10 @@ impl fmt::Display for RegionState {
             }
             Self::Shared { pages, remaining_s } => write!(
                 f,
-                "other processes share {pages} of its base pages, which a promotion would copy: looked at again in {remaining_s:.0} s"
+                "other processes share {pages} of its base pages, which a promotion would copy: checked again in {remaining_s:.0} s"
             ),
             Self::Recovered => {
-                f.write_str("recovery has split it: it stays so until it is populated and used")
+                f.write_str("recovery has split it: it stays split until it is populated and used")
             }
             Self::NotAccessed => f.write_str("it was not accessed in the last window"),
             Self::Excluded { why } => write!(f, "it is not managed: {why}"),

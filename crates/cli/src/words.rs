@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted() {
         assert_eq!(bytes(4 << 30), "4.0 GiB");
         assert_eq!(bytes(512 << 20), "512 MiB");
         assert_eq!(bytes(17), "17 bytes");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn times_read_well() {
+    fn times_are_formatted() {
         assert_eq!(duration(59.9), "59 s");
         assert_eq!(duration(61.0), "1 min");
         assert_eq!(duration(3600.0 * 3.5), "3 h 30 min");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_do_no_harm() {
+    fn control_characters_in_names_are_replaced() {
         assert_eq!(clipped("redis-server", 20), "redis-server");
         assert_eq!(clipped("redis-server", 6), "redis…");
         assert_eq!(clipped("a\x1b[2Jb\n", 20), "a?[2Jb?");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_span_the_whole_time() {
+    fn bars_cover_the_whole_time() {
         assert_eq!(bars(&[0.0, 0.5, 1.0], 3), " ▄█");
         assert_eq!(bars(&[0.0, 0.0, 1.0, 1.0], 2), " █");
         assert_eq!(bars(&[], 10), "");

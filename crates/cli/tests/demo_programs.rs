@@ -20,9 +20,9 @@ impl Program {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("starts");
-        let input = child.stdin.take().expect("is piped");
-        let output = BufReader::new(child.stdout.take().expect("is piped"));
+            .expect("the program starts");
+        let input = child.stdin.take().expect("the stream is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("the stream is a pipe"));
         let mut program = Self {
             child,
             input,
@@ -35,12 +35,14 @@ impl Program {
     }
 
     fn tell(&mut self, word: &str) {
-        writeln!(self.input, "{word}").expect("it listens");
+        writeln!(self.input, "{word}").expect("the command can be sent");
     }
 
     fn answer(&mut self) -> String {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("it speaks");
+        self.output
+            .read_line(&mut line)
+            .expect("the answer can be read");
         line.trim_end().to_owned()
     }
 
@@ -50,7 +52,10 @@ impl Program {
             mut child, input, ..
         } = self;
         drop(input);
-        child.wait().expect("it ends").success()
+        child
+            .wait()
+            .expect("the program can be waited for")
+            .success()
     }
 }
 
@@ -72,7 +77,7 @@ fn the_reader_counts_what_it_reads_from_go_to_stop() {
 }
 
 #[test]
-fn all_may_be_hot_or_nothing() {
+fn the_reader_accepts_all_or_no_hot_memory() {
     for hot_mib in [0, 4] {
         let words = format!("reader --mib 4 --hot-mib {hot_mib} --hot-percent 50 --huge");
         let mut reader = Program::start(&words);
@@ -84,7 +89,7 @@ fn all_may_be_hot_or_nothing() {
 }
 
 #[test]
-fn the_bloated_one_finds_all_as_it_wrote_it() {
+fn the_bloated_program_finds_its_memory_unchanged() {
     let mut bloated = Program::start("bloated --mib 4 --used-pages 100");
     bloated.tell("verify");
     assert_eq!(bloated.answer(), "0");
@@ -92,7 +97,7 @@ fn the_bloated_one_finds_all_as_it_wrote_it() {
 }
 
 #[test]
-fn a_word_that_is_none_ends_them() {
+fn an_unknown_command_ends_the_demo_programs() {
     for words in [
         "reader --mib 2 --hot-mib 1 --hot-percent 50",
         "bloated --mib 2 --used-pages 1",

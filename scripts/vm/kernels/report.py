@@ -114,7 +114,7 @@ NOT_RUN = ("not run", "")
 HARD = "torture::no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible"
 
 def cgroup_watermark(kernel):
-    test = "safety::a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room"
+    test = "safety::a_full_cgroup_stops_promotion_and_is_recovered_while_the_machine_has_free_memory"
     found = by_tests(test)(kernel)
     if found == "works" and kernel.doctor["recovery"] != "split-remaps":
         return "works differently: promotion stops; memory is recovered only if the cgroup may swap, else nothing is split"
@@ -138,25 +138,25 @@ FEATURES = [
     ("a cgroup's watermark: promotion stops, memory is recovered", cgroup_watermark),
     (
         "a cgroup's watermark: fault-ahead stops",
-        by_tests("fault_ahead::a_warm_start_stops_under_the_mark_of_a_cgroup"),
+        by_tests("fault_ahead::a_warm_start_stops_below_the_high_watermark_of_a_cgroup"),
     ),
     (
         "`hawkeye run` inside a cgroup, with the program",
-        by_tests("run::inside_a_cgroup_memory_is_taken_back_before_its_limit"),
+        by_tests("run::inside_a_cgroup_memory_is_recovered_before_the_limit"),
     ),
     ("settings restored, also after `kill -9`", by_tests(
-        "safety::settings_are_put_back_at_the_end",
-        "safety::after_kill_9_the_next_start_puts_settings_back",
-        "safety::after_kill_9_restore_puts_settings_back_and_says_so",
+        "safety::settings_are_restored_at_the_end",
+        "safety::after_kill_9_the_next_start_restores_settings",
+        "safety::after_kill_9_restore_restores_settings_and_reports_them",
     )),
     ("daemon", by_tests(
-        "daemon::a_daemon_finds_a_process_promotes_it_and_says_why",
-        "daemon::root_pauses_and_others_only_read",
+        "daemon::the_daemon_finds_and_promotes_a_process_and_explains_why",
+        "daemon::only_root_may_pause_and_other_users_may_read",
     )),
     ("torture: no byte changes", by_tests(
         HARD,
         "torture::no_byte_changes_under_the_manager",
-        "fault_ahead::no_byte_changes_while_memory_is_filled_ahead_of_torture",
+        "fault_ahead::no_byte_changes_while_torture_is_prefaulted",
     )),
     ("hardware counters", lambda k: "not tried: QEMU has none"),
 ]

@@ -24,21 +24,23 @@ use finding::{Advice, Finding};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Measure what huge pages would bring a process and waste, and say what to do.
+/// Measure what a process would gain and waste with huge pages.
 ///
-/// And what address translation costs it now, and what its settings do to that.
+/// Also measures what address translation costs it now, checks the settings that affect that, and
+/// prints commands that would change it.
 ///
-/// Nothing is changed: no setting, no page of the process. It is probed for a few milliseconds at a
-/// time, as by a manager, which slows it down by about 1 %.
+/// Changes nothing: no setting, no page of the process. Like a manager, it samples the process for
+/// a few milliseconds at a time, which slows the process down by about 1 %.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye advise $(pidof redis-server)
   hawkeye advise --seconds 60 --json 4711
 
-Exit status 0: it was measured, whatever came of it; 1: it could not be.")]
+Exit status 0: the process was measured, whatever the result; 1: it could not
+be measured.")]
 pub struct Advise {
-    /// How long to measure; longer tells regions apart better.
+    /// Seconds to measure; more seconds rank regions better.
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     seconds: f64,
 
@@ -46,7 +48,7 @@ pub struct Advise {
     #[arg(long)]
     json: bool,
 
-    /// The process.
+    /// Process to measure.
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
 }
@@ -55,7 +57,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.trim().parse().ok();
     seconds
         .filter(|seconds| (1.0..=3600.0).contains(seconds))
-        .ok_or_else(|| format!("{text:?} is no time from 1 to 3600 seconds"))
+        .ok_or_else(|| format!("{text:?} is not a number of seconds from 1 to 3600"))
 }
 
 /// The JSON output.

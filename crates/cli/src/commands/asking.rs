@@ -15,7 +15,7 @@ pub struct AskOptions {
     #[arg(long)]
     json: bool,
 
-    /// Where the daemon listens.
+    /// Socket of the daemon.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -49,11 +49,11 @@ pub fn print<T: Serialize>(json: bool, it: &T, text: impl FnOnce(&T) -> String) 
     match std::io::stdout().write_all(text.as_bytes()) {
         // The reader closed the pipe, as `less` and `head` do.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("standard output can't be written"),
+        written => written.context("can't write to standard output"),
     }
 }
 
 /// The error for a reply of the wrong kind: the program that answered is not our daemon.
 pub fn unexpected() -> anyhow::Error {
-    anyhow::anyhow!("the daemon answered something else than was asked")
+    anyhow::anyhow!("unexpected reply from the daemon: is it another version of hawkeye?")
 }

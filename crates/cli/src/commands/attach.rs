@@ -12,7 +12,7 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
-`hawkeye help attach` shows all options, and says more about each.")]
+`hawkeye help attach` describes all options in full.")]
 pub struct Attach {
     #[command(flatten)]
     options: ManagingOptions,

@@ -19,7 +19,7 @@ pub fn offer(consent: GivenTo, settings: &mut SettingsGuard) -> Result<Option<Of
     let available = working(&facts);
     if available.is_empty() {
         tracing::warn!(
-            "no pages between 4 KiB and 2 MiB can be given here (see `hawkeye doctor`): --small-pages changes nothing"
+            "no page size between 4 KiB and 2 MiB works here (see `hawkeye doctor`): --small-pages has no effect"
         );
         return Ok(None);
     }

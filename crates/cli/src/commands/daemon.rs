@@ -18,22 +18,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Manage the whole machine until stopped, by the rules of a file.
+/// Manage the whole machine by the rules of a file, until stopped.
 ///
-/// Every process with enough memory that the rules include. `hawkeye top`, `status`, `why`, `pause`
-/// and `resume` talk to it. SIGHUP has it read its configuration again.
+/// Manages every process that has enough memory and that the rules include. `hawkeye top`,
+/// `status`, `why`, `pause` and `resume` talk to it. On SIGHUP it reads its configuration again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye daemon
   hawkeye daemon --check --config /etc/hawkeye/hawkeye.toml
-SIGHUP has it read its configuration again.")]
+On SIGHUP it reads its configuration again.")]
 pub struct Daemon {
-    /// The configuration [default: /etc/hawkeye/hawkeye.toml, if it is there].
+    /// Configuration file [default: /etc/hawkeye/hawkeye.toml, if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Check the configuration and do nothing else.
+    /// Check the configuration and exit.
     #[arg(long)]
     check: bool,
 }
@@ -49,8 +49,8 @@ impl Daemon {
         let config = self.load()?;
         if self.check {
             match self.file() {
-                Some(path) => println!("{} is right.", path.display()),
-                None => println!("There is no {USUAL_CONFIG}: every key has its default."),
+                Some(path) => println!("{} is valid.", path.display()),
+                None => println!("{USUAL_CONFIG} does not exist: every key has its default."),
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -105,7 +105,7 @@ impl Daemon {
         if let Some(recording) = recording {
             recording
                 .finish()
-                .unwrap_or_else(|error| tracing::warn!("{error:#}"));
+                .unwrap_or_else(|error| tracing::warn!("recording not finished: {error:#}"));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -170,7 +170,9 @@ fn change(
         );
     }
     let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermarks(&new));
-    daemon.change(new, manager).context("changing the daemon")?;
+    daemon
+        .change(new, manager)
+        .context("can't apply the new configuration")?;
     manager.machine_mut().set_rules(rules, selection);
     manager.set_watermarks(watermarks);
     Ok(())
@@ -179,6 +181,6 @@ fn change(
 /// Notifies systemd; does nothing where the daemon was not started by systemd.
 fn tell_systemd(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!("systemd can't be told: {error}");
+        tracing::debug!("systemd can't be notified: {error}");
     }
 }

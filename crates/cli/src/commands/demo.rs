@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show the main job on two programs of our own, in under a minute.
+/// Demonstrate promotion and recovery in under a minute.
 ///
-/// Huge pages for hot memory, and bloat taken back.
+/// Runs two small programs: hot memory of the first becomes huge, and bloat of the second is
+/// recovered.
 ///
-/// Where the kernel does not allow it, it says why and exits with status 3: `hawkeye-lab demo`
-/// shows the same in the simulator.
+/// Where the kernel does not allow that, it prints the reason and exits with status 3.
+/// `hawkeye-lab demo` shows the same in the simulator.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye demo --json demo.json")]
 pub struct Demo {
-    /// Write the figures as JSON to a file too.
+    /// Also write the figures to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -39,7 +40,7 @@ impl Demo {
         let machine = match DemoMachine::take_over()? {
             Ok(machine) => machine,
             Err(why) => {
-                eprintln!("{why} `hawkeye doctor` shows more.");
+                eprintln!("{why} Run `hawkeye doctor` for details.");
                 return Ok(ExitCode::from(CANNOT_MANAGE));
             }
         };
@@ -50,7 +51,7 @@ impl Demo {
         });
         if let Some(path) = &self.json {
             let file = crate::summary::create_readable(path)
-                .with_context(|| format!("creating {}", path.display()))?;
+                .with_context(|| format!("can't create {}", path.display()))?;
             serde_json::to_writer_pretty(file, &figures)?;
         }
         Ok(ExitCode::SUCCESS)
@@ -61,7 +62,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     let budget = HOT_MIB / 2;
     println!("1. Hot memory at high addresses");
     println!(
-        "A program maps {MIB} MiB; {HOT_PERCENT} % of its random reads go to the top {HOT_MIB} MiB. Each way to\nspend {budget} promotions, against the same program all under huge pages, measured in turn:\n"
+        "A program maps {MIB} MiB; {HOT_PERCENT} % of its random reads go to the top {HOT_MIB} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n"
     );
     machine.warm_up(2 * MIB)?;
     let mut systems = Vec::new();
@@ -74,7 +75,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         let rate = speed.relative * base.million_reads_per_s_all_huge;
         let times = speed.relative / base.relative;
         let (promoted, hot) = (speed.promoted, speed.promoted_hot);
-        print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times");
+        print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
         if promoted > 0 {
             print!("  {promoted} promotions, {hot} of them hot");
         }
@@ -88,7 +89,7 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     }
     if let Some(base) = base {
         println!(
-            "  {:12} {:6.1} M reads/s  {:.2} times  all {} regions huge",
+            "  {:12} {:6.1} M reads/s  {:.2} times base pages  all {} regions huge",
             "all huge",
             base.million_reads_per_s_all_huge,
             1.0 / base.relative,

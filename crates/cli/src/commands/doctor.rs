@@ -12,11 +12,11 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Check what a manager can do on this kernel, and what would bring the rest.
+/// Check what HawkEye can do on this kernel, and what is missing.
 ///
-/// Each capability: whether it is there, how that was checked, what is lost without it and what
-/// would bring it. Each one is tried on a throw-away child process. Exit status 0: processes can be
-/// managed; 1: not.
+/// Prints for each capability whether it works, how that was checked, what is lost without it and
+/// what would enable it. Each one is tried on a temporary child process. Exit status 0: processes
+/// can be managed; 1: they can't.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -71,7 +71,7 @@ fn gather() -> Result<Facts, LinuxError> {
 fn kernel_split_note() -> Option<String> {
     let there = Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists();
     there.then(|| {
-        "This kernel can split sparse huge pages itself where a cgroup is at its limit. Its rule holds for every program, excluded ones too, so the manager leaves it as it is unless you agree: `kernel_split = \"on\"`, or --kernel-split."
+        "This kernel can split sparse huge pages itself where a cgroup is at its limit. That setting affects every program, excluded ones too. The manager therefore changes it only with your consent: `kernel_split = \"on\"`, or --kernel-split."
             .into()
     })
 }
@@ -106,13 +106,13 @@ fn print_sizes(sizes: &[SizeFacts]) {
     if sizes.is_empty() {
         return;
     }
-    println!("\nPage sizes at first touches, beside 4 KiB and 2 MiB:");
+    println!("\nPage sizes at first touches, besides 4 KiB and 2 MiB:");
     for size in sizes {
         let found = &size.found;
         let pages = found.order.pages();
         let tried = match &size.tried {
             Checked::Works => format!(
-                "works: first touch {:.1} us, all of it touched after {:.1}; after {:.1} by {pages} base pages",
+                "works: first touch {:.1} us, all touched after {:.1} us; with {pages} base pages after {:.1} us",
                 size.first_touch_ns as f64 / 1e3,
                 size.touched_ns as f64 / 1e3,
                 size.base_touched_ns as f64 / 1e3

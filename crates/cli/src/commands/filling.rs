@@ -41,7 +41,7 @@ impl Filling {
             let mut huge_faults = HugeFaults::default();
             huge_faults
                 .allow(true, settings)
-                .context("huge pages at first faults")?;
+                .context("can't enable huge pages at page faults")?;
             filling.huge_faults = Some(huge_faults);
         }
         if let Some(starting) = prepared {
@@ -56,9 +56,9 @@ impl Filling {
                     filling.spares_zero_page = Some(true);
                 }
                 Err(error) if required => {
-                    return Err(error).context("memory can't be filled ahead here");
+                    return Err(error).context("can't prefault memory here");
                 }
-                Err(error) => tracing::warn!("memory is not filled ahead: {error}"),
+                Err(error) => tracing::warn!("prefault is off: {error}"),
             }
         }
         Ok(filling)
@@ -76,13 +76,13 @@ impl Filling {
         let allowed = manager.held().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
             if let Err(error) = huge_faults.allow(allowed, settings) {
-                tracing::warn!("{error}");
+                tracing::warn!("huge pages at page faults not switched: {error}");
             }
         }
         if self.spares_zero_page == Some(!allowed) {
             self.spares_zero_page = Some(allowed);
             if let Err(error) = spare_zero_page(allowed, settings) {
-                tracing::warn!("{error}");
+                tracing::warn!("use_zero_page not switched: {error}");
             }
         }
     }

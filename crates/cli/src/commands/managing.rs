@@ -125,11 +125,11 @@ impl Session {
         let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
         if !decision.can_manage {
-            bail!("{} `hawkeye doctor` shows more.", decision.verdict);
+            bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
         }
         if policy.needs().accesses() && decision.sampler == SamplerKind::Population {
             eprintln!(
-                "hawkeye: accesses can't be seen on this kernel: regions are ranked by population alone (see `hawkeye doctor`)"
+                "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)"
             );
         }
         if !settings.measure_only {
@@ -140,14 +140,16 @@ impl Session {
             };
             // In a container this may fail. khugepaged may then slowly refill what is recovered.
             if let Err(error) = rules.apply(takeover.settings()) {
-                tracing::warn!("khugepaged keeps its setting: {error}");
+                tracing::warn!(
+                    "khugepaged keeps its settings and may refill recovered memory: {error}"
+                );
             }
         }
         let mut means = takeover.means()?;
         if policy.needs().overhead() {
             means
                 .prepare_overhead(&state_dir(), wanted.counters)
-                .context("overhead can't be told here; --policy hawkeye-g does without")?;
+                .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
         }
         // Before the filler starts: it changes settings that this check depends on.
         let sizes = choosing::offer(wanted.small_pages, takeover.settings())?;
@@ -164,7 +166,10 @@ impl Session {
                 (Ok(recording), _) => Some(recording),
                 // Managing the machine does not depend on the recording.
                 (Err(error), Place::Folder { folder, .. }) => {
-                    tracing::error!("nothing is recorded in {}: {error:#}", folder.display());
+                    tracing::error!(
+                        "recording into {} does not start: {error:#}",
+                        folder.display()
+                    );
                     None
                 }
                 (Err(error), Place::File(_)) => return Err(error),
@@ -242,13 +247,13 @@ impl Session {
         let refused = machine.refused_bytes();
         if refused > 0 {
             notes.push(format!(
-                "{} were left alone: their owner said MADV_NOHUGEPAGE",
+                "{} were left alone: the program excludes them (MADV_NOHUGEPAGE)",
                 crate::words::bytes(refused)
             ));
         }
         if machine.saw_thp_disabled() {
             notes.push(
-                "a process was left alone: it was told PR_SET_THP_DISABLE and can't have huge pages"
+                "a process was left alone: huge pages are disabled for it (PR_SET_THP_DISABLE)"
                     .into(),
             );
         }
@@ -299,7 +304,7 @@ impl Session {
 fn open_learned() -> Option<Learned> {
     let learned = Learned::open(learned_dir());
     learned
-        .inspect_err(|error| tracing::error!("what is learned is not kept: {error}"))
+        .inspect_err(|error| tracing::error!("programs are not learned: {error}"))
         .ok()
 }
 

@@ -25,9 +25,9 @@ pub fn set(options: &AskOptions, paused: bool) -> Result<ExitCode> {
     options.print(&Outcome { paused, changed }, |outcome| {
         let sentence = match (outcome.paused, outcome.changed) {
             (true, true) => "Paused: every process is left alone until `hawkeye resume`.",
-            (true, false) => "It is paused already.",
-            (false, true) => "Management goes on.",
-            (false, false) => "It was not paused.",
+            (true, false) => "The daemon is paused already.",
+            (false, true) => "Resumed: processes are managed again.",
+            (false, false) => "The daemon was not paused.",
         };
         format!("{sentence}\n")
     })?;

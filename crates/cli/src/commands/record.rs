@@ -22,22 +22,22 @@ use std::time::Duration;
 #[command(after_help = "\
 Example:
   hawkeye record $(pidof redis-server) -o redis.parquet --length 600
-`hawkeye help record` says more.")]
+`hawkeye help record` describes all options in full.")]
 pub struct Record {
-    /// Processes to look at.
+    /// Processes to record.
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
 
-    /// The file.
+    /// Parquet file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Seconds to record; unless set, until interrupted.
+    /// Seconds to record [default: until interrupted].
     #[arg(long, value_name = "S", value_parser = options::seconds)]
     length: Option<Duration>,
 
-    /// Seconds from one sampling window to the next; more where that would cost the processes, or a
-    /// core, over 1 %.
+    /// Seconds between sampling windows; more where sampling would cost the processes, or a core,
+    /// over 1 %.
     #[arg(long, value_name = "S", default_value = DEFAULT_PERIOD_S, value_parser = options::seconds)]
     period: Duration,
 

@@ -10,15 +10,15 @@ use std::process::ExitCode;
 
 /// Show a recording: tables and maps of coverage as text, as figures, or as a page for a browser.
 ///
-/// FILE is what `hawkeye record`, --record of run, attach and sim run, or the daemon's recording
-/// has written: a file, a folder, or what one that was killed has left (FILE.part).
+/// FILE was written by `hawkeye record`, by --record of run, attach and sim run, or by the daemon.
+/// It may be a file, a folder, or the FILE.part that a killed manager has left.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
   hawkeye report redis.parquet --html redis.html
-`hawkeye help report` says more.")]
+`hawkeye help report` describes all options in full.")]
 pub struct Report {
-    /// The recording.
+    /// Recording to show.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -30,8 +30,7 @@ pub struct Report {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Write SVG files into a folder, which is made: one for each process shown, one for the
-    /// machine.
+    /// Write SVG files into a new folder: one for each process shown, and one for the machine.
     #[arg(long, value_name = "FOLDER")]
     svg: Option<PathBuf>,
 }
@@ -52,7 +51,7 @@ impl Report {
         }
         if let Some(folder) = &self.svg {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("{} can't be made", folder.display()))?;
+                .with_context(|| format!("can't create the folder {}", folder.display()))?;
             for (name, figure) in figures(&report) {
                 write(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
@@ -63,7 +62,7 @@ impl Report {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
+    std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))
 }
 
 /// Reads the recording twice: first for its extent, then for its contents.

@@ -13,18 +13,18 @@ use std::process::{Command, ExitCode};
 
 /// Start a program under management, and print a summary at its end.
 ///
-/// The program keeps standard input and output; everything of ours goes to standard error. Its exit
-/// status is passed on.
+/// The program keeps standard input and output; HawkEye writes to standard error only. The exit
+/// status of the program is passed on.
 #[derive(Args)]
 #[command(after_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
-`hawkeye help run` shows all options, and says more about each.")]
+`hawkeye help run` describes all options in full.")]
 pub struct Run {
     #[command(flatten)]
     options: ManagingOptions,
 
-    /// Prefault SIZE at the start, as 8GiB.
+    /// Prefault SIZE at the start, for example 8GiB.
     ///
     /// Prefaults that much of the memory that the program touches first, at once. For programs that
     /// touch all of their memory at the start (a virtual machine, a JVM with AlwaysPreTouch).
@@ -46,10 +46,10 @@ impl Run {
         let_signals_through(&mut command);
         let child = command
             .spawn()
-            .with_context(|| format!("could not start {name}"))?;
+            .with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::of_child(child.id())?;
         let mut managed = session.manage(Scope::Family(root), |_| true)?;
-        let (status, used) = program::wait(child.id()).context("waiting for the program")?;
+        let (status, used) = program::wait(child.id()).context("can't wait for the program")?;
         let code = program::exit_code(status);
         let summary = &mut managed.summary;
         summary.subject = name;

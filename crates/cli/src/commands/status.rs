@@ -34,9 +34,9 @@ impl fmt::Display for Text<'_> {
         let paused = if status.paused { ", PAUSED" } else { "" };
         writeln!(f, "hawkeye {version}, policy {policy}, up {up}{paused}")?;
         let promotion = match (&status.held, status.paused) {
-            (_, true) => "paused: `hawkeye resume` ends that",
+            (_, true) => "paused; `hawkeye resume` resumes it",
             (Some(held), _) => held,
-            (None, _) => "goes on",
+            (None, _) => "active",
         };
         row(f, "promotion", promotion)?;
         if let Some(memory) = &status.memory {
@@ -51,17 +51,18 @@ impl fmt::Display for Text<'_> {
         row(f, "done", &done)?;
         if totals.shared > 0 {
             let shared = words::count(totals.shared);
-            let text = format!("{shared} times a region was passed over: others share its pages");
+            let text =
+                format!("a region was passed over {shared} times: other processes share its pages");
             row(f, "shared", &text)?;
         }
         if let Some(fill) = &self.0.fill {
             let bytes = |regions: u64| words::bytes(regions * HUGE_PAGE_BYTES);
             let [filled, ahead, unused] = [fill.filled, fill.ahead, fill.unused].map(bytes);
             let text = format!(
-                "{filled} before it was touched, in {:.2} s of CPU; {ahead} at most not touched yet, {unused} in vain",
+                "{filled}, in {:.2} s of CPU time; at most {ahead} not touched yet, at most {unused} unused",
                 fill.cpu_s
             );
-            row(f, "filled", &text)?;
+            row(f, "prefault", &text)?;
         }
         if let Some(zeroing) = &self.0.prezeroing {
             row(f, "zeroed", &zeroed(zeroing))?;
@@ -78,7 +79,7 @@ impl fmt::Display for Text<'_> {
         row(f, "manager", &own)?;
         if status.not_answering > 0 {
             let text = format!(
-                "{} of the managed processes: left alone until they answer (`hawkeye why PID`)",
+                "{} of the managed processes; each is left alone until it answers (`hawkeye why PID`)",
                 words::count(status.not_answering as u64)
             );
             row(f, "no answer", &text)?;
@@ -113,7 +114,7 @@ fn zeroed(zeroing: &PrezeroingStatus) -> String {
         pages.map(|pages| words::bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
     let pace = &zeroing.pace;
     format!(
-        "{zeroed} of {free} free; {served} served to who wanted zeros, {others} to others, {lost} lost; {pace}"
+        "{zeroed} of {free} free; {served} served to allocations of zeroed memory, {others} to others, {lost} lost; {pace}"
     )
 }
 
@@ -127,14 +128,14 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
 fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Result {
     let percent = |used: u64, total: u64| used as f64 * 100.0 / total.max(1) as f64;
     let mut text = format!(
-        "{:.1} % of {} in use; recovery over {} %, until under {} %",
+        "{:.1} % of {} in use; recovery starts over {} %, ends under {} %",
         percent(memory.used_bytes, memory.total_bytes),
         words::bytes(memory.total_bytes),
         memory.high_percent,
         memory.low_percent,
     );
     if let Some(pressure) = memory.pressure_percent.filter(|percent| *percent > 0.0) {
-        write!(text, "; {pressure:.1} % of the time some task waits for it")?;
+        write!(text, "; tasks wait for memory {pressure:.1} % of the time")?;
     }
     row(f, "memory", &text)?;
     for group in memory.groups.iter().take(MOST_ROWS) {
@@ -155,7 +156,7 @@ fn write_processes(
     managed: usize,
 ) -> fmt::Result {
     if processes.is_empty() {
-        return writeln!(f, "No process is under management.");
+        return writeln!(f, "No process is managed.");
     }
     // Seven digits fit into the column.
     let count = |number: u64| match number {
@@ -186,7 +187,7 @@ fn write_processes(
     }
     let more = managed.saturating_sub(MOST_ROWS.min(processes.len()));
     if more > 0 {
-        writeln!(f, "and {more} smaller ones")?;
+        writeln!(f, "and {more} more with less resident memory")?;
     }
     Ok(())
 }
@@ -199,7 +200,7 @@ mod tests {
     use hawkeye_policy::{Overhead, OverheadSource};
 
     #[test]
-    fn a_status_fits_into_80_columns_whatever_is_in_it() {
+    fn a_status_fits_into_80_columns_with_any_values() {
         let process = ProcessStatus {
             pid: 4_194_303,
             name: "a\nname of fifteen".into(),
@@ -222,7 +223,7 @@ mod tests {
             zeroing.free_zeroed_bytes = 0;
             zeroing.free_bytes = 1023 << 30;
             zeroing.served_pages = 1 << 30;
-            zeroing.pace = "nothing zeroes: `modprobe prezero` loads what does".into();
+            zeroing.pace = "no module zeroes memory; `modprobe prezero` loads one".into();
         }
         let size = SizeSeen {
             page_bytes: 1 << 20,
@@ -252,12 +253,12 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(text.ends_with("and 5 smaller ones\n"), "{text}");
-        let empty = Text(&DaemonStatus::default()).to_string();
         assert!(
-            empty.ends_with("No process is under management.\n"),
-            "{empty}"
+            text.ends_with("and 5 more with less resident memory\n"),
+            "{text}"
         );
+        let empty = Text(&DaemonStatus::default()).to_string();
+        assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed"), "{empty}");
     }
 }

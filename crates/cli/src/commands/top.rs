@@ -32,9 +32,9 @@ use std::process::ExitCode;
 
 /// Watch what the daemon manages and decides.
 ///
-/// Processes by what address translation costs them, and the latest decisions.
+/// Lists processes by what address translation costs them, and the latest decisions.
 ///
-/// Enter opens a process and shows its address space as a strip. Without a terminal: --once or
+/// Enter opens a process and shows its address space as a strip. Without a terminal, use --once or
 /// --json.
 #[derive(Args)]
 #[command(after_help = "\
@@ -45,16 +45,16 @@ Examples:
   hawkeye top --json
 
 Keys: arrows select, Enter opens a process, < and > choose the column to sort
-by, r reverses, ? explains every figure, Esc goes back, q quits.")]
+by, r reverses the order, ? explains every figure, Esc goes back, q quits.")]
 pub struct Top {
-    /// Print it once, as text, and end.
+    /// Print the figures once, as text, and exit.
     #[arg(long)]
     once: bool,
 
     #[command(flatten)]
     options: AskOptions,
 
-    /// Begin with this process opened.
+    /// Show this process.
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
 }
@@ -68,7 +68,7 @@ impl Top {
         let alone = self.once || self.options.json();
         if !alone {
             if let Some(why) = terminal::unfit() {
-                bail!("{why}: `hawkeye top --once` prints the same as text, --json for programs");
+                bail!("{why}: use `hawkeye top --once` for text, or --json");
             }
         }
         // Before the alternate screen starts: an error about a missing daemon then stays on the

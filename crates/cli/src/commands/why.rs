@@ -14,20 +14,20 @@ use std::process::ExitCode;
 
 /// Show why a process, or a region of it, gets huge pages or does not.
 ///
-/// A region: the 2 MiB around an address. Where a process has its memory is shown to its owner and
-/// to root alone.
+/// A region is the 2 MiB around ADDRESS. Only root and the owner of a process may see its
+/// addresses.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye why $(pidof redis-server)
   hawkeye why $(pidof redis-server) 0x7f2a40000000
-`hawkeye top PID` shows which addresses there are. Exit status 1: the process
-is not under management.")]
+`hawkeye top PID` shows the addresses in use. Exit status 1: the process is
+not managed.")]
 pub struct Why {
     #[command(flatten)]
     options: AskOptions,
 
-    /// The process.
+    /// Process to explain.
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pid: u32,
 
@@ -56,7 +56,9 @@ fn address(text: &str) -> Result<u64, String> {
     parsed
         .ok()
         .filter(|address| *address < 1 << 63)
-        .ok_or_else(|| format!("{text:?} is no address: as in 0x7f2a40000000"))
+        .ok_or_else(|| {
+            format!("{text:?} is not the address of a program, for example 0x7f2a40000000")
+        })
 }
 
 fn text(why: &Explanation) -> String {
@@ -74,11 +76,12 @@ fn of_process(it: &ProcessExplanation) -> String {
     let mut out = subject(&it.process);
     match &it.sample {
         Some(sample) => push(&mut out, &regions(sample)),
-        None => push(&mut out, "It was not sampled yet."),
+        None => push(&mut out, "It has not been sampled yet."),
     }
     if it.process.refused_bytes > 0 {
         let refused = words::bytes(it.process.refused_bytes);
-        let said = format!("{refused} of it are left alone: it said MADV_NOHUGEPAGE.");
+        let said =
+            format!("{refused} of it are left alone: the program excludes them (MADV_NOHUGEPAGE).");
         push(&mut out, &said);
     }
     kept(&mut out, &it.kept_by);
@@ -92,14 +95,14 @@ fn of_region(it: &RegionExplanation) -> String {
     push(&mut out, &format!("Region {start:#x}-{end:#x}: {state}."));
     let sampled = match (&it.sample, it.age_s.map(f64::round)) {
         (Some(sample), Some(age)) => found(it, sample, age),
-        (None, Some(age)) => format!("The process was last read {age} s ago."),
-        (_, None) => "The process was not sampled yet.".to_owned(),
+        (None, Some(age)) => format!("The process was last sampled {age} s ago."),
+        (_, None) => "The process has not been sampled yet.".to_owned(),
     };
     push(&mut out, &sampled);
     if let Some(waiting) = &it.waiting {
         let waits = "It waits for its turn";
         let turn = match it.ahead.map(|ahead| (ahead, words::count(ahead))) {
-            Some((0, _)) => "It comes next of its process".to_owned(),
+            Some((0, _)) => "It is the next one of its process".to_owned(),
             Some((1, _)) => format!("{waits}, after another region of its process"),
             Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
             None => waits.to_owned(),
@@ -152,12 +155,12 @@ fn history(out: &mut String, it: &RegionExplanation) {
             let remembered = ago(it.remembered_since_s);
             let by = match it.state {
                 RegionState::Huge => {
-                    ": its program's first touch made it huge, or the kernel's khugepaged, or a manager before this one"
+                    ": a page fault, khugepaged or an earlier manager made it huge"
                 }
                 _ => "",
             };
             let sentence = format!(
-                "Nothing was done to it in the last {remembered}, as far back as is remembered{by}."
+                "Nothing was done to it in the last {remembered}, which is all that the journal covers{by}."
             );
             push(out, &sentence);
         }
@@ -166,12 +169,12 @@ fn history(out: &mut String, it: &RegionExplanation) {
 
 /// The process, and what the manager did to it.
 fn subject(process: &ProcessStatus) -> String {
-    let mut who = format!("Process {} ({})", process.pid, process.name);
+    let mut head = format!("Process {} ({})", process.pid, process.name);
     if let Some(cgroup) = &process.cgroup {
-        who += &format!(", cgroup {cgroup}");
+        head += &format!(", cgroup {cgroup}");
     }
     let mut out = String::new();
-    push(&mut out, &words::clipped(&format!("{who}:"), 1000));
+    push(&mut out, &words::clipped(&format!("{head}:"), 1000));
     let [rss, huge, recovered] = [
         process.rss_bytes,
         process.huge_bytes,
@@ -184,18 +187,16 @@ fn subject(process: &ProcessStatus) -> String {
     );
     push(&mut out, &done);
     let gain = process.gain_percent;
-    let gain = gain.map(|gain| format!("; making huge what may become so would save {gain:.1} %"));
+    let gain =
+        gain.map(|gain| format!("; promoting all that may be promoted would save {gain:.1} %"));
     let gain = gain.unwrap_or_default();
     let cost = match &process.overhead {
         Some(overhead) => format!("Address translation costs it {overhead} of its CPU time{gain}."),
-        None => "What address translation costs it is not known (yet).".to_owned(),
+        None => "The cost of address translation is unknown so far.".to_owned(),
     };
     push(&mut out, &cost);
     if let Some(reason) = &process.last_reason {
-        push(
-            &mut out,
-            &format!("The last reason to change anything: {reason}."),
-        );
+        push(&mut out, &format!("Reason of the last change: {reason}."));
     }
     out
 }
@@ -214,7 +215,7 @@ fn regions(sample: &SampleStatus) -> String {
             sample.shared,
         ),
         (
-            "split by recovery and kept so until they are used",
+            "split by recovery and left so until they are used",
             sample.recovered,
         ),
     ];
@@ -229,9 +230,9 @@ fn regions(sample: &SampleStatus) -> String {
 
 fn kept(out: &mut String, kept_by: &[String]) {
     match kept_by {
-        [] => push(out, "Nothing keeps it from being promoted."),
+        [] => push(out, "Nothing prevents its promotion."),
         reasons => {
-            push(out, "It is not promoted at the moment, because");
+            push(out, "It is not promoted at the moment because:");
             for reason in reasons {
                 item(out, reason);
             }
@@ -243,13 +244,13 @@ fn latest(out: &mut String, entries: &[EntryView]) {
     if entries.is_empty() {
         return;
     }
-    push(out, "Lately:");
+    push(out, "Latest actions (times since the daemon started):");
     for entry in entries {
         let region = entry
             .region
             .map_or_else(String::new, |r| format!("{r:#x} "));
         let at = words::duration(entry.at_s);
-        item(out, &format!("at {at}: {region}{}", entry.text));
+        item(out, &format!("{at}: {region}{}", entry.text));
     }
 }
 

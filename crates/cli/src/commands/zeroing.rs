@@ -78,7 +78,7 @@ impl Zeroing {
     fn complain(&mut self, error: &LinuxError) {
         let said = error.to_string();
         if self.trouble.as_ref() != Some(&said) {
-            tracing::warn!("the kernel's zeroing of free memory: {said}");
+            tracing::warn!("prezeroing can't be set or read: {said}");
         }
         if let Some(status) = &mut self.status {
             status.pace.clone_from(&said);
@@ -155,15 +155,15 @@ impl Zeroing {
             self.pace = ZeroingPace::new(self.settings.bounds);
             self.sys.put_back(guard)?;
         }
-        let whose = match (&found.module, self.settings.paced) {
+        let origin = match (&found.module, self.settings.paced) {
             (None, _) if found.active => "set by another module".into(),
-            (None, _) => format!("nothing zeroes: `{LOAD}` loads what does"),
-            (_, false) => "as the module was told".into(),
-            (_, true) => "as the module was told, while paused".into(),
+            (None, _) => format!("no module zeroes memory; `{LOAD}` loads one"),
+            (_, false) => "set by the module's parameters".into(),
+            (_, true) => "set by the module's parameters while paused".into(),
         };
         // Read again, because the settings may just have been restored.
         let module = self.sys.module()?;
-        Ok((whose, module.map(|module| module.pages_per_second)))
+        Ok((origin, module.map(|module| module.pages_per_second)))
     }
 }
 
@@ -192,13 +192,15 @@ mod tests {
 
         fn set(&self, name: &str, value: &str) {
             let file = self.0.join(name);
-            fs::create_dir_all(file.parent().expect("is in a folder")).expect("is made");
-            fs::write(file, format!("{value}\n")).expect("writes");
+            fs::create_dir_all(file.parent().expect("the file has a parent folder"))
+                .expect("the folder can be created");
+            fs::write(file, format!("{value}\n")).expect("the file can be written");
         }
 
         fn told(&self) -> String {
             let parameters = self.0.join("module/prezero/parameters");
-            let read = |name| fs::read_to_string(parameters.join(name)).expect("reads");
+            let read =
+                |name| fs::read_to_string(parameters.join(name)).expect("the file can be read");
             let both = ["pages_per_second", "idle_only"].map(read);
             both.map(|text| text.trim().to_owned()).join(" ")
         }
@@ -231,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_kernel_is_none_of_its_business() {
+    fn a_kernel_without_prezeroing_is_left_alone() {
         let sys = Prezeroing::under(&std::env::temp_dir().join("no-such-sysfs"));
         assert!(Zeroing::begin(sys, PrezeroingSettings::default()).is_none());
     }
 
     #[test]
-    fn it_stops_while_memory_is_short_and_puts_back_while_paused_and_at_the_end() {
+    fn zeroing_stops_while_memory_is_short_and_settings_are_restored_in_a_pause_and_at_the_end() {
         let kernel = Kernel::new("zeroing-short");
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn with_room_the_rate_follows_what_is_free() {
+    fn with_enough_memory_the_rate_follows_free_memory() {
         let kernel = Kernel::new("zeroing-room");
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
@@ -269,7 +271,7 @@ mod tests {
         let status = zeroing.update(at(0, false, false), &mut guard);
         let status = status.expect("reads");
         assert!(status.active && status.zeroed_pages == 7, "{status:?}");
-        let rate = status.pages_per_s.expect("is set");
+        let rate = status.pages_per_s.expect("the rate is set");
         assert!((512..=10_000).contains(&rate), "{status:?}");
         assert_eq!(status.pace, format!("at most {rate} pages/s"));
         assert_eq!(kernel.told(), format!("{rate} Y"));
@@ -285,20 +287,24 @@ mod tests {
         let kernel = Kernel::new("zeroing-off");
         let mut guard = kernel.guard();
         let mut off = kernel.zeroing(false);
-        let status = off.update(at(0, true, false), &mut guard).expect("reads");
+        let status = off
+            .update(at(0, true, false), &mut guard)
+            .expect("the state of zeroing can be read");
         assert_eq!(status.pages_per_s, Some(777));
         assert_eq!(kernel.told(), "777 N");
         let mut on = kernel.zeroing(true);
         on.update(at(0, true, false), &mut guard);
         fs::remove_dir_all(kernel.0.join("module")).expect("is unloaded");
         kernel.set("kernel/mm/prezero/active", "0");
-        let status = on.update(at(1, true, false), &mut guard).expect("reads");
+        let status = on
+            .update(at(1, true, false), &mut guard)
+            .expect("the state of zeroing can be read");
         assert!(status.pace.contains("modprobe prezero"), "{status:?}");
         assert_eq!(status.pages_per_s, None);
     }
 
     #[test]
-    fn what_goes_wrong_is_said() {
+    fn a_read_error_is_reported_in_the_status() {
         let kernel = Kernel::new("zeroing-wrong");
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);

@@ -87,7 +87,9 @@ impl DemoMachine {
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
         let needed_mib = mib + mib / 8;
         if free_mib < needed_mib {
-            bail!("it takes {needed_mib} MiB of free memory, and {free_mib} MiB are free");
+            bail!(
+                "the demo needs {needed_mib} MiB of free memory, but only {free_mib} MiB are free"
+            );
         }
         Running::start(&format!("bloated --mib {mib} --used-pages 1"))?;
         Ok(())
@@ -161,7 +163,9 @@ impl DemoMachine {
                 + before_bytes.saturating_sub(mib << 20),
             split: journal.totals().split,
             recovered_bytes: journal.totals().recovered_bytes,
-            wrong_bytes: wrong_bytes.parse().context("no number of bytes")?,
+            wrong_bytes: wrong_bytes
+                .parse()
+                .context("the demo program did not report a number of bytes")?,
             cpu_s: cpu.as_secs_f64(),
         })
     }
@@ -218,11 +222,9 @@ impl Running {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let_signals_through(&mut command);
-        let mut child = command
-            .spawn()
-            .context("a program of the demo does not start")?;
+        let mut child = command.spawn().context("can't start a demo program")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("a program of the demo can't be talked to");
+            bail!("the demo program has no pipe for input or output");
         };
         let mut running = Self {
             child,
@@ -231,21 +233,23 @@ impl Running {
             start: 0,
         };
         let start = running.answer()?;
-        running.start = u64::from_str_radix(start.trim_start_matches("0x"), 16)
-            .with_context(|| format!("{start:?} is no address"))?;
+        running.start =
+            u64::from_str_radix(start.trim_start_matches("0x"), 16).with_context(|| {
+                format!("the demo program reported {start:?} instead of an address")
+            })?;
         Ok(running)
     }
 
     fn tell(&mut self, word: &str) -> Result<()> {
-        writeln!(self.input, "{word}").context("a program of the demo has ended")
+        writeln!(self.input, "{word}").context("can't write to the demo program: it has ended")
     }
 
     fn answer(&mut self) -> Result<String> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
-            Ok(0) => bail!("a program of the demo has ended"),
+            Ok(0) => bail!("the demo program has ended"),
             Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(error).context("a program of the demo can't be heard"),
+            Err(error) => Err(error).context("can't read from the demo program"),
         }
     }
 
@@ -262,7 +266,9 @@ impl Running {
         let rate = said.split_once(' ').and_then(|(reads, seconds)| {
             Some(reads.parse::<f64>().ok()? / seconds.parse::<f64>().ok()?)
         });
-        rate.with_context(|| format!("{said:?} are no reads and seconds"))
+        rate.with_context(|| {
+            format!("the demo program reported {said:?} instead of reads and seconds")
+        })
     }
 
     fn rss_bytes(&self) -> Result<u64> {

@@ -20,29 +20,29 @@ const BATCH: usize = 1 << 16;
 /// One of the demo's own programs.
 #[derive(Subcommand)]
 pub enum Program {
-    /// Reads memory at random, most of it at its highest addresses, from `go` to `stop`; then it
-    /// says how many reads that were, and how many seconds.
+    /// Read memory at random from `go` to `stop`, mostly at the highest addresses. Then print the
+    /// number of reads and the seconds.
     Reader {
-        /// All of its memory, in MiB.
+        /// Size of the memory, in MiB.
         #[arg(long)]
         mib: usize,
-        /// At the highest addresses, in MiB.
+        /// Size of the hot part at the highest addresses, in MiB.
         #[arg(long)]
         hot_mib: usize,
-        /// Share of the reads that goes there.
+        /// Share of the reads that go to the hot part, in per cent.
         #[arg(long)]
         hot_percent: u64,
-        /// Have huge pages from the start.
+        /// Use huge pages from the start.
         #[arg(long)]
         huge: bool,
     },
-    /// Writes to some base pages of each huge page; at `verify` it says how many bytes are not as
-    /// it wrote them.
+    /// Write to some base pages of each huge page. At `verify`, print how many bytes differ from
+    /// what was written.
     Bloated {
-        /// All of its memory, in MiB.
+        /// Size of the memory, in MiB.
         #[arg(long)]
         mib: usize,
-        /// Base pages of each huge page that it writes to.
+        /// Number of base pages to write to in each huge page.
         #[arg(long)]
         used_pages: usize,
     },
@@ -80,7 +80,7 @@ fn reader(mut memory: Memory, hot_mib: usize, hot_percent: u64) -> Result<()> {
     loop {
         match told.recv().as_deref() {
             Ok("go") => {}
-            Ok(word) => bail!("{word:?} is none of its words"),
+            Ok(word) => bail!("unknown command {word:?}: expected go"),
             Err(_) => return Ok(()),
         }
         let (begun, mut reads) = (Instant::now(), 0u64);
@@ -117,7 +117,7 @@ fn bloated(mut memory: Memory, used_pages: usize) -> Result<()> {
     let told = told();
     while let Ok(word) = told.recv() {
         if word != "verify" {
-            bail!("{word:?} is none of its words");
+            bail!("unknown command {word:?}: expected verify");
         }
         let mut expected = used.iter().peekable();
         let mut wrong = 0;
@@ -135,7 +135,7 @@ fn bloated(mut memory: Memory, used_pages: usize) -> Result<()> {
 }
 
 fn say(line: std::fmt::Arguments<'_>) -> Result<()> {
-    writeln!(std::io::stdout(), "{line}").context("nobody reads what it says")
+    writeln!(std::io::stdout(), "{line}").context("can't write to standard output")
 }
 
 /// The commands, line by line, until standard input ends.
@@ -179,11 +179,11 @@ impl Memory {
 
     fn new(mib: usize, huge: bool) -> Result<Self> {
         let bytes = (mib << 20).next_multiple_of(REGION).max(REGION);
-        let length = NonZeroUsize::new(bytes + REGION).context("no memory is asked for")?;
+        let length = NonZeroUsize::new(bytes + REGION).context("the size of the memory is 0")?;
         let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new private mapping at an address that the kernel chooses.
         let mapped = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
-        let mapped = mapped.with_context(|| format!("mapping {mib} MiB"))?;
+        let mapped = mapped.with_context(|| format!("can't map {mib} MiB"))?;
         let head = mapped.as_ptr().align_offset(REGION);
         // SAFETY: the mapping is at least `bytes` longer than `head`.
         let start = unsafe { mapped.add(head) };
@@ -191,7 +191,7 @@ impl Memory {
             // SAFETY: the range belongs to this program, and advice on page sizes changes no
             // contents.
             unsafe { madvise(start, bytes, MmapAdvise::MADV_HUGEPAGE) }
-                .context("huge pages can't be asked for")?;
+                .context("can't request huge pages")?;
         }
         Ok(Self {
             start: start.cast(),

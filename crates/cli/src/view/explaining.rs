@@ -45,11 +45,11 @@ impl Views {
         let sample = sample_status(manager, process);
         let mut kept_by = kept_by(manager, process, &status);
         let by_sample = match sample {
-            None => "it was not sampled yet",
+            None => "it has not been sampled yet",
             Some(it) if it.regions == 0 => "it has no memory that can become huge",
             Some(it) if it.regions == it.huge => "all of it is huge already",
             Some(it) if it.candidates == 0 => {
-                "no region of it was accessed, is under base pages and free to be promoted"
+                "it has no accessed region under base pages that may be promoted now"
             }
             Some(_) => "",
         };
@@ -123,16 +123,16 @@ fn kept_by<M: Machine>(
     let now = manager.machine().now();
     let mut kept_by = Vec::new();
     if manager.is_paused() {
-        kept_by.push("management is paused (`hawkeye resume` ends that)".to_owned());
+        kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
     }
     if let Some(found) = manager.unanswered().get(process) {
         let (call, s) = (&found.call, found.waited.as_secs_f64());
         kept_by.push(format!(
-            "it does not answer: {call} has waited for {s:.0} s for a lock that it holds"
+            "it does not answer: {call} has waited {s:.0} s for a lock that the process holds"
         ));
     }
     if status.thp_disabled {
-        kept_by.push("it was told PR_SET_THP_DISABLE and can't have huge pages".to_owned());
+        kept_by.push("huge pages are disabled for it (PR_SET_THP_DISABLE)".to_owned());
     }
     if let Err(hold) = manager.guard().may_promote(process, 0) {
         kept_by.push(hold.to_string());
@@ -149,7 +149,7 @@ fn kept_by<M: Machine>(
     }
     if let Some(max) = manager.settings().max_promotions {
         if manager.promoting().budget().spent() >= max {
-            kept_by.push(format!("all {max} promotions of the budget are spent"));
+            kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
     if manager.cpu().exhausted(now) {
@@ -161,7 +161,7 @@ fn kept_by<M: Machine>(
     if !manager.promoting().backoff().ready(now) {
         let left = manager.promoting().backoff().ready_at().saturating_sub(now);
         kept_by.push(format!(
-            "calls into processes took long or no huge page could be had: promotion pauses {:.1} s more",
+            "calls into processes took long, or the kernel had no free huge page: promotion pauses for {:.1} s more",
             left.as_secs_f64()
         ));
     }

@@ -75,7 +75,7 @@ impl Views {
         process: ProcessId,
         pace: Pace,
     ) -> ProcessStatus {
-        let who = manager.machine().describe(process);
+        let identity = manager.machine().describe(process);
         let seen = manager.last_seen();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
@@ -84,11 +84,11 @@ impl Views {
         let unanswered = manager.unanswered().get(process);
         ProcessStatus {
             pid: process.pid,
-            name: who.name,
-            user: who.user,
-            uid: who.uid,
-            cgroup: who.cgroup,
-            unit: who.unit,
+            name: identity.name,
+            user: identity.user,
+            uid: identity.uid,
+            cgroup: identity.cgroup,
+            unit: identity.unit,
             rss_bytes: footprint.rss_bytes,
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
@@ -103,8 +103,8 @@ impl Views {
             last_reason: done.last_reason.map(|reason| reason.to_string()),
             terms: sample.map(|sample| sample.terms).unwrap_or_default(),
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
-            thp_disabled: who.thp_disabled,
-            refused_bytes: who.refused_bytes,
+            thp_disabled: identity.thp_disabled,
+            refused_bytes: identity.refused_bytes,
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gained_is_reckoned_up_every_few_seconds_and_anew_for_a_new_sample() {
+    fn the_gain_is_computed_every_few_seconds_and_again_for_a_new_sample() {
         let at = Duration::from_secs;
         let gain = Gain {
             reckoned_at: at(2),

@@ -54,14 +54,14 @@ fn a_status_adds_up() {
 }
 
 #[test]
-fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal() {
+fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
     let mut manager = manage(machine, "hawkeye-g", per_second(2.0));
     assert_eq!(
         strip(&manager, it.pid, 80),
         None,
-        "nobody was looked for yet"
+        "no process has been looked for yet"
     );
     run(&mut manager, s(15.0));
     let status = status(&manager);
@@ -84,14 +84,19 @@ fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal()
 }
 
 #[test]
-fn each_region_is_in_the_state_that_its_sample_and_history_give() {
+fn the_state_of_a_region_follows_from_its_sample_and_history() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 4, 1.0), base(8, 4, 0.0)]));
     let mut manager = manage(machine, "hawkeye-g", at_most(2));
     run(&mut manager, s(2.0));
     let young = process(&mut manager, it.pid);
     assert_eq!(young.sample, None);
-    assert!(young.kept_by.iter().any(|why| why.contains("not sampled")));
+    assert!(
+        young
+            .kept_by
+            .iter()
+            .any(|why| why.contains("not been sampled"))
+    );
 
     run(&mut manager, s(20.0));
     let why = process(&mut manager, it.pid);
@@ -100,9 +105,13 @@ fn each_region_is_in_the_state_that_its_sample_and_history_give() {
     };
     assert_eq!((sample.regions, sample.huge), (8, 2));
     assert_eq!((sample.candidates, sample.not_accessed), (2, 4));
-    let spent = |why: &String| why.contains("budget are spent");
+    let spent = |why: &String| why.contains("promotions in all is reached");
     assert!(why.kept_by.iter().any(spent));
-    assert_eq!(why.latest.len(), 2, "its samples are no news");
+    assert_eq!(
+        why.latest.len(),
+        2,
+        "samples are not among the latest actions"
+    );
 
     let huge = region(&mut manager, it.pid, start(0) + 12_345);
     assert_eq!((huge.start, huge.state), (start(0), RegionState::Huge));
@@ -120,11 +129,11 @@ fn each_region_is_in_the_state_that_its_sample_and_history_give() {
 }
 
 #[test]
-fn what_was_recovered_and_what_holds_promotion_is_said() {
+fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let mut machine = machine(100 * MIB);
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
     let settings = Settings {
-        watermarks: Watermarks::new(30.0, 11.0).expect("in order"),
+        watermarks: Watermarks::new(30.0, 11.0).expect("the watermarks are in order"),
         ..often()
     };
     let mut manager = manage(machine, "none", settings);
@@ -146,7 +155,7 @@ fn what_was_recovered_and_what_holds_promotion_is_said() {
 }
 
 #[test]
-fn while_paused_nothing_is_done_but_looking() {
+fn while_paused_processes_are_observed_and_not_changed() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 400, 1.0)]));
     let mut manager = manage(machine, "hawkeye-g", per_second(10.0));
@@ -157,7 +166,10 @@ fn while_paused_nothing_is_done_but_looking() {
     run(&mut manager, s(60.0));
     let after = status(&manager);
     assert_eq!(after.totals, before.totals);
-    assert!(after.uptime_s >= 60.0 && after.managed == 1, "looks go on");
+    assert!(
+        after.uptime_s >= 60.0 && after.managed == 1,
+        "processes are still observed"
+    );
     let why = process(&mut manager, it.pid);
     assert!(why.kept_by.iter().any(|why| why.contains("paused")));
 
@@ -194,7 +206,7 @@ fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
 }
 
 #[test]
-fn a_region_that_others_share_says_so() {
+fn a_region_shared_with_other_processes_is_explained() {
     let mut machine = machine(16 * GIB);
     let it = machine.start(program(&[base(0, 8, 1.0)]));
     let pages = SharedPages {

@@ -30,7 +30,7 @@ fn commands(advice: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_random_reader_gains_and_is_told_how() {
+fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("random --mib 512 --quiet");
     let advice = advise(&machine, pid);
@@ -45,7 +45,7 @@ fn a_random_reader_gains_and_is_told_how() {
 }
 
 #[test]
-fn of_a_sequential_reader_and_an_idle_program_no_gain_is_claimed() {
+fn no_gain_is_claimed_for_a_sequential_reader_or_an_idle_program() {
     let machine = or_skip!(machine(this_test!()));
     let (_reader, reader) = workload("sequential --mib 512 --quiet");
     let (_idle, idle) = workload("burner --mib 64");
@@ -74,7 +74,7 @@ fn advice_changes_nothing() {
     let (mut program, pid) = workload("bloat --mib 64 --pages huge");
     // The program's threads have mappings of their own, which come and go.
     let advised = || {
-        let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("reads");
+        let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("the file can be read");
         let flags = smaps.lines().filter(|line| line.starts_with("VmFlags"));
         flags.filter(|flags| flags.contains(" hg")).count()
     };
@@ -89,7 +89,9 @@ fn advice_changes_nothing() {
     assert_eq!(huge_after, huge_bytes);
     assert!(rss_after.abs_diff(rss_bytes) < 1 << 20, "{rss_after} bytes");
     assert_unharmed(&mut program);
-    let left = fs::read_dir(&machine.state).expect("is there").flatten();
+    let left = fs::read_dir(&machine.state)
+        .expect("the folder can be read")
+        .flatten();
     let left: Vec<OsString> = left.map(|entry| entry.file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -110,11 +112,12 @@ fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
 fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let sound = |costs: &Value| {
-        let costs: WalkCosts = serde_json::from_value(costs.clone()).expect("are costs");
+        let costs: WalkCosts =
+            serde_json::from_value(costs.clone()).expect("the costs can be parsed");
         costs.is_sound()
     };
     let (first, said) = measured(&machine, false);
-    let first = first.unwrap_or_else(|| panic!("nothing is kept: {said}"));
+    let first = first.unwrap_or_else(|| panic!("no costs are stored: {said}"));
     assert!(sound(&first), "{first}");
     let (again, said) = measured(&machine, false);
     assert_eq!(again, Some(first.clone()), "{said}");
@@ -122,13 +125,13 @@ fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
     let mut damaged = first;
     damaged["by_footprint"] = Value::Array(Vec::new());
     let file = machine.state.join("walk-costs.json");
-    fs::write(file, damaged.to_string()).expect("writes");
+    fs::write(file, damaged.to_string()).expect("the file can be written");
     let (replaced, said) = measured(&machine, false);
     assert!(replaced.as_ref().is_some_and(sound), "{replaced:?}: {said}");
 }
 
 #[test]
-fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
+fn page_walks_are_not_measured_where_huge_pages_are_disabled() {
     let machine = or_skip!(machine(this_test!()));
     let (kept, said) = measured(&machine, true);
     assert_eq!(kept, None, "{said}");
@@ -136,12 +139,12 @@ fn without_huge_pages_to_compare_with_no_page_walks_are_measured() {
 }
 
 #[test]
-fn costs_of_a_test_that_are_none_are_refused() {
+fn invalid_test_costs_are_refused() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 4");
     let file = machine.state.join("bad.json");
     for text in ["", "{\"promotion_us\": 0}", "{\"speed\": 1}"] {
-        fs::write(&file, text).expect("writes");
+        fs::write(&file, text).expect("the file can be written");
         for words in [format!("advise {pid}"), "run -- true".into()] {
             let mut command = machine.hawkeye(&words);
             command.env(test_costs::VARIABLE, &file);
@@ -151,7 +154,7 @@ fn costs_of_a_test_that_are_none_are_refused() {
 }
 
 #[test]
-fn who_was_told_to_have_none_is_told_that_nobody_can_help_from_outside() {
+fn no_manager_is_proposed_for_a_process_with_huge_pages_disabled() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload_without_thp("random --mib 256 --quiet");
     let advice = advise(&machine, pid);

@@ -13,7 +13,7 @@ use hawkeye_workload::Request;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
+fn hot_memory_of_a_running_process_becomes_huge_and_stays_huge() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let (mut program, pid) = workload("hot-spot --mib 256 --hot-mib 64 --quiet --seconds 600");
     let options = "--window 0.02 --period 2 --cpu 100 --max-promotions 32";
@@ -23,7 +23,7 @@ fn a_running_process_gets_its_hot_memory_huge_and_keeps_it() {
     assert!(hot, "{} bytes are huge: {summary}", huge_bytes(pid));
     assert_eq!(summary["promoted"], 32);
     assert!(summary["exit_status"].is_null());
-    assert_eq!(huge_bytes(pid), 64 << 20, "what is huge stays so");
+    assert_eq!(huge_bytes(pid), 64 << 20, "huge memory stays huge");
     let _ = program.command(Request::Quit);
 }
 
@@ -38,7 +38,7 @@ fn hardly_ever() -> Settings {
 }
 
 #[test]
-fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
+fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     // One window shows the page walks of 2.5 or 2.7 GiB at most.
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
@@ -48,18 +48,18 @@ fn a_large_process_is_looked_at_whole_long_before_the_period_is_over() {
     };
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
     let managed = manage(means(), pid, "hawkeye", settings, DEADLINE, whole);
-    let journal = managed.expect("manages").journal;
+    let journal = managed.expect("the process can be managed").journal;
     assert!(whole(&journal), "{:?}", journal.totals());
     let _ = program.command(Request::Quit);
 }
 
 #[test]
-fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
+fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
     let mut means = means();
     if let Seeing::AccessBits(bits) = &mut means.sampler {
-        let costs = bits.walk_costs.as_mut().expect("they are given");
+        let costs = bits.walk_costs.as_mut().expect("the costs are given");
         for at in &mut costs.by_footprint {
             (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);
         }
@@ -78,13 +78,17 @@ fn a_process_that_pays_for_no_promotion_is_looked_at_once_a_period() {
         }
         sampled && since.elapsed() > Duration::from_secs(4)
     });
-    let totals = journal.expect("manages").journal.totals().clone();
+    let totals = journal
+        .expect("the process can be managed")
+        .journal
+        .totals()
+        .clone();
     assert_eq!((totals.samples, totals.promoted), (1, 0), "{totals:?}");
     let _ = program.command(Request::Quit);
 }
 
 #[test]
-fn it_ends_when_the_process_ends() {
+fn attach_ends_when_the_process_ends() {
     let machine = or_skip!(machine(this_test!()));
     let (program, pid) = workload("exit-after --ms 2500");
     let mut attached = machine.attach("", pid);
@@ -95,7 +99,7 @@ fn it_ends_when_the_process_ends() {
 }
 
 #[test]
-fn a_process_told_to_do_without_huge_pages_is_left_alone_and_that_is_said() {
+fn a_process_with_huge_pages_disabled_is_left_alone_and_noted() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload_without_thp("burner --mib 64 --pages base");
     let (_other, other) = workload("burner --mib 64 --pages base");
@@ -103,7 +107,7 @@ fn a_process_told_to_do_without_huge_pages_is_left_alone_and_that_is_said() {
     let attached = machine.attach_all(options, &[pid, other]);
     let promoted = until(DEADLINE, || huge_bytes(other) == 64 << 20);
     let summary = attached.interrupt();
-    assert!(promoted, "the other process is promoted whole: {summary}");
+    assert!(promoted, "all of the other process is promoted: {summary}");
     // All of these are in the other process.
     assert_eq!(summary["promoted"], 32);
     let errors = summary["errors"].as_object();

@@ -46,7 +46,7 @@ impl Helper {
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("is piped"));
         out.read_line(&mut line).expect("reads");
-        let said = line.trim().parse().expect("the helper is ready");
+        let said = line.trim().parse().expect("the helper prints a number");
         Self {
             child,
             said,
@@ -108,7 +108,7 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
 }
 
 #[test]
-fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
+fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
     let machine = or_skip!(machine(this_test!()));
     let port = free_port();
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
@@ -121,7 +121,7 @@ fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
 }
 
 #[test]
-fn idle_connections_to_the_socket_keep_no_other_user_out() {
+fn idle_connections_to_the_socket_do_not_block_other_users() {
     let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let socket = machine.state.join("hawkeye.sock");
@@ -150,7 +150,7 @@ fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) 
 }
 
 #[test]
-fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
+fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let daemon = Daemon::start(&machine, "");
@@ -158,7 +158,7 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
 
     assert!(
         asked(&Helper::start(&program, "hold 32", NOBODY)),
-        "its own"
+        "its owner may ask"
     );
     assert!(!asked(&Helper::start(&program, "hold 32", OTHER)));
     assert!(!asked(&Helper::start(&program, "hold 32 nodump", NOBODY)));
@@ -173,11 +173,11 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
 }
 
 #[test]
-fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
+fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let excluded = machine.state.join("hawkeye-other");
-    fs::copy(&program, &excluded).expect("copies");
+    fs::copy(&program, &excluded).expect("the file can be copied");
     let daemon = Daemon::start(&machine, "");
     let words = format!("become 64 {}", excluded.display());
     let process = Helper::start(&program, &words, NOBODY);
@@ -186,7 +186,10 @@ fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
     // An older verdict would hold for a minute.
     daemon.comes_to(SOON, |status| !manages(status, process.pid()));
     let resident = hawkeye_linux::processes::process::rss_bytes(process.pid());
-    assert!(resident.is_ok_and(|bytes| bytes >= 64 << 20), "it is there");
+    assert!(
+        resident.is_ok_and(|bytes| bytes >= 64 << 20),
+        "the process still runs"
+    );
     daemon.end();
 }
 
@@ -196,7 +199,7 @@ fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
     let source = include_str!("attacks/nss_silent.c");
     compile(machine, source, name, &["-shared", "-fPIC", "-xc"]);
     let services = machine.state.join("nsswitch.conf");
-    fs::write(&services, "passwd: files silent\ngroup: files\n").expect("writes");
+    fs::write(&services, "passwd: files silent\ngroup: files\n").expect("the file can be written");
     Daemon::start_by_command(machine, config, |daemon| {
         let mut command = Command::new("unshare");
         let script = "mount --bind \"$0\" /etc/nsswitch.conf && exec \"$@\"";

@@ -31,7 +31,7 @@ impl Locker {
 
     /// Whether it holds the lock, according to the kernel.
     fn holds(&self) -> bool {
-        let locks = fs::read_to_string("/proc/locks").expect("reads");
+        let locks = fs::read_to_string("/proc/locks").expect("the file can be read");
         let pid = self.0.id().to_string();
         let of = |line: &str| line.split_whitespace().nth(4) == Some(&pid);
         locks.lines().any(of)
@@ -42,7 +42,7 @@ impl Locker {
         let settled = until(Duration::from_secs(10), || {
             self.holds() || self.0.try_wait().is_ok_and(|ended| ended.is_some())
         });
-        assert!(settled, "flock does one or the other");
+        assert!(settled, "flock gets the lock or is refused");
         self.holds()
     }
 }
@@ -63,12 +63,12 @@ fn runs(machine: &Machine) -> String {
 }
 
 fn mode(path: &Path) -> u32 {
-    let found = fs::symlink_metadata(path).expect("is there");
+    let found = fs::symlink_metadata(path).expect("the file exists");
     found.permissions().mode() & 0o7777
 }
 
 #[test]
-fn no_other_user_can_lock_the_manager_out() {
+fn other_users_cannot_take_the_lock_of_the_manager() {
     let machine = or_skip!(machine(this_test!()));
     let own = machine.state.join("manager.lock");
     runs(&machine);
@@ -84,17 +84,17 @@ fn no_other_user_can_lock_the_manager_out() {
 fn a_lock_from_before_an_upgrade_is_replaced() {
     let machine = or_skip!(machine(this_test!()));
     let lock = machine.state.join("manager.lock");
-    fs::write(&lock, "process 4194000 (daemon)\n").expect("writes");
-    fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("is ours");
+    fs::write(&lock, "process 4194000 (daemon)\n").expect("the file can be written");
+    fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("the mode can be changed");
     let mut locker = Locker::start(&lock, NOBODY);
-    assert!(locker.settled(), "that was the defect");
+    assert!(locker.settled(), "another user could take the old lock");
     let said = runs(&machine);
     assert!(said.contains(&format!("user {NOBODY}")), "{said}");
     assert_eq!(mode(&lock), 0o600);
 }
 
 #[test]
-fn a_process_of_roots_that_holds_the_lock_is_named() {
+fn an_error_names_the_root_process_that_holds_the_lock() {
     let machine = or_skip!(machine(this_test!()));
     runs(&machine);
     let mut locker = Locker::start(&machine.state.join("manager.lock"), 0);
@@ -108,7 +108,7 @@ fn a_process_of_roots_that_holds_the_lock_is_named() {
 }
 
 #[test]
-fn one_manager_a_machine_wherever_its_folders_are() {
+fn one_manager_per_machine_whatever_its_state_folder() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 4");
     let first = machine.attach("--policy hawkeye-g", pid);
@@ -135,7 +135,10 @@ fn one_manager_a_machine_wherever_its_folders_are() {
 fn everything(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_owned()];
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        for entry in fs::read_dir(path).expect("is a folder").flatten() {
+        for entry in fs::read_dir(path)
+            .expect("the folder can be read")
+            .flatten()
+        {
             all.extend(everything(&entry.path()));
         }
     }
@@ -162,7 +165,7 @@ fn open_to_others(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn whatever_the_umask_files_are_for_root_alone() {
+fn files_are_accessible_to_root_alone_with_any_umask() {
     let machine = or_skip!(machine(this_test!()));
     for umask in [0o000, 0o022] {
         let all = machine.state.join(format!("umask-{umask:o}"));
@@ -173,7 +176,7 @@ fn whatever_the_umask_files_are_for_root_alone() {
             all.display()
         );
         let first = "policy = \"hawkeye-g\"\nlearn = \"on\"\n";
-        fs::write(&config, format!("{first}{CONFIG}{places}")).expect("writes");
+        fs::write(&config, format!("{first}{CONFIG}{places}")).expect("the file can be written");
         let mut command = Command::new(HAWKEYE);
         command.arg("daemon").arg("--config").arg(&config);
         command.env("HAWKEYE_STATE_DIR", &state);
@@ -214,11 +217,11 @@ fn whatever_the_umask_files_are_for_root_alone() {
 }
 
 #[test]
-fn settings_that_can_not_be_understood_do_not_block_the_start() {
+fn a_damaged_settings_file_does_not_prevent_the_start() {
     let machine = or_skip!(machine(this_test!()));
     let file = machine.state.join("settings.json");
     let victim = machine.state.join("victim");
-    fs::write(&victim, "untouched").expect("writes");
+    fs::write(&victim, "untouched").expect("the file can be written");
     let hostile = format!("{{\"{}\": \"harmed\"}}", victim.display());
     let texts = ["", "{\"/sys/kernel/mm/tran", &hostile, "{\"version\": 99}"];
     let mut number = 0;
@@ -232,19 +235,22 @@ fn settings_that_can_not_be_understood_do_not_block_the_start() {
         assert!(fs::symlink_metadata(&file).is_err(), "{what}");
     };
     for text in texts {
-        fs::write(&file, text).expect("writes");
+        fs::write(&file, text).expect("the file can be written");
         set_aside(text);
     }
     // A terabyte of zeros that takes no space on disk.
-    let huge = fs::File::create(&file).expect("creates");
-    huge.set_len(1 << 40).expect("is sparse");
+    let huge = fs::File::create(&file).expect("the file can be created");
+    huge.set_len(1 << 40).expect("the file can be extended");
     set_aside("a terabyte");
-    fs::create_dir(&file).expect("makes");
+    fs::create_dir(&file).expect("the folder can be created");
     set_aside("a folder");
-    std::os::unix::fs::symlink(&victim, &file).expect("links");
+    std::os::unix::fs::symlink(&victim, &file).expect("the link can be created");
     set_aside("a link");
-    fs::write(&file, &hostile).expect("writes");
-    std::os::unix::fs::chown(&file, Some(NOBODY), None).expect("we are root");
+    fs::write(&file, &hostile).expect("the file can be written");
+    std::os::unix::fs::chown(&file, Some(NOBODY), None).expect("root can change the owner");
     set_aside("another user's");
-    assert_eq!(fs::read_to_string(&victim).expect("reads"), "untouched");
+    assert_eq!(
+        fs::read_to_string(&victim).expect("the file can be read"),
+        "untouched"
+    );
 }

@@ -4,7 +4,7 @@ use crate::common::{NOBODY, machine, or_skip, workload};
 use hawkeye_test_support::this_test;
 
 #[test]
-fn a_pid_that_is_gone() {
+fn a_missing_pid_is_refused() {
     let machine = or_skip!(machine(this_test!()));
     machine
         .output("attach 4194000")
@@ -12,7 +12,7 @@ fn a_pid_that_is_gone() {
 }
 
 #[test]
-fn a_kernel_thread() {
+fn a_kernel_thread_is_refused() {
     let machine = or_skip!(machine(this_test!()));
     // Process 2 is kthreadd where the pid namespace is the machine's own.
     if std::fs::read_to_string("/proc/2/comm").ok().as_deref() != Some("kthreadd\n") {
@@ -25,7 +25,7 @@ fn a_kernel_thread() {
 }
 
 #[test]
-fn another_users_process_without_the_privilege() {
+fn a_process_of_another_user_is_refused_without_privileges() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("burner --mib 2");
     let refused = machine.output_as(NOBODY, &format!("attach {pid}"));
@@ -33,14 +33,14 @@ fn another_users_process_without_the_privilege() {
 }
 
 #[test]
-fn options_out_of_range_and_unknown_words() {
+fn options_out_of_range_and_unknown_words_are_refused() {
     let machine = or_skip!(machine(this_test!()));
     for (words, said) in [
         ("run --watermarks 70,85 -- true", "low watermark"),
         ("run --watermarks 85 -- true", "HIGH,LOW"),
         ("run --cpu 0 -- true", "CPU budget"),
         ("run --rate=-1 -- true", "rate"),
-        ("run --period 0 -- true", "no time"),
+        ("run --period 0 -- true", "not a time"),
         ("run --policy best -- true", "hawkeye-g"),
         ("run --max-promotions many -- true", "--max-promotions"),
         ("run --bloat-threshold 513 -- true", "bloat threshold"),
@@ -59,5 +59,5 @@ fn options_out_of_range_and_unknown_words() {
     let missing = "run -- /no/such/program";
     machine
         .output(missing)
-        .assert_refused(1, "could not start /no/such/program");
+        .assert_refused(1, "can't start /no/such/program");
 }

@@ -50,7 +50,12 @@ impl Started {
     /// Starts a command without standard input and output.
     pub fn quietly(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        Self(command.stderr(Stdio::null()).spawn().expect("starts"))
+        Self(
+            command
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the program starts"),
+        )
     }
 }
 
@@ -86,7 +91,10 @@ pub struct Ended {
 impl Ended {
     /// Runs a command without standard input to its end.
     pub fn of(command: &mut Command) -> Self {
-        let output = command.stdin(Stdio::null()).output().expect("starts");
+        let output = command
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Self {
             code: output.status.code(),
@@ -156,7 +164,7 @@ pub fn machine(test: TestName) -> Option<Machine> {
         state,
     };
     machine.set_costs(&costs(promotion_us()));
-    test_costs::give(&machine.costs).expect("the costs are read");
+    test_costs::give(&machine.costs).expect("the costs can be read");
     Some(machine)
 }
 
@@ -192,7 +200,7 @@ pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
     let machine = machine(test)?;
     let capabilities = doctor()["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == capability);
-    let found = found.expect("the doctor knows it");
+    let found = found.expect("the doctor lists the capability");
     if found["available"] != true {
         let why = found["found"].as_str().unwrap_or_default();
         test.skip(&format!("without {capability}: {why}"));
@@ -306,7 +314,7 @@ impl Machine {
     }
 
     fn set_costs(&self, costs: &Value) {
-        std::fs::write(&self.costs, costs.to_string()).expect("the costs are written");
+        std::fs::write(&self.costs, costs.to_string()).expect("the costs can be written");
     }
 
     /// Runs the program to its end.
@@ -318,7 +326,7 @@ impl Machine {
     pub fn output_as(&self, user: u32, words: &str) -> Ended {
         let copy = self.state.join("hawkeye");
         if !copy.exists() {
-            std::fs::copy(HAWKEYE, &copy).expect("copies");
+            std::fs::copy(HAWKEYE, &copy).expect("the file can be copied");
         }
         let mut command = Command::new(copy);
         let command = command.args(words.split_whitespace()).uid(user).gid(user);
@@ -333,7 +341,7 @@ impl Machine {
         let ended = self.output(&format!("run {options} -- {WORKLOADS} workload {workload}"));
         let summary = read_json(&json).unwrap_or_else(|| panic!("no summary: {ended:?}"));
         assert!(!ended.err.contains("panicked"), "{ended:?}");
-        (ended.code.expect("hawkeye exits"), summary)
+        (ended.code.expect("hawkeye exits with a code"), summary)
     }
 
     /// Starts `hawkeye attach OPTIONS --json FILE PID`.
@@ -368,16 +376,16 @@ impl Attached {
     /// Waits until the manager ends and reads its summary.
     pub fn finish(&mut self) -> Value {
         let status = wait(&mut self.child, Duration::from_secs(30));
-        assert_eq!(status, Some(0), "hawkeye attach ends well");
+        assert_eq!(status, Some(0), "hawkeye attach exits with 0");
         read_json(&self.json).expect("a summary")
     }
 }
 
 /// What a manager inside the test process uses, with the tests' costs.
 pub fn means() -> Means {
-    let facts = probe::gather(Extent::ForManaging, None).expect("probes");
-    let decision = probe::choose(&facts).expect("decides");
-    let mut means = probe::means(&decision).expect("sets up");
+    let facts = probe::gather(Extent::ForManaging, None).expect("the machine can be probed");
+    let decision = probe::choose(&facts).expect("the machine can be managed");
+    let mut means = probe::means(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
     means
         .prepare_overhead(Path::new("/nonexistent"), CounterEvents::default())
@@ -387,11 +395,13 @@ pub fn means() -> Means {
 
 /// The machine of a manager inside the test process, with one managed process.
 pub fn machine_of(means: Means, pid: u32) -> (LinuxMachine, ProcessId) {
-    let scope = Scope::Processes(vec![ProcessHandle::open(pid).expect("opens")]);
-    let signals = StopSignals::take_over().expect("signals");
+    let scope = Scope::Processes(vec![
+        ProcessHandle::open(pid).expect("the process can be opened"),
+    ]);
+    let signals = StopSignals::take_over().expect("the signals can be blocked");
     let mut machine = LinuxMachine::new(means, scope, signals);
     let joined = machine.processes(Duration::from_secs(3600)).done();
-    let process = joined.expect("all have joined")[0];
+    let process = joined.expect("the process is managed")[0];
     (machine, process)
 }
 
@@ -400,7 +410,7 @@ pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) ->
     let folder = machine.state.join("compiled");
     std::fs::create_dir_all(&folder).expect("a folder");
     let c = folder.join(format!("{name}.c"));
-    std::fs::write(&c, source).expect("writes");
+    std::fs::write(&c, source).expect("the file can be written");
     let made = folder.join(name);
     let status = Command::new("cc")
         .args(["-O1", "-Wall", "-o"])
@@ -414,11 +424,16 @@ pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) ->
 
 /// The ranges of a process that may have huge pages, and their regions, from its page tables.
 pub fn walked(tables: &mut PageTables, pid: u32) -> (Vec<Range<u64>>, Vec<RegionSample>) {
-    let target = tables.bind(pid).expect("binds");
-    let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
+    let target = tables.bind(pid).expect("the target can be bound");
+    let ranges = mappings::eligible(
+        &tables
+            .mappings(&target)
+            .expect("the mappings can be listed"),
+    )
+    .ranges;
     let mut found = Vec::new();
     let walked = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
-    walked.expect("walks");
+    walked.expect("the page tables can be walked");
     (ranges, found)
 }
 
@@ -450,7 +465,7 @@ pub fn signal(pid: u32, signal: i32) {
 pub fn wait(child: &mut Child, at_most: Duration) -> Option<i32> {
     let mut status = None;
     until(at_most, || {
-        status = child.try_wait().expect("it is our child");
+        status = child.try_wait().expect("the child can be waited for");
         status.is_some()
     });
     status?.code()
@@ -516,7 +531,7 @@ pub fn memory(workload: &mut Workload) -> (u64, u64) {
             rss_bytes,
             huge_bytes,
         }) => (rss_bytes, huge_bytes),
-        other => panic!("no figures but {other:?}"),
+        other => panic!("expected memory figures, not {other:?}"),
     }
 }
 

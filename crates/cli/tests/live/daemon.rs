@@ -56,7 +56,7 @@ impl<'a> Daemon<'a> {
         prepare: impl FnOnce(Command) -> Command,
     ) -> Self {
         let config = machine.state.join("hawkeye.toml");
-        fs::write(&config, text).expect("writes");
+        fs::write(&config, text).expect("the file can be written");
         let usual = machine.hawkeye(&format!("daemon --config {}", config.display()));
         let child = Started::quietly(&mut prepare(usual));
         let mut daemon = Self { machine, child };
@@ -64,7 +64,10 @@ impl<'a> Daemon<'a> {
             machine.output("status").code == Some(0)
                 || daemon.child.try_wait().is_ok_and(|ended| ended.is_some())
         });
-        let ended = daemon.child.try_wait().expect("it is our child");
+        let ended = daemon
+            .child
+            .try_wait()
+            .expect("the child can be waited for");
         assert!(ready && ended.is_none(), "the daemon answers");
         daemon
     }
@@ -94,7 +97,7 @@ impl<'a> Daemon<'a> {
     pub fn end(mut self) {
         signal(self.child.id(), libc::SIGTERM);
         assert_eq!(wait(&mut self.child, Duration::from_secs(30)), Some(0));
-        assert!(!self.socket().exists(), "the socket is gone with it");
+        assert!(!self.socket().exists(), "the socket is removed");
     }
 
     fn socket(&self) -> PathBuf {
@@ -123,7 +126,8 @@ impl Minded {
 
     /// An address in the middle of its memory.
     pub fn address(&self) -> u64 {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("reads");
+        let maps =
+            fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("the file can be read");
         let range = |line: &str| {
             let (start, end) = line.split_whitespace().next()?.split_once('-')?;
             let number = |text| u64::from_str_radix(text, 16).ok();
@@ -133,28 +137,29 @@ impl Minded {
             .filter_map(range)
             .find(|(start, end)| end - start >= 64 << 20)
             .map(|(start, _)| start + (32 << 20))
-            .expect("its memory")
+            .expect("the program has a mapping of 64 MiB")
     }
 }
 
 /// A free port for the next server.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
 /// The answer to a scraper at this port.
 pub fn scrape(port: u16) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connects");
+    let mut stream =
+        TcpStream::connect(("127.0.0.1", port)).expect("the daemon accepts the connection");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    stream.write_all(request).expect("asks");
+    stream.write_all(request).expect("the request can be sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
 }
 
 #[test]
-fn a_daemon_finds_a_process_promotes_it_and_says_why() {
+fn the_daemon_finds_and_promotes_a_process_and_explains_why() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     // On an emulated processor page walks are so cheap that no promotion pays.
@@ -181,7 +186,7 @@ fn a_daemon_finds_a_process_promotes_it_and_says_why() {
 }
 
 #[test]
-fn root_pauses_and_others_only_read() {
+fn only_root_may_pause_and_other_users_may_read() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     let daemon = Daemon::start(&machine, "");
@@ -208,16 +213,19 @@ fn root_pauses_and_others_only_read() {
 }
 
 #[test]
-fn clients_that_stall_or_send_garbage_hold_nobody_up() {
+fn stalled_clients_and_garbage_do_not_block_other_clients() {
     let machine = or_skip!(machine(this_test!()));
     let daemon = Daemon::start(&machine, "");
-    let connect = || UnixStream::connect(daemon.socket()).expect("connects");
+    let connect =
+        || UnixStream::connect(daemon.socket()).expect("the daemon accepts the connection");
     let silent: Vec<_> = (0..4).map(|_| connect()).collect();
     let mut endless = connect();
     // The server closes the connection in the middle.
     let _ = endless.write_all(&vec![b'x'; 8 << 20]);
     let mut garbage = connect();
-    garbage.write_all(b"\xff\x00{]\n").expect("writes");
+    garbage
+        .write_all(b"\xff\x00{]\n")
+        .expect("the garbage can be sent");
     let mut answer = String::new();
     garbage.read_to_string(&mut answer).expect("an answer");
     assert!(answer.contains("refused"), "{answer}");
@@ -227,7 +235,7 @@ fn clients_that_stall_or_send_garbage_hold_nobody_up() {
 }
 
 #[test]
-fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_nothing() {
+fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() {
     let machine = or_skip!(machine(this_test!()));
     // If the port were not free, the daemon would not start.
     let port = free_port();
@@ -247,18 +255,22 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
     // The new path has room, after the next reload of the configuration.
     let journal = machine.state.join("journal.jsonl");
     let more = more.replace("/dev/full", &journal.display().to_string());
-    fs::write(&config, format!("{CONFIG}{more}")).expect("writes");
+    fs::write(&config, format!("{CONFIG}{more}")).expect("the file can be written");
     signal(daemon.child.id(), libc::SIGHUP);
     let written = || fs::read_to_string(&journal).unwrap_or_default();
     assert!(until(DEADLINE, || written().contains("\"reloaded\"")));
-    assert_eq!(daemon.status()["paused"], true, "a pause outlives it");
+    assert_eq!(
+        daemon.status()["paused"],
+        true,
+        "the pause outlasts a reload"
+    );
 
-    fs::write(&config, "policy = 7").expect("writes");
+    fs::write(&config, "policy = 7").expect("the file can be written");
     signal(daemon.child.id(), libc::SIGHUP);
     let refused = || written().contains("\"refused\":\"");
     assert!(until(DEADLINE, refused), "{}", written());
-    let goes_on = daemon.status()["uptime_s"].is_number();
-    assert!(goes_on, "as before");
+    let answers = daemon.status()["uptime_s"].is_number();
+    assert!(answers, "the daemon still answers");
     daemon.end();
 
     let words = format!("report --json {}", recording.display());
@@ -275,7 +287,7 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
 }
 
 #[test]
-fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
+fn a_missing_daemon_is_reported_and_a_stale_socket_is_replaced() {
     let machine = or_skip!(machine(this_test!()));
     for words in [
         "status",
@@ -299,12 +311,12 @@ fn without_a_daemon_that_is_said_and_a_killed_ones_socket_is_no_obstacle() {
 }
 
 #[test]
-fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
+fn a_rule_can_prefault_a_program_at_its_start() {
     let machine = or_skip!(machine(this_test!()));
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
     let daemon = Daemon::start(&machine, more);
     let program = machine.state.join(NAME);
-    fs::copy(WORKLOADS, &program).expect("copies");
+    fs::copy(WORKLOADS, &program).expect("the file can be copied");
     let mut command = Command::new(&program);
     let words = "workload touch --mib 64 --mapped-mib 512 --pages huge";
     command.args(words.split_whitespace());
@@ -315,7 +327,7 @@ fn a_program_is_warm_from_its_start_where_a_rule_says_so() {
     assert!(warm, "{} bytes", resident());
     // Some of these regions belong to the program's own code.
     daemon.comes_to(DEADLINE, |it| it["fill"]["filled"].as_u64() >= Some(128));
-    let left_alone = touch.finish().expect("ends");
+    let left_alone = touch.finish().expect("the workload ends");
     assert!(left_alone.success());
     daemon.end();
 }

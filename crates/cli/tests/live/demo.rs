@@ -4,13 +4,13 @@ use crate::common::{figure, machine, or_skip, read_json};
 use hawkeye_test_support::this_test;
 
 #[test]
-fn it_promotes_its_budget_takes_bloat_back_and_changes_nothing() {
+fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     let machine = or_skip!(machine(this_test!()));
     let path = machine.state.join("demo.json");
     machine
         .output(&format!("demo --json {}", path.display()))
         .well();
-    let figures = read_json(&path).expect("JSON");
+    let figures = read_json(&path).expect("the file holds JSON");
     let systems = figures["systems"].as_array().expect("a list");
     let names: Vec<_> = systems.iter().map(|it| &it["system"]).collect();
     assert_eq!(names, ["base pages", "linux order", "hawkeye-g"]);

@@ -20,7 +20,7 @@ fn every_capability_is_explained() {
 }
 
 #[test]
-fn without_privileges_it_names_what_is_missing_and_exits_1() {
+fn without_privileges_the_doctor_names_what_is_missing_and_exits_with_1() {
     let machine = or_skip!(machine(this_test!()));
     let doctor = machine.output_as(NOBODY, "doctor");
     assert_eq!(doctor.code, Some(1), "{doctor:?}");
@@ -42,7 +42,7 @@ fn every_page_size_is_tried() {
 }
 
 #[test]
-fn it_leaves_settings_as_they_were() {
+fn the_doctor_leaves_settings_unchanged() {
     let machine = or_skip!(machine(this_test!()));
     let mut names = settings::sizes();
     names.push("use_zero_page".into());

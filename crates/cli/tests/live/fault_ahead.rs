@@ -25,16 +25,18 @@ const WARM_START: Duration = Duration::from_secs(120);
 
 /// Makes a waiting program touch its memory, and asserts that all contents are right.
 fn touches_and_ends(mut program: Workload) {
-    program.command(Request::Go).expect("goes");
+    program
+        .command(Request::Go)
+        .expect("the workload can be started");
     let verified = |event: Event| matches!(event, Event::Verified { bad_bytes: 0, .. });
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
-    assert!(events.any(|event| verified(event.expect("goes on"))));
-    let status = program.finish().expect("ends");
+    assert!(events.any(|event| verified(event.expect("the next event arrives"))));
+    let status = program.finish().expect("the workload ends");
     assert!(status.success());
 }
 
 #[test]
-fn a_stream_is_filled_ahead_and_settings_are_put_back() {
+fn a_stream_is_prefaulted_and_settings_are_restored() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let before = settings::read("use_zero_page");
     for order in ["ascending", "descending"] {
@@ -49,7 +51,7 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
 }
 
 #[test]
-fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
+fn prefault_works_with_huge_faults_and_these_are_switched_off_again() {
     let machine = or_skip!(machine(this_test!()));
     let before = settings::read("enabled");
     let options = format!("{OPTIONS} --huge-faults");
@@ -61,7 +63,7 @@ fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
 }
 
 #[test]
-fn who_touches_here_and_there_is_hardly_filled_for() {
+fn scattered_touches_are_hardly_prefaulted() {
     let machine = or_skip!(machine(this_test!()));
     let sparse = "touch --mib 4096 --now --pages-per-region 1 --work-us 500";
     for (options, workload) in [
@@ -77,7 +79,7 @@ fn who_touches_here_and_there_is_hardly_filled_for() {
 }
 
 #[test]
-fn a_stream_after_random_touches_is_filled_ahead_of_too() {
+fn a_stream_after_random_touches_is_prefaulted() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let json = machine.state.join("summary.json");
     let mut command = machine.hawkeye(&format!("run {OPTIONS} --json {} --", json.display()));
@@ -92,12 +94,12 @@ fn a_stream_after_random_touches_is_filled_ahead_of_too() {
 }
 
 #[test]
-fn a_warm_start_needs_no_page_fault_and_stops_at_what_was_asked_for() {
+fn a_warm_start_needs_no_page_fault_and_stops_at_the_requested_size() {
     warm_start(this_test!(), 1);
 }
 
 #[test]
-fn a_warm_start_by_two_threads_stops_at_what_was_asked_for_too() {
+fn a_warm_start_by_two_threads_stops_at_the_requested_size() {
     warm_start(this_test!(), 2);
 }
 
@@ -117,7 +119,7 @@ fn warm_start(test: TestName, threads: u32) {
 }
 
 #[test]
-fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
+fn a_warm_start_stops_below_the_high_watermark_of_a_cgroup() {
     let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-warm", 256 * MIB));
     let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
@@ -134,15 +136,17 @@ fn a_warm_start_stops_under_the_mark_of_a_cgroup() {
 }
 
 #[test]
-fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_short() {
+fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     const WINDOW: u64 = 128 * MIB;
     let (mut program, pid) = workload(&format!(
         "touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"
     ));
-    let resident = || hawkeye_linux::processes::process::rss_bytes(pid).expect("reads");
+    let resident = || {
+        hawkeye_linux::processes::process::rss_bytes(pid).expect("the resident memory can be read")
+    };
     let before = resident();
-    let state = system_memory::machine().expect("reads");
+    let state = system_memory::machine().expect("the memory use can be read");
     let used = state.percent();
     // Prefault stays below the watermark; the memory that the neighbour takes does not.
     let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
@@ -151,9 +155,14 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
     let listens = || settings::read("use_zero_page") == "0";
     assert!(until(DEADLINE, listens), "the filler has begun");
     std::thread::sleep(Duration::from_secs(2) * patience());
-    program.command(Request::Go).expect("goes");
+    program
+        .command(Request::Go)
+        .expect("the workload can be started");
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
-    assert!(events.any(|event| matches!(event.expect("goes on"), Event::Verified { .. })));
+    assert!(events.any(|event| matches!(
+        event.expect("the next event arrives"),
+        Event::Verified { .. }
+    )));
     let touched = before + 512 * MIB;
     let filled = resident();
     assert!(filled > touched, "{filled} bytes: nothing is ahead");
@@ -172,12 +181,12 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
 }
 
 #[test]
-fn no_byte_changes_while_memory_is_filled_ahead_of_torture() {
+fn no_byte_changes_while_torture_is_prefaulted() {
     torture(this_test!(), 1);
 }
 
 #[test]
-fn no_byte_changes_while_two_threads_fill_ahead_of_torture() {
+fn no_byte_changes_while_two_threads_prefault_torture() {
     torture(this_test!(), 2);
 }
 

@@ -13,13 +13,13 @@ const FILLED: Duration = Duration::from_secs(180);
 const WHOLE: Duration = Duration::from_secs(120);
 
 #[test]
-fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
+fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
-    let mut workload = Workload::spawn(WORKLOADS, words).expect("starts");
+    let mut workload = Workload::spawn(WORKLOADS, words).expect("the workload starts");
     let (before, reached) = loop {
-        match workload.next_event(FILLED).expect("goes on") {
+        match workload.next_event(FILLED).expect("the next event arrives") {
             Event::Fragmented {
                 fmfi_before, fmfi, ..
             } => break (fmfi_before, fmfi),
@@ -29,16 +29,16 @@ fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
     };
     assert!((reached - 0.8).abs() < 0.1, "{reached}");
     compact();
-    let compacted = fmfi().expect("is told");
+    let compacted = fmfi().expect("the fragmentation can be read");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
-    workload.finish().expect("ends when told to");
+    workload.finish().expect("the workload ends on request");
     let _short = ShortLists::new();
     let half_way = f64::midpoint(before, reached);
     let mut left = reached;
     let whole_again = until(WHOLE, || {
         ShortLists::hand_on();
         compact();
-        left = fmfi().expect("is told");
+        left = fmfi().expect("the fragmentation can be read");
         left < half_way
     });
     let shares = (before, reached, left);
@@ -46,7 +46,7 @@ fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
 }
 
 fn compact() {
-    fs::write("/proc/sys/vm/compact_memory", "1").expect("is told");
+    fs::write("/proc/sys/vm/compact_memory", "1").expect("memory can be compacted");
 }
 
 /// Shortens the processors' own lists of free pages until it is dropped. Otherwise these lists keep
@@ -60,8 +60,8 @@ impl ShortLists {
     const LIMIT: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 
     fn new() -> Self {
-        let before = fs::read_to_string(Self::LIMIT).expect("is told");
-        fs::write(Self::LIMIT, "1000000").expect("is set");
+        let before = fs::read_to_string(Self::LIMIT).expect("the limit can be read");
+        fs::write(Self::LIMIT, "1000000").expect("the limit can be set");
         Self { before }
     }
 
@@ -76,6 +76,6 @@ impl ShortLists {
 
 impl Drop for ShortLists {
     fn drop(&mut self) {
-        fs::write(Self::LIMIT, &self.before).expect("is put back");
+        fs::write(Self::LIMIT, &self.before).expect("the limit can be restored");
     }
 }

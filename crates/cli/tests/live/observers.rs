@@ -84,7 +84,8 @@ impl Memory {
     }
 
     fn huge_regions(&self, range: Range<u64>) -> usize {
-        let found = pagemap::population(std::process::id(), &[range]).expect("reads");
+        let found =
+            pagemap::population(std::process::id(), &[range]).expect("the pagemap can be read");
         found.iter().filter(|r| r.is_huge()).count()
     }
 }
@@ -101,11 +102,13 @@ fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
 }
 
 fn register(watcher: &Userfaultfd, range: Range<u64>, mode: Mode) {
-    watcher.register(range, mode).expect("registers");
+    watcher
+        .register(range, mode)
+        .expect("the range can be registered");
 }
 
 fn own() -> ProcessHandle {
-    ProcessHandle::open(std::process::id()).expect("opens")
+    ProcessHandle::open(std::process::id()).expect("the process can be opened")
 }
 
 /// Protects a range, writes `value` to each of its pages, and returns the pages that the monitor
@@ -116,7 +119,9 @@ fn written_under_protection(
     range: Range<u64>,
     value: u8,
 ) -> BTreeSet<u64> {
-    watcher.protect(range.clone(), true).expect("protects");
+    watcher
+        .protect(range.clone(), true)
+        .expect("the range can be protected");
     let written = AtomicBool::new(false);
     let mut heard = BTreeSet::new();
     std::thread::scope(|scope| {
@@ -125,12 +130,14 @@ fn written_under_protection(
             written.store(true, Ordering::Release);
         });
         while !written.load(Ordering::Acquire) {
-            match watcher.next_fault().expect("reads") {
+            match watcher.next_fault().expect("the monitor can be read") {
                 Some(address) => {
                     let page = address & !(BASE_PAGE_BYTES - 1);
                     heard.insert(page);
                     let whole = page..page + BASE_PAGE_BYTES;
-                    watcher.protect(whole, false).expect("allows");
+                    watcher
+                        .protect(whole, false)
+                        .expect("the page can be unprotected");
                 }
                 None => std::thread::yield_now(),
             }
@@ -167,7 +174,9 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
         assert_all_heard(&heard, watched.clone());
         let right = pages(watched.clone()).all(|page| memory.read(page) == value as u8);
         assert!(right, "round {value}");
-        watcher.unregister(watched.clone()).expect("unregisters");
+        watcher
+            .unregister(watched.clone())
+            .expect("the range can be unregistered");
     }
     // Registered for longer than a period: the range stays as it is.
     memory.advise(watched.clone(), libc::MADV_DONTNEED);
@@ -222,7 +231,9 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
             heard
         });
         assert_all_heard(&heard, all.clone());
-        watcher.unregister(all.clone()).expect("unregisters");
+        watcher
+            .unregister(all.clone())
+            .expect("the range can be unregistered");
     }
     let done = (promoted.into_inner(), split.into_inner());
     assert!(done.0 > 0 && done.1 > 0, "{done:?}");
@@ -238,7 +249,7 @@ fn why_names_userfaultfd_and_real_time_threads() {
     let watched = memory.range(8..16);
     register(&watcher, watched.clone(), Mode::WriteProtect);
     let own = std::process::id();
-    let comm = std::fs::read_to_string("/proc/self/comm").expect("reads");
+    let comm = std::fs::read_to_string("/proc/self/comm").expect("the file can be read");
     let by_rule = CONFIG.replace("hawkeye-minded", comm.trim());
     // The policy `none` changes no process, although this configuration includes others.
     let all = CONFIG.replace("unmatched = \"exclude\"", "unmatched = \"include\"");
@@ -270,7 +281,11 @@ fn why_names_userfaultfd_and_real_time_threads() {
         said(&all, "", "has real-time threads");
         said(&by_rule, &address, "userfaultfd watches it");
         over.store(true, Ordering::Relaxed);
-        assert_eq!(real_time.join().expect("ends"), 0, "it was real-time");
+        assert_eq!(
+            real_time.join().expect("the thread ends"),
+            0,
+            "it was real-time"
+        );
     });
 }
 
@@ -285,14 +300,14 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     // SAFETY: locks this test's own mapping.
     let locked = unsafe { libc::mlock(all.start as *const _, bytes) };
     assert_eq!(locked, 0, "locks");
-    let flags = File::open("/proc/kpageflags").expect("opens");
+    let flags = File::open("/proc/kpageflags").expect("the file can be opened");
     let unevictable = || {
         let is_kept = |page: &u64| {
-            let entry = pagemap::entry(std::process::id(), *page).expect("reads");
+            let entry = pagemap::entry(std::process::id(), *page).expect("the pagemap can be read");
             assert_ne!(entry.frame(), 0, "it is in memory");
             let mut bytes = [0; 8];
             let read = flags.read_exact_at(&mut bytes, entry.frame() * 8);
-            read.expect("reads");
+            read.expect("the page flags can be read");
             u64::from_ne_bytes(bytes) & KPF_UNEVICTABLE != 0
         };
         // Only the first page of a block has the flag.
@@ -302,7 +317,8 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     assert!(until(Duration::from_secs(10), || unevictable() == 4));
     let process = own();
     for index in 0..4 {
-        remote_advice::collapse(&process, memory.region(index)).expect("collapses");
+        remote_advice::collapse(&process, memory.region(index))
+            .expect("the region can be collapsed");
         let refused = remote_advice::split(&process, memory.region(index));
         assert!(refused.is_err(), "locked memory is not split");
     }
@@ -312,16 +328,22 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 }
 
 #[test]
-fn memory_that_is_registered_is_not_eligible_from_then_on() {
+fn memory_registered_with_userfaultfd_is_not_eligible() {
     let test = this_test!();
     let _machine = or_skip!(machine(test));
-    let mut tables = PageTables::load().expect("loads");
-    let target = tables.bind(std::process::id()).expect("binds");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let target = tables
+        .bind(std::process::id())
+        .expect("the target can be bound");
     let memory = Memory::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
-        let found = tables.mapping_at(&target, region.start()).expect("finds");
-        let listed = tables.mappings(&target).expect("lists");
+        let found = tables
+            .mapping_at(&target, region.start())
+            .expect("the mapping can be looked up");
+        let listed = tables
+            .mappings(&target)
+            .expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::region_eligible(&here, region);
         assert_eq!(now, mappings::region_eligible(&listed, region));
@@ -337,11 +359,16 @@ fn memory_that_is_registered_is_not_eligible_from_then_on() {
         assert_eq!(eligible(3), Ok(()));
     }
     // Nothing is mapped at the start.
-    assert_eq!(tables.mapping_at(&target, 4096).expect("finds"), None);
+    assert_eq!(
+        tables
+            .mapping_at(&target, 4096)
+            .expect("the mapping can be looked up"),
+        None
+    );
 }
 
 #[test]
-fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
+fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
     let test = this_test!();
     let machine = or_skip!(machine(test));
     let watcher = or_skip!(userfaultfd(test, false));
@@ -373,6 +400,6 @@ fn a_fill_that_userfaultfd_would_stop_does_not_stop_the_others() {
     });
     let summary = attached.interrupt();
     assert!(filled, "{summary}");
-    let asked = watcher.next_fault().expect("reads");
+    let asked = watcher.next_fault().expect("the monitor can be read");
     assert_eq!(asked, None, "no fill waits for the monitor");
 }

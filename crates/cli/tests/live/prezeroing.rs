@@ -17,7 +17,8 @@ const CAPABILITY: &str = "pre-zeroed memory";
 
 /// The module's settings.
 fn told() -> String {
-    let read = |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("reads");
+    let read =
+        |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("the file can be read");
     let both = ["pages_per_second", "idle_only"].map(read);
     both.map(|text| text.trim().to_owned()).join(" ")
 }
@@ -54,12 +55,12 @@ fn with_module(test: TestName) -> Option<(Machine, Found)> {
 }
 
 #[test]
-fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
+fn the_doctor_reports_prezeroing_as_the_kernel_does() {
     let machine = or_skip!(machine(this_test!()));
     let report = machine.output("doctor --json").json();
     let capabilities = report["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == CAPABILITY);
-    let found = found.expect("is listed");
+    let found = found.expect("the doctor lists prezeroing");
     let active = fs::read_to_string(Path::new(CORE).join("active"));
     let active = active.is_ok_and(|text| text.trim() == "1");
     assert_eq!(found["available"], active, "{found}");
@@ -75,7 +76,7 @@ fn the_doctor_says_of_zeroed_memory_what_the_kernel_shows() {
 }
 
 #[test]
-fn the_daemon_paces_zeroing_and_puts_it_back() {
+fn the_daemon_sets_the_rate_of_zeroing_and_restores_it() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let bounds = "\n[prezeroing]\npages_per_s = 2000\nmost_pages_per_s = 3000\n";
     let daemon = Daemon::start(&machine, bounds);
@@ -110,29 +111,33 @@ fn nothing_is_zeroed_while_memory_is_short() {
 }
 
 #[test]
-fn after_kill_9_restore_puts_zeroing_back() {
+fn after_kill_9_restore_restores_the_rate_of_zeroing() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
     assert!(until(Duration::from_secs(10), || told() != Found::AS_LOADED));
     signal(daemon.pid(), libc::SIGKILL);
     drop(daemon);
-    assert_ne!(told(), Found::AS_LOADED, "nobody could put it back");
+    assert_ne!(
+        told(),
+        Found::AS_LOADED,
+        "the killed manager has not restored it"
+    );
     machine.output("restore");
     assert_eq!(told(), Found::AS_LOADED);
 }
 
 #[test]
-fn huge_faults_are_served_what_was_zeroed() {
+fn huge_faults_get_memory_zeroed_in_advance() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
     let count = |name: &str| daemon.status()["prezeroing"][name].as_u64();
     daemon.comes_to(Duration::from_secs(60), |status| {
         status["prezeroing"]["free_zeroed_bytes"].as_u64() > Some(256 << 20)
     });
-    let before = count("served_pages").expect("is counted");
+    let before = count("served_pages").expect("the daemon counts served pages");
     let touch = "workload touch --mib 128 --pages huge --now";
     machine.output(touch).well();
-    let pages = || count("served_pages").expect("is counted") - before;
+    let pages = || count("served_pages").expect("the daemon counts served pages") - before;
     let most = || pages() >= (128 << 20) / 4096 * 97 / 100;
     assert!(until(Duration::from_secs(5), most), "{} pages", pages());
     daemon.end();

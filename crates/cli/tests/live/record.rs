@@ -13,10 +13,12 @@ use std::path::Path;
 /// A recording, as a workload of the simulator.
 fn recorded(file: &Path) -> Workload {
     let mut replay = Replay::default();
-    for row in Recording::open(file, BadRecords::Fail).expect("opens") {
-        replay.add(&row.expect("a row"));
+    for row in Recording::open(file, BadRecords::Fail).expect("the recording can be opened") {
+        replay.add(&row.expect("the row is valid"));
     }
-    replay.finish("live").expect("a workload")
+    replay
+        .finish("live")
+        .expect("the recording can be replayed")
 }
 
 fn report(machine: &Machine, file: &Path) -> Value {
@@ -25,7 +27,7 @@ fn report(machine: &Machine, file: &Path) -> Value {
 }
 
 #[test]
-fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
+fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let machine = or_skip!(machine(this_test!()));
     // A recording keeps to 1 % of a core, so windows are rarer where each costs more: with busy
     // neighbours there was one in 31 s. Then a longer recording is made.
@@ -64,15 +66,19 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
     assert_eq!(figures["policy"], "none");
     // A quarter of the memory is hot.
     let cells = process["map"]["coverage_percent"].as_array();
-    let cells = cells.expect("a map").iter().filter_map(Value::as_u64);
+    let cells = cells
+        .expect("the report has a map")
+        .iter()
+        .filter_map(Value::as_u64);
     let hot = cells.clone().filter(|c| *c > 90).count();
     let cold = cells.filter(|c| *c < 10).count();
     assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");
 
     let recording = recorded(&file);
     let replayed = ["linux-4k", "linux"].map(|system| {
-        let system = systems::by_name(system).expect("is known");
-        let run = simulate(&system, &recording, &Setup::default()).expect("is simulated");
+        let system = systems::by_name(system).expect("the system exists");
+        let run = simulate(&system, &recording, &Setup::default())
+            .expect("the recording can be simulated");
         let program = &run.figures.programs[0];
         // The kernel keeps fifteen characters of a name.
         assert_eq!(program.name, "hawkeye-workloa");
@@ -85,7 +91,7 @@ fn a_live_program_is_recorded_left_alone_and_replayed_under_two_systems() {
 }
 
 #[test]
-fn what_run_does_is_in_its_recording() {
+fn the_recording_of_run_contains_its_promotions() {
     let machine = or_skip!(machine(this_test!()));
     let file = machine.state.join("run.parquet");
     let options = format!(

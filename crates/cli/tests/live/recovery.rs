@@ -24,7 +24,9 @@ use std::time::Duration;
 
 /// Options for recovery only: watermarks below the memory in use, as if memory were short.
 fn short_of_memory() -> String {
-    let used = system_memory::machine().expect("reads").percent();
+    let used = system_memory::machine()
+        .expect("the memory use can be read")
+        .percent();
     let (high, low) = (used / 2.0, used / 4.0);
     format!("--policy none --cpu 100 --watermarks {high:.3},{low:.3}")
 }
@@ -39,7 +41,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
 }
 
 #[test]
-fn bloat_is_taken_back_to_the_page_and_contents_stay() {
+fn recovery_returns_every_unused_page_and_keeps_contents() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
     let (before, huge) = memory(&mut program);
@@ -70,7 +72,7 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
 
 /// Reads a program's memory repeatedly, which holds a reference to each page for a moment.
 fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
-    let memory = File::open(format!("/proc/{pid}/mem")).expect("opens");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("the file can be opened");
     let mut page = [0; 4096];
     while !until.load(Ordering::Relaxed) {
         for region in regions {
@@ -80,7 +82,7 @@ fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
 }
 
 #[test]
-fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
+fn referenced_pages_are_recovered_or_reported_as_refused() {
     let why = "this kernel pages zero pages out: what is read meanwhile comes back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
@@ -113,7 +115,7 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
     }
     // Nothing holds references to the pages any more.
     for (region, outcome) in recover(&refused) {
-        let bytes = outcome.expect("recovers").bytes;
+        let bytes = outcome.expect("the region can be recovered").bytes;
         assert_eq!(bytes, 412 * 4096, "{region}");
     }
     assert_eq!(memory(&mut program).1, 0);
@@ -124,7 +126,9 @@ fn what_somebody_holds_on_to_is_taken_back_or_said_to_be_refused() {
 fn a_full_huge_page_is_not_split() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
-    let used = system_memory::machine().expect("reads").percent();
+    let used = system_memory::machine()
+        .expect("the memory use can be read")
+        .percent();
     let settings = Settings {
         cpu: CpuBudget::new(100.0).expect("in range"),
         watermarks: Watermarks::new(used / 2.0, used / 4.0).expect("in range"),
@@ -132,7 +136,7 @@ fn a_full_huge_page_is_not_split() {
     };
     let all = |journal: &Journal| journal.totals().scanned >= 16;
     let managed = manage(means(), pid, "none", settings, DEADLINE, all);
-    let journal = managed.expect("manages").journal;
+    let journal = managed.expect("the process can be managed").journal;
     assert!(all(&journal), "{:?}", journal.totals());
     assert_eq!(journal.totals().split, 0);
     assert_eq!(memory(&mut program).1, 32 << 20);
@@ -146,7 +150,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let sampled = sample(&mut machine, process);
     program
         .request(Request::DontNeed(90), Duration::from_secs(10))
-        .expect("frees");
+        .expect("the workload frees memory");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
         let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present);
@@ -175,11 +179,11 @@ fn regions_that_were_split_are_promoted_again() {
         let (time, policy) = (DEADLINE * patience(), "hawkeye-g");
         let enough = |journal: &Journal| journal.totals().promoted >= at_least;
         let promoted = manage(means(), pid, policy, settings, time, enough);
-        promoted.expect("manages").journal
+        promoted.expect("the process can be managed").journal
     };
     let first = promote(16);
     assert!(first.totals().promoted >= 16);
-    let process = ProcessHandle::open(pid).expect("opens");
+    let process = ProcessHandle::open(pid).expect("the process can be opened");
     let mut split = 0;
     for entry in first.entries() {
         if let hawkeye_manager::Event::Promoted { region, .. } = &entry.event {
@@ -193,11 +197,11 @@ fn regions_that_were_split_are_promoted_again() {
 }
 
 #[test]
-fn what_was_recovered_is_not_promoted_until_it_is_used() {
+fn recovered_regions_are_not_promoted_until_they_are_used() {
     let why = "this kernel pages zero pages out: a read brings their memory back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
-    let state = system_memory::machine().expect("reads");
+    let state = system_memory::machine().expect("the memory use can be read");
     // The high watermark is passed by half of what can be recovered, so that other programs' use of
     // memory matters little. If all were recovered, promotion could go on, and verifying touches
     // every page. The low watermark is out of reach, so recovery goes through everything once.
@@ -219,7 +223,11 @@ fn what_was_recovered_is_not_promoted_until_it_is_used() {
         let _ = program.command(Request::Verify);
         totals.samples >= *split_after.get_or_insert(totals.samples) + 3
     });
-    let totals = managed.expect("manages").journal.totals().clone();
+    let totals = managed
+        .expect("the process can be managed")
+        .journal
+        .totals()
+        .clone();
     assert_eq!((totals.split, totals.promoted), (128, 0), "{totals:?}");
     let windows = split_after.map(|before| totals.samples - before);
     assert!(windows >= Some(3), "{totals:?}");

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 #[test]
-fn the_programs_status_is_passed_on() {
+fn the_exit_status_of_the_program_is_passed_on() {
     let machine = or_skip!(machine(this_test!()));
     let (code, summary) = machine.run_workload("", "exit-after --ms 1200 --status 7");
     assert_eq!(code, 7);
@@ -18,7 +18,7 @@ fn the_programs_status_is_passed_on() {
 }
 
 #[test]
-fn the_summary_has_every_promised_field() {
+fn the_summary_has_every_documented_field() {
     let machine = or_skip!(machine(this_test!()));
     let (_, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64");
     let promised = "policy wall_s exit_status promoted split recovered_bytes filled_ahead_bytes errors \
@@ -73,7 +73,7 @@ fn children_of_the_program_are_managed_too() {
 }
 
 #[test]
-fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
+fn by_default_only_programs_that_gain_are_promoted() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let options = "--period 2 --window 0.2 --cpu 100";
     let (_, random) = machine.run_workload(options, "random --mib 512 --pages base --seconds 20");
@@ -87,7 +87,7 @@ fn by_default_who_gains_is_promoted_and_who_does_not_is_left() {
 /// A container's own manager: program and manager share a cgroup, which memory that the program
 /// does not use nearly fills.
 #[test]
-fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
+fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
     let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-run", 200 << 20));
     let json = machine.state.join("inside.json");
@@ -103,9 +103,11 @@ fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
-        .expect("starts");
-    let mut input = manager.stdin.take().expect("is a pipe");
-    input.write_all(b"go\n").expect("goes");
+        .expect("the program starts");
+    let mut input = manager.stdin.take().expect("the stream is a pipe");
+    input
+        .write_all(b"go\n")
+        .expect("the workload can be started");
     // A wrong byte would change the exit code, and the limit would end it by a signal.
     assert_eq!(wait(&mut manager, DEADLINE), Some(0));
     let summary = read_json(&json).expect("a summary");

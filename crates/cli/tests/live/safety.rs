@@ -46,7 +46,7 @@ fn kill_a_manager(machine: &Machine) {
 }
 
 #[test]
-fn settings_are_put_back_at_the_end() {
+fn settings_are_restored_at_the_end() {
     let machine = or_skip!(machine(this_test!()));
     let (_program, attached) = managed(&machine);
     attached.interrupt();
@@ -55,7 +55,7 @@ fn settings_are_put_back_at_the_end() {
 }
 
 #[test]
-fn after_kill_9_the_next_start_puts_settings_back() {
+fn after_kill_9_the_next_start_restores_settings() {
     let machine = or_skip!(machine(this_test!()));
     kill_a_manager(&machine);
     machine.output("run -- true");
@@ -63,7 +63,7 @@ fn after_kill_9_the_next_start_puts_settings_back() {
 }
 
 #[test]
-fn after_kill_9_restore_puts_settings_back_and_says_so() {
+fn after_kill_9_restore_restores_settings_and_reports_them() {
     let machine = or_skip!(machine(this_test!()));
     kill_a_manager(&machine);
     let said = machine.output("restore").out;
@@ -95,7 +95,7 @@ fn nothing_is_promoted_above_the_high_watermark() {
 }
 
 #[test]
-fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
+fn a_full_cgroup_stops_promotion_and_is_recovered_while_the_machine_has_free_memory() {
     let machine = or_skip!(machine(this_test!()));
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live", 100 << 20));
     let words = "workload bloat --mib 96 --used 100 --pages huge";
@@ -128,7 +128,7 @@ fn a_full_cgroup_holds_promotion_and_is_recovered_when_the_machine_has_room() {
 }
 
 #[test]
-fn the_cpu_budget_is_kept_by_doing_less() {
+fn the_manager_does_less_to_stay_within_its_cpu_budget() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     // Each promotion takes at least this much of the manager's CPU time. A budget of 0.5 % is 300
     // ms a minute, of which promotion leaves a third, as of what is added meanwhile. The promotion

@@ -23,7 +23,7 @@ fn of_memory(tables: &mut PageTables, ready: &Ready) -> Vec<RegionSample> {
 #[test]
 fn population_is_counted_exactly() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (_program, ready) = started("bloat --mib 64 --used 100 --pages base");
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 32);
@@ -32,7 +32,7 @@ fn population_is_counted_exactly() {
         assert_eq!(seen, (100, 100, false, 0), "{r:?}");
     }
     let eligible = ready.start..ready.start + ready.bytes;
-    let by_pagemap = pagemap::population(ready.pid, &[eligible]).expect("reads");
+    let by_pagemap = pagemap::population(ready.pid, &[eligible]).expect("the pagemap can be read");
     let by_pagemap: Vec<u16> = by_pagemap.iter().map(|r| r.present).collect();
     assert_eq!(by_pagemap, [100; 32]);
 }
@@ -40,13 +40,15 @@ fn population_is_counted_exactly() {
 #[test]
 fn cleared_bits_stay_clear_until_memory_is_used() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("sequential --mib 64 --quiet --wait");
-    access_bits::clear(ready.pid).expect("clears");
+    access_bits::clear(ready.pid).expect("the access bits can be cleared");
     let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
-    program.command(Request::Go).expect("goes");
+    program
+        .command(Request::Go)
+        .expect("the workload can be started");
     let mut busy = Vec::new();
     // In order, so in long runs; a few translations may have stayed in the TLB.
     let touched = until(DEADLINE, || {
@@ -57,15 +59,15 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
 }
 
 #[test]
-fn hot_regions_stand_out() {
+fn hot_regions_have_higher_coverage() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (_program, ready) = started("hot-spot --mib 512 --hot-mib 64 --quiet --seconds 600");
     let mut means = Vec::new();
     // The exposure after which hot memory is touched and cold memory is not yet depends on the
     // machine.
     for exposed_ms in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] {
-        access_bits::clear(ready.pid).expect("clears");
+        access_bits::clear(ready.pid).expect("the access bits can be cleared");
         std::thread::sleep(Duration::from_millis(exposed_ms));
         let found = of_memory(&mut tables, &ready);
         let mean = |hot: bool| {
@@ -82,11 +84,11 @@ fn hot_regions_stand_out() {
 }
 
 #[test]
-fn huge_split_and_vanished_regions_are_seen_as_they_are() {
+fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("burner --mib 64 --pages base");
-    let process = ProcessHandle::open(ready.pid).expect("opens");
+    let process = ProcessHandle::open(ready.pid).expect("the process can be opened");
     let regions = of_memory(&mut tables, &ready);
     assert_eq!(regions.len(), 32);
     let are = |huge| move |r: &RegionSample| r.is_huge() == huge && r.present == 512;
@@ -98,20 +100,24 @@ fn huge_split_and_vanished_regions_are_seen_as_they_are() {
     let huge = of_memory(&mut tables, &ready);
     assert_eq!(huge.len(), 32);
     assert!(huge.iter().all(are(true)), "{huge:?}");
-    remote_advice::split(&process, regions[3].region).expect("splits");
+    remote_advice::split(&process, regions[3].region).expect("the region can be split");
     program
         .request(Request::Unmap(4), Duration::from_secs(10))
-        .expect("unmaps");
+        .expect("the workload unmaps memory");
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 28);
     assert_eq!(found.iter().filter(|r| !r.is_huge()).count(), 1);
-    assert!(are(false)(&found[3]), "split, nothing lost: {:?}", found[3]);
+    assert!(
+        are(false)(&found[3]),
+        "the split region keeps all pages: {:?}",
+        found[3]
+    );
 }
 
 #[test]
-fn sampling_stays_right_while_regions_change_under_it() {
+fn sampling_stays_correct_while_regions_change() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (_program, pid) = workload("torture --mib 256 --threads 2 --seconds 600");
     let mut regions = 0;
     for _ in 0..50 {
@@ -128,12 +134,17 @@ fn sampling_stays_right_while_regions_change_under_it() {
 }
 
 #[test]
-fn a_process_that_is_gone_is_an_error_and_not_a_guess() {
+fn a_walk_of_an_ended_process_returns_an_error() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (program, pid) = workload("burner --mib 4");
-    let target = tables.bind(pid).expect("binds");
-    let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
+    let target = tables.bind(pid).expect("the target can be bound");
+    let ranges = mappings::eligible(
+        &tables
+            .mappings(&target)
+            .expect("the mappings can be listed"),
+    )
+    .ranges;
     drop(program);
     let mut found = Vec::new();
     let gone = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});

@@ -22,7 +22,9 @@ pub fn file(name: &str) -> PathBuf {
 
 /// The switches of all page sizes; none on kernels before 6.8.
 pub fn sizes() -> Vec<String> {
-    let entries = fs::read_dir(FOLDER).expect("is there").flatten();
+    let entries = fs::read_dir(FOLDER)
+        .expect("the folder can be read")
+        .flatten();
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .map(|name| format!("{name}/enabled"))
@@ -34,7 +36,7 @@ pub fn sizes() -> Vec<String> {
 
 /// Value of a setting.
 pub fn read(name: &str) -> String {
-    chosen(&fs::read_to_string(file(name)).expect("reads"))
+    chosen(&fs::read_to_string(file(name)).expect("the file can be read"))
 }
 
 /// The chosen word in a setting's text, without the other choices.

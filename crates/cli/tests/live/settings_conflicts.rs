@@ -18,8 +18,10 @@ const OPTIONS: &str = "--policy hawkeye-g --kernel-split --huge-faults";
 
 fn enabled() -> String {
     let path = enabled_file();
-    let name = path.strip_prefix(THP_DIR).expect("is there");
-    name.to_str().expect("is plain").to_owned()
+    let name = path
+        .strip_prefix(THP_DIR)
+        .expect("the setting is in the folder");
+    name.to_str().expect("the name is UTF-8").to_owned()
 }
 
 /// Every setting that a manager with these options changes permanently. Each has a value that
@@ -38,7 +40,7 @@ fn others() -> Vec<(String, &'static str)> {
 }
 
 fn set(name: &str, value: &str) {
-    fs::write(file(name), value).expect("root may");
+    fs::write(file(name), value).expect("root can write the setting");
 }
 
 /// Every setting under the folder, with its value.
@@ -46,7 +48,10 @@ fn all_settings() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(THP_DIR)];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("is there").flatten() {
+        for entry in fs::read_dir(folder)
+            .expect("the folder can be read")
+            .flatten()
+        {
             let path = entry.path();
             let counts = path.ends_with("stats")
                 || path.ends_with("full_scans")
@@ -120,7 +125,7 @@ fn wait_for_change(machine: &Machine) {
 }
 
 #[test]
-fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
+fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
     let machine = or_skip!(machine(this_test!()));
     set(&enabled(), "madvise");
     set("defrag", "madvise");
@@ -143,7 +148,7 @@ fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
             for (name, _) in &theirs {
                 let path = file(name);
                 let found = before.iter().find(|(before, _)| *before == path);
-                let (_, text) = found.expect("was there");
+                let (_, text) = found.expect("the setting existed before");
                 set(name, &chosen(text));
             }
             assert_eq!(all_settings(), before, "{end}");
@@ -152,7 +157,7 @@ fn what_another_program_sets_meanwhile_stays_and_all_else_is_put_back() {
 }
 
 #[test]
-fn what_another_program_has_set_is_not_set_again() {
+fn a_setting_changed_by_another_program_is_not_changed_again() {
     let machine = or_skip!(machine(this_test!()));
     set(&enabled(), "madvise");
     let first = "policy = \"hawkeye-g\"\n";
@@ -172,10 +177,10 @@ fn what_another_program_has_set_is_not_set_again() {
 }
 
 #[test]
-fn settings_that_an_older_version_left_are_put_back() {
+fn settings_saved_by_an_older_version_are_restored() {
     let machine = or_skip!(machine(this_test!()));
     let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
-    fs::write(machine.state.join("settings.json"), saved).expect("writes");
+    fs::write(machine.state.join("settings.json"), saved).expect("the file can be written");
     set("khugepaged/max_ptes_none", "63");
     machine.output("restore").well();
     assert_eq!(read("khugepaged/max_ptes_none"), "300");
@@ -184,7 +189,7 @@ fn settings_that_an_older_version_left_are_put_back() {
 
 /// Makes the kernel reclaim all that it can from the cgroup of a process.
 fn reclaim(pid: u32) {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("reads");
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the file can be read");
     let group = |of: &str| {
         groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
@@ -230,6 +235,7 @@ fn an_excluded_program_keeps_its_huge_pages_under_reclaim() {
         return;
     }
     // With consent it does, which shows that the test can fail.
-    let left = excluded_huge_bytes(this_test!(), &machine, "--kernel-split").expect("as before");
+    let left = excluded_huge_bytes(this_test!(), &machine, "--kernel-split")
+        .expect("the cgroup can be created again");
     assert!(left < 64 << 20, "{left} of 128 MiB are left");
 }

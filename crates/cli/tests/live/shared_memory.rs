@@ -36,7 +36,7 @@ fn dear_walks() -> WalkCosts {
             "tlb_huge_pages": 1536
         }"#,
     )
-    .expect("they are costs")
+    .expect("the costs can be parsed")
 }
 
 /// Children of a process.
@@ -44,7 +44,8 @@ fn children(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let listed = listed.unwrap_or_default();
     let pids = listed.split_whitespace().map(str::parse);
-    pids.collect::<Result<_, _>>().expect("they are numbers")
+    pids.collect::<Result<_, _>>()
+        .expect("the pids are numbers")
 }
 
 fn sum_kib(family: &[u32], line: &str) -> u64 {
@@ -56,8 +57,8 @@ struct Manager(Started);
 
 impl Manager {
     fn of(machine: &Machine, policy: &str, family: &[u32]) -> Self {
-        let costs = serde_json::to_string(&dear_walks()).expect("is text");
-        fs::write(machine.state.join("walk-costs.json"), costs).expect("is written");
+        let costs = serde_json::to_string(&dear_walks()).expect("the costs can be serialized");
+        fs::write(machine.state.join("walk-costs.json"), costs).expect("the costs can be written");
         let options = format!("attach --policy {policy} --cpu 100 --period 1 --window 0.3");
         let pids: Vec<String> = family.iter().map(u32::to_string).collect();
         let mut command = machine.hawkeye(&format!("{options} {}", pids.join(" ")));
@@ -146,7 +147,7 @@ fn merged_pages_stay_merged(test: TestName, every: u64) {
     assert!(until(Duration::from_secs(60), merged));
     // Otherwise KSM at once merges again what a promotion has copied. Its own count does not fall
     // before its next scan, so merged pages are recognized by how often memory is mapped.
-    fs::write(Ksm::path("run"), "0").expect("KSM stops");
+    fs::write(Ksm::path("run"), "0").expect("KSM can be stopped");
     let before = rollup_kib(pid, "Pss_Anon");
     let (_control, manager) = managed_beside_a_control(&machine, pid);
     let mut most = 0;
@@ -161,7 +162,7 @@ fn merged_pages_stay_merged(test: TestName, every: u64) {
 
 /// No page is seen as touched, because the kernel does not clear the marks of merged pages.
 #[test]
-fn memory_that_is_all_merged_stays_merged() {
+fn fully_merged_memory_stays_merged() {
     merged_pages_stay_merged(this_test!(), 1);
 }
 
@@ -174,14 +175,14 @@ fn a_few_merged_pages_in_every_region_stay_merged() {
 /// Nothing is merged, because no two pages are equal: only the permission to merge them prevents
 /// promotion.
 #[test]
-fn what_ksm_may_merge_is_left_alone_while_it_runs() {
+fn mergeable_memory_is_left_alone_while_ksm_runs() {
     let (machine, _ksm) = or_skip!(machine_with_ksm(this_test!()));
     let words = "shared --mib 64 --workers 0 --mergeable 16384 --parent-mib 64";
     let (_program, pid) = workload(words);
     let (_control, manager) = managed_beside_a_control(&machine, pid);
     assert_eq!(rollup_kib(pid, "AnonHugePages"), 0);
     // Once KSM has stopped, the memory is like any other.
-    fs::write(Ksm::path("run"), "0").expect("KSM stops");
+    fs::write(Ksm::path("run"), "0").expect("KSM can be stopped");
     let huge = || rollup_kib(pid, "AnonHugePages") > 0;
     assert!(until(Duration::from_secs(120), huge));
     drop(manager);
@@ -210,7 +211,9 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let done = promote(&mut machine, &alone[0]);
     assert!(matches!(done, Ok(Promoted::Done(_))), "{done:?}");
     // The program forks between the sample and the promotion.
-    program.command(Request::Go).expect("goes");
+    program
+        .command(Request::Go)
+        .expect("the workload can be started");
     assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
     for r in &alone[1..] {
         let shared = promote(&mut machine, r);
@@ -219,7 +222,9 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let forked = sample(&mut machine);
     assert!(forked[1..].iter().all(|r| r.maybe_shared == 512));
     // Its child ends. The pages are still write-protected, and no other process maps them.
-    program.command(Request::Stop).expect("stops");
+    program
+        .command(Request::Stop)
+        .expect("the workload can be stopped");
     assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
     let again = sample(&mut machine);
     for r in &again[1..] {
@@ -238,21 +243,25 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     assert!(until(Duration::from_secs(10), || {
         rollup_kib(child, "Private_Dirty") >= 8 << 10
     }));
-    let mut tables = PageTables::load().expect("loads");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (ranges, found) = walked(&mut tables, child);
     let full = |found: &[RegionSample]| {
         let full = found.iter().filter(|r| r.present == 512);
         full.map(|r| (r.region, r.maybe_shared)).collect::<Vec<_>>()
     };
     let by_tables = full(&found);
-    let by_pagemap = full(&pagemap::population(child, &ranges).expect("reads"));
+    let by_pagemap = full(&pagemap::population(child, &ranges).expect("the pagemap can be read"));
     assert_eq!(by_tables, by_pagemap);
     let count = |shared: u16| by_tables.iter().filter(|(_, n)| *n == shared).count();
     assert_eq!((count(512), count(0)), (8, 4), "{by_tables:?}");
-    let process = ProcessHandle::open(child).expect("opens").id;
+    let process = ProcessHandle::open(child)
+        .expect("the process can be opened")
+        .id;
     let mut calls = TargetCalls::default();
     for (region, shared) in by_tables {
-        let pages = calls.shared_pages(process, region).expect("reads");
+        let pages = calls
+            .shared_pages(process, region)
+            .expect("the shared pages can be counted");
         assert_eq!(pages.count(), shared);
     }
 }
@@ -266,7 +275,7 @@ fn overhead_percent(pid: u32) -> f64 {
     bits.walk_costs = Some(dear_walks());
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
-            let estimate = estimate(&mut bits, pid, seed).expect("estimates");
+            let estimate = estimate(&mut bits, pid, seed).expect("the overhead can be estimated");
             estimate.overhead.map_or(0.0, |it| it.percent)
         })
         .collect();

@@ -25,7 +25,7 @@ fn machine_with_sizes(test: TestName) -> Option<Machine> {
         return None;
     }
     if small.iter().any(|name| settings::read(name) != "never") {
-        test.skip("somebody has switched page sizes on here");
+        test.skip("page sizes are switched on here already");
         return None;
     }
     Some(machine)
@@ -45,7 +45,7 @@ fn set_to(word: &str) -> usize {
 /// Pages between 4 KiB and 2 MiB in a summary.
 fn small_pages(summary: &Value) -> u64 {
     let sizes = summary["page_sizes"]["sizes"].as_array();
-    let small = sizes.expect("sizes are listed").iter();
+    let small = sizes.expect("the summary lists page sizes").iter();
     let small = small.filter(|size| figure(size, "page_bytes") < 2 << 20);
     small.map(|size| figure(size, "pages")).sum()
 }
@@ -57,7 +57,7 @@ fn start(machine: &Machine, options: &str, blocks: &str, seconds: u32) -> Starte
 }
 
 #[test]
-fn with_consent_they_are_given_counted_and_put_back() {
+fn with_consent_small_pages_are_given_and_counted_and_switches_are_restored() {
     if !at_speed(this_test!()) {
         return;
     }
@@ -72,7 +72,7 @@ fn with_consent_they_are_given_counted_and_put_back() {
 }
 
 #[test]
-fn without_consent_none_is_touched() {
+fn without_consent_no_switch_is_changed() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let mut child = start(&machine, "", BLOCKS, 6);
     let touched = until(Duration::from_secs(5), || set_to("never") < small().len());
@@ -81,7 +81,7 @@ fn without_consent_none_is_touched() {
 }
 
 #[test]
-fn advised_memory_alone_can_be_chosen() {
+fn small_pages_can_be_limited_to_advised_memory() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let json = machine.state.join("advised.json");
     let options = format!("--small-pages advised --json {}", json.display());
@@ -96,19 +96,22 @@ fn advised_memory_alone_can_be_chosen() {
 }
 
 #[test]
-fn after_kill_9_restore_switches_them_off() {
+fn after_kill_9_restore_switches_small_pages_off() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let mut child = start(&machine, "--small-pages all", BLOCKS, 300);
     assert!(until(DEADLINE, || set_to("always") > 0));
     signal(child.id(), libc::SIGKILL);
     let _ = child.wait();
-    assert!(set_to("always") > 0, "nobody could put it back");
+    assert!(
+        set_to("always") > 0,
+        "the killed manager has not restored it"
+    );
     machine.output("restore");
     assert_eq!(set_to("never"), small().len());
 }
 
 #[test]
-fn while_memory_is_short_nobody_gets_them() {
+fn while_memory_is_short_no_process_gets_small_pages() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     // More memory than this is always in use. The trial at the start is for advised memory only.
     let mut child = start(&machine, "--small-pages all --watermarks 1,0.5", BLOCKS, 8);
@@ -118,7 +121,7 @@ fn while_memory_is_short_nobody_gets_them() {
 }
 
 #[test]
-fn what_was_learned_is_used_at_the_next_start() {
+fn learned_page_sizes_are_used_at_the_next_start() {
     if !at_speed(this_test!()) {
         return;
     }
@@ -127,10 +130,10 @@ fn what_was_learned_is_used_at_the_next_start() {
     let (soon, blocks) = (format!("{SOON} {learn}"), format!("{BLOCKS} --seconds 20"));
     let (_, first) = machine.run_workload(&soon, &blocks);
     assert!(small_pages(&first) > 100, "{first}");
-    let records = std::fs::read_dir(machine.state.join("learned")).expect("is there");
+    let records = std::fs::read_dir(machine.state.join("learned")).expect("the folder can be read");
     let records: Vec<_> = records.flatten().map(|entry| entry.path()).collect();
     assert_eq!(records.len(), 1, "{records:?}");
-    let record = read_json(&records[0]).expect("is JSON");
+    let record = read_json(&records[0]).expect("the file holds JSON");
     assert_eq!(record["starts"], 1, "{record}");
     assert!(record["fault_sizes_bytes"][0].is_u64(), "{record}");
     // This policy chooses nothing, so what is given now was learned.
@@ -141,7 +144,7 @@ fn what_was_learned_is_used_at_the_next_start() {
     let (_, without) = machine.run_workload(none, &blocks);
     assert_eq!(small_pages(&without), 0, "{without}");
     // A damaged record is reported and ignored.
-    std::fs::write(&records[0], "{").expect("writes");
+    std::fs::write(&records[0], "{").expect("the file can be written");
     let words = format!("run {none} --learn -- {WORKLOADS} workload exit-after --ms 1200");
     machine.output(&words).assert_refused(0, "is damaged");
 }

@@ -59,7 +59,7 @@ action = "include"
 }
 
 #[test]
-fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
+fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
     let test = this_test!();
     let machine = or_skip!(machine(test));
     if !has_stress_ng() {
@@ -77,7 +77,7 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     let warm_after = Duration::from_secs(seconds / 3).min(Duration::from_secs(600));
     let (mut warm, mut turns, mut turn) = (None, 0, Instant::now());
     let code = loop {
-        if let Some(status) = stress.0.try_wait().expect("it is our child") {
+        if let Some(status) = stress.0.try_wait().expect("the child can be waited for") {
             break status.code();
         }
         let at_most = Duration::from_secs(seconds) + Duration::from_secs(120) * patience();
@@ -96,7 +96,7 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
             // stopped.
             if ksm.is_some() {
                 fs::write(Ksm::path("run"), if turns % 2 == 0 { "1" } else { "0" })
-                    .expect("KSM is there");
+                    .expect("KSM can be controlled");
             }
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -115,7 +115,7 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
     eprintln!("at most {most_merged} pages were merged");
     assert!(total("samples") > 0 && total("promoted") > 0, "{status}");
     daemon.comes_to(Duration::from_secs(30), |status| status["managed"] == 0);
-    let warm = warm.expect("it ran for longer");
+    let warm = warm.expect("stress-ng ran longer than the warm-up");
     // Threads that answered requests end a moment later.
     let settled = |end: &Held| end.descriptors <= idle.descriptors && end.threads <= idle.threads;
     until(Duration::from_secs(20), || settled(&Held::by(daemon.pid())));
@@ -135,7 +135,7 @@ fn has_stress_ng() -> bool {
 }
 
 fn reload(machine: &Machine, daemon: &Daemon<'_>, high: u32) {
-    fs::write(machine.state.join("hawkeye.toml"), config(high)).expect("writes");
+    fs::write(machine.state.join("hawkeye.toml"), config(high)).expect("the file can be written");
     signal(daemon.pid(), libc::SIGHUP);
 }
 
@@ -191,7 +191,7 @@ struct Held {
 
 impl Held {
     fn by(pid: u32) -> Self {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process exists");
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let word = line.and_then(|rest| rest.split_whitespace().next());
@@ -200,7 +200,7 @@ impl Held {
         };
         Self {
             descriptors: fs::read_dir(format!("/proc/{pid}/fd"))
-                .expect("it lives")
+                .expect("the process exists")
                 .count(),
             threads: number("Threads:"),
             anonymous_bytes: number("RssAnon:") << 10,
@@ -230,8 +230,9 @@ impl KernelLog {
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open("/dev/kmsg")
-            .expect("root reads it");
-        file.seek(SeekFrom::End(0)).expect("it can be sought");
+            .expect("the kernel log can be opened");
+        file.seek(SeekFrom::End(0))
+            .expect("the end of the kernel log can be reached");
         Self(file)
     }
 

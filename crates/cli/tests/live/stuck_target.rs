@@ -47,7 +47,9 @@ impl Stuck {
     }
 
     fn hold_lock(&mut self) {
-        self.tell.write_all(b"now\n").expect("is told");
+        self.tell
+            .write_all(b"now\n")
+            .expect("the request can be written");
     }
 
     /// Whether its lock is held: a call that takes the lock does not return.
@@ -64,11 +66,11 @@ fn process(status: &Value, pid: u32) -> Option<&Value> {
 }
 
 #[test]
-fn one_that_holds_its_lock_for_good_stops_neither_the_others_nor_the_end() {
+fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the_end() {
     let machine = or_skip!(machine(this_test!()));
     // The machine's setting before a manager has changed anything.
     let pages_to_scan = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";
-    let setting = || std::fs::read_to_string(pages_to_scan).expect("reads");
+    let setting = || std::fs::read_to_string(pages_to_scan).expect("the file can be read");
     let before = setting();
     // Rules select a program by the name of its file.
     let source = include_str!("stuck_target/stuck.c");
@@ -107,16 +109,19 @@ fn one_that_holds_its_lock_for_good_stops_neither_the_others_nor_the_end() {
     daemon.comes_to(DEADLINE, |status| {
         process(status, other.pid()).is_some_and(|p| figure(p, "promoted") >= 20)
     });
-    assert!(stuck.is_stuck(), "it has held its lock all the time");
+    assert!(stuck.is_stuck(), "the lock was held all the time");
 
     // The daemon's end does not wait for it either.
     let daemon_pid = daemon.pid();
     daemon.end();
-    assert!(stuck.is_stuck(), "the end came first");
+    assert!(stuck.is_stuck(), "the daemon ended while the lock was held");
     assert_eq!(setting(), before);
     assert!(!Path::new(&format!("/proc/{daemon_pid}")).exists());
 
     drop(files);
-    assert!(until(DEADLINE, || !stuck.is_stuck()), "it goes on");
+    assert!(
+        until(DEADLINE, || !stuck.is_stuck()),
+        "the lock is released"
+    );
     signal(stuck.pid(), libc::SIGKILL);
 }

@@ -33,7 +33,7 @@ fn a_target_that_replaces_itself() {
 }
 
 #[test]
-fn targets_that_end_in_the_middle_of_it() {
+fn targets_that_end_while_they_are_managed() {
     let machine = or_skip!(machine(this_test!()));
     for ms in [1, 20, 90, 260, 333] {
         let words = format!("exit-after --ms {ms} --mib 32 --status 5");

@@ -5,7 +5,7 @@ use crate::daemon::{Daemon, Minded, NAME};
 use hawkeye_test_support::this_test;
 
 #[test]
-fn top_shows_what_is_managed_as_text_and_as_json() {
+fn top_shows_managed_processes_as_text_and_as_json() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     let daemon = Daemon::start(&machine, "");

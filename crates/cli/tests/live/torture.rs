@@ -19,7 +19,7 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
     let seconds = from_environment("HAWKEYE_TORTURE_S", 60);
     let words = format!("torture --mib 2048 --threads 8 --seconds {seconds}");
     let (mut program, pid) = workload(&words);
-    let process = ProcessHandle::open(pid).expect("opens");
+    let process = ProcessHandle::open(pid).expect("the process can be opened");
     let over = AtomicBool::new(false);
     let promoted = AtomicU64::new(0);
     let split = AtomicU64::new(0);
@@ -49,10 +49,17 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
 }
 
 fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBool) {
-    let mut tables = PageTables::load().expect("loads");
-    let target = tables.bind(process.id.pid).expect("binds");
+    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let target = tables
+        .bind(process.id.pid)
+        .expect("the target can be bound");
     while !over.load(Ordering::Relaxed) {
-        let ranges = mappings::eligible(&tables.mappings(&target).expect("lists")).ranges;
+        let ranges = mappings::eligible(
+            &tables
+                .mappings(&target)
+                .expect("the mappings can be listed"),
+        )
+        .ranges;
         let mut found = Vec::new();
         // The program may end at any time.
         let _ = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});

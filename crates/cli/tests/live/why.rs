@@ -16,7 +16,7 @@ fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
 }
 
 #[test]
-fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
+fn why_explains_huge_waiting_and_excluded_regions() {
     let machine = or_skip!(machine(this_test!()));
     let program = Minded::start(&machine);
     // One promotion a second: all other regions wait.
@@ -51,13 +51,13 @@ fn regions_that_are_huge_that_wait_and_that_are_not_eligible_say_why() {
         .map(|start| daemon.json(&format!("why {pid} {start:#x}")))
         .collect();
     let waiting = whys.iter().find(|why| why["ahead"].is_number());
-    let waiting = waiting.unwrap_or_else(|| panic!("none waits, as {}", whys[0]));
+    let waiting = waiting.unwrap_or_else(|| panic!("no region waits, for example {}", whys[0]));
     assert!(waiting["bucket"].is_number(), "{waiting}");
     let reason = waiting["waiting"].to_string();
     assert!(reason.contains("bucket"), "{waiting}");
     // The last region in the queue, which waits for some seconds.
     let ahead = |why: &&Value| why["ahead"].as_u64();
-    let last = whys.iter().max_by_key(ahead).expect("some wait");
+    let last = whys.iter().max_by_key(ahead).expect("some regions wait");
     let said = text(last["start"].as_u64().expect("an address"));
     assert!(said.contains("It waits for its turn, after"), "{said}");
     assert!(said.contains("Nothing was done to it"), "{said}");

@@ -58,7 +58,8 @@ impl Browser {
         // SAFETY: this test opened it, and nothing else uses it.
         unsafe { libc::close(end) };
         let child = child.ok()?;
-        ours.set_read_timeout(Some(PATIENCE)).expect("can be set");
+        ours.set_read_timeout(Some(PATIENCE))
+            .expect("the timeout can be set");
         let mut browser = Self {
             child,
             from: BufReader::new(ours.try_clone().expect("a second handle")),
@@ -89,7 +90,9 @@ impl Browser {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.to.write_all(&bytes).expect("Chromium listens");
+        self.to
+            .write_all(&bytes)
+            .expect("the message can be sent to Chromium");
         loop {
             let answer = self.hear();
             if answer["id"] == self.next {
@@ -102,9 +105,9 @@ impl Browser {
     fn hear(&mut self) -> Value {
         let mut bytes = Vec::new();
         let read = self.from.read_until(0, &mut bytes);
-        assert!(read.is_ok_and(|n| n > 0), "Chromium has gone silent");
+        assert!(read.is_ok_and(|n| n > 0), "Chromium no longer answers");
         bytes.pop();
-        let message: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let message: Value = serde_json::from_slice(&bytes).expect("the message is JSON");
         match message["method"].as_str() {
             Some("Page.loadEventFired") => self.loaded = true,
             Some("Runtime.exceptionThrown") => {
@@ -140,7 +143,7 @@ impl Browser {
             "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'center'}});
                 const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }})()"
         ));
-        let number = |at: usize| found[at].as_f64().expect("a place");
+        let number = |at: usize| found[at].as_f64().expect("a coordinate");
         (number(0), number(1))
     }
 

@@ -25,11 +25,11 @@ fn text(browser: &mut Browser, selector: &str) -> String {
 }
 
 #[test]
-fn the_page_is_opened_and_clicked() {
+fn the_page_works_in_a_browser() {
     let folder = folder("page");
     let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
     record(&path);
-    let paths = [&path, &page].map(|path| path.to_str().expect("the path is UTF-8"));
+    let paths = [&path, &page].map(|path| path.to_str().expect("the text is UTF-8"));
     let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
     assert!(made.status.success());
     let Some(mut browser) = Browser::start(&folder.join("profile")) else {
@@ -47,7 +47,7 @@ fn the_page_is_opened_and_clicked() {
         "[...document.querySelectorAll('#map svg rect[fill^=rgb]')].map(r => r.getAttribute('fill').match(/\\d+/g))
             .map(([r, g, b]) => .2126 * r + .7152 * g + .0722 * b)",
     );
-    let light = light.as_array().expect("shades").iter();
+    let light = light.as_array().expect("a list of shades").iter();
     let light: Vec<f64> = light.filter_map(Value::as_f64).collect();
     assert!(light.len() > 9, "{light:?}");
     let darker = |pair: &[f64]| pair[0] > pair[1];

@@ -31,7 +31,7 @@ pub fn record(path: &Path) {
         ..About::default()
     };
     let file = std::fs::File::create(path).expect("a file");
-    let mut writer = RecordingWriter::new(file, &about).expect("the recording can be created");
+    let mut writer = RecordingWriter::new(file, &about).expect("the recording begins");
     for window in 0..100 {
         for row in rows(window) {
             writer.write(&row).expect("the row can be written");

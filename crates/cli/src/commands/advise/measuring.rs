@@ -61,7 +61,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
         }
     };
     if !process.alive() {
-        bail!("process {pid} has ended while it was measured");
+        bail!("process {pid} ended while it was measured");
     }
     let groups = Groups::of_this_machine().read(Duration::ZERO, &[process.id]);
     let fullest = groups
@@ -77,7 +77,7 @@ pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<Fac
         manager,
         recovery_possible: decision.recovery.is_possible_for(pid),
         surroundings: Surroundings::of(pid)?,
-        memory: system_memory::machine().context("reading the machine's memory")?,
+        memory: system_memory::machine().context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| Group {
             name: group.name,
             usage: group.usage,
@@ -227,16 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_window_counts_and_idle_ones_do_not() {
+    fn the_cost_is_the_median_of_windows_that_are_not_idle() {
         let windows = [Some(30.0), None, Some(10.0), Some(20.0)].map(|p| window(p, &[]));
-        let cost = cost(&windows).expect("it ran");
+        let cost = cost(&windows).expect("the process ran in some window");
         assert_eq!((cost.overhead.percent, cost.windows), (20.0, 3));
         assert_eq!(cost.windows_percent, [10.0, 30.0]);
         assert_eq!(super::cost(&[window(None, &[])]), Err(NotMeasured::Idle));
     }
 
     #[test]
-    fn regions_are_ranked_by_other_windows_than_they_are_weighed_by() {
+    fn rank_and_share_of_a_region_come_from_different_windows() {
         let base: Vec<RegionSample> = (0..3)
             .map(|n| RegionSample::untouched(RegionAddr::containing(n << 21)))
             .collect();

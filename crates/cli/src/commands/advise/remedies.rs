@@ -26,7 +26,7 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
     if recoverable && facts.manager.is_none() {
         remedies.push(remedy(
             Takes::AtOnce,
-            "takes the empty memory back while it runs, down to 70 % of memory in use once 85 % are reached, and promotes nothing",
+            "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing",
             format!("hawkeye attach --policy none --watermarks 85,70 {}", facts.pid),
         ));
     }
@@ -38,7 +38,7 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let pid = facts.pid;
     let manager = facts.manager.as_ref();
     if manager.is_some_and(|manager| manager.manages.is_some()) {
-        let does = "shows why the daemon gives it huge pages, or does not";
+        let does = "show why the daemon gives it huge pages, or does not";
         remedies.push(remedy(Takes::AtOnce, does, format!("hawkeye why {pid}")));
     }
     let found = |kind: fn(&Finding) -> bool| findings.iter().any(kind);
@@ -55,13 +55,13 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
         remedies.push(allow(facts));
     } else if !short && !refused {
         if manager.is_none() {
-            let does = "gives it huge pages where they save most, until interrupted";
+            let does = "give it huge pages where they save most, until interrupted";
             remedies.push(remedy(Takes::AtOnce, does, format!("hawkeye attach {pid}")));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
             remedies.push(remedy(
                 Takes::AtOnce,
-                "has the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
+                "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
                 rule(facts),
             ));
         }
@@ -70,7 +70,7 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     if not_given && !around.thp_disabled && !refused {
         remedies.push(remedy(
             Takes::AtNextStart,
-            "has the kernel give huge pages to EVERY program at first touches, used or not: more memory, and waits where it is fragmented",
+            "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented",
             format!("echo always > {}", around.settings.enabled_file),
         ));
     }
@@ -78,15 +78,15 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
 
 /// The remedy for `PR_SET_THP_DISABLE`.
 fn allow(facts: &Facts) -> Remedy {
-    let who = &facts.surroundings.identity;
-    if who.command.starts_with("redis-server") {
-        let does = "has Redis leave huge pages to others to decide; in redis.conf";
+    let identity = &facts.surroundings.identity;
+    if identity.command.starts_with("redis-server") {
+        let does = "keep Redis from disabling huge pages for itself; in redis.conf";
         return remedy(Takes::AtNextStart, does, "disable-thp no");
     }
-    let what = "find who calls prctl(PR_SET_THP_DISABLE): the program itself, a wrapper or a container's runtime that started it";
-    let (unit, command) = match service(who) {
+    let what = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
+    let (unit, command) = match service(identity) {
         Some(service) => (
-            ", or its unit's MemoryTHP= where systemd has that",
+            "; or MemoryTHP= of its unit, where systemd supports that",
             service.command("cat"),
         ),
         None => ("", format!("ps -o pid,ppid,args -p {}", facts.pid)),
@@ -110,9 +110,9 @@ impl Service<'_> {
     }
 }
 
-fn service(who: &Identity) -> Option<Service<'_>> {
-    let unit = who.unit.as_deref()?;
-    let above = who.cgroup.split_once(unit)?.0;
+fn service(identity: &Identity) -> Option<Service<'_>> {
+    let unit = identity.unit.as_deref()?;
+    let above = identity.cgroup.split_once(unit)?.0;
     let of_user = above.split('/').any(|part| part.starts_with("user@"));
     // Names that need a shell's escapes are not ones that people choose.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
@@ -121,14 +121,17 @@ fn service(who: &Identity) -> Option<Service<'_>> {
 
 /// A rule for this program in the daemon's configuration.
 fn rule(facts: &Facts) -> String {
-    let who = &facts.surroundings.identity;
+    let identity = &facts.surroundings.identity;
     // `?` replaces characters that a pattern would interpret.
     let plain = |name: &str| -> String {
         let odd = |c: char| "*?[]{}\\\"".contains(c) || c.is_control();
         name.chars().map(|c| if odd(c) { '?' } else { c }).collect()
     };
-    let name = plain(&who.command);
-    let unit = who.unit.as_ref().filter(|unit| unit.ends_with(".service"));
+    let name = plain(&identity.command);
+    let unit = identity
+        .unit
+        .as_ref()
+        .filter(|unit| unit.ends_with(".service"));
     let condition = match unit {
         Some(unit) => format!("match.unit = \"{}\"", plain(unit)),
         None => format!("match.command = \"{name}\""),
@@ -148,12 +151,12 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
     if matches!(around.settings.enabled.as_deref(), None | Some("never")) {
         return None;
     }
-    let asks = "asks for huge pages for what it allocates (madvise), used or not";
+    let asks = "request huge pages for all that it allocates (madvise), used or not";
     if let Some(java) = around.java {
-        let told = java.transparent || java.large_pages;
+        let requested = java.transparent || java.large_pages;
         let command = "java -XX:+UseTransparentHugePages ...";
-        let does = format!("{asks}: the heap");
-        return (!told).then(|| remedy(Takes::AtNextStart, does, command));
+        let does = "request huge pages for the Java heap (madvise), used or not";
+        return (!requested).then(|| remedy(Takes::AtNextStart, does, command));
     }
     let (variable, condition) = match &around.allocator {
         Allocator::Glibc {
@@ -161,7 +164,7 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
             tunables,
         } => {
             let set = with_option(tunables.as_deref(), ':', "glibc.malloc.hugetlb=", "1")?;
-            let condition = ", if it allocates by glibc's malloc (glibc 2.35 and later)";
+            let condition = ", if it uses glibc's malloc (glibc 2.35 and later)";
             (format!("GLIBC_TUNABLES={set}"), condition)
         }
         Allocator::Jemalloc { thp, conf } if thp.as_deref() != Some("always") => {
@@ -203,7 +206,7 @@ mod tests {
     use hawkeye_linux::processes::surroundings::JavaFlags;
 
     #[test]
-    fn the_rule_is_one_that_the_daemon_reads_and_is_about_the_program() {
+    fn the_proposed_rule_is_valid_and_includes_the_program() {
         let mut facts = facts();
         for (command, unit) in [
             ("redis-server", Some("redis.service")),
@@ -214,7 +217,7 @@ mod tests {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
             let rule = rule(&facts);
-            let config = Config::parse("advice", &rule).expect("is read");
+            let config = Config::parse("advice", &rule).expect("the rule can be parsed");
             let verdict = config.rules.judge(&facts.surroundings.identity);
             assert!(
                 format!("{verdict:?}").contains("Include"),
@@ -225,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn units_are_services_and_their_managers_are_asked() {
+    fn only_services_count_as_units_and_user_services_use_their_own_manager() {
         let cat = |cgroup: &str, unit: &str| {
-            let who = Identity {
+            let identity = Identity {
                 cgroup: cgroup.into(),
                 unit: Some(unit.into()),
                 ..Identity::default()
             };
-            service(&who).map(|service| service.command("cat"))
+            service(&identity).map(|service| service.command("cat"))
         };
         assert_eq!(
             cat("/system.slice/redis.service", "redis.service").as_deref(),
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn allocators_are_told_what_they_were_not_told_yet() {
+    fn only_missing_allocator_settings_are_proposed() {
         let command = |allocator, java| {
             let mut facts = facts();
             facts.surroundings.allocator = allocator;

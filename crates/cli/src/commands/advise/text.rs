@@ -7,9 +7,9 @@ use hawkeye_policy::OverheadSource;
 
 /// The whole advice as text.
 pub fn text(facts: &Facts, advice: &Advice) -> String {
-    let who = &facts.surroundings.identity;
+    let identity = &facts.surroundings.identity;
     let mut out = String::new();
-    let name = words::clipped(&who.command, 15);
+    let name = words::clipped(&identity.command, 15);
     let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict(advice.verdict));
     let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
     say(&mut out, &whole, 0);
@@ -27,11 +27,11 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
         say(&mut out, end, 0);
         return out;
     }
-    say(&mut out, "Nothing was changed. What would change it:", 0);
+    say(&mut out, "Nothing was changed. What you can do:", 0);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
             Takes::AtOnce => "At once",
-            Takes::AtNextStart => "From its next start",
+            Takes::AtNextStart => "From the next start",
         };
         say(&mut out, &format!("- {when}: {}:", remedy.does), 2);
         // Not wrapped, so that the user can copy it.
@@ -47,30 +47,30 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
 fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Gains => "huge pages would make it faster.",
-        Verdict::MayGain => "huge pages may make it a little faster, more likely not.",
-        Verdict::GainsNothing => "huge pages would bring it nothing.",
-        Verdict::HasThem => "it has the huge pages that it gains from.",
-        Verdict::Unknown => "what huge pages would bring it can't be told.",
+        Verdict::MayGain => "huge pages may make it a little faster, but probably not.",
+        Verdict::GainsNothing => "it would gain nothing from huge pages.",
+        Verdict::HasThem => "it already has the huge pages that it gains from.",
+        Verdict::Unknown => "its gain from huge pages is unknown.",
     }
 }
 
 /// One finding as a sentence.
 pub fn sentence(finding: &Finding) -> String {
     let bytes = |n: &u64| words::bytes(*n);
-    let whose = |cgroup: &Option<String>| match cgroup {
+    let scope = |cgroup: &Option<String>| match cgroup {
         Some(name) => format!("its cgroup {name}"),
         None => "the machine".to_owned(),
     };
     match finding {
         Finding::Costs { cost } => costs(cost),
         Finding::NotMeasured(NotMeasured::Idle) => {
-            "It used less than 5 % of a core while it was measured: whatever translation costs it, there is little to save now; measure it when it works.".into()
+            "It used less than 5 % of a core while it was measured, so there is little to save now. Measure it again while it works.".into()
         }
         Finding::NotMeasured(NotMeasured::TooSmall) => {
-            "It has no 2 MiB of private memory in one piece: there is nothing to be made huge.".into()
+            "It has no 2 MiB of private memory in one piece, so nothing can become huge.".into()
         }
         Finding::NotMeasured(NotMeasured::Unseen) => {
-            "This kernel shows no access bits, so what translation costs can't be seen: `hawkeye doctor` says what would bring that.".into()
+            "This kernel shows no access bits, so the cost of address translation can't be measured. `hawkeye doctor` shows what would enable that.".into()
         }
         Finding::WouldSave {
             percent,
@@ -94,7 +94,7 @@ pub fn sentence(finding: &Finding) -> String {
             share_percent,
             added_bytes,
         } => format!(
-            "The first {} regions ({}) have {share_percent:.0} % of that; making them huge would add {}.",
+            "The hottest {} regions ({}) account for {share_percent:.0} % of that; making them huge would add {}.",
             words::count(*regions),
             bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES)),
             bytes(added_bytes),
@@ -113,7 +113,7 @@ pub fn sentence(finding: &Finding) -> String {
             "Huge pages would add no memory: all of its regions are full.".into()
         }
         Finding::WouldAdd { bytes: added, of_bytes } => format!(
-            "Huge pages everywhere would add {}, {:.0} % of the {} that are under base pages now: pages that it has not touched.",
+            "Making all of its regions huge would add {} that it has not touched: {:.0} % of the {} that are under base pages now.",
             bytes(added),
             *added as f64 * 100.0 / (*of_bytes).max(1) as f64,
             bytes(of_bytes),
@@ -128,7 +128,7 @@ pub fn sentence(finding: &Finding) -> String {
             let [all, searched] = [*huge_regions, *searched].map(words::count);
             let wasted = bytes(wasted);
             let mut text = format!(
-                "It has {all} huge pages; of the {searched} that were searched, {zero_percent:.1} % holds nothing but zeros: {wasted} wasted."
+                "It has {all} huge pages. {zero_percent:.1} % of the memory in the {searched} that were searched holds only zeros: about {wasted} are wasted in all."
             );
             if *recoverable_bytes > 0 {
                 let back = bytes(recoverable_bytes);
@@ -138,27 +138,27 @@ pub fn sentence(finding: &Finding) -> String {
         }
         Finding::ManagerRuns(RunningManager { holder, manages }) => {
             let looks = match manages {
-                Some(true) => "manages it, and both look at the same access bits: these figures are low, and its own were disturbed while this measured.",
-                Some(false) => "does not manage it.",
-                None => "may manage it; then both look at the same access bits, and these figures are low.",
+                Some(true) => "It manages this process. Both read the same access bits: these figures are too low, and those of the manager were disturbed meanwhile.",
+                Some(false) => "It does not manage this process.",
+                None => "It may manage this process. If so, both read the same access bits, and these figures are too low.",
             };
-            format!("Another manager runs, {holder}, which {looks}")
+            format!("Another manager runs: {holder}. {looks}")
         }
         Finding::ThpDisabled => {
-            "It was told PR_SET_THP_DISABLE, by itself or by who started it: neither the kernel nor a manager can give it huge pages.".into()
+            "Huge pages are disabled for it (PR_SET_THP_DISABLE), by itself or by the process that started it. Neither the kernel nor a manager can give it huge pages.".into()
         }
         Finding::NoHugePage { bytes: refused } => format!(
-            "{} of it stay under base pages because it said MADV_NOHUGEPAGE; only the program can change that.",
+            "{} of it stay under base pages because the program excludes them (MADV_NOHUGEPAGE). Only the program can change that.",
             bytes(refused)
         ),
         Finding::KernelSaysNever => {
-            "The kernel is set to give huge pages to nobody (enabled=never); a manager can all the same.".into()
+            "The kernel gives huge pages to no program (enabled=never). A manager can nevertheless do so.".into()
         }
         Finding::KernelSaysMadvise {
             bytes: silent,
             advised_bytes,
         } => format!(
-            "The kernel gives huge pages to memory that asks for them (enabled=madvise): {} under base pages do not ask, {} do.",
+            "The kernel gives huge pages only where a program requests them (enabled=madvise). Under base pages are {} without such a request, and {} with one.",
             bytes(silent),
             bytes(advised_bytes),
         ),
@@ -167,12 +167,12 @@ pub fn sentence(finding: &Finding) -> String {
             khugepaged_s,
         } => {
             let mut text = format!(
-                "The kernel gives huge pages to everybody (enabled=always), and yet {} are under base pages: touched when none were free, or before that was set.",
+                "The kernel gives huge pages to every program (enabled=always), but {} are under base pages. They were touched when no huge page was free, or before that was set.",
                 bytes(left)
             );
             if let Some(time) = khugepaged_s.map(words::duration) {
                 text += &format!(
-                    " khugepaged at its pace takes {time} to come by all of it, in the order of addresses."
+                    " At its present pace, khugepaged needs {time} to scan all of it, in address order."
                 );
             }
             text
@@ -181,23 +181,23 @@ pub fn sentence(finding: &Finding) -> String {
             bytes: shared,
             shmem_enabled,
         } => format!(
-            "{} of it is shared memory, which a manager leaves alone; the kernel's shmem_enabled is {}, and a database may take it from the hugetlb pool (huge_pages of PostgreSQL, large-pages of MySQL).",
+            "{} of it are shared memory, which a manager leaves alone. The kernel's shmem_enabled is {}. A database can take such memory from the hugetlb pool instead (huge_pages of PostgreSQL, large-pages of MySQL).",
             bytes(shared),
-            shmem_enabled.as_deref().unwrap_or("not there"),
+            shmem_enabled.as_deref().unwrap_or("absent"),
         ),
         Finding::MemoryShort {
             cgroup,
             usage,
             high_percent,
         } => format!(
-            "Memory is short: {} uses {:.0} % of {}, and nothing is promoted from {high_percent} % on.",
-            whose(cgroup),
+            "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
+            scope(cgroup),
             usage.percent(),
             words::bytes(usage.total_bytes),
         ),
         Finding::LimitNear { cgroup, room_bytes } => format!(
-            "Not all of that fits: {} has {} left until nothing is promoted any more. A manager stops there; the kernel's own huge pages do not.",
-            whose(cgroup),
+            "Not all of that fits: {} has {} left below the high watermark. A manager stops promoting there; the kernel does not.",
+            scope(cgroup),
             bytes(room_bytes),
         ),
     }
@@ -208,25 +208,27 @@ fn costs(cost: &Cost) -> String {
     let method = match overhead.source {
         OverheadSource::Counters => "counted by the processor",
         OverheadSource::RunRate => {
-            "estimated from the pages it touches in milliseconds and what walks cost here"
+            "estimated from the pages that it touches within milliseconds and the cost of page walks here"
         }
         OverheadSource::Assumed => "assumed",
     };
     let [lowest, highest] = cost.windows_percent;
     let windows = match cost.windows {
         1 => "one window".to_owned(),
-        n => format!("the middle of {n} windows, {lowest:.1}-{highest:.1}"),
+        n => format!("the median of {n} windows, {lowest:.1}-{highest:.1}"),
     };
     let mut text = format!(
         "Address translation costs it {overhead} of the {:.2} cores that it uses: {method}; {windows}.",
         cost.cpu_cores,
     );
     if overhead.at_least {
-        text += " First touches are intercepted by a hypervisor here, so faster programs than that can't be told apart: it may be more.";
+        text += " It may be more: a hypervisor intercepts first touches here, so higher costs can't be distinguished.";
     }
     let huge = cost.huge_percent;
     if huge >= 0.1 {
-        text += &format!(" {huge:.1} % of that comes from memory that is huge already.");
+        text += &format!(
+            " Of that, {huge:.1} percentage points come from memory that is huge already."
+        );
     }
     text
 }
@@ -238,27 +240,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_random_reader_is_told_what_it_gains_and_how() {
+    fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
         let facts = facts();
         insta::assert_snapshot!(text(&facts, &advise(&facts)));
     }
 
     #[test]
-    fn who_gains_nothing_is_told_so_and_nothing_else() {
+    fn advice_for_a_process_without_gain_proposes_nothing() {
         let facts = sequential();
         let text = text(&facts, &advise(&facts));
         let end = "Nothing was changed, and nothing needs to be.\n";
         assert!(text.ends_with(end), "{text}");
-        let verdict = "huge pages would bring it nothing.";
+        let verdict = "it would gain nothing from huge pages.";
         assert!(text.contains(verdict), "{text}");
     }
 
     #[test]
-    fn of_an_idle_program_nothing_is_claimed() {
+    fn advice_for_an_idle_program_claims_nothing() {
         let facts = idle();
         let text = text(&facts, &advise(&facts));
         let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(words.join(" ").contains("can't be told."), "{text}");
+        assert!(
+            words
+                .join(" ")
+                .contains("its gain from huge pages is unknown."),
+            "{text}"
+        );
         assert!(text.ends_with("Nothing was changed.\n"), "{text}");
     }
 

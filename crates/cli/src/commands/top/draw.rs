@@ -17,17 +17,18 @@ const DECISIONS: u16 = 8;
 
 const HELP: &str = "\
 OVERHEAD  share of its CPU time that a process spends in address translation,
-          estimated or counted; >= where no more than that can be seen here
-GAIN      what of it would be saved if all that may be promoted were huge
-RSS       resident memory            HUGE   what of it is under huge pages
+          estimated or counted; >= means at least: more can't be measured here
+GAIN      share of its CPU time that would be saved if all regions that may be
+          promoted were huge
+RSS       resident memory            HUGE   share of it under huge pages
 BLOAT     memory under huge pages that was empty when they were made or last
           searched for zeros; it may have been used since
-PROM/S    regions promoted, and SPL/S  huge pages split to take memory back:
-          a second, over the last 10 s
+PROM/S    regions promoted per second, over the last 10 s
+SPL/S     huge pages split per second to recover memory, over the last 10 s
 
-up, down, page up, page down, Home, End    choose a process
-Enter            open it: its address space in columns of about as many regions
-left, right, < > choose the column to sort by; of an open process, the column
+up, down, page up, page down, Home, End    select a process
+Enter            open it: its address space, about as many regions per column
+left, right, < > choose the column to sort by; in an open process, the column
                  that is described
 r                reverse the order
 Esc              back                       ?  this help
@@ -37,8 +38,9 @@ q, Ctrl-C        quit";
 pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let area = frame.area();
     if area.height < LEAST_ROWS || area.width < LEAST_COLUMNS {
-        let text =
-            format!("At least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed; q quits.");
+        let text = format!(
+            "Terminal too small: at least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed. q quits."
+        );
         frame.render_widget(
             Paragraph::new(words::wrapped(&text, usize::from(area.width), 0)),
             area,
@@ -50,7 +52,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
     let keys = match (&model.open, model.help) {
         (_, true) => "Esc back  q quit",
         (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",
-        (None, _) => "up/down choose  Enter open  < > sort by  r reverse  ? help  q quit",
+        (None, _) => "up/down select  Enter open  < > sort by  r reverse  ? help  q quit",
     };
     frame.render_widget(Paragraph::new(keys).style(model.look.head()), foot);
     if model.help {
@@ -93,7 +95,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let rows = model.rows();
     let mut lines = vec![Line::styled(table::header(model.order), model.look.head())];
     if rows.is_empty() {
-        lines.push(Line::from(" No process is under management."));
+        lines.push(Line::from(" No process is managed."));
     }
     let unlisted = table::unlisted(&model.status.manager);
     let room = usize::from(area.height).saturating_sub(2 + usize::from(unlisted.is_some()));

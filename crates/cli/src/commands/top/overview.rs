@@ -8,9 +8,9 @@ use crate::words;
 pub fn lines(status: &DaemonStatus) -> Vec<String> {
     let manager = &status.manager;
     let held = match (&manager.held, manager.paused) {
-        (_, true) => "PAUSED: `hawkeye resume` ends that".to_owned(),
+        (_, true) => "PAUSED; `hawkeye resume` resumes it".to_owned(),
         (Some(held), _) => format!("promotion held: {held}"),
-        (None, _) => "promotion goes on".to_owned(),
+        (None, _) => "promotion active".to_owned(),
     };
     let stuck = match manager.not_answering {
         0 => String::new(),
@@ -30,7 +30,7 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
     );
     let second = match &manager.memory {
         Some(memory) => format!(
-            "memory {:.1} % of {} in use, recovered over {} %; {held}",
+            "memory {:.1} % of {} in use, recovery starts over {} %; {held}",
             memory.used_bytes as f64 * 100.0 / memory.total_bytes.max(1) as f64,
             words::bytes(memory.total_bytes),
             memory.high_percent,
@@ -71,10 +71,10 @@ pub fn decisions(status: &Status, room: usize, width: usize) -> Vec<String> {
 
 fn line(decision: &Decision, uptime_s: f64) -> String {
     let ago = words::duration(uptime_s - decision.at_s);
-    let whose = match (&decision.name, decision.pid) {
+    let process = match (&decision.name, decision.pid) {
         (Some(name), Some(pid)) => format!("{name} ({pid}) "),
         (None, Some(pid)) => format!("{pid} "),
         (_, None) => String::new(),
     };
-    format!("{ago} ago: {whose}{}", decision.text)
+    format!("{ago} ago: {process}{}", decision.text)
 }

@@ -36,18 +36,18 @@ fn of_process(
         lines.push(String::new());
     }
     match why.kept_by.as_slice() {
-        [] => lines.push("Nothing keeps it from being promoted.".to_owned()),
+        [] => lines.push("Nothing prevents its promotion.".to_owned()),
         reasons => {
-            let all = format!("It is not promoted, because {}.", reasons.join("; "));
+            let all = format!("It is not promoted because {}.", reasons.join("; "));
             lines.extend(wrapped(&all, 2));
         }
     }
     if !why.latest.is_empty() {
-        lines.push("Lately:".to_owned());
+        lines.push("Latest actions (times since the daemon started):".to_owned());
     }
     for entry in why.latest.iter().rev() {
         let at = words::duration(entry.at_s);
-        lines.extend(wrapped(&format!("at {at}: {}", entry.text), 2));
+        lines.extend(wrapped(&format!("{at}: {}", entry.text), 2));
     }
     lines
 }
@@ -66,11 +66,11 @@ fn about(process: &ProcessStatus) -> Vec<String> {
         [process.promoted, process.split, process.refused].map(words::count);
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
     let mut cost = match &process.overhead {
-        Some(overhead) => format!("Translation costs {overhead} of its CPU time"),
-        None => "What translation costs it is not known (yet)".to_owned(),
+        Some(overhead) => format!("Address translation costs it {overhead} of its CPU time"),
+        None => "The cost of address translation is unknown so far".to_owned(),
     };
     if let Some(gain) = process.gain_percent {
-        cost += &format!("; what may be promoted would save {gain:.1} %");
+        cost += &format!("; promoting all that may be promoted would save {gain:.1} %");
     }
     let rest = [memory, cost];
     let rest = rest.iter().flat_map(|line| wrapped(line, 2));
@@ -81,7 +81,7 @@ fn about(process: &ProcessStatus) -> Vec<String> {
 
 fn address_space(strip: &Strip, chosen: Option<usize>, look: &Look) -> Vec<String> {
     let Some(age_s) = strip.age_s else {
-        return vec!["Its address space was not sampled yet.".to_owned()];
+        return vec!["Its address space has not been sampled yet.".to_owned()];
     };
     let regions: u64 = strip.columns.iter().map(|column| column.regions).sum();
     let mut lines = vec![format!(

@@ -6,7 +6,7 @@ use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
 /// Legend of the third line.
 pub const LEGEND: &str =
-    "H huge, h partly, + accessed and to be promoted, . not accessed; | after a gap";
+    "H huge, h partly huge, + accessed, may be promoted, . other; | after a gap";
 
 /// Draws a strip: the title of its second line, then three lines with one character per column.
 /// They show how much is accessed, what is huge, and where gaps and the chosen column are.
@@ -30,8 +30,10 @@ pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> [String; 4] {
         }
     });
     let heat_is = match (walked, strip.source) {
-        (true, _) => "page walks, against the column with most",
-        (false, Some(CoverageSource::Population)) => "base pages present (accesses can't be seen)",
+        (true, _) => "page walks, relative to the column with the most",
+        (false, Some(CoverageSource::Population)) => {
+            "base pages present (this kernel shows no accesses)"
+        }
         (false, _) => "base pages accessed in the last window",
     };
     [
@@ -94,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_is_not_nothing_and_all_is_full() {
+    fn only_zero_is_drawn_as_empty_and_a_whole_share_as_full() {
         let look = |unicode| Look {
             colour: false,
             unicode,

@@ -85,5 +85,10 @@ fn cell(process: &ProcessStatus, column: SortBy) -> String {
 /// A note if there are more processes than a status lists.
 pub fn unlisted(status: &Status) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
-    (more > 0).then(|| format!("and {} with less memory", words::count(more as u64)))
+    (more > 0).then(|| {
+        format!(
+            "and {} more with less resident memory",
+            words::count(more as u64)
+        )
+    })
 }

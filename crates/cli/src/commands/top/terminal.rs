@@ -18,10 +18,12 @@ const TICK: Duration = Duration::from_millis(100);
 /// Why nothing can be drawn on this terminal, if that is so.
 pub fn unfit() -> Option<&'static str> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
-        return Some("this is no terminal");
+        return Some("standard input or output is not a terminal");
     }
     match std::env::var("TERM").as_deref() {
-        Ok("dumb" | "") | Err(_) => Some("this terminal can't be drawn on (see TERM)"),
+        Ok("dumb" | "") | Err(_) => {
+            Some("can't draw on this terminal (TERM is unset, empty or dumb)")
+        }
         Ok(_) => None,
     }
 }
@@ -40,7 +42,7 @@ pub fn watch(mut model: Model, options: AskOptions) -> Result<()> {
     // Before the first thread starts, because threads inherit the mask of blocked signals.
     let signals = StopSignals::take_over_with_reload()?;
     let mut asker = Asker::start(options)?;
-    let mut terminal = ratatui::try_init().context("taking the terminal over")?;
+    let mut terminal = ratatui::try_init().context("can't set up the terminal")?;
     let _taken = Taken;
     let mut due = Instant::now() + EVERY;
     loop {

@@ -162,7 +162,7 @@ fn screen(model: &Model, columns: u16, rows: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
     terminal
         .draw(|frame| draw::draw(frame, model))
-        .expect("draws");
+        .expect("the screen can be drawn");
     terminal
 }
 
@@ -195,7 +195,7 @@ fn as_text() {
 }
 
 #[test]
-fn a_daemon_that_is_gone_leaves_old_figures_and_says_so() {
+fn a_missing_daemon_is_reported_above_the_old_figures() {
     let mut model = model();
     model.take(Err(anyhow::anyhow!("no daemon runs")));
     let text = screen(&model, 80, 24).backend().to_string();
@@ -207,7 +207,7 @@ fn a_daemon_that_is_gone_leaves_old_figures_and_says_so() {
 }
 
 #[test]
-fn nothing_is_drawn_that_does_not_fit_and_nothing_panics() {
+fn no_screen_size_panics_and_the_selected_row_stays_visible() {
     let mut model = model();
     for pid in 0..300 {
         let more = ProcessStatus {
@@ -227,11 +227,11 @@ fn nothing_is_drawn_that_does_not_fit_and_nothing_panics() {
     press(&mut model, KeyCode::End);
     let text = screen(&model, 80, 24).backend().to_string();
     let chosen = text.lines().filter(|line| line.starts_with("\">"));
-    assert_eq!(chosen.count(), 1, "the chosen row is in sight: {text}");
+    assert_eq!(chosen.count(), 1, "the selected row is visible: {text}");
 }
 
 #[test]
-fn keys_choose_sort_open_and_end() {
+fn keys_select_sort_open_and_quit() {
     let mut model = model();
     let pids = |model: &Model| -> Vec<u32> { model.rows().iter().map(|row| row.pid).collect() };
     // Unknown overhead is last.
@@ -264,7 +264,7 @@ fn keys_choose_sort_open_and_end() {
 }
 
 #[test]
-fn without_colour_nothing_is_coloured_and_the_same_is_said() {
+fn without_colour_the_text_is_the_same() {
     let colours = |look| {
         let mut model = model();
         model.look = look;

@@ -115,7 +115,7 @@ fn first_regions(advice: &Advice) -> Vec<u64> {
 }
 
 #[test]
-fn the_first_regions_are_as_many_as_half_and_nine_tenths_take() {
+fn the_hottest_regions_make_up_half_and_nine_tenths_of_the_gain() {
     let advice = advise(&facts());
     assert_eq!(advice.verdict, Verdict::Gains);
     let first = first_regions(&advice);
@@ -133,7 +133,7 @@ fn the_first_regions_are_as_many_as_half_and_nine_tenths_take() {
 }
 
 #[test]
-fn regions_without_a_rank_are_stood_for_by_those_that_have_one_if_these_are_many() {
+fn ranked_regions_stand_for_all_if_at_least_half_are_ranked() {
     let with_rank = |every: usize| {
         let mut facts = facts();
         for (n, region) in facts.regions.iter_mut().enumerate() {
@@ -148,7 +148,7 @@ fn regions_without_a_rank_are_stood_for_by_those_that_have_one_if_these_are_many
 }
 
 #[test]
-fn under_what_is_worth_it_nothing_is_proposed() {
+fn below_the_worthwhile_saving_nothing_is_proposed() {
     for (facts, verdict) in [
         (sequential(), Verdict::GainsNothing),
         (idle(), Verdict::Unknown),
@@ -171,7 +171,7 @@ fn under_what_is_worth_it_nothing_is_proposed() {
 }
 
 #[test]
-fn what_is_huge_already_gains_no_more() {
+fn memory_that_is_huge_already_gains_nothing() {
     let mut all = facts();
     all.regions.clear();
     all.huge_regions = 1000;
@@ -188,7 +188,7 @@ fn what_is_huge_already_gains_no_more() {
 }
 
 #[test]
-fn beside_a_running_manager_no_other_is_proposed() {
+fn no_second_manager_is_proposed() {
     let commands = |manages| {
         let mut facts = facts();
         facts.huge_regions = 1000;
@@ -213,7 +213,7 @@ fn beside_a_running_manager_no_other_is_proposed() {
 }
 
 #[test]
-fn zeros_of_a_sample_stand_for_all() {
+fn zeros_are_extrapolated_from_the_searched_huge_pages() {
     let mut facts = idle();
     facts.huge_regions = 1000;
     facts.zeros = HALF_ZEROS;
@@ -236,7 +236,7 @@ fn zeros_of_a_sample_stand_for_all() {
 }
 
 #[test]
-fn each_setting_that_stands_in_the_way_is_found() {
+fn each_setting_that_prevents_huge_pages_is_found() {
     let with = |change: fn(&mut Facts)| {
         let mut facts = facts();
         change(&mut facts);
@@ -274,7 +274,7 @@ fn each_setting_that_stands_in_the_way_is_found() {
         let end = cold.start;
         f.surroundings.places = vec![Place { end, ..hot }, cold];
     });
-    assert!(attach(&partly), "what is hot may be huge");
+    assert!(attach(&partly), "hot memory may be huge");
     let shared = with(|f| {
         f.surroundings.places.push(Place {
             shared_memory: true,
@@ -286,7 +286,7 @@ fn each_setting_that_stands_in_the_way_is_found() {
 }
 
 #[test]
-fn memory_that_is_short_or_nearly_so_is_found() {
+fn short_memory_and_a_near_limit_are_found() {
     let mut facts = facts();
     facts.cgroup = Some(Group {
         name: "/a".into(),
