@@ -1,6 +1,6 @@
 //! Fragmentation: memory that no simulated process owns.
 
-use super::Kernel;
+use super::Machine;
 use hawkeye_sim::rng::Rng;
 use serde::Serialize;
 
@@ -26,9 +26,9 @@ impl Fragmentation {
     }
 }
 
-impl Kernel {
+impl Machine {
     /// Takes the first frame of the broken blocks, which the seed selects.
-    pub fn fragment(&mut self, how: Fragmentation, seed: u64) {
+    pub(super) fn fragment(&mut self, how: Fragmentation, seed: u64) {
         let mut rng = Rng::new(seed, 0xf4a6);
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.below(100) < how.broken_percent.into();

@@ -25,12 +25,12 @@ pub use talluri::{HalfReferenced, PageReservation};
 pub use winwood::Winwood;
 
 use super::KernelSettings;
-use crate::ItaniumError;
+use crate::error::{ItaniumError, Result};
 use serde::Serialize;
-use std::fmt;
 
 /// Classes of policies in the thesis (section 2.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Class {
     /// Large pages of a fixed size, which never grow or shrink.
     Global,
@@ -39,16 +39,6 @@ pub enum Class {
     Static,
     /// Pages that grow and shrink, and that may be copied for that.
     Dynamic,
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Global => "global",
-            Self::Static => "static",
-            Self::Dynamic => "dynamic",
-        })
-    }
 }
 
 /// A kernel's policy, with its settings.
@@ -79,6 +69,20 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The policy's class in the thesis.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::HugeTlb(_) | Self::Winwood(_) | Self::Solaris(_) => Class::Global,
+            Self::Cover(_) | Self::HpUx(_) => Class::Static,
+            Self::Irix(_)
+            | Self::Navarro(_)
+            | Self::Asap(_)
+            | Self::ApproxOnline(_)
+            | Self::HalfReferenced(_)
+            | Self::PageReservation(_) => Class::Dynamic,
+        }
+    }
+
     /// The policy's decisions.
     pub fn rules(&self) -> &dyn PagePolicy {
         match self {
@@ -210,11 +214,11 @@ impl Coalescing {
 
 /// Decisions of a system. They do not depend on frames, entries or TLBs.
 pub trait PagePolicy {
-    /// Its class in the thesis.
-    fn class(&self) -> Class;
-
     /// Source of memory for a first touch.
-    fn first_touch(&self, touch: &FirstTouch) -> Supply;
+    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+        let _ = touch;
+        Supply::AsSized
+    }
 
     /// Whether `mmap` writes sizes into entries.
     fn sizes_at_map(&self) -> bool {
@@ -267,30 +271,32 @@ pub trait PagePolicy {
     ///
     /// # Errors
     /// The settings do not fit.
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         let _ = settings;
         Ok(())
     }
 }
 
 /// Checks that an order is one of the kernel's large ones.
-fn must_be_large(
-    order: u8,
-    settings: &KernelSettings,
-    what: &'static str,
-) -> Result<(), ItaniumError> {
+fn must_be_large(order: u8, settings: &KernelSettings, what: &'static str) -> Result {
+    let fits = order > 0 && settings.orders.contains(order);
     must(
-        order > 0 && settings.orders.contains(order),
+        fits,
         what,
-        "one of the page sizes that the kernel may use, above its base page",
+        "one of the kernel's page sizes above its base page",
     )
 }
 
-fn must(right: bool, what: &'static str, allowed: &'static str) -> Result<(), ItaniumError> {
-    if right {
-        Ok(())
+fn must(right: bool, what: &'static str, allowed: &'static str) -> Result {
+    ItaniumError::unless(right, what, allowed)
+}
+
+/// Memory from a pool for mappings that ask for its order.
+fn from_pool(touch: &FirstTouch, order: u8, or_base: bool) -> Supply {
+    if touch.preferred == order {
+        Supply::Pool { or_base }
     } else {
-        Err(ItaniumError::Setup { what, allowed })
+        Supply::AsSized
     }
 }
 

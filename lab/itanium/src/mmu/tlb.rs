@@ -3,7 +3,7 @@
 mod index;
 
 use super::Replacement;
-use crate::ItaniumError;
+use crate::error::{ItaniumError, Result};
 use hawkeye_sim::rng::Rng;
 use index::SlotIndex;
 
@@ -26,6 +26,18 @@ pub struct TlbEntry {
 }
 
 impl TlbEntry {
+    /// An entry without sub-blocks.
+    pub const fn whole(rid: u32, page: u64, shift: u32, frame: u32, writable: bool) -> Self {
+        Self {
+            rid,
+            page,
+            shift,
+            frame,
+            writable,
+            parts: Self::WHOLE,
+        }
+    }
+
     /// log2 of the largest number of sub-blocks.
     pub const MOST_SUB_BLOCKS: u8 = 4;
     /// The parts of an entry without sub-blocks: all present.
@@ -137,16 +149,8 @@ impl Tlb {
             let shift = sizes.trailing_zeros();
             sizes &= sizes - 1;
             let page = offset >> shift;
-            let entries = &self.entries;
             let order = self.sub_block_order;
-            let same = |place: u8| {
-                let entry = entries.get(usize::from(place)).and_then(Option::as_ref);
-                entry.is_some_and(|e| {
-                    e.page == page && e.shift == shift && e.rid == rid && e.holds(offset, order)
-                })
-            };
-            if let Some(found) = self.index.find(rid, page, shift, same) {
-                let place = usize::from(found);
+            if let Some(place) = self.find(rid, page, shift, |it| it.holds(offset, order)) {
                 self.use_place(place);
                 return self.entries[place];
             }
@@ -179,11 +183,14 @@ impl Tlb {
         let order = self.sub_block_order;
         for page in entry.pages(order) {
             let start = page.page << page.shift;
-            if self.place_of(page.rid, page.page, page.shift).is_some() {
+            if self
+                .find(page.rid, page.page, page.shift, |_| true)
+                .is_some()
+            {
                 entry.parts &= !(1 << entry.part_of(start, order));
             }
         }
-        let place = self.place_of(entry.rid, entry.page, entry.shift);
+        let place = self.find(entry.rid, entry.page, entry.shift, |_| true);
         let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
         let Some((place, block)) = place.zip(block) else {
             return self.insert(entry);
@@ -196,12 +203,19 @@ impl Tlb {
         }
     }
 
-    /// The place of the entry of a page of this size, whichever of its parts are present.
-    fn place_of(&self, rid: u32, page: u64, shift: u32) -> Option<usize> {
+    /// The place of the entry of a page of this size for which `fits` is true.
+    #[inline]
+    fn find(
+        &self,
+        rid: u32,
+        page: u64,
+        shift: u32,
+        fits: impl Fn(&TlbEntry) -> bool,
+    ) -> Option<usize> {
         let same = |place: u8| {
             let entry = self.entries.get(usize::from(place));
             let entry = entry.and_then(Option::as_ref);
-            entry.is_some_and(|e| (e.rid, e.page, e.shift) == (rid, page, shift))
+            entry.is_some_and(|e| e.page == page && e.shift == shift && e.rid == rid && fits(e))
         };
         self.index.find(rid, page, shift, same).map(usize::from)
     }
@@ -250,19 +264,16 @@ impl Tlb {
     ///
     /// # Errors
     /// Other entries have been used before, or too few places would be left.
-    pub fn pin(&mut self, entry: TlbEntry) -> Result<(), ItaniumError> {
+    pub fn pin(&mut self, entry: TlbEntry) -> Result {
         let unused = self.free.len() + self.pinned == self.entries.len();
-        match self.free.pop().filter(|_| unused && self.free.len() >= 4) {
-            Some(place) => {
-                self.put(place.into(), entry);
-                self.pinned += 1;
-                Ok(())
-            }
-            None => Err(ItaniumError::Setup {
-                what: "the number of pinned TLB entries",
-                allowed: "at least 4 under that of all, and set before others are used",
-            }),
+        let allowed = "at least 4 below the number of all entries, and set before others are used";
+        let fits = unused && self.free.len() > 4;
+        ItaniumError::unless(fits, "the number of pinned TLB entries", allowed)?;
+        if let Some(place) = self.free.pop() {
+            self.put(place.into(), entry);
+            self.pinned += 1;
         }
+        Ok(())
     }
 
     /// Removes the entries of a range of a region.
@@ -336,14 +347,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn entry(page: u64, shift: u32) -> TlbEntry {
-        TlbEntry {
-            rid: 1,
-            page,
-            shift,
-            frame: 0,
-            writable: true,
-            parts: TlbEntry::WHOLE,
-        }
+        TlbEntry::whole(1, page, shift, 0, true)
     }
 
     /// Returns the page, of four, that is replaced. They are inserted in order; then the first and

@@ -1,7 +1,7 @@
 //! High contention (thesis, section 4.3.3 and figure 4.5).
 
 use super::{Event, Sink, Touch, allocate};
-use crate::ItaniumError;
+use crate::Result;
 use serde::Serialize;
 
 /// The page size in the program's code.
@@ -31,7 +31,7 @@ impl Contention {
         }
     }
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
         let bytes = u64::from(self.pages) * PAGE_BYTES;
         for process in 0..self.processes {
             allocate(process, 0, bytes, sink)?;
@@ -42,11 +42,9 @@ impl Contention {
                 for touch in 0..self.rounds * self.pages {
                     sink(Event::Touch(Touch {
                         process,
-                        mapping: 0,
                         offset: u64::from(touch % self.pages) * PAGE_BYTES,
-                        write: true,
-                        references: 1,
                         useful_cycles: 1,
+                        ..Touch::STORE
                     }))?;
                 }
             }

@@ -1,7 +1,7 @@
 //! A model of mcf, the thesis' fastest program with large pages (section 6.3.5).
 
 use super::{Event, Sink, Touch, allocate};
-use crate::ItaniumError;
+use crate::Result;
 use hawkeye_sim::rng::Rng;
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ impl Mcf {
         aside_per_million: 530.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
         let mut rng = Rng::new(seed, 0x3cf);
         let arrays = self.arrays.len() as u32;
         let lengths = self.arrays.iter().copied();
@@ -53,12 +53,12 @@ impl Mcf {
         sink(Event::Measure)?;
         let mut touch = |mapping, offset| {
             sink(Event::Touch(Touch {
-                process: 0,
                 mapping,
                 offset,
                 write: false,
                 references: self.references,
                 useful_cycles: self.useful_cycles,
+                ..Touch::STORE
             }))
         };
         for step in 0..self.steps {

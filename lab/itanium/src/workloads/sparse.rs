@@ -1,8 +1,7 @@
 //! Sparse access (thesis, section 4.3.1 and figure 4.1).
 
-use super::{Event, Sink, Touch};
-use crate::ItaniumError;
-use crate::kernel::Backing;
+use super::{Event, Sink, Touch, map};
+use crate::Result;
 use serde::Serialize;
 
 /// The page size in the program's code.
@@ -29,28 +28,19 @@ impl Sparse {
         perturbed: true,
     };
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
         for area in 0..self.areas {
             let off = if self.perturbed { PAGE_BYTES } else { 0 };
             let address = u64::from(area) * (STRIDE_BYTES + off);
-            sink(Event::Map {
-                process: 0,
-                mapping: area,
-                bytes: PAGE_BYTES,
-                // Address 0 is not a valid request to `mmap`.
-                at: (area > 0).then_some(address),
-                backing: Backing::Anonymous,
-            })?;
+            // Address 0 is not a valid request to `mmap`.
+            let at = (area > 0).then_some(address);
+            map(0, area, PAGE_BYTES, at, sink)?;
         }
         for _ in 0..self.loops {
             for area in 0..self.areas {
                 sink(Event::Touch(Touch {
-                    process: 0,
                     mapping: area,
-                    offset: 0,
-                    write: true,
-                    references: 1,
-                    useful_cycles: 0,
+                    ..Touch::STORE
                 }))?;
             }
         }

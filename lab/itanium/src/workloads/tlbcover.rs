@@ -1,7 +1,7 @@
 //! Tlbcover (thesis, section 6.2.2): random changes of a table in memory.
 
 use super::{Event, Sink, Touch, allocate};
-use crate::ItaniumError;
+use crate::Result;
 use hawkeye_sim::rng::Rng;
 use serde::Serialize;
 
@@ -31,18 +31,15 @@ impl Tlbcover {
         }
     }
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
         let mut rng = Rng::new(seed, 0x71bc);
         allocate(0, 0, self.bytes, sink)?;
         sink(Event::Measure)?;
         for _ in 0..self.accesses {
             sink(Event::Touch(Touch {
-                process: 0,
-                mapping: 0,
                 offset: rng.below(self.bytes) & !7,
-                write: true,
-                references: 1,
                 useful_cycles: self.useful_cycles,
+                ..Touch::STORE
             }))?;
         }
         Ok(())

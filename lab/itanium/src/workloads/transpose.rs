@@ -1,8 +1,7 @@
 //! Matrix transposition (thesis, section 6.2.1 and figure 6.2).
 
-use super::{Event, Sink, Touch};
-use crate::ItaniumError;
-use crate::kernel::Backing;
+use super::{Event, Sink, Touch, map};
+use crate::Result;
 use serde::Serialize;
 
 /// A matrix element; the thesis does not state its size in bytes.
@@ -18,18 +17,12 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
         for pair in 1..=self.pairs {
             let dimension = u64::from(self.step * pair);
             let bytes = dimension * dimension * ELEMENT_BYTES;
             for mapping in [0, 1] {
-                sink(Event::Map {
-                    process: 0,
-                    mapping,
-                    bytes,
-                    at: None,
-                    backing: Backing::Anonymous,
-                })?;
+                map(0, mapping, bytes, None, sink)?;
             }
             for i in 0..dimension {
                 for j in 0..dimension {
@@ -37,12 +30,11 @@ impl Transpose {
                         [(1, i * dimension + j, false), (0, j * dimension + i, true)]
                     {
                         sink(Event::Touch(Touch {
-                            process: 0,
                             mapping,
                             offset: element * ELEMENT_BYTES,
                             write,
-                            references: 1,
                             useful_cycles: 1,
+                            ..Touch::STORE
                         }))?;
                     }
                 }

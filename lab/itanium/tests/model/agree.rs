@@ -237,7 +237,7 @@ fn what_is_tried_leaves_nothing_out() {
             done[kind] += u32::from(worked);
         }
         let counters = machine.counters();
-        let statistics = machine.kernel().statistics();
+        let statistics = machine.statistics();
         let large = |by: &ByOrder| (1..20).map(|order| by.of(order)).sum::<u64>();
         let events = [
             counters.walker,

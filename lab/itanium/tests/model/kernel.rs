@@ -27,7 +27,7 @@ fn map(machine: &mut Machine, process: u32, bytes: u64) {
 
 fn order(machine: &Machine, process: u32, offset: u64) -> Option<u8> {
     let page = BasePage::Kib16.page_of(AT + offset);
-    let table = &machine.kernel().space(process).unwrap().table;
+    let table = &machine.space(process).unwrap().table;
     table.get(page).map(|entry| entry.order)
 }
 
@@ -44,7 +44,7 @@ fn one_fault_fills_a_large_page() {
         (1, 256 * MIB)
     );
     assert_eq!((counters.sized_entries, counters.misses), (16384, 2));
-    assert_eq!(machine.kernel().statistics().faulted.of(14), 1);
+    assert_eq!(machine.statistics().faulted.of(14), 1);
     machine.check().unwrap();
 }
 
@@ -54,7 +54,7 @@ fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
         machine(|setup| setup.fragmentation = Some(Fragmentation::complete(5)));
     map(&mut machine, process, 4 * MIB);
     machine.access(process, AT + 3 * MIB, true, 1).unwrap();
-    let statistics = machine.kernel().statistics();
+    let statistics = machine.statistics();
     assert_eq!((statistics.failed.of(8), statistics.failed.of(6)), (1, 1));
     assert_eq!((statistics.failed.of(4), statistics.faulted.of(4)), (0, 1));
     // The page of order 8 was split to 6, and one of those to 4.
@@ -118,7 +118,7 @@ fn a_write_after_a_fork_splits_or_copies_all() {
         machine.exit(parent).unwrap();
         machine.check().unwrap();
         let all = machine.setup().kernel.memory_bytes >> 14;
-        assert_eq!(u64::from(machine.kernel().free_frames()), all);
+        assert_eq!(u64::from(machine.free_frames()), all);
     }
 }
 
@@ -133,7 +133,7 @@ fn moved_pages_keep_their_size_where_the_new_place_is_aligned() {
     let to = machine.mremap(process, AT, 4 * MIB, 5 * MIB).unwrap();
     assert_eq!(to % MIB, 0);
     assert_ne!(to % (4 * MIB), 0);
-    let table = &machine.kernel().space(process).unwrap().table;
+    let table = &machine.space(process).unwrap().table;
     let orders = (0..5).map(|mib| table.get(BasePage::Kib16.page_of(to + mib * MIB)));
     assert!(orders.into_iter().all(|entry| entry.unwrap().order == 6));
     machine.access(process, to + MIB, true, 1).unwrap();

@@ -66,13 +66,13 @@ fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
 
 /// The order of the page at an address; `None` without memory.
 fn order(machine: &Machine, process: u32, address: u64) -> Option<u8> {
-    let table = &machine.kernel().space(process).unwrap().table;
+    let table = &machine.space(process).unwrap().table;
     let entry = table.get(BasePage::Kib16.page_of(address));
     entry.filter(|entry| entry.present).map(|entry| entry.order)
 }
 
 fn frame(machine: &Machine, process: u32, address: u64) -> u32 {
-    let table = &machine.kernel().space(process).unwrap().table;
+    let table = &machine.space(process).unwrap().table;
     table.get(BasePage::Kib16.page_of(address)).unwrap().frame
 }
 

@@ -1,7 +1,7 @@
 //! The thesis' own policy (section 5.5.4): the rule of N. Shimizu and K. Takatori's patches (2003)
 //! on Itanium.
 
-use super::{Class, FirstTouch, PagePolicy, Supply};
+use super::PagePolicy;
 use serde::Serialize;
 
 /// `mmap` covers a mapping by the largest pages that are aligned and fit. Each page gets its memory
@@ -10,14 +10,6 @@ use serde::Serialize;
 pub struct Cover;
 
 impl PagePolicy for Cover {
-    fn class(&self) -> Class {
-        Class::Static
-    }
-
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::AsSized
-    }
-
     fn sizes_at_map(&self) -> bool {
         true
     }

@@ -1,8 +1,8 @@
 //! I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple Pagesize
 //! Support in HP-UX" (USENIX 1998), as in the thesis' section 2.4.2.
 
-use super::{Class, FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
@@ -34,10 +34,6 @@ impl Default for HpUx {
 }
 
 impl PagePolicy for HpUx {
-    fn class(&self) -> Class {
-        Class::Static
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         let short = touch.free_percent < u64::from(self.short_percent);
         Supply::Page {
@@ -51,16 +47,18 @@ impl PagePolicy for HpUx {
         Some(heap.preferred.max(earned.min(self.ceiling)))
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.ceiling, settings, "the largest page size of heaps")?;
+        let grows = self.growths > 0;
         must(
-            self.growths > 0,
-            "the number of growths of a heap",
+            grows,
+            "the growths before a larger page size of a heap",
             "at least 1",
         )?;
+        let share = self.short_percent <= 100;
         must(
-            self.short_percent <= 100,
-            "the memory that is too little",
+            share,
+            "the share of free memory below which pages are smaller",
             "0 to 100 %",
         )
     }

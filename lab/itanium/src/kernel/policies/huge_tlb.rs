@@ -1,7 +1,7 @@
 //! HugeTLB (thesis, sections 2.4.1 and 3.5).
 
-use super::{Class, FirstTouch, PagePolicy, Pool, Supply, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
@@ -18,16 +18,8 @@ pub struct HugeTlb {
 }
 
 impl PagePolicy for HugeTlb {
-    fn class(&self) -> Class {
-        Class::Global
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        if touch.preferred == self.order {
-            Supply::Pool { or_base: false }
-        } else {
-            Supply::AsSized
-        }
+        from_pool(touch, self.order, false)
     }
 
     fn pool(&self) -> Option<Pool> {
@@ -38,8 +30,12 @@ impl PagePolicy for HugeTlb {
         })
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.order, settings, "the page size of the pool")?;
-        must(self.pages > 0, "the pool", "at least a page")
+        must(
+            self.pages > 0,
+            "the number of pages in the pool",
+            "at least 1",
+        )
     }
 }

@@ -2,8 +2,8 @@
 //! for superpages" (OSDI 2002), with all available page sizes; as in the thesis' section 2.4.3.
 
 use super::irix::check_daemon;
-use super::{Class, Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
-use crate::ItaniumError;
+use super::{Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
@@ -24,10 +24,6 @@ pub struct Navarro {
 }
 
 impl PagePolicy for Navarro {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         Supply::Reserve {
             order: self.limit.unwrap_or(touch.largest),
@@ -44,7 +40,7 @@ impl PagePolicy for Navarro {
         self.daemon
     }
 
-    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, _: &KernelSettings) -> Result {
         self.daemon.as_ref().map_or(Ok(()), check_daemon)
     }
 }

@@ -1,6 +1,6 @@
 //! Solaris 9's MPSS (thesis, section 2.4.1): `ppgsz(1)`, `mpss.so.1(1)` and `memcntl(2)`.
 
-use super::{Class, FirstTouch, PagePolicy, Supply, Within};
+use super::{FirstTouch, PagePolicy, Supply, Within};
 use serde::Serialize;
 
 /// A program, or its administrator, prefers a page size for a mapping. The kernel tries that size
@@ -10,10 +10,6 @@ use serde::Serialize;
 pub struct Solaris;
 
 impl PagePolicy for Solaris {
-    fn class(&self) -> Class {
-        Class::Global
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         Supply::Page {
             order: touch.preferred,

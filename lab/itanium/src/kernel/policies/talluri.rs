@@ -2,8 +2,8 @@
 //! 1992); M. Talluri and M. Hill, "Surpassing the TLB Performance of Superpages with Less Operating
 //! System Support" (ASPLOS 1994). The thesis cites both (sections 2.2 and 2.4) without their rules.
 
-use super::{Class, FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
 use serde::Serialize;
 
@@ -21,14 +21,6 @@ pub struct HalfReferenced {
 }
 
 impl PagePolicy for HalfReferenced {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::AsSized
-    }
-
     fn window(&self) -> Option<(u64, u8)> {
         Some((self.references, self.order))
     }
@@ -37,13 +29,10 @@ impl PagePolicy for HalfReferenced {
         2 * referred >= pages
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.order, settings, "the large page size")?;
-        must(
-            self.references > 0,
-            "the references in a window",
-            "at least 1",
-        )
+        let some = self.references > 0;
+        must(some, "the number of references in a window", "at least 1")
     }
 }
 
@@ -58,10 +47,6 @@ pub struct PageReservation {
 }
 
 impl PagePolicy for PageReservation {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
     fn first_touch(&self, _: &FirstTouch) -> Supply {
         Supply::Reserve {
             order: self.order,
@@ -70,11 +55,8 @@ impl PagePolicy for PageReservation {
         }
     }
 
-    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
-        must(
-            (1..=8).contains(&self.order),
-            "the order of a block of pages",
-            "1 to 8",
-        )
+    fn check(&self, _: &KernelSettings) -> Result {
+        let fits = (1..=8).contains(&self.order);
+        must(fits, "the order of a block of pages", "1 to 8")
     }
 }

@@ -13,7 +13,7 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
             setup.advice = advice(MIB, 4 * MIB);
             setup.walker = walker;
         });
-        let free = machine.kernel().free_frames();
+        let free = machine.free_frames();
         let at = map(&mut machine, process, None, 5 * MIB);
         let small = map(&mut machine, process, None, 64 * KIB);
         assert_eq!((at >> 61, small >> 61), (4, 1));
@@ -22,7 +22,7 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
         // notes.
         let counters = machine.counters();
         assert_eq!((counters.page_faults, counters.zeroed_bytes), (2, 8 * MIB));
-        assert_eq!(machine.kernel().free_frames(), free - 513);
+        assert_eq!(machine.free_frames(), free - 513);
         // The walker refills what was replaced in the TLB.
         let software = counters.software + counters.nested;
         write(&mut machine, process, pages(AT - AT + small, 64 * KIB));

@@ -57,7 +57,7 @@ fn misses_count_that_a_larger_page_would_have_prevented() {
     assert_eq!(order(&machine, process, AT), Some(0));
     // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
     write(&mut machine, process, pages(AT, 64 * PAGE));
-    assert_eq!(machine.kernel().statistics().promoted.of(2), 0);
+    assert_eq!(machine.statistics().promoted.of(2), 0);
     assert_eq!(order(&machine, process, AT), Some(6));
     assert_eq!(machine.counters().copied_bytes, 64 * PAGE);
 }
@@ -85,7 +85,7 @@ fn single_pages_are_not_promoted() {
     let (mut machine, process) = approx(1);
     map(&mut machine, process, Some(AT), 256 * PAGE);
     write(&mut machine, process, pages(AT, 256 * PAGE));
-    let promoted = |machine: &Machine| machine.kernel().statistics().promoted.clone();
+    let promoted = |machine: &Machine| machine.statistics().promoted.clone();
     let before = promoted(&machine);
     let far = (0..8).map(|number| AT + number * 32 * PAGE);
     for _ in 0..20 {
@@ -155,7 +155,7 @@ fn the_daemon_makes_room_for_what_could_not_be_had() {
         map(&mut machine, process, Some(AT), 8 * MIB);
         write(&mut machine, process, pages(AT, 8 * MIB));
         assert_eq!(order(&machine, process, AT), Some(0));
-        let statistics = machine.kernel().statistics();
+        let statistics = machine.statistics();
         assert_eq!(statistics.moved > 0, moved);
         assert_eq!(statistics.faulted.of(2) > 0, moved);
         let copied = machine.counters().copied_bytes;

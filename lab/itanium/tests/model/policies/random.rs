@@ -160,7 +160,7 @@ proptest! {
         // A pool of more than half of memory.
         prop_assume!(machine.is_ok());
         let mut machine = machine.unwrap();
-        let all = machine.kernel().free_frames();
+        let all = machine.free_frames();
         machine.spawn().unwrap();
         machine.spawn().unwrap();
         let mut maps = Vec::new();
@@ -168,11 +168,11 @@ proptest! {
             call(&mut machine, &mut maps, *process, next);
             prop_assert_eq!(machine.check(), Ok(()), "call {}: {:?}", number, next);
         }
-        for process in 0..machine.kernel().processes() {
+        for process in 0..machine.processes() {
             let _ = machine.exit(process);
         }
         prop_assert_eq!(machine.check(), Ok(()));
-        prop_assert_eq!(machine.kernel().free_frames(), all);
+        prop_assert_eq!(machine.free_frames(), all);
     }
 }
 
@@ -195,7 +195,7 @@ fn what_is_tried_leaves_nothing_out() {
         for (process, next) in &calls {
             call(&mut machine, &mut maps, *process, next);
         }
-        let statistics = machine.kernel().statistics();
+        let statistics = machine.statistics();
         let large =
             |by: &hawkeye_itanium::kernel::ByOrder| (1..20).map(|order| by.of(order)).sum::<u64>();
         let pool = matches!(setup.kernel.policy, Policy::HugeTlb(_) | Policy::Winwood(_));

@@ -42,7 +42,7 @@ fn what_is_reserved_is_aligned_in_the_mapping_and_nobody_elses() {
     map(&mut machine, process, Some(AT), 16 * PAGE);
     write(&mut machine, process, pages(AT, 16 * PAGE));
     // The pages lie one after the other in empty memory, but grow no larger than the reservation.
-    assert_eq!(machine.kernel().statistics().promoted.of(2), 4);
+    assert_eq!(machine.statistics().promoted.of(2), 4);
     assert_eq!(order(&machine, process, AT), Some(2));
 }
 
@@ -57,14 +57,14 @@ fn the_oldest_reservation_makes_room() {
     write(&mut machine, process, (0..3).map(area));
     let fourth = area(3);
     write(&mut machine, process, (0..3).map(|mib| fourth + mib * MIB));
-    assert_eq!(machine.kernel().statistics().given_up, 0);
+    assert_eq!(machine.statistics().given_up, 0);
     // The first one is used again, so the kernel gives up the second.
     write(
         &mut machine,
         process,
         [area(0) + PAGE, fourth + 3 * MIB].into_iter(),
     );
-    assert_eq!(machine.kernel().statistics().given_up, 1);
+    assert_eq!(machine.statistics().given_up, 1);
     assert_eq!(frame(&machine, process, fourth + 3 * MIB) % 64, 0);
     write(&mut machine, process, pages(area(0), 4 * MIB));
     assert_eq!(order(&machine, process, area(0)), Some(8));
@@ -73,18 +73,18 @@ fn the_oldest_reservation_makes_room() {
 #[test]
 fn calls_give_reservations_up() {
     let (mut machine, process) = machine(NAVARRO, |_| ());
-    let free = machine.kernel().free_frames();
+    let free = machine.free_frames();
     map(&mut machine, process, Some(AT), MIB);
     write(&mut machine, process, [AT].into_iter());
-    assert_eq!(machine.kernel().free_frames(), free - 64 - 1);
+    assert_eq!(machine.free_frames(), free - 64 - 1);
     machine.munmap(process, AT + MIB - PAGE, PAGE).unwrap();
     machine.check().unwrap();
     // The page and its table.
-    assert_eq!(machine.kernel().free_frames(), free - 2);
+    assert_eq!(machine.free_frames(), free - 2);
     write(&mut machine, process, [AT + 8 * PAGE].into_iter());
     machine.exit(process).unwrap();
     machine.check().unwrap();
-    assert_eq!(machine.kernel().free_frames(), free);
+    assert_eq!(machine.free_frames(), free);
 }
 
 #[test]
