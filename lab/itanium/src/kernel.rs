@@ -1,5 +1,6 @@
-//! The machine with its kernel: Linux 2.6.18 with transparent large pages by translation replication (thesis,
-//! chapter 5), or, on the same mechanisms, another system's rules for page sizes ([`policies`]).
+//! The machine with its kernel: Linux 2.6.18 with transparent large pages by translation
+//! replication (thesis, chapter 5), or, on the same mechanisms, another system's rules for page
+//! sizes ([`policies`]).
 //!
 //! The thesis' rule:
 //!

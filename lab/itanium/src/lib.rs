@@ -23,7 +23,8 @@
 //! use hawkeye_itanium::workloads::{Linear, Workload};
 //! use hawkeye_itanium::{Setup, simulate};
 //!
-//! // A GiB, page by page, is 65,536 misses; but for the first of each page of its table the walker fills them.
+//! // A GiB, page by page, is 65,536 misses. The walker fills all but the first miss of each page
+//! // of the page table.
 //! let figures = simulate(&Setup::default(), &Workload::Linear(Linear::THESIS), 1)?;
 //! assert_eq!((figures.counters.walker, figures.counters.nested), (65_504, 32));
 //! # Ok::<(), hawkeye_itanium::ItaniumError>(())

@@ -57,8 +57,8 @@ impl Space {
         Some(around)
     }
     /// Finds a place for `pages` pages in a heap that has pages of this order at its end. Returns
-    /// the first page. For a place at the heap's end it also returns the end of what is mapped then;
-    /// it returns none for a hole that was freed.
+    /// the first page and, for a place at the heap's end, the end of what is mapped then. A hole
+    /// that was freed has no such end.
     fn place_on_heap(
         &self,
         base: BasePage,

@@ -3,6 +3,7 @@
 
 mod mapping;
 
+use super::calls::{Call, Step};
 use hawkeye_itanium::Setup;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::CopyOnWrite;
@@ -137,15 +138,39 @@ impl Plain {
         self.processes.len() as u32 - 1
     }
 
-    pub fn populate(&mut self, process: u32, first: u64, pages: u64) -> Answer<()> {
-        let mapped = self
-            .process(process)?
-            .pages
-            .range(first..first + pages)
-            .count();
-        if mapped as u64 != pages {
-            return Err(());
-        }
+    /// Makes a call, as [`super::calls::make`] does on the machine.
+    pub fn make(&mut self, (process, call): &Step, page: impl Fn(u64) -> u64) -> Option<u64> {
+        let process = *process;
+        let zero = |()| 0;
+        let done = match *call {
+            Call::Spawn => Ok(self.spawn().into()),
+            Call::Map(pages, at) => self.mmap(process, pages, at.map(page)),
+            Call::Unmap(at, pages) => self.munmap(process, page(at), pages).map(zero),
+            Call::Protect(at, pages, write) => {
+                self.mprotect(process, page(at), pages, write).map(zero)
+            }
+            Call::Remap(at, old, new) => self.mremap(process, page(at), old, new),
+            Call::Populate(at, pages) => self.populate(process, page(at), pages).map(zero),
+            Call::Fork => self.fork(process).map(u64::from),
+            Call::Exit => self.exit(process).map(zero),
+            Call::Access(at, pages, write, times) => {
+                let places = (0..times).flat_map(|_| at..at + pages);
+                let one = |place| self.access(process, page(place), write);
+                places.map(one).fold(Ok(0), |all, one| one.and(all))
+            }
+        };
+        done.ok()
+    }
+
+    /// Whether all pages of a range are mapped.
+    fn must_be_mapped(&self, process: u32, first: u64, pages: u64) -> Answer<()> {
+        let mapped = &self.process(process)?.pages;
+        let count = mapped.range(first..first + pages).count() as u64;
+        if count == pages { Ok(()) } else { Err(()) }
+    }
+
+    fn populate(&mut self, process: u32, first: u64, pages: u64) -> Answer<()> {
+        self.must_be_mapped(process, first, pages)?;
         for page in first..first + pages {
             if self.process(process)?.pages[&page].memory.is_none() {
                 self.fault(process, page, false)?;
@@ -163,11 +188,8 @@ impl Plain {
         let bytes = self.page_bytes();
         if known.memory.is_none() {
             let mut order = known.order;
-            while self
-                .setup
-                .fragmentation
-                .is_some_and(|how| order >= how.order)
-            {
+            let fragmented = self.setup.fragmentation;
+            while fragmented.is_some_and(|how| order >= how.order) {
                 order = *self.orders.iter().rfind(|lower| **lower < order).unwrap();
                 // All of the larger page becomes as small.
                 for page in self.whole(process, page) {
@@ -186,10 +208,8 @@ impl Plain {
         let whole = self.whole(process, page);
         let any_shared = whole.clone().any(|page| self.shared(process, page));
         let large = self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
-        let can = self
-            .setup
-            .fragmentation
-            .is_none_or(|how| known.order < how.order);
+        let fragmented = self.setup.fragmentation;
+        let can = fragmented.is_none_or(|how| known.order < how.order);
         let copied = if !any_shared || large && can {
             whole.clone()
         } else {
@@ -231,7 +251,7 @@ impl Plain {
         self.tlb.push(entry);
     }
 
-    pub fn access(&mut self, process: u32, page: u64, write: bool) -> Answer<()> {
+    fn access(&mut self, process: u32, page: u64, write: bool) -> Answer<()> {
         self.process(process)?;
         self.counters.references += 1;
         let bytes = self.page_bytes();

@@ -8,7 +8,7 @@ use hawkeye_itanium::kernel::policies::{
 use hawkeye_itanium::workloads::{Vortex, Workload};
 use hawkeye_itanium::{Figures, simulate};
 
-fn all() -> Vec<Policy> {
+pub fn all() -> Vec<Policy> {
     let daemon = Some(Irix::default().daemon);
     vec![
         Policy::HugeTlb(HugeTlb {
