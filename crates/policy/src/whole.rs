@@ -48,6 +48,11 @@ pub const fn usize_of(number: u64) -> usize {
     }
 }
 
+/// `a / b`; 0 unless `b` is over 0.
+pub(crate) fn per(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
 /// In nanoseconds; at most 584 years.
 pub fn nanos_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)

@@ -6,7 +6,7 @@ use super::plan::READS_AFTER;
 use super::shape::{PageBits, Shape};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::whole::{u32_of, u64_of};
+use crate::whole::{per, u32_of, u64_of};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -367,10 +367,8 @@ impl Estimator {
             .pools
             .iter()
             .map(|p| {
-                per(
-                    per(p.huge_touched as f64, p.huge_exposed_s) * total,
-                    self.cores(p),
-                )
+                let touched_per_s = per(p.huge_touched as f64, p.huge_exposed_s);
+                per(touched_per_s * total, self.cores(p))
             })
             .fold(0.0, f64::max);
         WalkRates {
@@ -453,10 +451,6 @@ fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
         (before, before_s) = (touched, read.cpu_s);
     }
     before
-}
-
-fn per(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
 }
 
 /// The share of `distinct` pages that a TLB of `held` entries cannot hold.

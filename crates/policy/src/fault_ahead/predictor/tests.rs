@@ -25,6 +25,15 @@ struct World {
 
 const FIRST: u64 = 1000;
 
+fn advance(at: u64, step: i32, dense: bool) -> Advance {
+    let region = region(at);
+    Advance {
+        region,
+        step,
+        dense,
+    }
+}
+
 impl World {
     fn new(regions: u64) -> Self {
         let bytes = |n: u64| region(n).start();
@@ -49,11 +58,7 @@ impl World {
             return;
         }
         self.faults += 1;
-        let advance = Advance {
-            region: region(at),
-            step,
-            dense: false,
-        };
+        let advance = advance(at, step, false);
         self.predictor.hear(self.now, process(1), advance);
     }
 
