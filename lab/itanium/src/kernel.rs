@@ -55,11 +55,10 @@ use counting::{MissCounts, Window};
 use memory::ReservedPool;
 use policies::{Cover, Policy};
 use reserving::Reservations;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyOnWrite {
     /// The kernel splits it into base pages and copies one.
     Demote,
@@ -68,7 +67,7 @@ pub enum CopyOnWrite {
 }
 
 /// Build and boot settings of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSettings {
     /// Its page size.
     pub base: BasePage,
@@ -109,7 +108,7 @@ impl KernelSettings {
 }
 
 /// Settings of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     /// Its processor.
     pub processor: Processor,
@@ -142,7 +141,7 @@ impl Default for Setup {
 
 /// A page size that a program, or its administrator, asks for. Policies that choose by themselves
 /// ignore it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// It applies to mappings of at least this number of bytes.
     pub from_bytes: u64,
@@ -202,7 +201,7 @@ impl Machine {
             .pool()
             .map(|pool| ReservedPool::new(pool, frames as u32));
         let pool = pool.transpose()?;
-        let rest = pool.as_ref().map_or(frames as u32, ReservedPool::first);
+        let rest = pool.as_ref().map_or(frames as u32, |pool| pool.first);
         let mut machine = Self {
             setup,
             mmu,

@@ -117,17 +117,10 @@ impl Mmu {
                 self.hash.as_ref().and_then(|hash| hash.find(rid, page))
             }
         };
-        match found {
-            Some(entry) => {
-                counters.walker += 1;
-                self.tlb.fill(entry, offset);
-                Ok(entry)
-            }
-            None => {
-                counters.wasted_probes += 1;
-                Err(Miss::Entry)
-            }
-        }
+        let entry = found.ok_or(Miss::Entry)?;
+        counters.walker += 1;
+        self.tlb.fill(entry, offset);
+        Ok(entry)
     }
 
     /// Uses the first level for a reference that the second level has translated. `missed` is true

@@ -4,10 +4,9 @@ use super::kernel::Statistics;
 use super::mmu::Counters;
 use super::workloads::{Event, Workload};
 use super::{ItaniumError, Machine, Result, Setup};
-use serde::Serialize;
 
 /// Results of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     /// Counts while the workload is measured.
     pub counters: Counters,
@@ -37,13 +36,13 @@ impl Figures {
 struct Mappings(Vec<Vec<Option<(u64, u64)>>>);
 
 impl Mappings {
-    fn slot(&mut self, process: u32, mapping: u32) -> Option<&mut Option<(u64, u64)>> {
+    fn set(&mut self, process: u32, mapping: u32, range: Option<(u64, u64)>) {
         let (process, mapping) = (process as usize, mapping as usize);
         let processes = &mut self.0;
-        processes.resize_with(processes.len().max(process + 1), Vec::new);
-        let mappings = processes.get_mut(process)?;
+        processes.resize(processes.len().max(process + 1), Vec::new());
+        let mappings = &mut processes[process];
         mappings.resize(mappings.len().max(mapping + 1), None);
-        mappings.get_mut(mapping)
+        mappings[mapping] = range;
     }
 
     fn get(&self, process: u32, mapping: u32) -> Result<(u64, u64)> {
@@ -75,16 +74,12 @@ pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures
                     machine.spawn()?;
                 }
                 let start = machine.mmap(process, bytes, at, backing)?;
-                if let Some(slot) = mappings.slot(process, mapping) {
-                    *slot = Some((start, bytes));
-                }
+                mappings.set(process, mapping, Some((start, bytes)));
             }
             Event::Unmap { process, mapping } => {
                 let (start, bytes) = mappings.get(process, mapping)?;
                 machine.munmap(process, start, bytes)?;
-                if let Some(slot) = mappings.slot(process, mapping) {
-                    *slot = None;
-                }
+                mappings.set(process, mapping, None);
             }
             Event::Lock { process, mapping } => {
                 let (start, bytes) = mappings.get(process, mapping)?;

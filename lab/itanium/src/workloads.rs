@@ -19,7 +19,6 @@ pub use vortex::Vortex;
 
 use super::Result;
 use super::kernel::Backing;
-use serde::Serialize;
 
 /// A program's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +89,7 @@ impl Touch {
 pub type Sink<'a> = &'a mut dyn FnMut(Event) -> Result;
 
 /// A program with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
     /// Single pages far apart.
     Sparse(Sparse),

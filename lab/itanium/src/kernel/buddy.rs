@@ -45,10 +45,8 @@ impl Buddy {
     /// Allocates the lowest of the smallest free blocks that hold 2^order aligned frames. Returns
     /// its first frame.
     pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
-        let (found, block) = (order..ORDERS).find_map(|larger| {
-            let blocks = self.free.get_mut(usize::from(larger))?;
-            Some((larger, blocks.pop_first()?))
-        })?;
+        let (found, block) = (order..ORDERS)
+            .find_map(|larger| Some((larger, self.free[usize::from(larger)].pop_first()?)))?;
         for rest in order..found {
             self.put(block + (1 << rest), rest);
         }
@@ -60,8 +58,7 @@ impl Buddy {
     pub(super) fn take(&mut self, frame: u32) -> bool {
         let held = (0..ORDERS).find(|order| {
             let block = frame & !((1 << order) - 1);
-            let blocks = self.free.get_mut(usize::from(*order));
-            blocks.is_some_and(|blocks| blocks.remove(&block))
+            self.free[usize::from(*order)].remove(&block)
         });
         let Some(order) = held else {
             return false;
@@ -93,8 +90,7 @@ impl Buddy {
     fn give_back(&mut self, mut block: u32, mut order: u8) {
         while order + 1 < ORDERS {
             let buddy = block ^ 1 << order;
-            let merged = self.free.get_mut(usize::from(order));
-            if !merged.is_some_and(|blocks| blocks.remove(&buddy)) {
+            if !self.free[usize::from(order)].remove(&buddy) {
                 break;
             }
             block = block.min(buddy);
@@ -104,9 +100,7 @@ impl Buddy {
     }
 
     fn put(&mut self, block: u32, order: u8) {
-        if let Some(blocks) = self.free.get_mut(usize::from(order)) {
-            blocks.insert(block);
-        }
+        self.free[usize::from(order)].insert(block);
     }
 
     /// Free blocks: first frame and order.
@@ -149,7 +143,7 @@ mod tests {
     proptest! {
         /// Compares the allocator with a set of frames.
         #[test]
-        fn frames_are_handed_out_once_and_come_together_again(
+        fn frames_are_allocated_once_and_free_blocks_merge(
             frames in 1u32..5000,
             steps in proptest::collection::vec((0u8..3, 0u8..9, 0u32..5000), 1..200),
         ) {

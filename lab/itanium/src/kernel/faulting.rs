@@ -42,7 +42,7 @@ impl Machine {
         loop {
             let first = page & !((1 << order) - 1);
             if let Some(frame) = self.allocate(order) {
-                return self.fill(process, first, order, frame, writable);
+                return self.fill(process, first, Pte::present(frame, order, writable));
             }
             if order == 0 {
                 return Err(ItaniumError::OutOfMemory(process));
@@ -58,38 +58,18 @@ impl Machine {
     }
 
     /// Clears memory and enters it as a page.
-    pub(super) fn fill(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        frame: u32,
-        writable: bool,
-    ) -> Result {
-        self.enter(process, first, order, frame, writable)?;
-        self.statistics.faulted.add(order);
-        self.counters.zeroed_bytes += self.base().bytes() << order;
+    pub(super) fn fill(&mut self, process: u32, first: u64, page: Pte) -> Result {
+        self.enter(process, first, page)?;
+        self.statistics.faulted.add(page.order);
+        self.counters.zeroed_bytes += self.base().bytes() << page.order;
         Ok(())
     }
 
-    /// Writes the entries of a page. The leaves for them must exist.
-    pub(super) fn enter(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        frame: u32,
-        writable: bool,
-    ) -> Result {
+    /// Writes the entries of a page, given the first one. The leaves for them must exist.
+    pub(super) fn enter(&mut self, process: u32, first: u64, page: Pte) -> Result {
         let table = &mut self.space_mut(process)?.table;
-        for (page, frame) in (first..first + (1 << order)).zip(frame..) {
-            let entry = Pte {
-                frame,
-                order,
-                present: true,
-                writable,
-            };
-            table.set(page, Some(entry));
+        for (at, frame) in (first..first + (1 << page.order)).zip(page.frame..) {
+            table.set(at, Some(Pte { frame, ..page }));
         }
         Ok(())
     }
@@ -141,7 +121,7 @@ impl Machine {
             return Ok(false);
         };
         self.release_pages(process, first, 1 << order)?;
-        self.enter(process, first, order, frame, true)?;
+        self.enter(process, first, Pte::present(frame, order, true))?;
         self.counters.copied_bytes += self.base().bytes() << order;
         Ok(true)
     }

@@ -2,10 +2,9 @@
 
 use super::Machine;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 /// Blocks of free memory in which other memory holds one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragmentation {
     /// Order of the blocks. If all are broken, no larger block is free.
     pub order: u8,

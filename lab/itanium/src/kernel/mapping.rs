@@ -177,7 +177,7 @@ impl Machine {
         let wrong = ItaniumError::Range { address, bytes };
         let (unit, bytes) = match &self.pool {
             Some(pool) if pool.has_region(address) => {
-                let unit = base.bytes() << pool.order();
+                let unit = base.bytes() << pool.settings.order;
                 // Lengths are rounded up, as those of other mappings are.
                 (unit, bytes.checked_next_multiple_of(unit).unwrap_or(bytes))
             }
@@ -213,7 +213,10 @@ impl Machine {
     /// whole pages of the pool.
     fn map_on_pool(&mut self, process: u32, pages: u64, preferred: u8) -> Result<Option<u64>> {
         let base = self.base();
-        let pool = self.pool.as_ref().filter(|pool| pool.order() == preferred);
+        let pool = self
+            .pool
+            .as_ref()
+            .filter(|pool| pool.settings.order == preferred);
         let Some(start) = pool.and_then(ReservedPool::region_start) else {
             return Ok(None);
         };

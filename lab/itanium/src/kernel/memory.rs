@@ -12,8 +12,8 @@ const POOL_REGION: usize = 4;
 /// Memory set aside for large pages, at the end of all memory.
 #[derive(Clone, Debug)]
 pub(super) struct ReservedPool {
-    settings: Pool,
-    first: u32,
+    pub(super) settings: Pool,
+    pub(super) first: u32,
     /// Free frames of the pool, numbered from `first`.
     buddy: Buddy,
 }
@@ -34,14 +34,6 @@ impl ReservedPool {
             first,
             buddy: Buddy::new(frames - first),
         })
-    }
-
-    pub(super) fn first(&self) -> u32 {
-        self.first
-    }
-
-    pub(super) fn order(&self) -> u8 {
-        self.settings.order
     }
 
     pub(super) fn allocate(&mut self) -> Option<u32> {
@@ -78,7 +70,7 @@ impl Machine {
 
     /// Number of frames outside of the pool that can be allocated one by one.
     pub(super) fn available(&self) -> u32 {
-        self.buddy.free_frames() + self.reservations.unused()
+        self.buddy.free_frames() + self.reservations.unused
     }
 
     /// Allocates 2^order neighbouring frames. If no frame is left, the kernel gives up
@@ -139,7 +131,7 @@ impl Machine {
         let used = self.frames() - self.available() - others;
         let statistics = &mut self.statistics;
         statistics.most_frames = statistics.most_frames.max(used);
-        statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused());
+        statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused);
     }
 
     /// All buddy systems, and the first frame of each.

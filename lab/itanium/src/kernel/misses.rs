@@ -116,7 +116,7 @@ impl Machine {
         // The cost of a miss includes one entry.
         self.counters.hash_entries += (pages.end - pages.start).saturating_sub(1);
         for page in pages {
-            let collided = hash.enter(translation.rid, page, translation);
+            let collided = hash.enter(page, translation);
             self.counters.hash_collisions += u64::from(collided);
         }
     }

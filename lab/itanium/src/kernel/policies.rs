@@ -42,7 +42,7 @@ pub enum Class {
 }
 
 /// A kernel's policy, with its settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The policy of the thesis, and of Shimizu and Takatori.
     Cover(Cover),
@@ -166,7 +166,7 @@ pub enum WhenFull {
 }
 
 /// Memory set aside when the machine starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Order of its pages.
     pub order: u8,
@@ -187,7 +187,7 @@ pub struct HeapGrowth {
 }
 
 /// Work of a daemon that moves pages to free larger blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalescing {
     /// Page faults between two passes.
     pub every_faults: u32,
@@ -215,8 +215,7 @@ impl Coalescing {
 /// Decisions of a system. They do not depend on frames, entries or TLBs.
 pub trait PagePolicy {
     /// Source of memory for a first touch.
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        let _ = touch;
+    fn first_touch(&self, _touch: &FirstTouch) -> Supply {
         Supply::AsSized
     }
 
@@ -232,8 +231,7 @@ pub trait PagePolicy {
 
     /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
     /// kernel maps more than requested, up to a whole page of that order.
-    fn grow(&self, heap: &HeapGrowth) -> Option<u8> {
-        let _ = heap;
+    fn grow(&self, _heap: &HeapGrowth) -> Option<u8> {
         None
     }
 
@@ -244,8 +242,7 @@ pub trait PagePolicy {
 
     /// Number of misses, which a page of this order would have prevented, after which the kernel
     /// makes it. `None` if the policy does not count misses.
-    fn misses_before(&self, order: u8) -> Option<u64> {
-        let _ = order;
+    fn misses_before(&self, _order: u8) -> Option<u64> {
         None
     }
 
@@ -257,8 +254,7 @@ pub trait PagePolicy {
 
     /// Whether a page of `pages` base pages should be large, of which `referred` were referred to
     /// in a window.
-    fn is_large(&self, referred: u64, pages: u64) -> bool {
-        let _ = (referred, pages);
+    fn is_large(&self, _referred: u64, _pages: u64) -> bool {
         false
     }
 
@@ -271,8 +267,7 @@ pub trait PagePolicy {
     ///
     /// # Errors
     /// The settings do not fit.
-    fn check(&self, settings: &KernelSettings) -> Result {
-        let _ = settings;
+    fn check(&self, _settings: &KernelSettings) -> Result {
         Ok(())
     }
 }
@@ -313,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_are_for_those_who_ask_for_their_order() {
+    fn only_mappings_of_the_pools_order_get_its_pages() {
         let huge = HugeTlb { order: 8, pages: 1 };
         let zone = Winwood { order: 8, pages: 1 };
         for (preferred, asked) in [(0, false), (6, false), (8, true)] {
@@ -332,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn heaps_earn_an_order_after_every_few_growths() {
+    fn heaps_get_a_larger_order_after_every_few_growths() {
         let hp_ux = HpUx::default();
         let grown = |preferred, growths| hp_ux.grow(&HeapGrowth { preferred, growths });
         let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
@@ -369,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_enough() {
+    fn a_page_with_half_referenced_is_large() {
         let rule = HalfReferenced {
             order: 2,
             references: 1,

@@ -53,10 +53,8 @@ impl Machine {
     /// some have no memory.
     pub(super) fn join(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let parts = self.parts(process, first, order)?;
-        match parts.and_then(|parts| parts.joined.zip(Some(parts.writable))) {
-            Some((frame, writable)) => self.become_one(process, first, order, frame, writable),
-            None => Ok(false),
-        }
+        let page = parts.and_then(|it| Some(Pte::present(it.joined?, order, it.writable)));
+        page.map_or(Ok(false), |page| self.become_one(process, first, page))
     }
 
     /// Makes one page of smaller ones by copying them to neighbouring frames. Parts without memory
@@ -83,23 +81,16 @@ impl Machine {
         let base = self.base().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;
-        self.become_one(process, first, order, frame, parts.writable)
+        self.become_one(process, first, Pte::present(frame, order, parts.writable))
     }
 
     /// Enters a promoted page.
-    fn become_one(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        frame: u32,
-        writable: bool,
-    ) -> Result<bool> {
-        self.enter(process, first, order, frame, writable)?;
-        self.statistics.promoted.add(order);
+    fn become_one(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
+        self.enter(process, first, page)?;
+        self.statistics.promoted.add(page.order);
         self.counters.remaps += 1;
-        self.counters.sized_entries += 1 << order;
-        let purge = self.purge_of(process, first, 1 << order, false)?;
+        self.counters.sized_entries += 1 << page.order;
+        let purge = self.purge_of(process, first, 1 << page.order, false)?;
         self.purge(purge)?;
         Ok(true)
     }

@@ -21,7 +21,8 @@ struct Reservation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     all: BTreeMap<(u32, u64), Reservation>,
-    unused: u32,
+    /// Number of reserved frames that were not handed out.
+    pub(super) unused: u32,
     clock: u64,
 }
 
@@ -31,11 +32,6 @@ impl Reservations {
         let first = self.of(process, page)?;
         let reservation = self.all.get(&(process, first))?;
         Some(reservation.order)
-    }
-
-    /// Number of reserved frames that were not handed out.
-    pub(super) fn unused(&self) -> u32 {
-        self.unused
     }
 
     /// The first page of the reservation around a page, even if it has no frame left for that page.

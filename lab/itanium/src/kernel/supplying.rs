@@ -4,6 +4,7 @@ use super::policies::{FirstTouch, Supply, Within};
 use super::{Backing, Machine, Mapping};
 use crate::address::REGION_BITS;
 use crate::error::{ItaniumError, Result};
+use crate::mmu::Pte;
 
 impl Machine {
     /// The policy's source of memory for a touch in a mapping. Files have base pages only.
@@ -47,7 +48,7 @@ impl Machine {
         }
         let mapping = self.space(process)?.mapping_of(page);
         let writable = mapping.is_some_and(|(_, mapping)| mapping.writable);
-        self.fill(process, first, order, frame, writable)
+        self.fill(process, first, Pte::present(frame, order, writable))
     }
 
     /// Finds a page of at most this order around `page`: its first page, its order, and its frame
@@ -73,7 +74,7 @@ impl Machine {
 
     /// As [`Self::whole_page`], from the pool.
     fn pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
-        let wanted = self.pool.as_ref().map_or(0, |pool| pool.order());
+        let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
         let (first, order) = self.extent(process, page, wanted, Within::Mapping)?;
         let pool = self.pool.as_mut().filter(|_| order == wanted);
         let frame = pool.and_then(|pool| pool.allocate());

@@ -2,10 +2,9 @@
 
 use super::{Costs, RX2600_COSTS, TlbEntry};
 use crate::error::{ItaniumError, Result};
-use serde::Serialize;
 
 /// The rule by which a second-level TLB replaces an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
     /// The least recently used entry.
     Lru,
@@ -19,7 +18,7 @@ pub enum Replacement {
 
 /// Entries of the hash table that a miss on a large page fills. The table is indexed by base pages,
 /// so a large page has an entry for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// The entry of its first base page, as in the thesis (section 5.4.1).
     First,
@@ -32,7 +31,7 @@ pub enum Fill {
 }
 
 /// The processor's hardware page-table walker, as the kernel sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walker {
     /// Off: the kernel handles every miss.
     None,
@@ -68,7 +67,7 @@ impl Walker {
 
 /// The data side of a processor's memory management. Program text is never on large pages (section
 /// 5.5.2), so the instruction side is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processor {
     /// Its name.
     pub name: &'static str,

@@ -2,13 +2,12 @@
 
 use super::{Event, Sink, Touch, allocate};
 use crate::Result;
-use serde::Serialize;
 
 /// The page size in the program's code.
 const PAGE_BYTES: u64 = 16384;
 
 /// Processes that take turns; each goes over a few neighbouring pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contention {
     /// Number of processes.
     pub processes: u32,

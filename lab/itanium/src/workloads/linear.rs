@@ -3,10 +3,9 @@
 use super::{Event, Sink, Touch, map};
 use crate::Result;
 use crate::address::REGION_BITS;
-use serde::Serialize;
 
 /// One walk over memory that is already present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
     /// Bytes of memory.
     pub bytes: u64,

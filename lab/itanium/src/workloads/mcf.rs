@@ -3,7 +3,6 @@
 use super::{Event, Sink, Touch, allocate};
 use crate::Result;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 /// Bytes by which the program advances in an array before it turns to the next array. It is the
 /// base page of the kernel on which table 6.7 counts misses, in a row of them.
@@ -11,7 +10,7 @@ const STEP_BYTES: u64 = 16 << 10;
 
 /// A few long-lived arrays, each read from end to end in turn, and small blocks that are hardly
 /// used.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mcf {
     /// Bytes of each array.
     pub arrays: [u64; 3],

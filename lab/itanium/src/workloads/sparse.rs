@@ -2,7 +2,6 @@
 
 use super::{Event, Sink, Touch, map};
 use crate::Result;
-use serde::Serialize;
 
 /// The page size in the program's code.
 const PAGE_BYTES: u64 = 16384;
@@ -10,7 +9,7 @@ const PAGE_BYTES: u64 = 16384;
 const STRIDE_BYTES: u64 = 0x200_0000;
 
 /// A page every 32 MiB, all of them touched in turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparse {
     /// Number of rounds.
     pub loops: u32,

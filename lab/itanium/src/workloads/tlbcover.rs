@@ -3,10 +3,9 @@
 use super::{Event, Sink, Touch, allocate};
 use crate::Result;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 /// References to places in a table, all equally likely.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlbcover {
     /// Bytes of the table.
     pub bytes: u64,

@@ -2,13 +2,12 @@
 
 use super::{Event, Sink, Touch, map};
 use crate::Result;
-use serde::Serialize;
 
 /// A matrix element; the thesis does not state its size in bytes.
 const ELEMENT_BYTES: u64 = 8;
 
 /// `a[j][i] = b[i][j]`, row by row of `b`, for larger and larger matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transpose {
     /// Rows and columns of the first pair, and the increment from each pair to the next.
     pub step: u32,

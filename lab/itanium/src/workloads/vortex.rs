@@ -4,7 +4,6 @@ use super::{Event, Sink, Touch, allocate, fill};
 use crate::Result;
 use crate::kernel::Backing;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 const KIB: u64 = 1 << 10;
 
@@ -20,7 +19,7 @@ const BLOCKS: [(u64, u64); 4] = [
 
 /// Small blocks in 25 MiB of addresses with references all over them. Now and then the program
 /// frees a block and allocates another one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vortex {
     /// Bytes in use.
     pub bytes: u64,

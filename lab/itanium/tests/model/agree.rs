@@ -73,7 +73,7 @@ proptest! {
 
 /// The random steps above include every kind of event.
 #[test]
-fn what_is_tried_leaves_nothing_out() {
+fn the_random_calls_cause_every_kind_of_event() {
     let events = events(200, &setups(), |setup: Setup, steps: Vec<Step>| {
         let mut machine = Machine::new(setup, 1).unwrap();
         machine.spawn().unwrap();

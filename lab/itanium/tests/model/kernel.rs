@@ -50,7 +50,7 @@ fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
 }
 
 #[test]
-fn what_is_cut_is_covered_again_on_both_sides() {
+fn a_cut_page_is_covered_again_on_both_sides() {
     for walker in [Walker::ShortFormat, Walker::LONG] {
         let mut machine = thesis(|setup| setup.walker = walker);
         map(&mut machine, Some(AT), 4 * MIB);

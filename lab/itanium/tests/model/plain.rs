@@ -273,25 +273,28 @@ impl Plain {
             self.counters.misses += 1;
             let known = self.process(process)?.pages.get(&page).copied();
             let present = known.filter(|known| known.memory.is_some());
+            let entry = present.map(|present| {
+                let size = bytes << present.order;
+                let start = offset / size * size;
+                Entry {
+                    rid,
+                    start,
+                    end: start + size,
+                    table: false,
+                    writable: present.writable,
+                }
+            });
             let slot = |page: u64, entries: u32| (page ^ u64::from(rid)) % u64::from(entries);
             let mut table = true;
             match self.setup.walker {
                 Walker::None => {}
                 Walker::ShortFormat => {
                     table = self.find(|e| e.table && here(e)).is_some();
-                    if table && present.is_some_and(|page| page.order == 0) {
+                    if let Some(entry) = entry.filter(|it| table && it.end - it.start == bytes) {
                         self.counters.walker += 1;
-                        let writable = present.unwrap().writable;
-                        self.insert(Entry {
-                            rid,
-                            start: offset,
-                            end: offset + bytes,
-                            table: false,
-                            writable,
-                        });
+                        self.insert(entry);
                         continue;
                     }
-                    self.counters.wasted_probes += u64::from(table);
                 }
                 Walker::LongFormat { entries, .. } => {
                     let number = offset / bytes;
@@ -302,7 +305,6 @@ impl Plain {
                         self.insert(entry);
                         continue;
                     }
-                    self.counters.wasted_probes += 1;
                 }
             }
             if table {
@@ -310,18 +312,9 @@ impl Plain {
             } else {
                 self.counters.nested += 1;
             }
-            let Some(present) = present else {
+            let Some(entry) = entry else {
                 self.fault(process, page, write)?;
                 continue;
-            };
-            let size = bytes << present.order;
-            let start = offset / size * size;
-            let entry = Entry {
-                rid,
-                start,
-                end: start + size,
-                table: false,
-                writable: present.writable,
             };
             if !table {
                 self.insert(Entry {
@@ -332,12 +325,13 @@ impl Plain {
                 });
             }
             if let Walker::LongFormat { entries, fill } = self.setup.walker {
-                let (first, missed) = (start / bytes, offset / bytes);
+                let (first, missed) = (entry.start / bytes, offset / bytes);
+                let pages = entry.end / bytes - first;
                 let slots = match fill {
                     Fill::First => first..first + 1,
                     Fill::Missed => missed..missed + 1,
-                    Fill::All => first..first + (1 << present.order),
-                    Fill::BaseOnly => first..first + u64::from(present.order == 0),
+                    Fill::All => first..first + pages,
+                    Fill::BaseOnly => first..first + u64::from(pages == 1),
                 };
                 for (place, page) in slots.enumerate() {
                     self.counters.hash_entries += u64::from(place > 0);

@@ -70,6 +70,11 @@ impl World {
         }
     }
 
+    /// Checks that the program faulted at most this often.
+    fn assert_faults(&self, most: u64) {
+        assert!(self.faults <= most, "{} faults", self.faults);
+    }
+
     fn next(&mut self) -> Option<Task> {
         let around = Surroundings {
             mapped: self.mapped.clone(),
@@ -110,7 +115,7 @@ fn whoever_is_slower_than_the_filler_faults_once_a_window() {
     let mut world = World::new(1000);
     world.walk(FIRST..FIRST + 1000, 3);
     // 2, 4, 8, 16, 32 and then 64 regions at a time.
-    assert!(world.faults <= 9 + 1000 / 64, "{} faults", world.faults);
+    world.assert_faults(9 + 1000 / 64);
 }
 
 #[test]
@@ -118,7 +123,7 @@ fn whoever_is_looked_at_in_between_faults_no_more() {
     let mut world = World::new(3000);
     world.peeks = true;
     world.walk(FIRST..FIRST + 3000, 3);
-    assert!(world.faults <= 12, "{} faults", world.faults);
+    world.assert_faults(12);
     assert_eq!(world.filled.len() as u64 + world.faults, 3000);
 }
 
@@ -173,7 +178,7 @@ fn whoever_is_faster_works_beside_the_filler() {
     }
     let filled = world.filled.len();
     assert!(filled > 700, "{filled} of 2000 filled");
-    assert!(world.faults < 1300, "{} faults", world.faults);
+    world.assert_faults(1299);
 }
 
 #[test]
@@ -185,11 +190,7 @@ fn threads_in_parallel_are_streams_of_their_own() {
         }
         world.work(12);
     }
-    assert!(
-        world.faults <= 4 * (9 + 1000 / 64),
-        "{} faults",
-        world.faults
-    );
+    world.assert_faults(4 * (9 + 1000 / 64));
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn what_is_touched_now_goes_before_what_was_asked_for() {
     world.predictor.mapped(world.now, process(1), last);
     world.walk(FIRST..FIRST + 500, 3);
     // As without a request, but without waiting for proof.
-    assert!(world.faults <= 9 + 500 / 64, "{} faults", world.faults);
+    world.assert_faults(9 + 500 / 64);
     // In the time left over, the end is filled too.
     let from_the_end = world.filled.range(FIRST + 3000..).count();
     assert!(from_the_end > 500, "{from_the_end}");

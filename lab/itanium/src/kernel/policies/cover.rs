@@ -2,11 +2,10 @@
 //! on Itanium.
 
 use super::PagePolicy;
-use serde::Serialize;
 
 /// `mmap` covers a mapping by the largest pages that are aligned and fit. Each page gets its memory
 /// at its first touch, or is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cover;
 
 impl PagePolicy for Cover {

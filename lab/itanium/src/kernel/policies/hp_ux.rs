@@ -4,14 +4,13 @@
 use super::{FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// A hint in a program's file (`chatr +pd`) is the page size of all its mappings, unless memory is
 /// short. Heaps that keep growing get larger pages without a hint, and more than they request.
 ///
 /// The thesis does not state when a heap gets larger pages, nor when memory is short. Both are
 /// chosen, with the defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpUx {
     /// The largest order that the kernel chooses by itself (`vps_ceiling`).
     pub ceiling: u8,

@@ -3,13 +3,12 @@
 use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// The administrator has pages of one size set aside when the machine starts, and programs request
 /// them by name. Mappings on them lie in a region of their own, with that page size in its region
 /// register. The hardware's walker therefore fills them as it does base pages elsewhere. Such
 /// mappings have no other memory: a program that touches more than the pool has is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugeTlb {
     /// Order of the pool's pages. 256 MiB each is Itanium's default (section 3.5.3).
     pub order: u8,

@@ -4,11 +4,10 @@
 use super::{Coalescing, FirstTouch, PagePolicy, Supply, Within, must};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// Policy modules set page sizes for ranges of addresses. The first touch tries the size of its
 /// range, then smaller ones. A daemon moves pages to free blocks for requests that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Irix {
     /// Settings of the daemon.
     pub daemon: Coalescing,

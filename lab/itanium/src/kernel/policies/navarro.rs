@@ -5,7 +5,6 @@ use super::irix::check_daemon;
 use super::{Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// The first touch reserves memory for the largest page that is aligned, lies in the mapping, and
 /// overlaps no other reservation. Base pages get their places in it as they are touched. Pages
@@ -15,7 +14,7 @@ use serde::Serialize;
 ///
 /// Left out: demotion of pages that are no longer used, or written to for the first time (there are
 /// no access and dirty bits here).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Navarro {
     /// The largest order that is reserved; `None` for all orders that the kernel may use.
     pub limit: Option<u8>,

@@ -8,10 +8,9 @@ use crate::address::BasePage;
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 use crate::mmu::{Costs, Walker};
-use serde::Serialize;
 
 /// The kernel makes a larger page by copying as soon as all of it has memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asap;
 
 impl PagePolicy for Asap {
@@ -25,7 +24,7 @@ impl PagePolicy for Asap {
 /// much as the copy.
 ///
 /// The kernel must see misses: those that a hardware walker fills do not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApproxOnline {
     /// Counted misses for each base page that would be copied.
     pub misses_per_page: u32,

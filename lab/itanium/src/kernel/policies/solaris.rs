@@ -1,12 +1,11 @@
 //! Solaris 9's MPSS (thesis, section 2.4.1): `ppgsz(1)`, `mpss.so.1(1)` and `memcntl(2)`.
 
 use super::{FirstTouch, PagePolicy, Supply, Within};
-use serde::Serialize;
 
 /// A program, or its administrator, prefers a page size for a mapping. The kernel tries that size
 /// at the first touch, and then smaller ones. The thesis puts this among the global policies,
 /// beside Solaris' older shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solaris;
 
 impl PagePolicy for Solaris {

@@ -5,14 +5,13 @@
 use super::{FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// 1992: a page is large while at least half of it is being referred to. This rule is for traces
 /// and "may not reflect a real operating system's policy" (abstract), because no kernel sees
 /// references. Here, observing references costs nothing.
 ///
 /// The paper's sizes were 4 and 32 KiB; Itanium lacks the latter. The window is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfReferenced {
     /// The large order.
     pub order: u8,
@@ -40,7 +39,7 @@ impl PagePolicy for HalfReferenced {
 /// memory, and base pages get their places in it. One entry of a TLB with sub-blocks
 /// ([`crate::mmu::Processor::sub_block_order`]) thus holds them all. Nothing is promoted. The
 /// kernel gives up reservations where memory is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageReservation {
     /// Order of a block, equal to that of the TLB's sub-blocks.
     pub order: u8,

@@ -4,12 +4,11 @@
 use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// A program sets the page size of a mapping (`madvise`). Such pages come from a zone that nothing
 /// else uses. There is one size, as in the paper on x86 (4 MiB). The thesis does not state what
 /// happens where the zone is empty, or at the ends of a mapping; chosen: base pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Winwood {
     /// Order of the zone's pages.
     pub order: u8,

@@ -179,16 +179,13 @@ impl Plain {
         let mut at = first;
         while at < end {
             let whole = self.whole(process, at);
-            let start = whole.start;
-            let parts = self.cover(to + start - first, whole.end - start, |page, size| {
+            let start = to + whole.start - first;
+            let backed = self.pages(process)[&whole.start].memory.is_some();
+            let parts = self.cover(start, whole.end - whole.start, |page, size| {
                 // Memory is aligned as the page was.
-                size <= whole.end - start && (page - (to + start - first)) % size == 0
+                !backed || (page - start) % size == 0
             });
-            let unbacked = self.cover(to + start - first, whole.end - start, |_, size| {
-                size <= whole.end - start
-            });
-            let backed = self.pages(process)[&start].memory.is_some();
-            for (part, order) in if backed { parts } else { unbacked } {
+            for (part, order) in parts {
                 for page in part..part + (1 << order) {
                     let from = page - to + first;
                     let before = self.pages(process).remove(&from).unwrap();

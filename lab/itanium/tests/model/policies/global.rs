@@ -40,7 +40,7 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
 }
 
 #[test]
-fn a_huge_page_that_is_not_there_is_no_other_page() {
+fn an_empty_pool_gives_no_other_page() {
     let mut machine = machine(HUGE, |setup| setup.advice = advice(MIB, 4 * MIB));
     let at = map(&mut machine, None, 12 * MIB);
     write(&mut machine, [at, at + 4 * MIB]);
@@ -65,7 +65,7 @@ fn a_huge_page_that_is_not_there_is_no_other_page() {
 }
 
 #[test]
-fn a_zone_gives_way_to_base_pages() {
+fn an_empty_zone_gives_base_pages() {
     let zone = Policy::Winwood(Winwood { order: 6, pages: 1 });
     let mut machine = machine(zone, |setup| setup.advice = advice(MIB, MIB));
     map(&mut machine, Some(AT + MIB - 64 * KIB), 3 * MIB);
@@ -83,7 +83,7 @@ fn a_zone_gives_way_to_base_pages() {
 }
 
 #[test]
-fn a_preferred_size_is_the_most_that_is_tried() {
+fn a_preferred_size_is_the_largest_that_is_tried() {
     let mut machine = machine(Policy::Solaris(Solaris), |setup| {
         setup.advice = advice(MIB, MIB);
     });
@@ -95,7 +95,7 @@ fn a_preferred_size_is_the_most_that_is_tried() {
 }
 
 #[test]
-fn pools_that_can_not_be_are_refused() {
+fn invalid_pools_are_refused() {
     let huge = |order, pages| setup(Policy::HugeTlb(HugeTlb { order, pages }));
     assert!(refused(huge(3, 1)) && refused(huge(0, 1)) && refused(huge(8, 0)));
     // More than half of memory.

@@ -8,7 +8,7 @@ fn hp_ux(change: impl FnOnce(&mut Setup)) -> Machine {
 }
 
 #[test]
-fn a_heap_that_keeps_growing_gets_larger_pages_and_more_than_it_asks_for() {
+fn a_growing_heap_gets_larger_pages_and_surplus_memory() {
     let mut machine = hp_ux(|_| ());
     let mut touched = Vec::new();
     for _ in 0..40 {
@@ -33,7 +33,7 @@ fn a_heap_that_keeps_growing_gets_larger_pages_and_more_than_it_asks_for() {
 }
 
 #[test]
-fn a_hint_is_for_all_of_a_program() {
+fn a_hint_sets_the_size_of_all_mappings() {
     let mut machine = hp_ux(|setup| setup.advice = advice(0, MIB));
     let at = map(&mut machine, None, 3 * MIB);
     write(&mut machine, [at.next_multiple_of(MIB)]);
@@ -54,7 +54,7 @@ fn short_memory_makes_pages_smaller() {
 }
 
 #[test]
-fn settings_that_can_not_be_are_refused() {
+fn invalid_settings_are_refused() {
     let with = |change: fn(&mut HpUx)| {
         let mut hp_ux = HpUx::default();
         change(&mut hp_ux);

@@ -6,7 +6,7 @@ use hawkeye_itanium::kernel::policies::{ApproxOnline, Asap, Coalescing, HalfRefe
 use hawkeye_itanium::mmu::{RX2600_COSTS, Walker};
 
 #[test]
-fn a_page_is_made_as_soon_as_all_of_it_is_there() {
+fn asap_promotes_when_all_of_a_page_has_memory() {
     let mut machine = machine(Policy::Asap(Asap), |_| ());
     map(&mut machine, Some(AT), 17 * PAGE);
     write(&mut machine, pages(AT, 3 * PAGE));
@@ -39,7 +39,7 @@ fn approx(misses_per_page: u32) -> Machine {
 }
 
 #[test]
-fn misses_count_that_a_larger_page_would_have_prevented() {
+fn misses_that_a_larger_page_would_prevent_are_counted() {
     let mut machine = approx(2);
     map(&mut machine, Some(AT), 64 * PAGE);
     // Of 64 pages in turn, each finds the one before it in the TLB, if both are in the same page of
@@ -63,7 +63,7 @@ fn misses_count_that_a_larger_page_would_have_prevented() {
 }
 
 #[test]
-fn a_mapping_that_is_no_larger_gets_the_page_that_fits() {
+fn a_small_mapping_gets_the_page_that_fits() {
     let mut machine = approx(2);
     map(&mut machine, Some(AT), 4 * PAGE);
     let others = (1..=8).map(|number| AT + number * 64 * PAGE);
@@ -92,7 +92,7 @@ fn single_pages_are_not_promoted() {
 }
 
 #[test]
-fn skis_are_bought_when_their_price_has_been_paid_in_rent() {
+fn the_threshold_is_the_cost_of_a_copy_in_misses() {
     let bought =
         |percent| ApproxOnline::ski_rental(&RX2600_COSTS, Walker::None, BasePage::Kib16, percent);
     // 16,384 bytes at 2.08 cycles each, and 110 cycles for a miss.
@@ -104,7 +104,7 @@ fn skis_are_bought_when_their_price_has_been_paid_in_rent() {
 }
 
 #[test]
-fn what_is_referred_to_by_half_is_large() {
+fn half_referenced_pages_become_large() {
     let rule = HalfReferenced {
         order: 2,
         references: 8,
@@ -144,7 +144,7 @@ fn fragmented(daemon: Coalescing, movable_percent: u32) -> Machine {
 }
 
 #[test]
-fn the_daemon_makes_room_for_what_could_not_be_had() {
+fn the_daemon_frees_blocks_for_failed_requests() {
     let daemon = Irix::default().daemon;
     for (movable, moved) in [(100, true), (0, false)] {
         let mut machine = fragmented(daemon, movable);
@@ -160,7 +160,7 @@ fn the_daemon_makes_room_for_what_could_not_be_had() {
 }
 
 #[test]
-fn a_program_keeps_what_is_moved() {
+fn moved_pages_stay_mapped() {
     let mut machine = fragmented(Irix::default().daemon, 100);
     map(&mut machine, Some(AT), 24 * MIB);
     // One page in five, so that the process's own pages are in the way of each other.
@@ -172,7 +172,7 @@ fn a_program_keeps_what_is_moved() {
 }
 
 #[test]
-fn daemons_that_can_not_be_are_refused() {
+fn invalid_daemons_are_refused() {
     let with = |change: fn(&mut Coalescing)| {
         let mut irix = Irix::default();
         change(&mut irix.daemon);

@@ -93,7 +93,7 @@ fn call(machine: &mut Machine, maps: &mut Vec<u64>, step: &Step) {
 
 proptest! {
     #[test]
-    fn no_calls_confuse_any_policy(setup in setups(), steps in steps()) {
+    fn the_state_is_consistent_after_any_calls_under_every_policy(setup in setups(), steps in steps()) {
         let machine = Machine::new(setup, 7);
         // A pool of more than half of memory.
         prop_assume!(machine.is_ok());
@@ -116,7 +116,7 @@ proptest! {
 
 /// The random calls above include every action of a policy.
 #[test]
-fn what_is_tried_leaves_nothing_out() {
+fn the_random_calls_cause_every_kind_of_event() {
     let events = events(600, &setups(), |setup: Setup, steps: Vec<Step>| {
         let Ok(mut machine) = Machine::new(setup, 7) else {
             return [0; 6];

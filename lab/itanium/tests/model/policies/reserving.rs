@@ -9,7 +9,7 @@ const NAVARRO: Policy = Policy::Navarro(Navarro {
 });
 
 #[test]
-fn pages_get_their_places_and_grow_size_by_size() {
+fn reserved_pages_get_their_frames_and_grow_size_by_size() {
     let mut machine = machine(NAVARRO, |_| ());
     map(&mut machine, Some(AT), MIB);
     write(&mut machine, [AT + 5 * PAGE]);
@@ -27,7 +27,7 @@ fn pages_get_their_places_and_grow_size_by_size() {
 }
 
 #[test]
-fn what_is_reserved_is_aligned_in_the_mapping_and_nobody_elses() {
+fn reservations_are_aligned_and_stay_in_the_mapping() {
     let mut machine = machine(NAVARRO, |_| ());
     map(&mut machine, Some(AT + 4 * PAGE), 16 * PAGE);
     // The largest page around this one that is in the mapping has four.
@@ -47,7 +47,7 @@ fn what_is_reserved_is_aligned_in_the_mapping_and_nobody_elses() {
 }
 
 #[test]
-fn the_oldest_reservation_makes_room() {
+fn the_oldest_reservation_is_given_up_first() {
     let mut machine = machine(NAVARRO, |setup| setup.kernel.memory_bytes = 16 * MIB);
     let area = |number: u64| AT + number * 4 * MIB;
     for number in 0..4 {
@@ -67,7 +67,7 @@ fn the_oldest_reservation_makes_room() {
 }
 
 #[test]
-fn calls_give_reservations_up() {
+fn unmap_and_exit_give_up_reservations() {
     let mut machine = machine(NAVARRO, |_| ());
     let free = machine.free_frames();
     map(&mut machine, Some(AT), MIB);
@@ -84,7 +84,7 @@ fn calls_give_reservations_up() {
 }
 
 #[test]
-fn a_copy_on_write_leaves_its_place() {
+fn a_copy_on_write_leaves_the_reservation() {
     let mut machine = machine(NAVARRO, |_| ());
     map(&mut machine, Some(AT), 4 * PAGE);
     write(&mut machine, pages(AT, 3 * PAGE));

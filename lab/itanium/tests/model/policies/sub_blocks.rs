@@ -32,7 +32,7 @@ fn one_entry_holds_a_block_of_base_pages() {
 }
 
 #[test]
-fn a_miss_brings_in_all_of_its_block_that_is_there() {
+fn a_miss_fills_all_present_pages_of_its_block() {
     for walker in [Walker::None, Walker::ShortFormat] {
         let mut machine = talluri_and_hill();
         let mut setup = *machine.setup();
@@ -48,7 +48,7 @@ fn a_miss_brings_in_all_of_its_block_that_is_there() {
 }
 
 #[test]
-fn pages_that_lie_elsewhere_have_entries_of_their_own() {
+fn pages_outside_their_block_have_their_own_entries() {
     let mut machine = talluri_and_hill();
     map(&mut machine, Some(AT), 16 * PAGE);
     write(&mut machine, pages(AT, 16 * PAGE));
@@ -76,7 +76,7 @@ fn large_pages_need_no_sub_blocks() {
 }
 
 #[test]
-fn blocks_that_can_not_be_are_refused() {
+fn invalid_blocks_are_refused() {
     for order in [0, 9] {
         let policy = Policy::PageReservation(PageReservation { order });
         assert!(refused(setup(policy)));
