@@ -156,7 +156,11 @@ impl Plain {
             Call::Access(at, pages, write, times) => {
                 let places = (0..times).flat_map(|_| at..at + pages);
                 let one = |place| self.access(process, page(place), write);
-                places.map(one).fold(Ok(0), |all, one| one.and(all))
+                places
+                    .map(one)
+                    .reduce(Result::and)
+                    .unwrap_or(Ok(()))
+                    .map(zero)
             }
         };
         done.ok()

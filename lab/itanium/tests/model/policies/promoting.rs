@@ -113,7 +113,7 @@ fn half_referenced_pages_become_large() {
     map(&mut machine, Some(AT), 16 * PAGE);
     // Half of the first chunk, and a quarter of the second.
     let window = [0, 0, 0, 0, 1, 1, 4, 4].map(|page| AT + page * PAGE);
-    write(&mut machine, window.into_iter());
+    write(&mut machine, window);
     assert_eq!(order(&machine, AT + 3 * PAGE), Some(2));
     assert_eq!(order(&machine, AT + 4 * PAGE), Some(0));
     let counters = machine.counters();
@@ -122,7 +122,7 @@ fn half_referenced_pages_become_large() {
         (2 * PAGE, 5 * PAGE)
     );
     let window = [8; 8].map(|page| AT + page * PAGE);
-    write(&mut machine, window.into_iter());
+    write(&mut machine, window);
     assert_eq!(order(&machine, AT), Some(0));
     for (order, references) in [(3, 8), (0, 8), (2, 0)] {
         let rule = HalfReferenced { order, references };
@@ -167,7 +167,7 @@ fn moved_pages_stay_mapped() {
     write(&mut machine, pages(AT, 24 * MIB).step_by(5));
     let some = pages(AT, 24 * MIB).step_by(5).collect::<Vec<_>>();
     let faults = machine.counters().page_faults;
-    write(&mut machine, some.into_iter());
+    write(&mut machine, some);
     assert_eq!(machine.counters().page_faults, faults);
 }
 
