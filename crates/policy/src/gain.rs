@@ -1,6 +1,7 @@
 //! What a process would gain if all of its memory were huge.
 
 use crate::observation::{ProcessSample, RegionSample};
+use crate::whole::per;
 
 /// Share of its CPU time that a process would save, in per cent (0-100), if all its accessed
 /// regions under base pages were huge. `None` where its overhead is unknown.
@@ -23,35 +24,25 @@ pub fn expected_gain_percent(
     let all = sample.regions.iter().fold(0.0, sum);
     let gained = sample.regions.iter().filter(|r| promotable(r));
     let gained = gained.fold(0.0, sum);
-    Some(if all > 0.0 {
-        overhead.savable_percent() * gained / all
-    } else {
-        0.0
-    })
+    Some(per(overhead.savable_percent() * gained, all))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::ProcessId;
     use crate::overhead::{Overhead, OverheadSource};
-    use crate::page::{PageOrder, RegionAddr};
+    use crate::page::PageOrder;
+    use crate::testing::{process, sample as region};
 
     fn sample(walks: &[u32]) -> ProcessSample {
-        let id = ProcessId {
-            pid: 1,
-            start_ticks: 1,
-        };
-        let region = |(index, walks_per_s): (usize, &u32)| RegionSample {
-            accessed: 100,
-            runs: 1,
+        let region = |(index, walks_per_s): (u64, &u32)| RegionSample {
             walks_per_s: *walks_per_s,
-            ..RegionSample::untouched(RegionAddr::containing((index as u64) << 21))
+            ..region(index, 100)
         };
-        let regions = walks.iter().enumerate().map(region).collect();
+        let regions = (0..).zip(walks).map(region).collect();
         ProcessSample {
             overhead: Some(Overhead::exact(40.0, OverheadSource::RunRate)),
-            ..ProcessSample::population(id, regions)
+            ..ProcessSample::population(process(1), regions)
         }
     }
 

@@ -1,6 +1,7 @@
 //! Properties of a machine that decide the choice of page sizes.
 
 use crate::page::{PageOrder, PageOrders};
+use crate::whole::per;
 use std::time::Duration;
 
 /// Properties that do not change while a machine is managed.
@@ -44,11 +45,7 @@ impl MachineShape {
     /// Value of one byte while it is held, in cores. All memory is worth as much as all cores. So
     /// one per cent more memory must save one per cent of the CPU time.
     pub fn cores_per_byte(&self) -> f64 {
-        if self.memory_bytes == 0 {
-            0.0
-        } else {
-            self.cores / self.memory_bytes as f64
-        }
+        per(self.cores, self.memory_bytes as f64)
     }
 
     /// The size of the TLB entries that hold pages of this size.

@@ -1,6 +1,7 @@
 //! Which processes are managed when more of them qualify than there are slots.
 
 use crate::observation::ProcessId;
+use crate::whole::per;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -112,14 +113,7 @@ impl CpuUse {
         age: Duration,
         used: Duration,
     ) -> f64 {
-        let cores = |used: Duration, over: Duration| {
-            let over = over.as_secs_f64();
-            if over > 0.0 {
-                used.as_secs_f64() / over
-            } else {
-                0.0
-            }
-        };
+        let cores = |used: Duration, over: Duration| per(used.as_secs_f64(), over.as_secs_f64());
         let cores = match self.0.get(&process) {
             Some(before) => {
                 let passed = now.saturating_sub(before.at);

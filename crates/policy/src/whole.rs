@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
     reason = "`as` saturates and turns NaN into 0; whole numbers are compared first"
 )]
@@ -30,22 +29,18 @@ pub const fn i32_of(number: f64) -> i32 {
 }
 
 /// At most the largest signed value.
-pub const fn i64_of(number: u64) -> i64 {
-    if number > i64::MAX as u64 {
-        i64::MAX
-    } else {
-        number as i64
-    }
+pub fn i64_of(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// At most the largest `usize` of this machine.
-pub const fn usize_of(number: u64) -> usize {
-    let most = usize::MAX as u64;
-    if number > most {
-        usize::MAX
-    } else {
-        number as usize
-    }
+pub fn usize_of(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// `a / b`; 0 unless `b` is over 0.
+pub(crate) fn per(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
 }
 
 /// In nanoseconds; at most 584 years.

@@ -1,7 +1,5 @@
 //! Addresses, regions and page sizes.
 
-use serde::Serialize;
-
 /// Address bits under the three that choose a region (thesis, section 3.1).
 pub const REGION_BITS: u32 = 61;
 /// First byte after what programs can map in a region. The three levels of tables over pages of 4
@@ -20,7 +18,7 @@ pub fn offset_of(address: u64) -> u64 {
 }
 
 /// The kernel's page size: the smallest one, and that of every table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BasePage {
     /// 4 KiB, as on x86.
     Kib4,
@@ -83,7 +81,7 @@ impl BasePage {
 pub const PAGE_SHIFTS: [u32; 12] = [12, 13, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32];
 
 /// Page sizes that a kernel uses, as orders: 2^order base pages. Order 0 is always among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orders(u32);
 
 impl Orders {
@@ -155,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn base_pages_decide_which_orders_there_are() {
+    fn the_base_page_size_determines_the_orders() {
         let orders = |base| (0..32).filter(move |o| Orders::all(base).contains(*o));
         let of = |base| orders(base).collect::<Vec<_>>();
         assert_eq!(of(BasePage::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);

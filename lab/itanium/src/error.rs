@@ -2,14 +2,17 @@
 
 use thiserror::Error;
 
+/// The result of an operation on the machine.
+pub type Result<T = (), E = ItaniumError> = std::result::Result<T, E>;
+
 /// An operation that could not be done.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ItaniumError {
     /// No such process: it never existed or has ended.
-    #[error("there is no process {0}")]
+    #[error("process {0} does not exist or has ended")]
     Process(u32),
     /// Nothing is mapped at an address, or a range is mapped only in part.
-    #[error("process {process} has not mapped {address:#x}")]
+    #[error("process {process} has no mapping at {address:#x}")]
     NotMapped {
         /// The process.
         process: u32,
@@ -17,7 +20,7 @@ pub enum ItaniumError {
         address: u64,
     },
     /// Something is mapped there already.
-    #[error("process {process} has something mapped from {address:#x} on")]
+    #[error("process {process} already has a mapping in the range from {address:#x}")]
     Occupied {
         /// The process.
         process: u32,
@@ -26,7 +29,7 @@ pub enum ItaniumError {
     },
     /// A range that does not lie within one region.
     #[error(
-        "{bytes} bytes at {address:#x} are no range of pages in the first 2^36 bytes of a region"
+        "invalid range of {bytes} bytes at {address:#x}: it must be whole pages in the first 2^36 bytes of a region"
     )]
     Range {
         /// First byte.
@@ -35,7 +38,7 @@ pub enum ItaniumError {
         bytes: u64,
     },
     /// A write to read-only memory.
-    #[error("process {process} may not write to {address:#x}")]
+    #[error("process {process} cannot write to {address:#x}: its mapping is read-only")]
     ReadOnly {
         /// The process.
         process: u32,
@@ -43,13 +46,13 @@ pub enum ItaniumError {
         address: u64,
     },
     /// No frame is free.
-    #[error("there is no memory left for process {0}")]
+    #[error("out of memory for process {0}")]
     OutOfMemory(u32),
     /// No place for a mapping.
-    #[error("there is no room left among the addresses of process {0}")]
+    #[error("no free range of addresses for a mapping of process {0}")]
     NoRoom(u32),
     /// More processes and forks than there are region ids.
-    #[error("all 2^21 contexts of region ids are used")]
+    #[error("all 2^21 contexts of region ids are in use")]
     Contexts,
     /// Settings that the model does not support.
     #[error("{what} must be {allowed}")]
@@ -61,12 +64,39 @@ pub enum ItaniumError {
     },
 }
 
+impl ItaniumError {
+    /// An error about a setting unless it is valid.
+    pub(crate) fn unless(valid: bool, what: &'static str, allowed: &'static str) -> Result {
+        if valid {
+            Ok(())
+        } else {
+            Err(Self::Setup { what, allowed })
+        }
+    }
+}
+
 /// A state that contradicts the model.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{what} at page {page:#x}")]
+#[error("{what} (page {page:#x})")]
 pub struct Contradiction {
     /// The contradiction.
     pub what: &'static str,
     /// Number of the page or frame.
     pub page: u64,
+}
+
+impl Contradiction {
+    /// A contradiction unless the state is right.
+    pub(crate) fn unless(
+        right: bool,
+        what: &'static str,
+        page: impl Into<u64>,
+    ) -> Result<(), Self> {
+        let page = page.into();
+        if right {
+            Ok(())
+        } else {
+            Err(Self { what, page })
+        }
+    }
 }

@@ -1,5 +1,6 @@
-//! The kernel's side: Linux 2.6.18 with transparent large pages by translation replication (thesis,
-//! chapter 5), or, on the same mechanisms, another system's rules for page sizes ([`policies`]).
+//! The machine with its kernel: Linux 2.6.18 with transparent large pages by translation
+//! replication (thesis, chapter 5), or, on the same mechanisms, another system's rules for page
+//! sizes ([`policies`]).
 //!
 //! The thesis' rule:
 //!
@@ -29,37 +30,35 @@ mod growing;
 mod invariants;
 mod mapping;
 mod memory;
+mod misses;
 mod moving;
 mod page_table;
 pub mod policies;
 mod promoting;
-mod purge;
 mod reserving;
 mod space;
 mod splitting;
 mod statistics;
 mod supplying;
 
-pub use buddy::Buddy;
 pub use fragmenting::Fragmentation;
 pub use page_table::PageTable;
-pub use purge::Purge;
 pub use space::{Backing, Mapping, Space};
 pub use statistics::{ByOrder, Statistics};
 
-use super::ItaniumError;
-use super::address::{BasePage, Orders};
-use super::mmu::RegionRegisters;
+use crate::address::{BasePage, Orders};
+use crate::error::{ItaniumError, Result};
+use crate::mmu::{Counters, MADISON, Mmu, Processor, RegionRegisters, Walker};
+use buddy::Buddy;
 use coalescing::Demand;
 use counting::{MissCounts, Window};
 use memory::ReservedPool;
 use policies::{Cover, Policy};
 use reserving::Reservations;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyOnWrite {
     /// The kernel splits it into base pages and copies one.
     Demote,
@@ -68,7 +67,7 @@ pub enum CopyOnWrite {
 }
 
 /// Build and boot settings of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSettings {
     /// Its page size.
     pub base: BasePage,
@@ -108,10 +107,54 @@ impl KernelSettings {
     }
 }
 
-/// Memory and processes.
+/// Settings of a machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setup {
+    /// Its processor.
+    pub processor: Processor,
+    /// The kernel's setting of the hardware walker.
+    pub walker: Walker,
+    /// Settings of its kernel.
+    pub kernel: KernelSettings,
+    /// Number of pinned TLB entries beyond the kernel's own, as in the thesis' test with fewer
+    /// entries (section 6.3.2).
+    pub fake_pinned: u32,
+    /// Other memory that fragments free memory. The thesis saw no fragmentation.
+    pub fragmentation: Option<Fragmentation>,
+    /// Page sizes that the program, or its administrator, asks for.
+    pub advice: Option<Advice>,
+}
+
+impl Default for Setup {
+    /// Itanium Linux without large pages: short format, 16 KiB pages.
+    fn default() -> Self {
+        Self {
+            processor: MADISON,
+            walker: Walker::ShortFormat,
+            kernel: KernelSettings::plain(BasePage::Kib16),
+            fake_pinned: 0,
+            fragmentation: None,
+            advice: None,
+        }
+    }
+}
+
+/// A page size that a program, or its administrator, asks for. Policies that choose by themselves
+/// ignore it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// It applies to mappings of at least this number of bytes.
+    pub from_bytes: u64,
+    /// Page size in bytes: a power of two, at least the kernel's base page.
+    pub page_bytes: u64,
+}
+
+/// A machine with one processor: its memory management, its kernel's memory and processes.
 #[derive(Clone, Debug)]
-pub struct Kernel {
-    settings: KernelSettings,
+pub struct Machine {
+    setup: Setup,
+    mmu: Mmu,
+    counters: Counters,
     buddy: Buddy,
     /// Memory set aside for large pages.
     pool: Option<ReservedPool>,
@@ -133,27 +176,36 @@ pub struct Kernel {
     statistics: Statistics,
 }
 
-impl Kernel {
-    /// A kernel without processes.
+impl Machine {
+    /// A machine without processes. The seed determines random choices: those of hardware, and the
+    /// place of other memory.
     ///
     /// # Errors
-    /// Memory is less than a page or more than 2^31 pages, or the policy does not fit the settings.
-    pub fn new(settings: KernelSettings) -> Result<Self, ItaniumError> {
-        let frames = settings.memory_bytes >> settings.base.shift();
-        if !(1..=1 << 31).contains(&frames) {
-            return Err(ItaniumError::Setup {
-                what: "memory",
-                allowed: "1 to 2^31 pages",
-            });
-        }
-        let rules = settings.policy.rules();
-        rules.check(&settings)?;
-        let pool = rules.pool();
-        let pool = pool.map(|pool| ReservedPool::new(pool, frames as u32));
+    /// Invalid settings.
+    pub fn new(setup: Setup, seed: u64) -> Result<Self> {
+        let kernel = setup.kernel;
+        let pinned = setup.walker.pinned() + setup.fake_pinned;
+        let mmu = Mmu::new(&setup.processor, kernel.base, setup.walker, pinned, seed)?;
+        let advised = setup.advice.map_or(kernel.base.bytes(), |it| it.page_bytes);
+        ItaniumError::unless(
+            advised.is_power_of_two() && advised >= kernel.base.bytes(),
+            "an advised page size",
+            "a power of two, and at least the kernel's page size",
+        )?;
+        let frames = kernel.memory_bytes >> kernel.base.shift();
+        let fits = (1..=1 << 31).contains(&frames);
+        ItaniumError::unless(fits, "memory", "1 to 2^31 pages")?;
+        let rules = kernel.policy.rules();
+        rules.check(&kernel)?;
+        let pool = rules
+            .pool()
+            .map(|pool| ReservedPool::new(pool, frames as u32));
         let pool = pool.transpose()?;
-        let rest = pool.as_ref().map_or(frames as u32, ReservedPool::first);
-        Ok(Self {
-            settings,
+        let rest = pool.as_ref().map_or(frames as u32, |pool| pool.first);
+        let mut machine = Self {
+            setup,
+            mmu,
+            counters: Counters::default(),
             buddy: Buddy::new(rest),
             pool,
             reservations: Reservations::default(),
@@ -166,34 +218,26 @@ impl Kernel {
             window: Window::default(),
             contexts: 0,
             statistics: Statistics::default(),
-        })
+        };
+        if let Some(how) = setup.fragmentation {
+            machine.fragment(how, seed);
+        }
+        Ok(machine)
     }
 
-    /// Starts a process with nothing mapped and returns its number.
-    ///
-    /// # Errors
-    /// There are no more region ids.
-    pub fn spawn(&mut self) -> Result<u32, ItaniumError> {
-        let registers = self.context()?;
-        let number = self.spaces.len() as u32;
-        self.spaces
-            .push(Some(Space::new(self.settings.base, registers)));
-        Ok(number)
+    /// Its settings.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
     }
 
-    /// Memory of a process.
-    ///
-    /// # Errors
-    /// No process has this number.
-    #[inline]
-    pub fn space(&self, process: u32) -> Result<&Space, ItaniumError> {
-        let space = self.spaces.get(process as usize).and_then(Option::as_ref);
-        space.ok_or(ItaniumError::Process(process))
+    /// Its counters.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
-    /// Number of processes started so far.
-    pub fn processes(&self) -> u32 {
-        self.spaces.len() as u32
+    /// Its memory management unit.
+    pub fn mmu(&self) -> &Mmu {
+        &self.mmu
     }
 
     /// Counts of large pages.
@@ -201,19 +245,60 @@ impl Kernel {
         &self.statistics
     }
 
-    /// The kernel's settings.
-    pub fn settings(&self) -> &KernelSettings {
-        &self.settings
+    /// Number of processes started so far.
+    pub fn processes(&self) -> u32 {
+        self.spaces.len() as u32
     }
 
-    fn space_mut(&mut self, process: u32) -> Result<&mut Space, ItaniumError> {
-        let space = self.spaces.get_mut(process as usize);
-        space
-            .and_then(Option::as_mut)
-            .ok_or(ItaniumError::Process(process))
+    /// Memory of a process.
+    ///
+    /// # Errors
+    /// No process has this number.
+    #[inline]
+    pub fn space(&self, process: u32) -> Result<&Space> {
+        let space = self.spaces.get(process as usize).and_then(Option::as_ref);
+        space.ok_or(ItaniumError::Process(process))
     }
 
-    fn context(&mut self) -> Result<RegionRegisters, ItaniumError> {
+    fn space_mut(&mut self, process: u32) -> Result<&mut Space> {
+        let space = self
+            .spaces
+            .get_mut(process as usize)
+            .and_then(Option::as_mut);
+        space.ok_or(ItaniumError::Process(process))
+    }
+
+    /// Starts a process with nothing mapped and returns its number.
+    ///
+    /// # Errors
+    /// There are no more region ids.
+    pub fn spawn(&mut self) -> Result<u32> {
+        let registers = self.context()?;
+        self.spaces.push(Some(Space::new(self.base(), registers)));
+        Ok(self.processes() - 1)
+    }
+
+    /// Accounts for a program's work without memory references.
+    pub fn work(&mut self, cycles: u64) {
+        self.counters.useful_cycles += cycles;
+    }
+
+    #[inline]
+    fn base(&self) -> BasePage {
+        self.setup.kernel.base
+    }
+
+    #[inline]
+    fn orders(&self) -> Orders {
+        self.setup.kernel.orders
+    }
+
+    #[inline]
+    fn rules(&self) -> &dyn policies::PagePolicy {
+        self.setup.kernel.policy.rules()
+    }
+
+    fn context(&mut self) -> Result<RegionRegisters> {
         self.contexts += 1;
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);
@@ -226,10 +311,9 @@ impl Kernel {
     }
 
     /// Makes sure that a leaf exists for a page's entry.
-    fn ensure_leaf(&mut self, process: u32, page: u64) -> Result<(), ItaniumError> {
+    fn ensure_leaf(&mut self, process: u32, page: u64) -> Result {
         if self.space(process)?.table.leaf_frame(page).is_none() {
-            let frame = self.allocate(0);
-            let frame = frame.ok_or(ItaniumError::OutOfMemory(process))?;
+            let frame = self.allocate(0).ok_or(ItaniumError::OutOfMemory(process))?;
             self.space_mut(process)?.table.add_leaf(page, frame);
         }
         Ok(())

@@ -5,8 +5,8 @@
 //!
 //! - [`mmu`]: TLBs with region ids and entries of any page size, and the hardware walker in its two
 //!   forms.
-//! - [`kernel`]: page sizes chosen at `mmap`, memory at first touch, splitting.
-//! - [`machine`]: both together with the kernel's TLB-miss handlers.
+//! - [`kernel`]: the machine with its kernel: page sizes chosen at `mmap`, memory at first touch,
+//!   splitting, TLB-miss handlers.
 //! - [`workloads`]: the thesis' programs, as mappings and touches that depend on no system.
 //! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::Costs`]).
 //! - Each reference is to the data of one program on one processor.
@@ -23,7 +23,8 @@
 //! use hawkeye_itanium::workloads::{Linear, Workload};
 //! use hawkeye_itanium::{Setup, simulate};
 //!
-//! // A GiB, page by page, is 65,536 misses; but for the first of each page of its table the walker fills them.
+//! // A GiB, page by page, is 65,536 misses. The walker fills all but the first miss of each page
+//! // of the page table.
 //! let figures = simulate(&Setup::default(), &Workload::Linear(Linear::THESIS), 1)?;
 //! assert_eq!((figures.counters.walker, figures.counters.nested), (65_504, 32));
 //! # Ok::<(), hawkeye_itanium::ItaniumError>(())
@@ -32,11 +33,10 @@
 pub mod address;
 mod error;
 pub mod kernel;
-pub mod machine;
 pub mod mmu;
 mod simulate;
 pub mod workloads;
 
-pub use error::{Contradiction, ItaniumError};
-pub use machine::{Advice, Machine, Setup};
+pub use error::{Contradiction, ItaniumError, Result};
+pub use kernel::{Advice, Machine, Setup};
 pub use simulate::{Figures, simulate};

@@ -17,8 +17,8 @@ pub use pte::Pte;
 pub use regions::RegionRegisters;
 pub use tlb::{Tlb, TlbEntry};
 
-use super::ItaniumError;
 use super::address::{BasePage, offset_of};
+use super::error::Result;
 use hawkeye_sim::mmu::translation::Associative;
 
 /// log2 of the bytes that an entry of the first-level TLB covers.
@@ -51,8 +51,7 @@ pub struct Mmu {
 }
 
 impl Mmu {
-    /// A unit with pinned entries only: those of the kernel, and `more_pinned` more. The seed is
-    /// for random replacement.
+    /// A unit with pinned entries only, `pinned` of them. The seed is for random replacement.
     ///
     /// # Errors
     /// Unsupported sizes.
@@ -60,21 +59,15 @@ impl Mmu {
         processor: &Processor,
         base: BasePage,
         walker: Walker,
-        more_pinned: u32,
+        pinned: u32,
         seed: u64,
-    ) -> Result<Self, ItaniumError> {
+    ) -> Result<Self> {
         processor.check(walker)?;
         let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
         let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
-        for page in 0..walker.pinned() + more_pinned {
-            tlb.pin(TlbEntry {
-                rid: KERNEL_RID,
-                page: page.into(),
-                shift: PINNED_SHIFT,
-                frame: 0,
-                writable: true,
-                parts: TlbEntry::WHOLE,
-            })?;
+        for page in 0..pinned {
+            let entry = TlbEntry::whole(KERNEL_RID, page.into(), PINNED_SHIFT, 0, true);
+            tlb.pin(entry)?;
         }
         Ok(Self {
             base,
@@ -124,17 +117,10 @@ impl Mmu {
                 self.hash.as_ref().and_then(|hash| hash.find(rid, page))
             }
         };
-        match found {
-            Some(entry) => {
-                counters.walker += 1;
-                self.tlb.fill(entry, offset);
-                Ok(entry)
-            }
-            None => {
-                counters.wasted_probes += 1;
-                Err(Miss::Entry)
-            }
-        }
+        let entry = found.ok_or(Miss::Entry)?;
+        counters.walker += 1;
+        self.tlb.fill(entry, offset);
+        Ok(entry)
     }
 
     /// Uses the first level for a reference that the second level has translated. `missed` is true
@@ -148,9 +134,8 @@ impl Mmu {
         missed: bool,
         counters: &mut Counters,
     ) {
-        let here = self
-            .l1
-            .access(l1_key(registers.rid(address), offset_of(address)));
+        let key = l1_key(registers.rid(address), offset_of(address));
+        let here = self.l1.access(key);
         counters.l1_refills += u64::from(missed || !here);
     }
 
@@ -192,15 +177,9 @@ impl Mmu {
             };
         }
         let shift = self.base.shift() + u32::from(pte.order);
-        TlbEntry {
-            rid,
-            page: offset >> shift,
-            shift,
-            // Frames of a large page lie in order: the first is that of the first page.
-            frame: pte.frame & !((1 << pte.order) - 1),
-            writable: pte.writable,
-            parts: TlbEntry::WHOLE,
-        }
+        // Frames of a large page lie in order: the first is that of the first page.
+        let frame = pte.frame & !((1 << pte.order) - 1);
+        TlbEntry::whole(rid, offset >> shift, shift, frame, pte.writable)
     }
 
     /// Drops a range of a region from both levels.

@@ -1,28 +1,12 @@
 //! A workload on a machine.
 
-use super::kernel::{KernelSettings, Statistics};
-use super::mmu::{Counters, MADISON, Walker};
+use super::kernel::Statistics;
+use super::mmu::Counters;
 use super::workloads::{Event, Workload};
-use super::{ItaniumError, Machine, Setup};
-use crate::address::BasePage;
-use serde::Serialize;
-
-impl Default for Setup {
-    /// Itanium Linux without large pages: short format, 16 KiB pages.
-    fn default() -> Self {
-        Self {
-            processor: MADISON,
-            walker: Walker::ShortFormat,
-            kernel: KernelSettings::plain(BasePage::Kib16),
-            fake_pinned: 0,
-            fragmentation: None,
-            advice: None,
-        }
-    }
-}
+use super::{ItaniumError, Machine, Result, Setup};
 
 /// Results of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     /// Counts while the workload is measured.
     pub counters: Counters,
@@ -46,52 +30,26 @@ impl Figures {
     }
 }
 
-/// First byte and length.
-type Range = (u64, u64);
-
-/// A process of the workload on the machine.
-struct Known {
-    /// Its number on the machine.
-    own: u32,
-    /// Its mappings, by the workload's numbers.
-    mappings: Vec<Option<Range>>,
-}
-
-/// The workload's processes, by number.
+/// First byte and length of each mapping, by process and by the workload's number of the mapping.
+/// The machine and the workload number processes alike.
 #[derive(Default)]
-struct Numbers(Vec<Known>);
+struct Mappings(Vec<Vec<Option<(u64, u64)>>>);
 
-impl Numbers {
-    fn process(&mut self, machine: &mut Machine, process: u32) -> Result<u32, ItaniumError> {
-        while self.0.len() <= process as usize {
-            self.0.push(Known {
-                own: machine.spawn()?,
-                mappings: Vec::new(),
-            });
-        }
-        let known = self.0.get(process as usize);
-        known
-            .map(|known| known.own)
-            .ok_or(ItaniumError::Process(process))
+impl Mappings {
+    fn set(&mut self, process: u32, mapping: u32, range: Option<(u64, u64)>) {
+        let (process, mapping) = (process as usize, mapping as usize);
+        let processes = &mut self.0;
+        processes.resize(processes.len().max(process + 1), Vec::new());
+        let mappings = &mut processes[process];
+        mappings.resize(mappings.len().max(mapping + 1), None);
+        mappings[mapping] = range;
     }
 
-    fn slot(&mut self, process: u32, mapping: u32) -> Option<&mut Option<Range>> {
-        let mappings = &mut self.0.get_mut(process as usize)?.mappings;
-        if mappings.len() <= mapping as usize {
-            mappings.resize(mapping as usize + 1, None);
-        }
-        mappings.get_mut(mapping as usize)
-    }
-
-    fn mapping(&mut self, process: u32, mapping: u32) -> Result<(u32, u64, u64), ItaniumError> {
-        let found = self.slot(process, mapping).and_then(|slot| *slot);
-        let own = self.0.get(process as usize).map(|known| known.own);
-        let unknown = ItaniumError::NotMapped {
-            process,
-            address: 0,
-        };
-        let (own, (start, bytes)) = own.zip(found).ok_or(unknown)?;
-        Ok((own, start, bytes))
+    fn get(&self, process: u32, mapping: u32) -> Result<(u64, u64)> {
+        let mappings = self.0.get(process as usize);
+        let found = mappings.and_then(|all| *all.get(mapping as usize)?);
+        let address = 0;
+        found.ok_or(ItaniumError::NotMapped { process, address })
     }
 }
 
@@ -99,9 +57,9 @@ impl Numbers {
 ///
 /// # Errors
 /// Invalid settings, or too little memory.
-pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures, ItaniumError> {
+pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures> {
     let mut machine = Machine::new(*setup, seed)?;
-    let mut numbers = Numbers::default();
+    let mut mappings = Mappings::default();
     let mut before = Counters::default();
     workload.play(seed, &mut |event| {
         match event {
@@ -112,42 +70,41 @@ pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures
                 at,
                 backing,
             } => {
-                let own = numbers.process(&mut machine, process)?;
-                let start = machine.mmap(own, bytes, at, backing)?;
-                if let Some(slot) = numbers.slot(process, mapping) {
-                    *slot = Some((start, bytes));
+                while machine.processes() <= process {
+                    machine.spawn()?;
                 }
+                let start = machine.mmap(process, bytes, at, backing)?;
+                mappings.set(process, mapping, Some((start, bytes)));
             }
             Event::Unmap { process, mapping } => {
-                let (own, start, bytes) = numbers.mapping(process, mapping)?;
-                machine.munmap(own, start, bytes)?;
-                if let Some(slot) = numbers.slot(process, mapping) {
-                    *slot = None;
-                }
+                let (start, bytes) = mappings.get(process, mapping)?;
+                machine.munmap(process, start, bytes)?;
+                mappings.set(process, mapping, None);
             }
             Event::Lock { process, mapping } => {
-                let (own, start, bytes) = numbers.mapping(process, mapping)?;
-                machine.populate(own, start, bytes)?;
+                let (start, bytes) = mappings.get(process, mapping)?;
+                machine.populate(process, start, bytes)?;
             }
-            Event::Touch(touch) => {
-                let (own, start, _) = numbers.mapping(touch.process, touch.mapping)?;
-                machine.work(touch.useful_cycles.into());
-                machine.access(own, start + touch.offset, touch.write, touch.references)?;
+            Event::Touch(it) => {
+                let (start, _) = mappings.get(it.process, it.mapping)?;
+                machine.work(it.useful_cycles.into());
+                machine.access(it.process, start + it.offset, it.write, it.references)?;
             }
             Event::Measure => before = machine.counters(),
         }
         Ok(())
     })?;
     // Large runs are checked once, in debug builds.
-    debug_assert_eq!(machine.check(), Ok(()));
-    let counters = machine.counters().since(before);
+    debug_assert_eq!(machine.check(), Ok(()), "the machine contradicts the model");
+    let all = machine.counters();
+    let counters = all.since(before);
     let costs = &setup.processor.costs;
     Ok(Figures {
         counters,
         cycles: counters.cycles(costs, setup.walker),
-        copied_bytes: machine.counters().copied_bytes,
-        all_cycles: machine.counters().cycles(costs, setup.walker),
+        copied_bytes: all.copied_bytes,
+        all_cycles: all.cycles(costs, setup.walker),
         miss_cycles: counters.miss_cycles(costs, setup.walker),
-        statistics: machine.kernel().statistics().clone(),
+        statistics: machine.statistics().clone(),
     })
 }

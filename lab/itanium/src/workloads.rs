@@ -17,9 +17,8 @@ pub use tlbcover::Tlbcover;
 pub use transpose::Transpose;
 pub use vortex::Vortex;
 
-use super::ItaniumError;
+use super::Result;
 use super::kernel::Backing;
-use serde::Serialize;
 
 /// A program's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +73,23 @@ pub struct Touch {
     pub useful_cycles: u32,
 }
 
+impl Touch {
+    /// One store to the beginning of the first mapping of the first process, without other work.
+    const STORE: Self = Self {
+        process: 0,
+        mapping: 0,
+        offset: 0,
+        write: true,
+        references: 1,
+        useful_cycles: 0,
+    };
+}
+
 /// Receives events.
-pub type Sink<'a> = &'a mut dyn FnMut(Event) -> Result<(), ItaniumError>;
+pub type Sink<'a> = &'a mut dyn FnMut(Event) -> Result;
 
 /// A program with its parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
     /// Single pages far apart.
     Sparse(Sparse),
@@ -101,7 +112,7 @@ impl Workload {
     ///
     /// # Errors
     /// The error of the sink.
-    pub fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
         match self {
             Self::Sparse(workload) => workload.play(sink),
             Self::Linear(workload) => workload.play(sink),
@@ -114,29 +125,32 @@ impl Workload {
     }
 }
 
-/// Maps memory where the kernel chooses, and fills it.
-fn allocate(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+/// Maps anonymous memory where the kernel chooses, and fills it.
+fn allocate(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result {
+    map(process, mapping, bytes, None, sink)?;
+    fill(process, mapping, bytes, sink)
+}
+
+/// Maps anonymous memory.
+fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: Sink<'_>) -> Result {
     sink(Event::Map {
         process,
         mapping,
         bytes,
-        at: None,
+        at,
         backing: Backing::Anonymous,
-    })?;
-    fill(process, mapping, bytes, sink)
+    })
 }
 
 /// Touches all of a mapping, as a program does that fills its memory. The step is 4 KiB, the
 /// smallest page size.
-fn fill(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+fn fill(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result {
     for offset in (0..bytes).step_by(4096) {
         sink(Event::Touch(Touch {
             process,
             mapping,
             offset,
-            write: true,
-            references: 1,
-            useful_cycles: 0,
+            ..Touch::STORE
         }))?;
     }
     Ok(())

@@ -53,13 +53,6 @@ const JUST_NOW: Duration = Duration::from_millis(100);
 /// Identifies a stream, within one process too.
 type StreamId = u64;
 
-/// A stream of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Which {
-    process: ProcessId,
-    stream: StreamId,
-}
-
 /// A region to fill, or to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
@@ -67,17 +60,7 @@ pub struct Task {
     pub process: ProcessId,
     /// The region.
     pub region: RegionAddr,
-    which: Which,
-}
-
-impl Which {
-    fn task(self, region: RegionAddr) -> Task {
-        Task {
-            process: self.process,
-            region,
-            which: self,
-        }
-    }
+    stream: StreamId,
 }
 
 impl Predictor {
@@ -109,10 +92,15 @@ impl Predictor {
 
     /// Forgets streams without a report for a long time.
     pub fn forget_ended(&mut self, now: Duration) {
+        self.forget_streams(|_, stream| stream.has_ended(now));
+    }
+
+    /// Forgets streams of a process for which `ended` is true. What was filled for them is unused.
+    fn forget_streams(&mut self, ended: impl Fn(ProcessId, &Stream) -> bool) {
         let unused = &mut self.unused;
-        for streams in self.streams.values_mut() {
+        for (process, streams) in &mut self.streams {
             streams.retain(|_, stream| {
-                let ended = stream.has_ended(now);
+                let ended = ended(*process, stream);
                 *unused += if ended { stream.surplus() } else { 0 };
                 !ended
             });
@@ -152,26 +140,24 @@ impl Predictor {
         mut around: impl FnMut(ProcessId, RegionAddr) -> Option<Surroundings>,
     ) -> Option<Task> {
         let warm = |process| self.still_warm(process) > self.under_way.of(process);
-        let wanting = self.all().filter(|(which, s)| {
+        let wanting = self.all().filter(|(process, _, s)| {
             s.wants()
-                && (s.proven || !self.proven_only(now, which.process))
-                && (!s.asked_for || warm(which.process))
+                && (s.proven || !self.proven_only(now, *process))
+                && (!s.asked_for || warm(*process))
         });
-        let mut wanting: Vec<((bool, u64), Which)> = wanting
-            .map(|(which, s)| ((s.asked_for, s.surplus()), which))
-            .collect();
-        wanting.sort_by_key(|(urgency, _)| *urgency);
+        let mut wanting: Vec<_> = wanting.collect();
+        wanting.sort_by_key(|(_, _, s)| (s.asked_for, s.surplus()));
         let all_under_way = self.under_way.all();
-        let task = wanting.into_iter().find_map(|(_, which)| {
-            let stream = self.get(which)?;
-            let mut around = around(which.process, stream.head())?;
+        let task = wanting.into_iter().find_map(|(process, id, stream)| {
+            let mut around = around(process, stream.head())?;
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
             let region = stream.due(&around)?;
             // Another stream may have come to the same one.
-            (!self.under_way.contains(which.process, region)).then(|| which.task(region))
+            let task = task(process, id, region);
+            (!self.under_way.contains(process, region)).then_some(task)
         })?;
-        let stream = self.get_mut(task.which)?;
+        let stream = self.get_mut(task)?;
         stream.handed_out();
         let unproven = !stream.proven;
         self.under_way.begin(task.process, task.region, unproven);
@@ -202,17 +188,17 @@ impl Predictor {
     pub fn filled(&mut self, now: Duration, task: Task, what: Filled) -> bool {
         let fill = self.under_way.end(task.process, task.region);
         if what == Filled::Refused {
-            return self.forget_stream(task.which);
+            return self.forget_stream(task);
         }
         // A region filled for a program that is gone counts for no process.
         if let Some(fill) = fill.filter(|fill| what == Filled::Done && !fill.forgotten) {
             self.use_up_warm(task.process);
-            let proven = self.get(task.which).is_some_and(|stream| stream.proven);
+            let proven = self.get(task).is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
                 self.note_unproven(now, task.process);
             }
         }
-        if let Some(stream) = self.get_mut(task.which) {
+        if let Some(stream) = self.get_mut(task) {
             stream.dealt_with(task.region, what == Filled::Done);
         }
         false
@@ -225,24 +211,24 @@ impl Predictor {
 
     /// When to check next whether a program has reached a filled region, and which one.
     pub fn next_peek(&self) -> Option<(Duration, Task)> {
-        let peeks = self.all().filter_map(|(which, stream)| {
+        let peeks = self.all().filter_map(|(process, id, stream)| {
             let (at, region) = stream.peek()?;
-            Some((at, which.task(region)))
+            Some((at, task(process, id, region)))
         });
         peeks.min_by_key(|(at, _)| *at)
     }
 
     /// Takes in the result of that check.
     pub fn peeked(&mut self, now: Duration, task: Task, halfway: bool) {
-        if let Some(stream) = self.get_mut(task.which) {
+        if let Some(stream) = self.get_mut(task) {
             stream.peeked(now, halfway);
         }
     }
 
     /// A filled region that its program has passed, to check whether it is in use.
     pub fn next_look(&self) -> Option<Task> {
-        self.all()
-            .find_map(|(which, stream)| Some(which.task(stream.passed_witness()?)))
+        let mut all = self.all();
+        all.find_map(|(process, id, stream)| Some(task(process, id, stream.passed_witness()?)))
     }
 
     /// Takes in the result of that check.
@@ -250,17 +236,14 @@ impl Predictor {
         if in_use {
             self.unproven.remove(&task.process);
         }
-        if let Some(stream) = self.get_mut(task.which) {
+        if let Some(stream) = self.get_mut(task) {
             stream.looked_at(in_use);
         }
     }
 
     /// A process is gone, or no longer managed.
     pub fn forget(&mut self, process: ProcessId) {
-        self.streams.remove(&process);
-        self.warm.remove(&process);
-        self.unproven.remove(&process);
-        self.under_way.forget(|owner| owner == process);
+        self.retain(|other| other != process);
     }
 
     /// Whether all streams of a process with a recent report were given up, and no other stream is
@@ -281,14 +264,7 @@ impl Predictor {
 
     /// Forgets that streams of a process were given up, because the process may have changed.
     pub fn forget_given_up(&mut self, process: ProcessId) {
-        let unused = &mut self.unused;
-        if let Some(streams) = self.streams.get_mut(&process) {
-            streams.retain(|_, stream| {
-                let given_up = stream.window == 0;
-                *unused += if given_up { stream.surplus() } else { 0 };
-                !given_up
-            });
-        }
+        self.forget_streams(|of, stream| of == process && stream.window == 0);
     }
 
     /// Keeps only the processes for which `is_there` is true.
@@ -310,9 +286,9 @@ impl Predictor {
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
     /// further.
     pub fn lost(&mut self, task: Task) {
-        if let Some(stream) = self.get(task.which) {
+        if let Some(stream) = self.get(task) {
             self.unused += stream.surplus();
-            self.forget_stream(task.which);
+            self.forget_stream(task);
         }
     }
 
@@ -329,7 +305,7 @@ impl Predictor {
 
     /// Regions filled ahead of streams that have not been reported there yet, at most.
     pub fn ahead(&self) -> u64 {
-        self.all().map(|(_, stream)| stream.surplus()).sum()
+        self.all().map(|(_, _, stream)| stream.surplus()).sum()
     }
 
     /// Regions, at most, filled ahead of streams that ended before they reached them. Only
@@ -339,27 +315,35 @@ impl Predictor {
     }
 
     /// The streams of all processes.
-    fn all(&self) -> impl Iterator<Item = (Which, &Stream)> {
+    fn all(&self) -> impl Iterator<Item = (ProcessId, StreamId, &Stream)> {
         self.streams.iter().flat_map(|(process, streams)| {
-            let process = *process;
-            let which = move |stream| Which { process, stream };
-            streams.iter().map(move |(id, s)| (which(*id), s))
+            let of_process = streams.iter();
+            of_process.map(|(id, stream)| (*process, *id, stream))
         })
     }
 
-    fn get(&self, which: Which) -> Option<&Stream> {
-        self.streams.get(&which.process)?.get(&which.stream)
+    /// The stream of a task.
+    fn get(&self, task: Task) -> Option<&Stream> {
+        self.streams.get(&task.process)?.get(&task.stream)
     }
 
-    fn get_mut(&mut self, which: Which) -> Option<&mut Stream> {
-        let streams = self.streams.get_mut(&which.process)?;
-        streams.get_mut(&which.stream)
+    fn get_mut(&mut self, task: Task) -> Option<&mut Stream> {
+        let streams = self.streams.get_mut(&task.process)?;
+        streams.get_mut(&task.stream)
     }
 
     /// Returns whether the stream was there.
-    fn forget_stream(&mut self, which: Which) -> bool {
-        let streams = self.streams.get_mut(&which.process);
-        streams.is_some_and(|streams| streams.remove(&which.stream).is_some())
+    fn forget_stream(&mut self, task: Task) -> bool {
+        let streams = self.streams.get_mut(&task.process);
+        streams.is_some_and(|streams| streams.remove(&task.stream).is_some())
+    }
+}
+
+fn task(process: ProcessId, stream: StreamId, region: RegionAddr) -> Task {
+    Task {
+        process,
+        region,
+        stream,
     }
 }
 

@@ -7,7 +7,7 @@
 //! maximisation, N. Laird, 1978). Each count's rate is then the expected value under it (H.
 //! Robbins, 1956).
 
-use crate::whole::{i32_of, u32_of};
+use crate::whole::{i32_of, per, u32_of};
 use std::collections::BTreeMap;
 
 /// Counted touches of one region.
@@ -21,11 +21,7 @@ pub(super) struct Count {
 
 impl Count {
     pub(super) fn rate(self) -> f64 {
-        if self.over_s > 0.0 {
-            self.touches / self.over_s
-        } else {
-            0.0
-        }
+        per(self.touches, self.over_s)
     }
 
     /// Chance is at most an eighth here, so the count is used as it is.
@@ -146,18 +142,14 @@ fn likelihoods(at: &Counted, rates: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::xorshift;
     use super::*;
     use proptest::prelude::*;
 
     /// Counts over this time in regions with these rates, by a small random generator.
     fn counts(rates: impl Iterator<Item = f64>, over_s: f64) -> Vec<Count> {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut uniform = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) as f64 / (1u64 << 53) as f64
-        };
+        let mut random = xorshift(0x9e37_79b9_7f4a_7c15);
+        let mut uniform = move || (random() >> 11) as f64 / (1u64 << 53) as f64;
         rates
             .map(|rate| {
                 // As many as exponential gaps fit into the time.

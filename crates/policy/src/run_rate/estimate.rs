@@ -6,7 +6,7 @@ use super::plan::READS_AFTER;
 use super::shape::{PageBits, Shape};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::whole::{u32_of, u64_of};
+use crate::whole::{per, u32_of, u64_of};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -69,20 +69,6 @@ struct RegionRead {
     cpu_s: f64,
 }
 
-/// CPU time that a process used within some time, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ran {
-    cpu_s: f64,
-    wall_s: f64,
-}
-
-impl Ran {
-    fn add(&mut self, round: &Pool) {
-        self.cpu_s += round.cpu_s;
-        self.wall_s += round.wall_s;
-    }
-}
-
 /// Puts the reads of one process's window together.
 #[derive(Clone, Debug)]
 pub struct Estimator {
@@ -97,9 +83,9 @@ pub struct Estimator {
     /// Reads of this round's regions.
     round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
     /// All rounds so far.
-    all: Ran,
+    all: Pool,
     /// All rounds from the first one in which the process ran.
-    since_it_ran: Ran,
+    since_it_ran: Pool,
     reads: HashMap<RegionAddr, Vec<RegionRead>>,
 }
 
@@ -162,8 +148,8 @@ impl Estimator {
             at_work: vec![Pool::default(); READS_AFTER.len()],
             round: Vec::new(),
             round_reads: HashMap::new(),
-            all: Ran::default(),
-            since_it_ran: Ran::default(),
+            all: Pool::default(),
+            since_it_ran: Pool::default(),
             reads: HashMap::new(),
         }
     }
@@ -253,7 +239,7 @@ impl Estimator {
     /// Whether the process has run, but used so little CPU since the first round in which it ran
     /// that it is left alone ([`WORTH_CORES`]).
     pub fn is_light(&self) -> bool {
-        let Ran { cpu_s, wall_s } = self.since_it_ran;
+        let Pool { cpu_s, wall_s, .. } = self.since_it_ran;
         cpu_s > 0.0 && cpu_s < wall_s * WORTH_CORES
     }
 
@@ -367,10 +353,8 @@ impl Estimator {
             .pools
             .iter()
             .map(|p| {
-                per(
-                    per(p.huge_touched as f64, p.huge_exposed_s) * total,
-                    self.cores(p),
-                )
+                let touched_per_s = per(p.huge_touched as f64, p.huge_exposed_s);
+                per(touched_per_s * total, self.cores(p))
             })
             .fold(0.0, f64::max);
         WalkRates {
@@ -453,10 +437,6 @@ fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
         (before, before_s) = (touched, read.cpu_s);
     }
     before
-}
-
-fn per(a: f64, b: f64) -> f64 {
-    if b > 0.0 { a / b } else { 0.0 }
 }
 
 /// The share of `distinct` pages that a TLB of `held` entries cannot hold.

@@ -148,12 +148,19 @@ impl Probe {
 /// Fisher and Yates's shuffle with a small random generator. It only ensures that the order of
 /// regions does not depend on their addresses.
 fn shuffle(regions: &mut [RegionAddr], seed: u64) {
-    let mut state = seed | 1;
+    let mut random = xorshift(seed | 1);
     for last in (1..regions.len()).rev() {
+        regions.swap(last, usize_of(random() % (last as u64 + 1)));
+    }
+}
+
+/// Random numbers by three shifts (G. Marsaglia, "Xorshift RNGs", 2003). The state is not 0.
+pub(crate) fn xorshift(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        regions.swap(last, usize_of(state % (last as u64 + 1)));
+        state
     }
 }
 

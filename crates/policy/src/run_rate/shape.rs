@@ -107,6 +107,7 @@ fn at_one_distance(runs: &[(u16, u16)]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::xorshift;
     use super::*;
     use proptest::prelude::*;
 
@@ -138,13 +139,8 @@ mod tests {
 
     #[test]
     fn random_pages_are_scattered() {
-        let mut state = 88_172_645_463_325_252u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % 512) as u16
-        };
+        let mut random = xorshift(88_172_645_463_325_252);
+        let mut next = || (random() % 512) as u16;
         // At any density: of 1,000 touches, most fall into long runs by chance.
         for touches in [5, 20, 60, 300, 1000] {
             let touched = bits((0..touches).map(|_| next()));

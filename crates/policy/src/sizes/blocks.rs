@@ -41,14 +41,8 @@ mod tests {
         /// Compared with a count: pages drawn at random, by runs.
         #[test]
         fn blocks_are_as_many_as_a_count_finds(runs in 1_usize..24, length in 1_usize..20, order in 1_u8..9, seed: u64) {
-            let mut state = seed;
-            let mut random = |n: usize| {
-                // SplitMix64.
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-                (mixed >> 33) as usize % n
-            };
+            let mut number = crate::run_rate::plan::xorshift(seed | 1);
+            let mut random = |n: usize| (number() >> 33) as usize % n;
             let (mut sum, mut expected, turns) = (0.0, 0.0, 400);
             for _ in 0..turns {
                 let mut page = [false; 512];

@@ -4,7 +4,7 @@ use super::blocks::blocks;
 use crate::machine_shape::MachineShape;
 use crate::observation::RegionSample;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
-use crate::whole::u16_of;
+use crate::whole::{per, u16_of};
 
 /// Share of a region's page walks that larger pages would spare (0-1). Misses are assumed to be
 /// proportional to the TLB entries that the used pages need, beyond the one entry that any page
@@ -16,11 +16,7 @@ pub fn saved_share(sample: &RegionSample, order: PageOrder, machine: &MachineSha
     }
     let entries = |order| blocks(sample.accessed, sample.runs, machine.entry_order(order));
     let (now, then) = (entries(sample.order), entries(order));
-    if now <= 1.0 {
-        0.0
-    } else {
-        ((now - then) / (now - 1.0)).clamp(0.0, 1.0)
-    }
+    per(now - then, now - 1.0).clamp(0.0, 1.0)
 }
 
 /// Memory that a promotion to this size (at most a huge page) adds, in bytes: the part of each

@@ -13,7 +13,7 @@ const ORDERS: u8 = 21;
 
 /// The frames of a machine.
 #[derive(Clone, Debug)]
-pub struct Buddy {
+pub(super) struct Buddy {
     /// First frames of free blocks, by order.
     free: Vec<BTreeSet<u32>>,
     frames: u32,
@@ -22,7 +22,7 @@ pub struct Buddy {
 
 impl Buddy {
     /// `frames` frames, all free.
-    pub fn new(frames: u32) -> Self {
+    pub(super) fn new(frames: u32) -> Self {
         let mut buddy = Self {
             free: vec![BTreeSet::new(); ORDERS.into()],
             frames,
@@ -33,22 +33,20 @@ impl Buddy {
     }
 
     /// Number of free frames.
-    pub fn free_frames(&self) -> u32 {
+    pub(super) fn free_frames(&self) -> u32 {
         self.free_frames
     }
 
     /// Number of all frames.
-    pub fn frames(&self) -> u32 {
+    pub(super) fn frames(&self) -> u32 {
         self.frames
     }
 
     /// Allocates the lowest of the smallest free blocks that hold 2^order aligned frames. Returns
     /// its first frame.
-    pub fn allocate(&mut self, order: u8) -> Option<u32> {
-        let (found, block) = (order..ORDERS).find_map(|larger| {
-            let blocks = self.free.get_mut(usize::from(larger))?;
-            Some((larger, blocks.pop_first()?))
-        })?;
+    pub(super) fn allocate(&mut self, order: u8) -> Option<u32> {
+        let (found, block) = (order..ORDERS)
+            .find_map(|larger| Some((larger, self.free[usize::from(larger)].pop_first()?)))?;
         for rest in order..found {
             self.put(block + (1 << rest), rest);
         }
@@ -57,11 +55,10 @@ impl Buddy {
     }
 
     /// Takes one frame, if it is free.
-    pub fn take(&mut self, frame: u32) -> bool {
+    pub(super) fn take(&mut self, frame: u32) -> bool {
         let held = (0..ORDERS).find(|order| {
             let block = frame & !((1 << order) - 1);
-            let blocks = self.free.get_mut(usize::from(*order));
-            blocks.is_some_and(|blocks| blocks.remove(&block))
+            self.free[usize::from(*order)].remove(&block)
         });
         let Some(order) = held else {
             return false;
@@ -77,7 +74,7 @@ impl Buddy {
     }
 
     /// Frees neighbouring frames; blocks merge with their free buddies.
-    pub fn free(&mut self, first: u32, count: u32) {
+    pub(super) fn free(&mut self, first: u32, count: u32) {
         let end = first + count;
         let mut at = first;
         while at < end {
@@ -93,8 +90,7 @@ impl Buddy {
     fn give_back(&mut self, mut block: u32, mut order: u8) {
         while order + 1 < ORDERS {
             let buddy = block ^ 1 << order;
-            let merged = self.free.get_mut(usize::from(order));
-            if !merged.is_some_and(|blocks| blocks.remove(&buddy)) {
+            if !self.free[usize::from(order)].remove(&buddy) {
                 break;
             }
             block = block.min(buddy);
@@ -104,50 +100,38 @@ impl Buddy {
     }
 
     fn put(&mut self, block: u32, order: u8) {
-        if let Some(blocks) = self.free.get_mut(usize::from(order)) {
-            blocks.insert(block);
-        }
+        self.free[usize::from(order)].insert(block);
     }
 
     /// Free blocks: first frame and order.
-    pub fn blocks(&self) -> impl Iterator<Item = (u32, u8)> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u8)> {
         let by_order = self.free.iter().zip(0..);
         by_order.flat_map(|(blocks, order)| blocks.iter().map(move |block| (*block, order)))
     }
 
     /// Checks that blocks are aligned, disjoint and merged, and that the number of free frames is
     /// right.
-    ///
-    /// # Errors
-    /// The first block that fails a check.
-    pub fn check(&self) -> Result<(), Contradiction> {
+    pub(super) fn check(&self) -> Result<(), Contradiction> {
+        let must = Contradiction::unless;
         let mut sorted: Vec<(u32, u8)> = self.blocks().collect();
         sorted.sort_unstable();
         let mut end = 0;
         let mut total = 0;
         for (block, order) in &sorted {
-            let wrong = |what| Contradiction {
-                what,
-                page: (*block).into(),
-            };
-            if block % (1 << order) != 0 || *block < end || block + (1 << order) > self.frames {
-                return Err(wrong("a free block is misplaced"));
-            }
-            let buddy = (block ^ 1 << order, *order);
-            if order + 1 < ORDERS && sorted.binary_search(&buddy).is_ok() {
-                return Err(wrong("a free block has not merged with its buddy"));
-            }
-            end = block + (1 << order);
-            total += 1 << order;
+            let size = 1 << order;
+            let placed = block % size == 0 && *block >= end && block + size <= self.frames;
+            must(placed, "a free block is misplaced", *block)?;
+            let buddy = (block ^ size, *order);
+            let merged = order + 1 == ORDERS || sorted.binary_search(&buddy).is_err();
+            must(merged, "a free block has not merged with its buddy", *block)?;
+            end = block + size;
+            total += size;
         }
-        if total == self.free_frames {
-            Ok(())
-        } else {
-            Err(Contradiction {
-                what: "free frames are counted wrong",
-                page: 0,
-            })
-        }
+        must(
+            total == self.free_frames,
+            "free frames are counted wrong",
+            0u32,
+        )
     }
 }
 
@@ -159,7 +143,7 @@ mod tests {
     proptest! {
         /// Compares the allocator with a set of frames.
         #[test]
-        fn frames_are_handed_out_once_and_come_together_again(
+        fn frames_are_allocated_once_and_free_blocks_merge(
             frames in 1u32..5000,
             steps in proptest::collection::vec((0u8..3, 0u8..9, 0u32..5000), 1..200),
         ) {

@@ -1,8 +1,8 @@
 //! The daemon that moves pages together, so that larger blocks of memory are free.
 
-use super::{Kernel, Purge};
-use crate::ItaniumError;
-use crate::mmu::{Counters, Pte};
+use super::Machine;
+use crate::error::Result;
+use crate::mmu::Pte;
 use std::collections::BTreeMap;
 
 /// Requests since the daemon's last pass.
@@ -23,7 +23,7 @@ enum Owner {
     Other,
 }
 
-impl Kernel {
+impl Machine {
     /// Records that there was no memory for a page of this order.
     pub(super) fn fail(&mut self, order: u8) {
         self.statistics.failed.add(order);
@@ -32,12 +32,8 @@ impl Kernel {
 
     /// Frees blocks after a page fault, if a pass is due. It moves base pages that one process
     /// owns, and other memory that can be moved.
-    pub(super) fn coalesce(
-        &mut self,
-        purges: &mut Vec<Purge>,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
-        let Some(daemon) = self.settings.policy.rules().coalescing() else {
+    pub(super) fn coalesce(&mut self) -> Result {
+        let Some(daemon) = self.rules().coalescing() else {
             return Ok(());
         };
         self.demand.faults += 1;
@@ -52,7 +48,7 @@ impl Kernel {
             let most = daemon.most_moved(failed, 1 << order);
             let owners = self.owners();
             for block in self.cheapest(order, wanted, most, &owners) {
-                self.free_block(block, order, &owners, purges, work)?;
+                self.free_block(block, order, &owners)?;
             }
         }
         Ok(())
@@ -105,39 +101,39 @@ impl Kernel {
 
     /// Frees a block. Its content moves to free frames outside of blocks of that size, if there are
     /// enough.
-    fn free_block(
-        &mut self,
-        block: u32,
-        order: u8,
-        owners: &BTreeMap<u32, Owner>,
-        purges: &mut Vec<Purge>,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
+    fn free_block(&mut self, block: u32, order: u8, owners: &BTreeMap<u32, Owner>) -> Result {
         let frames = block..block + (1 << order);
-        let (mut taken, mut used) = (Vec::new(), Vec::new());
-        for frame in frames.clone() {
-            if self.buddy.take(frame) {
-                taken.push(frame);
-            } else {
-                used.push(frame);
-            }
-        }
+        let (taken, used): (Vec<u32>, Vec<u32>) = frames.partition(|at| self.buddy.take(*at));
         let small = self.buddy.blocks().filter(|(_, size)| *size < order);
         let room: usize = small.map(|(_, size)| 1usize << size).sum();
-        let known = used
-            .iter()
-            .all(|frame| self.is_still(*frame, owners.get(frame)));
-        if room < used.len() || !known {
-            taken
-                .into_iter()
-                .for_each(|frame| self.buddy.free(frame, 1));
+        let moved = used.iter().map_while(|frame| {
+            let owner = *owners.get(frame)?;
+            self.is_still(*frame, owner).then_some((*frame, owner))
+        });
+        let moved: Vec<(u32, Owner)> = moved.collect();
+        if room < used.len() || moved.len() < used.len() {
+            for frame in taken {
+                self.buddy.free(frame, 1);
+            }
             return Ok(());
         }
-        let places: Vec<u32> = used.iter().filter_map(|_| self.buddy.allocate(0)).collect();
-        for (frame, to) in used.into_iter().zip(places) {
-            self.move_frame(frame, to, owners.get(&frame), purges)?;
-            work.copied_bytes += self.settings.base.bytes();
-            work.remaps += 1;
+        let places = moved.iter().filter_map(|_| self.buddy.allocate(0));
+        let places: Vec<u32> = places.collect();
+        for ((frame, owner), to) in moved.into_iter().zip(places) {
+            match owner {
+                Owner::Page(process, page) => {
+                    let table = &mut self.space_mut(process)?.table;
+                    table.change(page, 1, |entry| Pte { frame: to, ..entry });
+                    let purge = self.purge_of(process, page, 1, false)?;
+                    self.purge(purge)?;
+                }
+                Owner::Other => {
+                    self.movable.remove(&frame);
+                    self.movable.insert(to);
+                }
+            }
+            self.counters.copied_bytes += self.base().bytes();
+            self.counters.remaps += 1;
             self.statistics.moved += 1;
         }
         self.buddy.free(block, 1 << order);
@@ -146,37 +142,13 @@ impl Kernel {
 
     /// Whether a frame still has this owner. Freeing an earlier block may have used the frame as a
     /// new place.
-    fn is_still(&self, frame: u32, owner: Option<&Owner>) -> bool {
+    fn is_still(&self, frame: u32, owner: Owner) -> bool {
         match owner {
-            Some(Owner::Page(process, page)) => {
-                let space = self.space(*process).ok();
-                let entry = space.and_then(|space| space.table.get(*page));
-                entry.is_some_and(|entry| entry.present && entry.frame == frame)
-            }
-            Some(Owner::Other) => self.movable.contains(&frame),
-            None => false,
+            Owner::Page(process, page) => self.space(process).is_ok_and(|space| {
+                let entry = space.table.entry(page);
+                entry.present && entry.frame == frame
+            }),
+            Owner::Other => self.movable.contains(&frame),
         }
-    }
-
-    fn move_frame(
-        &mut self,
-        from: u32,
-        to: u32,
-        owner: Option<&Owner>,
-        purges: &mut Vec<Purge>,
-    ) -> Result<(), ItaniumError> {
-        match owner {
-            Some(Owner::Page(process, page)) => {
-                let table = &mut self.space_mut(*process)?.table;
-                let entry = table.get(*page).map(|entry| Pte { frame: to, ..entry });
-                table.set(*page, entry);
-                purges.push(self.purge(*process, *page, 1, false)?);
-            }
-            Some(Owner::Other) | None => {
-                self.movable.remove(&from);
-                self.movable.insert(to);
-            }
-        }
-        Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! Counts for policies: misses that a larger page would have prevented, and pages that were
 //! referred to.
 
-use super::{Kernel, Purge};
-use crate::ItaniumError;
-use crate::mmu::Counters;
+use super::{Machine, Space};
+use crate::address::offset_of;
+use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Misses by process, order and first page of the page that would have prevented them.
@@ -17,39 +17,33 @@ pub(super) struct Window {
     pages: BTreeSet<(u32, u64)>,
 }
 
-impl Kernel {
-    /// Whether misses are counted.
-    #[inline]
-    pub fn counts_misses(&self) -> bool {
-        self.settings.policy.rules().misses_before(1).is_some()
-    }
-
-    /// Counts a TLB miss that the kernel's handler fills. Pages of `around` and more base pages, as
-    /// an order, would have been in the TLB because of their other parts. Returns the translations
-    /// to purge if this call makes such a page.
-    ///
-    /// # Errors
-    /// No such process.
-    pub fn missed(
-        &mut self,
-        process: u32,
-        address: u64,
-        around: u8,
-        work: &mut Counters,
-    ) -> Result<Option<Purge>, ItaniumError> {
-        let page = self.settings.base.page_of(address);
-        let entry = self.space(process)?.table.get(page);
-        let Some(entry) = entry.filter(|entry| entry.present) else {
-            return Ok(None);
+impl Machine {
+    /// Counts a TLB miss that the kernel's handler fills, if the policy counts misses. The nearest
+    /// page in the TLB decides which larger pages would have been there because of their other
+    /// parts. Makes such a page when it has enough misses.
+    pub(super) fn count_miss(&mut self, process: u32, address: u64) -> Result {
+        if self.rules().misses_before(1).is_none() {
+            return Ok(());
+        }
+        let space = self.space(process)?;
+        let rid = space.registers.rid(address);
+        let page = self.base().page_of(address);
+        let entry = space.table.get(page).filter(|entry| entry.present);
+        let near = self
+            .mmu
+            .tlb
+            .nearest(rid, offset_of(address), self.base().shift());
+        let near = near.and_then(|order| u8::try_from(order).ok());
+        let Some((near, entry)) = near.zip(entry) else {
+            return Ok(());
         };
-        let rules = self.settings.policy;
         let mut reached = None;
-        for order in around.max(entry.order + 1)..u32::BITS as u8 {
+        for order in near.max(entry.order + 1)..u32::BITS as u8 {
             let first = page & !((1 << order) - 1);
-            let Some(enough) = rules.rules().misses_before(order) else {
+            let Some(enough) = self.rules().misses_before(order) else {
                 break;
             };
-            if !self.settings.orders.contains(order) {
+            if !self.orders().contains(order) {
                 continue;
             }
             if !self.is_in_one_mapping(process, first, order) {
@@ -57,84 +51,68 @@ impl Kernel {
             }
             let count = self.misses.entry((process, order, first)).or_default();
             *count += 1;
-            work.counted_misses += 1;
+            self.counters.counted_misses += 1;
             if *count >= enough {
                 *count = 0;
                 reached = Some((first, order));
             }
         }
-        match reached {
-            Some((first, order)) => self.promote(process, first, order, false, work),
-            None => Ok(None),
+        if let Some((first, order)) = reached {
+            self.promote(process, first, order, false)?;
         }
+        Ok(())
     }
 
-    /// Whether the policy uses references.
-    #[inline]
-    pub fn looks_at_references(&self) -> bool {
-        self.settings.policy.rules().window().is_some()
-    }
-
-    /// Counts references to an address. Returns the translations to purge where page sizes change
-    /// because of them.
-    ///
-    /// # Errors
-    /// No such process.
-    pub fn referred(
+    /// Counts references to an address. After `length` references, pages of `order` are made and
+    /// split by the policy's decision.
+    pub(super) fn count_references(
         &mut self,
         process: u32,
         address: u64,
         references: u32,
-        work: &mut Counters,
-    ) -> Result<Vec<Purge>, ItaniumError> {
-        let Some((length, order)) = self.settings.policy.rules().window() else {
-            return Ok(Vec::new());
-        };
-        let page = self.settings.base.page_of(address);
+        length: u64,
+        order: u8,
+    ) -> Result {
+        let page = self.base().page_of(address);
         self.window.pages.insert((process, page));
         self.window.references += u64::from(references);
         if self.window.references < length {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let seen = std::mem::take(&mut self.window).pages;
+        let pages = std::mem::take(&mut self.window).pages;
         let mut referred: BTreeMap<(u32, u64), u64> = BTreeMap::new();
-        for (process, page) in seen {
+        for (process, page) in pages {
             *referred.entry((process, page >> order)).or_default() += 1;
         }
-        let mut purges = Vec::new();
         for (process, chunk) in self.large_chunks(order) {
             let count = referred.get(&(process, chunk)).copied().unwrap_or(0);
-            if !self.should_be_large(count, order) {
+            if !self.rules().is_large(count, 1 << order) {
                 let first = chunk << order;
-                purges.push(self.purge(process, first, 1, false)?);
+                let purge = self.purge_of(process, first, 1, false)?;
                 self.split_to_base(process, first, order)?;
+                self.purge(purge)?;
             }
         }
         for ((process, chunk), count) in referred {
             let first = chunk << order;
-            if self.should_be_large(count, order) && self.is_in_one_mapping(process, first, order) {
-                // A former large page still lies in memory as it did.
-                let purge = match self.join(process, first, order, work)? {
-                    None => self.promote(process, first, order, true, work)?,
-                    joined => joined,
-                };
-                purges.extend(purge);
+            let large = self.rules().is_large(count, 1 << order);
+            // A former large page still lies in memory as it did.
+            if large
+                && self.is_in_one_mapping(process, first, order)
+                && !self.join(process, first, order)?
+            {
+                self.promote(process, first, order, true)?;
             }
         }
         self.note_use();
-        Ok(purges)
-    }
-
-    fn should_be_large(&self, referred: u64, order: u8) -> bool {
-        let rules = self.settings.policy.rules();
-        rules.is_large(referred, 1 << order)
+        Ok(())
     }
 
     /// Large pages of an order: process, and number in pages of this order.
     fn large_chunks(&self, order: u8) -> Vec<(u32, u64)> {
         let spaces = self.spaces.iter().zip(0..);
         let spaces = spaces.filter_map(|(space, process)| Some((space.as_ref()?, process)));
-        let of = |(space, process): (&super::Space, u32)| {
+        let of = |(space, process): (&Space, u32)| {
             let large = space.table.entries().filter(move |(page, entry)| {
                 entry.order == order && entry.present && page % (1 << order) == 0
             });

@@ -1,24 +1,14 @@
 //! Page faults: first touches and copies on write.
 
 use super::policies::Supply;
-use super::{CopyOnWrite, Kernel, Purge};
-use crate::ItaniumError;
-use crate::mmu::{Counters, Pte};
+use super::{CopyOnWrite, Machine};
+use crate::error::{ItaniumError, Result};
+use crate::mmu::Pte;
 
-impl Kernel {
-    /// Handles a page fault; the caller repeats the access afterwards. Returns the translations to
-    /// purge.
-    ///
-    /// # Errors
-    /// No such process; nothing mapped there; a write to read-only memory; no memory.
-    pub fn fault(
-        &mut self,
-        process: u32,
-        address: u64,
-        write: bool,
-        work: &mut Counters,
-    ) -> Result<Vec<Purge>, ItaniumError> {
-        let page = self.settings.base.page_of(address);
+impl Machine {
+    /// Handles a page fault; the caller repeats the access afterwards.
+    pub(super) fn fault(&mut self, process: u32, address: u64, write: bool) -> Result {
+        let page = self.base().page_of(address);
         let space = self.space(process)?;
         let Some((_, mapping)) = space.mapping_of(page) else {
             return Err(ItaniumError::NotMapped { process, address });
@@ -26,45 +16,39 @@ impl Kernel {
         if write && !mapping.writable {
             return Err(ItaniumError::ReadOnly { process, address });
         }
-        let entry = space.table.get(page).unwrap_or(Pte::sized(0));
-        work.page_faults += 1;
-        let purges = if entry.present {
-            vec![self.write_shared(process, page, entry, work)?]
+        let entry = space.table.entry(page);
+        self.counters.page_faults += 1;
+        if entry.present {
+            self.write_shared(process, page, entry)?;
         } else {
             match self.supply(&mapping) {
                 Supply::AsSized => {
-                    self.first_touch(process, page, entry.order, mapping.writable, work)?;
+                    self.first_touch(process, page, entry.order, mapping.writable)?
                 }
-                other => self.supply_page(process, page, other, work)?,
+                other => self.supply_page(process, page, other)?,
             }
-            self.after_first_touch(process, page, work)?
-        };
+            while self.enlarge(process, page)? {}
+            self.coalesce()?;
+        }
         self.note_use();
-        Ok(purges)
+        Ok(())
     }
 
     /// Allocates all of the page, or the next smaller one for which there is memory
     /// (`do_anonymous_page` and `down_pte_sp`, thesis, section 5.5.5).
-    fn first_touch(
-        &mut self,
-        process: u32,
-        page: u64,
-        mut order: u8,
-        writable: bool,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
+    fn first_touch(&mut self, process: u32, page: u64, order: u8, writable: bool) -> Result {
         self.ensure_leaf(process, page)?;
+        let mut order = order;
         loop {
             let first = page & !((1 << order) - 1);
             if let Some(frame) = self.allocate(order) {
-                self.fill(process, first, order, frame, writable, work)?;
-                return Ok(());
+                return self.fill(process, first, Pte::present(frame, order, writable));
             }
             if order == 0 {
                 return Err(ItaniumError::OutOfMemory(process));
             }
             self.statistics.failed.add(order);
-            let lower = self.settings.orders.next_lower(order);
+            let lower = self.orders().next_lower(order);
             let table = &mut self.space_mut(process)?.table;
             for page in first..first + (1 << order) {
                 table.set(page, Some(Pte::sized(lower)));
@@ -74,92 +58,59 @@ impl Kernel {
     }
 
     /// Clears memory and enters it as a page.
-    pub(super) fn fill(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        frame: u32,
-        writable: bool,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
-        self.enter(process, first, order, frame, writable)?;
-        self.statistics.faulted.add(order);
-        work.zeroed_bytes += self.settings.base.bytes() << order;
+    pub(super) fn fill(&mut self, process: u32, first: u64, page: Pte) -> Result {
+        self.enter(process, first, page)?;
+        self.statistics.faulted.add(page.order);
+        self.counters.zeroed_bytes += self.base().bytes() << page.order;
         Ok(())
     }
 
-    /// Writes the entries of a page. The leaves for them must exist.
-    pub(super) fn enter(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        frame: u32,
-        writable: bool,
-    ) -> Result<(), ItaniumError> {
+    /// Writes the entries of a page, given the first one. The leaves for them must exist.
+    pub(super) fn enter(&mut self, process: u32, first: u64, page: Pte) -> Result {
         let table = &mut self.space_mut(process)?.table;
-        for (page, frame) in (first..first + (1 << order)).zip(frame..) {
-            let entry = Pte {
-                frame,
-                order,
-                present: true,
-                writable,
-            };
-            table.set(page, Some(entry));
+        for (at, frame) in (first..first + (1 << page.order)).zip(page.frame..) {
+            table.set(at, Some(Pte { frame, ..page }));
         }
         Ok(())
     }
 
     /// Handles a write to a present page in a writable mapping.
-    fn write_shared(
-        &mut self,
-        process: u32,
-        page: u64,
-        entry: Pte,
-        work: &mut Counters,
-    ) -> Result<Purge, ItaniumError> {
-        let purge = self.purge(process, page, 1, false)?;
+    fn write_shared(&mut self, process: u32, page: u64, entry: Pte) -> Result {
+        let purge = self.purge_of(process, page, 1, false)?;
         let (first, order) = (purge.first, entry.order);
+        let all_or_none = self.is_unsplittable(page);
+        let whole = order > 0 && self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
         if !self.is_shared(process, first, order)? {
             self.set_writable(process, first, order, true)?;
-            return Ok(purge);
-        }
-        let all_or_none = self.is_unsplittable(page);
-        let whole = order > 0 && self.settings.copy_on_write == CopyOnWrite::CopyLarge;
-        if whole || all_or_none {
-            if self.copy(process, first, order, work)? {
-                return Ok(purge);
+        } else if !((whole || all_or_none) && self.copy_or_fail(process, first, order)?) {
+            let shared = self.shared.contains_key(&entry.frame);
+            // Returns before anything has changed that would need a purge.
+            if all_or_none || shared && self.available() == 0 {
+                return Err(ItaniumError::OutOfMemory(process));
             }
+            if order > 0 {
+                self.split_to_base(process, first, order)?;
+            }
+            if !shared {
+                self.set_writable(process, page, 0, true)?;
+            } else if !self.copy(process, page, 0)? {
+                return Err(ItaniumError::OutOfMemory(process));
+            }
+        }
+        self.purge(purge)
+    }
+
+    /// As [`Self::copy`], and counts a failure.
+    fn copy_or_fail(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
+        let copied = self.copy(process, first, order)?;
+        if !copied {
             self.statistics.failed.add(order);
         }
-        if all_or_none {
-            return Err(ItaniumError::OutOfMemory(process));
-        }
-        let shared = self.shared.contains_key(&entry.frame);
-        if shared && self.available() == 0 {
-            // Return before anything has changed that would need a purge.
-            return Err(ItaniumError::OutOfMemory(process));
-        }
-        if order > 0 {
-            self.split_to_base(process, first, order)?;
-        }
-        if !shared {
-            self.set_writable(process, page, 0, true)?;
-        } else if !self.copy(process, page, 0, work)? {
-            return Err(ItaniumError::OutOfMemory(process));
-        }
-        Ok(purge)
+        Ok(copied)
     }
 
     /// Gives a page memory of its own. Returns false if there is none.
-    fn copy(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        work: &mut Counters,
-    ) -> Result<bool, ItaniumError> {
+    fn copy(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let from_pool = self.is_unsplittable(first);
         let pool = self.pool.as_mut().filter(|_| from_pool);
         let found = match pool {
@@ -169,44 +120,22 @@ impl Kernel {
         let Some(frame) = found else {
             return Ok(false);
         };
-        for (page, frame) in (first..first + (1 << order)).zip(frame..) {
-            let table = &mut self.space_mut(process)?.table;
-            let before = table.get(page);
-            let own = Pte {
-                frame,
-                order,
-                present: true,
-                writable: true,
-            };
-            table.set(page, Some(own));
-            if let Some(before) = before {
-                self.release(before.frame);
-            }
-        }
-        work.copied_bytes += self.settings.base.bytes() << order;
+        self.release_pages(process, first, 1 << order)?;
+        self.enter(process, first, Pte::present(frame, order, true))?;
+        self.counters.copied_bytes += self.base().bytes() << order;
         Ok(true)
     }
 
-    /// Gives all of a range memory, as `mlock` does, without filling the TLB. Adds the translations
-    /// to purge to `purges`, even if it fails.
+    /// Gives all of a range memory, as `mlock` does, without filling the TLB.
     ///
     /// # Errors
     /// No such process; an invalid range, or one that is mapped only in part; no memory.
-    pub fn populate(
-        &mut self,
-        process: u32,
-        address: u64,
-        bytes: u64,
-        purges: &mut Vec<Purge>,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
-        let (first, pages) = self.range(address, bytes)?;
-        self.must_be_mapped(process, first, pages)?;
+    pub fn populate(&mut self, process: u32, address: u64, bytes: u64) -> Result {
+        let (first, pages) = self.mapped_range(process, address, bytes)?;
         for page in first..first + pages {
             let there = self.space(process)?.table.get(page);
             if !there.is_some_and(|entry| entry.present) {
-                let address = self.settings.base.address_of(page);
-                purges.extend(self.fault(process, address, false, work)?);
+                self.fault(process, self.base().address_of(page), false)?;
             }
         }
         Ok(())

@@ -1,17 +1,17 @@
 //! `fork` and `exit`.
 
-use super::{Kernel, Space};
-use crate::ItaniumError;
+use super::Machine;
+use crate::error::{ItaniumError, Result};
 use crate::mmu::Pte;
 
-impl Kernel {
+impl Machine {
     /// Copies a process and returns the copy's number. Both share all memory until one writes. The
     /// parent's translations that allow writes must go. The parent therefore gets new region ids,
     /// as on Linux (`flush_tlb_mm`, `asm-ia64/tlbflush.h`).
     ///
     /// # Errors
     /// No such process; no memory for page tables; no region ids.
-    pub fn fork(&mut self, parent: u32) -> Result<u32, ItaniumError> {
+    pub fn fork(&mut self, parent: u32) -> Result<u32> {
         let space = self.space(parent)?;
         let leaves = space.table.frames().count();
         if leaves > self.available() as usize {
@@ -19,13 +19,11 @@ impl Kernel {
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();
         let (mappings, heap) = (space.mappings.clone(), space.heap);
-        let (own, childs) = (self.context()?, self.context()?);
-        let child = self.spaces.len() as u32;
-        let mut copy = Space::new(self.settings.base, childs);
+        self.space_mut(parent)?.registers = self.context()?;
+        let child = self.spawn()?;
+        let copy = self.space_mut(child)?;
         copy.mappings = mappings;
         copy.heap = heap;
-        self.spaces.push(Some(copy));
-        self.space_mut(parent)?.registers = own;
         for (page, entry) in entries {
             self.ensure_leaf(child, page)?;
             let both = Pte {
@@ -47,14 +45,12 @@ impl Kernel {
     ///
     /// # Errors
     /// No such process.
-    pub fn exit(&mut self, process: u32) -> Result<(), ItaniumError> {
+    pub fn exit(&mut self, process: u32) -> Result {
         let space = self.spaces.get_mut(process as usize).and_then(Option::take);
         let space = space.ok_or(ItaniumError::Process(process))?;
-        self.unreserve_all(process);
-        for (_, entry) in space.table.entries() {
-            if entry.present {
-                self.release(entry.frame);
-            }
+        self.unreserve(process, 0, u64::MAX);
+        for (_, entry) in space.table.entries().filter(|(_, entry)| entry.present) {
+            self.release(entry.frame);
         }
         for frame in space.table.frames() {
             self.buddy.free(frame, 1);

@@ -1,11 +1,10 @@
 //! Fragmentation: memory that no simulated process owns.
 
-use super::Kernel;
+use super::Machine;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 /// Blocks of free memory in which other memory holds one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragmentation {
     /// Order of the blocks. If all are broken, no larger block is free.
     pub order: u8,
@@ -26,9 +25,9 @@ impl Fragmentation {
     }
 }
 
-impl Kernel {
+impl Machine {
     /// Takes the first frame of the broken blocks, which the seed selects.
-    pub fn fragment(&mut self, how: Fragmentation, seed: u64) {
+    pub(super) fn fragment(&mut self, how: Fragmentation, seed: u64) {
         let mut rng = Rng::new(seed, 0xf4a6);
         for block in (0..self.buddy.frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.below(100) < how.broken_percent.into();

@@ -2,9 +2,9 @@
 //! request.
 
 use super::policies::HeapGrowth;
-use super::{Backing, Kernel, Mapping, Space};
-use crate::ItaniumError;
+use super::{Machine, Mapping, Space};
 use crate::address::{BasePage, REGION_LIMIT, offset_of};
+use crate::error::Result;
 use std::ops::Range;
 
 /// The end of a process's heap.
@@ -56,22 +56,19 @@ impl Space {
         }
         Some(around)
     }
-}
-
-/// Place of a mapping in a heap.
-enum Place {
-    /// In a hole that was freed.
-    Hole(u64),
-    /// At the heap's end: the place, and the end of what is mapped then.
-    End(u64, u64),
-}
-
-impl Space {
-    /// Finds a place for `pages` pages in a heap that has pages of this order at its end.
-    fn place_on_heap(&self, base: BasePage, pages: u64, order: u8, align: u64) -> Option<Place> {
+    /// Finds a place for `pages` pages in a heap that has pages of this order at its end. Returns
+    /// the first page and, for a place at the heap's end, the end of what is mapped then. A hole
+    /// that was freed has no such end.
+    fn place_on_heap(
+        &self,
+        base: BasePage,
+        pages: u64,
+        order: u8,
+        align: u64,
+    ) -> Option<(u64, Option<u64>)> {
         let hole = self.place(base, pages, align);
         if let Some(hole) = hole.filter(|hole| hole + pages <= self.heap.end) {
-            return Some(Place::Hole(hole));
+            return Some((hole, None));
         }
         let end_of = |first: u64| (first + pages).next_multiple_of(1 << order);
         let surplus = self.heap.surplus();
@@ -82,14 +79,14 @@ impl Space {
         let end = surplus.end.max(end_of(surplus.start));
         let in_region = offset_of(base.address_of(end)) <= REGION_LIMIT;
         if usable && in_region && self.is_free(surplus.end, end - surplus.end) {
-            return Some(Place::End(surplus.start, end));
+            return Some((surplus.start, Some(end)));
         }
         let first = self.place(base, pages + (1 << order), align)?;
-        Some(Place::End(first, end_of(first)))
+        Some((first, Some(end_of(first))))
     }
 }
 
-impl Kernel {
+impl Machine {
     /// Maps `pages` pages in a hole of the heap, or at its end; it gets larger pages as it grows.
     /// Returns the first page. `None` if the policy has no heaps, or there is no room.
     pub(super) fn map_on_heap(
@@ -98,40 +95,32 @@ impl Kernel {
         pages: u64,
         preferred: u8,
         align: u64,
-    ) -> Result<Option<u64>, ItaniumError> {
+    ) -> Result<Option<u64>> {
+        let base = self.base();
         let heap = self.space(process)?.heap;
         let mut growth = heap.growth;
         growth.preferred = growth.preferred.max(preferred);
         growth.growths += u32::from(pages < heap.pages);
-        let Some(wanted) = self.settings.policy.rules().grow(&growth) else {
+        let Some(wanted) = self.rules().grow(&growth) else {
             return Ok(None);
         };
-        let order = self.settings.orders.largest(0, u64::MAX, wanted);
+        let order = self.orders().largest(0, u64::MAX, wanted);
         growth.preferred = order;
-        let base = self.settings.base;
         let space = self.space_mut(process)?;
-        let mapping = |pages| Mapping {
-            backing: Backing::Anonymous,
-            pages,
-            writable: true,
-            preferred: order,
+        let Some((first, end)) = space.place_on_heap(base, pages, order, align) else {
+            return Ok(None);
         };
-        let (first, end) = match space.place_on_heap(base, pages, order, align) {
-            None => return Ok(None),
-            Some(Place::Hole(first)) => {
-                space.mappings.insert(first, mapping(pages));
-                return Ok(Some(first));
-            }
-            Some(Place::End(first, end)) => (first, end),
-        };
-        space.mappings.insert(first, mapping(end - first));
-        space.cut(first + pages);
-        space.heap = Heap {
-            growth,
-            end: first + pages,
-            surplus: end - first - pages,
-            pages: heap.pages + pages,
-        };
+        let mapping = Mapping::anonymous(end.unwrap_or(first + pages) - first, order);
+        space.mappings.insert(first, mapping);
+        if let Some(end) = end {
+            space.cut(first + pages);
+            space.heap = Heap {
+                growth,
+                end: first + pages,
+                surplus: end - first - pages,
+                pages: heap.pages + pages,
+            };
+        }
         Ok(Some(first))
     }
 }

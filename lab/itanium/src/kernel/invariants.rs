@@ -1,21 +1,39 @@
-//! Invariants of the kernel.
+//! Invariants of the kernel, and between hardware and kernel.
 
-use super::{Backing, Kernel, Space};
+use super::{Machine, Space};
+use crate::address::REGION_BITS;
 use crate::error::Contradiction;
+use crate::mmu::TlbEntry;
 use std::collections::BTreeMap;
 
-impl Kernel {
+type Check = Result<(), Contradiction>;
+
+impl Machine {
     /// Checks that the model doesn't contradict itself:
     ///
     /// - All entries of a large page agree.
     /// - Pages are aligned in virtual and physical memory.
     /// - Every frame has as many owners as are counted.
     /// - No frame is both free and owned.
+    /// - Every translation in the TLB and in the hash table matches the page table.
+    /// - Misses add up.
     ///
     /// # Errors
     /// The first contradiction found.
-    pub fn check(&self) -> Result<(), Contradiction> {
-        self.check_free()?;
+    pub fn check(&self) -> Check {
+        self.check_frames()?;
+        self.check_translations()?;
+        let counters = &self.counters;
+        let missed = counters.walker + counters.software + counters.nested;
+        let fits = missed == counters.misses;
+        Contradiction::unless(fits, "misses do not add up", counters.misses)
+    }
+
+    fn check_frames(&self) -> Check {
+        let must = Contradiction::unless;
+        for (buddy, _) in self.buddies() {
+            buddy.check()?;
+        }
         let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
         for space in self.spaces.iter().flatten() {
             self.check_entries(space)?;
@@ -28,99 +46,108 @@ impl Kernel {
             let counted = self.shared.get(frame).map_or(1, |more| more + 1);
             must(
                 counted == *count,
-                "owners of a frame are counted wrong",
-                (*frame).into(),
+                "the number of owners of a frame is wrong",
+                *frame,
             )?;
         }
-        let owned = self.shared.keys().find(|frame| !owners.contains_key(frame));
-        if let Some(frame) = owned {
-            must(
-                false,
-                "a frame without owners is counted as shared",
-                (*frame).into(),
-            )?;
+        for frame in self.shared.keys() {
+            let owned = owners.contains_key(frame);
+            must(owned, "a frame without owners is counted as shared", *frame)?;
         }
-        for space in self.spaces.iter().flatten() {
-            for frame in space.table.frames() {
-                let before = owners.insert(frame, 1);
-                must(
-                    before.is_none(),
-                    "a page table is in a frame of somebody else",
-                    frame.into(),
-                )?;
-            }
-        }
-        for frame in self.reservations.kept().chain(self.movable.iter().copied()) {
+        let tables = self
+            .spaces
+            .iter()
+            .flatten()
+            .flat_map(|it| it.table.frames());
+        let others = self.reservations.kept().chain(self.movable.iter().copied());
+        for frame in tables.chain(others) {
             let before = owners.insert(frame, 1);
-            must(
-                before.is_none(),
-                "a frame that is kept for somebody, or somebody else's, is owned",
-                frame.into(),
-            )?;
+            must(before.is_none(), "a frame is used for two purposes", frame)?;
         }
         for (block, order) in self.free_blocks() {
             let used = owners.range(block..block + (1 << order)).next();
-            must(used.is_none(), "a frame is free and owned", block.into())?;
+            must(used.is_none(), "a frame is free and owned", block)?;
         }
         let all = owners.len() as u32 + self.held + self.free_frames();
-        must(all == self.frames(), "a frame is lost", all.into())
+        must(all == self.frames(), "a frame is lost", all)
     }
 
-    fn check_entries(&self, space: &Space) -> Result<(), Contradiction> {
+    fn check_entries(&self, space: &Space) -> Check {
+        let must = Contradiction::unless;
         for (page, entry) in space.table.entries() {
-            must(
-                space.mapping_of(page).is_some(),
-                "a page has an entry without a mapping",
-                page,
-            )?;
-            must(
-                self.settings.orders.contains(entry.order),
-                "a page is of no size",
-                page,
-            )?;
+            let mapped = space.mapping_of(page).is_some();
+            must(mapped, "a page has an entry without a mapping", page)?;
+            let known = self.orders().contains(entry.order);
+            must(known, "the size of a page is not allowed", page)?;
             let first = page & !((1 << entry.order) - 1);
             let head = space.table.get(first);
             let same = head.is_some_and(|head| {
                 let place = (page - first) as u32;
                 let frame = !entry.present
                     || head.frame + place == entry.frame && head.frame % (1 << entry.order) == 0;
-                head.order == entry.order
-                    && head.present == entry.present
-                    && head.writable == entry.writable
-                    && frame
+                let flags = |it: &crate::mmu::Pte| (it.order, it.present, it.writable);
+                frame && flags(&head) == flags(&entry)
             });
             must(same, "entries of a large page disagree", page)?;
             let last = space.table.get(first + (1 << entry.order) - 1);
             let whole = last.is_some_and(|last| last.order == entry.order);
             must(whole, "a large page is not whole", page)?;
             let shared = self.shared.contains_key(&entry.frame);
-            must(
-                !entry.present || !entry.writable || !shared,
-                "a shared frame can be written to",
-                page,
-            )?;
+            let safe = !entry.present || !entry.writable || !shared;
+            must(safe, "a shared frame can be written to", page)?;
         }
         let mut end = 0;
         for (first, mapping) in &space.mappings {
             must(*first >= end, "mappings overlap", *first)?;
             end = first + mapping.pages;
             let mut pages = *first..end;
-            let unsized_page = pages.find(|page| space.table.get(*page).is_none());
-            if let Some(page) = unsized_page
-                .filter(|_| self.settings.orders.large() && mapping.backing == Backing::Anonymous)
-                .filter(|_| self.settings.policy.rules().sizes_at_map())
-            {
-                must(false, "a page has no size", page)?;
+            let sized = !self.gives_sizes(mapping.backing)
+                || pages.all(|page| space.table.get(page).is_some());
+            must(sized, "a page of a mapping has no size", *first)?;
+        }
+        Ok(())
+    }
+
+    /// Translations under ids that no process has any more are never found.
+    fn check_translations(&self) -> Check {
+        let mut regions = BTreeMap::new();
+        for space in self.spaces.iter().flatten() {
+            let rids = space.registers.rids.iter().zip(0u64..);
+            regions.extend(rids.map(|(rid, region)| (*rid, (space, region))));
+        }
+        let in_tlb = self.mmu.tlb.entries().filter(|(_, pinned)| !pinned);
+        let in_tlb = in_tlb.map(|(entry, _)| entry);
+        let in_hash = self.mmu.hash.iter().flat_map(|hash| hash.translations());
+        let sub_blocks = self.setup.processor.sub_block_order;
+        for entry in in_tlb.chain(in_hash) {
+            if let Some((space, region)) = regions.get(&entry.rid) {
+                for page in entry.pages(sub_blocks) {
+                    self.check_translation(space, *region, page)?;
+                }
             }
         }
         Ok(())
     }
-}
 
-fn must(right: bool, what: &'static str, page: u64) -> Result<(), Contradiction> {
-    if right {
-        Ok(())
-    } else {
-        Err(Contradiction { what, page })
+    fn check_translation(&self, space: &Space, region: u64, entry: TlbEntry) -> Check {
+        let must = |right, what| Contradiction::unless(right, what, entry.page);
+        let base = self.base();
+        let region_page = base.page_of(region << REGION_BITS);
+        let tables = base.page_of(base.entry_offset(0));
+        if entry.shift == base.shift() && entry.page >= tables {
+            let page = (entry.page - tables) << base.table_shift();
+            let leaf = space.table.leaf_frame(region_page + page);
+            return must(
+                leaf == Some(entry.frame),
+                "a page table has a wrong translation",
+            );
+        }
+        let order = entry.shift.saturating_sub(base.shift());
+        let pte = space.table.entry(region_page + (entry.page << order));
+        must(pte.present, "a page without memory has a translation")?;
+        let same = u32::from(pte.order) == order && pte.frame == entry.frame;
+        must(same, "a page has a wrong translation")?;
+        let safe = pte.writable || !entry.writable;
+        must(safe, "a translation allows writes to a read-only page")
     }
 }

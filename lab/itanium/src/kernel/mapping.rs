@@ -1,14 +1,14 @@
 //! `mmap`, `munmap` and `mprotect`.
 
-use super::{Backing, Kernel, Mapping, Purge};
-use crate::ItaniumError;
+use super::memory::ReservedPool;
+use super::{Backing, Machine, Mapping};
 use crate::address::{REGION_LIMIT, offset_of};
-use crate::mmu::{Counters, Pte};
+use crate::error::{ItaniumError, Result};
+use crate::mmu::Pte;
 
-impl Kernel {
+impl Machine {
     /// Maps writable memory and returns its first byte. The place is an address, rounded up to a
-    /// whole page, or a range that the kernel finds. `advised` is the page order that the program
-    /// prefers, for policies that follow such advice.
+    /// whole page, or a range that the kernel finds.
     ///
     /// # Errors
     /// No such process; an invalid range, or one that has something mapped already; no room; no
@@ -19,12 +19,11 @@ impl Kernel {
         bytes: u64,
         at: Option<u64>,
         backing: Backing,
-        advised: Option<u8>,
-        work: &mut Counters,
-    ) -> Result<u64, ItaniumError> {
-        let base = self.settings.base;
-        let align = base.pages(self.settings.vm_align_bytes);
-        let preferred = advised.unwrap_or(0);
+    ) -> Result<u64> {
+        let base = self.base();
+        let align = base.pages(self.setup.kernel.vm_align_bytes);
+        let advice = self.setup.advice.filter(|it| bytes >= it.from_bytes);
+        let preferred = advice.map_or(0, |it| (it.page_bytes.ilog2() - base.shift()) as u8);
         if backing == Backing::Anonymous && at.is_none() {
             let (_, pages) = self.range(0, bytes)?;
             let elsewhere = match self.map_on_pool(process, pages, preferred)? {
@@ -37,10 +36,9 @@ impl Kernel {
         }
         let space = self.space(process)?;
         let first = match at {
-            Some(address) if self.in_pool_region(address) => {
-                return Err(ItaniumError::Range { address, bytes });
-            }
-            Some(address) if address <= u64::MAX - base.bytes() => {
+            Some(address)
+                if address <= u64::MAX - base.bytes() && !self.in_pool_region(address) =>
+            {
                 self.range(address.next_multiple_of(base.bytes()), bytes)?.0
             }
             Some(address) => return Err(ItaniumError::Range { address, bytes }),
@@ -51,22 +49,18 @@ impl Kernel {
             }
         };
         let pages = base.pages(bytes);
+        let address = base.address_of(first);
         if !space.is_free(first, pages) {
-            return Err(ItaniumError::Occupied {
-                process,
-                address: base.address_of(first),
-            });
+            return Err(ItaniumError::Occupied { process, address });
         }
+        // Memory for page tables may be short: then nothing is mapped.
+        self.size(process, first, pages, backing)?;
         let mapping = Mapping {
             backing,
-            pages,
-            writable: true,
-            preferred,
+            ..Mapping::anonymous(pages, preferred)
         };
-        // Memory for page tables may be short: then nothing is mapped.
-        self.size(process, first, pages, backing, work)?;
         self.space_mut(process)?.mappings.insert(first, mapping);
-        Ok(base.address_of(first))
+        Ok(address)
     }
 
     /// Writes the sizes of pages without entries (`make_ptes_present`, thesis, section 5.5.4). A
@@ -80,76 +74,57 @@ impl Kernel {
         first: u64,
         pages: u64,
         backing: Backing,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
+    ) -> Result {
         if !self.gives_sizes(backing) {
             return Ok(());
         }
-        let orders = self.settings.orders;
         for page in first..first + pages {
             self.ensure_leaf(process, page)?;
         }
-        for (start, order) in orders.cover(first, pages, u8::MAX) {
+        for (start, order) in self.orders().cover(first, pages, u8::MAX) {
+            let table = &mut self.space_mut(process)?.table;
             for page in start..start + (1 << order) {
-                let table = &mut self.space_mut(process)?.table;
                 table.set(page, Some(Pte::sized(order)));
             }
             self.statistics.sized.add(order);
         }
-        work.sized_entries += pages;
+        self.counters.sized_entries += pages;
         Ok(())
     }
 
     /// Whether pages have their sizes as soon as they are mapped.
     pub(super) fn gives_sizes(&self, backing: Backing) -> bool {
-        backing == Backing::Anonymous
-            && self.settings.orders.large()
-            && self.settings.policy.rules().sizes_at_map()
+        backing == Backing::Anonymous && self.orders().large() && self.rules().sizes_at_map()
     }
 
     /// Unmaps everything in a range.
     ///
     /// # Errors
     /// No such process; an invalid range.
-    pub fn munmap(
-        &mut self,
-        process: u32,
-        address: u64,
-        bytes: u64,
-    ) -> Result<Purge, ItaniumError> {
+    pub fn munmap(&mut self, process: u32, address: u64, bytes: u64) -> Result {
         let (first, pages) = self.range(address, bytes)?;
-        let purge = self.purge(process, first, pages, true)?;
+        let purge = self.purge_of(process, first, pages, true)?;
         self.unreserve(process, first, pages);
         self.cut_out(process, first, pages)?;
+        self.release_pages(process, first, pages)?;
+        let space = self.space_mut(process)?;
         for page in first..first + pages {
-            let table = &mut self.space_mut(process)?.table;
-            if let Some(entry) = table.get(page) {
-                table.set(page, None);
-                if entry.present {
-                    self.release(entry.frame);
-                }
-            }
+            space.table.set(page, None);
         }
-        let mappings = &mut self.space_mut(process)?.mappings;
-        mappings.retain(|start, _| !(first..first + pages).contains(start));
-        self.space_mut(process)?.cut_heap(first, pages);
-        Ok(purge)
+        space
+            .mappings
+            .retain(|start, _| !(first..first + pages).contains(start));
+        space.cut_heap(first, pages);
+        self.purge(purge)
     }
 
     /// Allows or forbids writes to a mapped range.
     ///
     /// # Errors
     /// No such process; an invalid range, or one that is mapped only in part.
-    pub fn mprotect(
-        &mut self,
-        process: u32,
-        address: u64,
-        bytes: u64,
-        writable: bool,
-    ) -> Result<Purge, ItaniumError> {
-        let (first, pages) = self.range(address, bytes)?;
-        self.must_be_mapped(process, first, pages)?;
-        let purge = self.purge(process, first, pages, false)?;
+    pub fn mprotect(&mut self, process: u32, address: u64, bytes: u64, writable: bool) -> Result {
+        let (first, pages) = self.mapped_range(process, address, bytes)?;
+        let purge = self.purge_of(process, first, pages, false)?;
         self.cut_out(process, first, pages)?;
         let mappings = &mut self.space_mut(process)?.mappings;
         for (_, mapping) in mappings.range_mut(first..first + pages) {
@@ -157,24 +132,18 @@ impl Kernel {
         }
         let mut page = first;
         while page < first + pages {
-            let entry = self.space(process)?.table.get(page);
-            let order = entry.map_or(0, |entry| entry.order);
-            if entry.is_some_and(|entry| entry.present) {
+            let Pte { order, present, .. } = self.space(process)?.table.entry(page);
+            if present {
                 let allowed = writable && !self.is_shared(process, page, order)?;
                 self.set_writable(process, page, order, allowed)?;
             }
             page += 1 << order;
         }
-        Ok(purge)
+        self.purge(purge)
     }
 
     /// Whether another process shares a frame of a page.
-    pub(super) fn is_shared(
-        &self,
-        process: u32,
-        first: u64,
-        order: u8,
-    ) -> Result<bool, ItaniumError> {
+    pub(super) fn is_shared(&self, process: u32, first: u64, order: u8) -> Result<bool> {
         let table = &self.space(process)?.table;
         let mut entries = (first..first + (1 << order)).filter_map(|page| table.get(page));
         Ok(entries.any(|entry| self.shared.contains_key(&entry.frame)))
@@ -187,22 +156,14 @@ impl Kernel {
         first: u64,
         order: u8,
         writable: bool,
-    ) -> Result<(), ItaniumError> {
+    ) -> Result {
         let table = &mut self.space_mut(process)?.table;
-        for page in first..first + (1 << order) {
-            let entry = table.get(page).map(|entry| Pte { writable, ..entry });
-            table.set(page, entry);
-        }
+        table.change(first, 1 << order, |entry| Pte { writable, ..entry });
         Ok(())
     }
 
     /// Splits large pages and mappings at both ends of a range.
-    pub(super) fn cut_out(
-        &mut self,
-        process: u32,
-        first: u64,
-        pages: u64,
-    ) -> Result<(), ItaniumError> {
+    pub(super) fn cut_out(&mut self, process: u32, first: u64, pages: u64) -> Result {
         for end in [first, first + pages] {
             self.split_at(process, end)?;
             self.space_mut(process)?.cut(end);
@@ -211,68 +172,61 @@ impl Kernel {
     }
 
     /// The pages of a range of bytes: the first one and their number.
-    pub(super) fn range(&self, address: u64, bytes: u64) -> Result<(u64, u64), ItaniumError> {
-        let base = self.settings.base;
-        let offset = offset_of(address);
+    pub(super) fn range(&self, address: u64, bytes: u64) -> Result<(u64, u64)> {
+        let base = self.base();
+        let wrong = ItaniumError::Range { address, bytes };
         let (unit, bytes) = match &self.pool {
             Some(pool) if pool.has_region(address) => {
-                let unit = base.bytes() << pool.order();
+                let unit = base.bytes() << pool.settings.order;
                 // Lengths are rounded up, as those of other mappings are.
                 (unit, bytes.checked_next_multiple_of(unit).unwrap_or(bytes))
             }
             _ => (base.bytes(), bytes),
         };
-        let right = address % unit == 0
-            && bytes > 0
-            && bytes <= REGION_LIMIT
-            && offset <= REGION_LIMIT - bytes;
-        if !right {
-            return Err(ItaniumError::Range { address, bytes });
+        let fits =
+            (1..=REGION_LIMIT).contains(&bytes) && offset_of(address) <= REGION_LIMIT - bytes;
+        if address % unit != 0 || !fits {
+            return Err(wrong);
         }
         Ok((base.page_of(address), base.pages(bytes)))
     }
 
-    pub(super) fn must_be_mapped(
+    /// As [`Self::range`], for ranges that must be mapped as a whole.
+    pub(super) fn mapped_range(
         &self,
         process: u32,
-        first: u64,
-        pages: u64,
-    ) -> Result<(), ItaniumError> {
+        address: u64,
+        bytes: u64,
+    ) -> Result<(u64, u64)> {
+        let (first, pages) = self.range(address, bytes)?;
         match self.space(process)?.first_unmapped(first, pages) {
             Some(page) => Err(ItaniumError::NotMapped {
                 process,
-                address: self.settings.base.address_of(page),
+                address: self.base().address_of(page),
             }),
-            None => Ok(()),
+            None => Ok((first, pages)),
         }
     }
 
     /// Maps pages from the pool in the pool's own region and returns the first page. `None` if the
     /// pool has no such region or the program asks for another order. The length is rounded up to
     /// whole pages of the pool.
-    fn map_on_pool(
-        &mut self,
-        process: u32,
-        pages: u64,
-        preferred: u8,
-    ) -> Result<Option<u64>, ItaniumError> {
-        let base = self.settings.base;
-        let pool = self.pool.as_ref().filter(|pool| pool.order() == preferred);
-        let Some((start, order)) = pool.and_then(|pool| Some((pool.region_start()?, pool.order())))
-        else {
+    fn map_on_pool(&mut self, process: u32, pages: u64, preferred: u8) -> Result<Option<u64>> {
+        let base = self.base();
+        let pool = self
+            .pool
+            .as_ref()
+            .filter(|pool| pool.settings.order == preferred);
+        let Some(start) = pool.and_then(ReservedPool::region_start) else {
             return Ok(None);
         };
-        let pages = pages.next_multiple_of(1 << order);
+        let pages = pages.next_multiple_of(1 << preferred);
         let space = self.space_mut(process)?;
-        let placed = space.place_from(base, start, pages, 1 << order);
+        let placed = space.place_from(base, start, pages, 1 << preferred);
         let first = placed.ok_or(ItaniumError::NoRoom(process))?;
-        let mapping = Mapping {
-            backing: Backing::Anonymous,
-            pages,
-            writable: true,
-            preferred,
-        };
-        space.mappings.insert(first, mapping);
+        space
+            .mappings
+            .insert(first, Mapping::anonymous(pages, preferred));
         Ok(Some(first))
     }
 
@@ -283,6 +237,6 @@ impl Kernel {
 
     /// Whether a page is in the pool's region, which holds whole pages of the pool only.
     pub(super) fn is_unsplittable(&self, page: u64) -> bool {
-        self.in_pool_region(self.settings.base.address_of(page))
+        self.in_pool_region(self.base().address_of(page))
     }
 }

@@ -1,10 +1,9 @@
 //! Allocation and release of frames.
 
 use super::policies::Pool;
-use super::{Buddy, Kernel};
-use crate::ItaniumError;
+use super::{Buddy, Machine};
 use crate::address::REGION_BITS;
-use crate::error::Contradiction;
+use crate::error::{ItaniumError, Result};
 use crate::mmu::RegionRegisters;
 
 /// The region of mappings on pool pages, if the pool has a region (`RGN_HPAGE`, `asm-ia64/page.h`).
@@ -13,8 +12,8 @@ const POOL_REGION: usize = 4;
 /// Memory set aside for large pages, at the end of all memory.
 #[derive(Clone, Debug)]
 pub(super) struct ReservedPool {
-    settings: Pool,
-    first: u32,
+    pub(super) settings: Pool,
+    pub(super) first: u32,
     /// Free frames of the pool, numbered from `first`.
     buddy: Buddy,
 }
@@ -24,29 +23,17 @@ impl ReservedPool {
     ///
     /// # Errors
     /// The pool takes more than half of memory.
-    pub(super) fn new(settings: Pool, frames: u32) -> Result<Self, ItaniumError> {
+    pub(super) fn new(settings: Pool, frames: u32) -> Result<Self> {
         let size = u64::from(settings.pages) << settings.order;
-        let wrong = ItaniumError::Setup {
-            what: "memory set aside for large pages",
-            allowed: "at most half of all",
-        };
-        if size > u64::from(frames / 2) {
-            return Err(wrong);
-        }
+        let fits = size <= u64::from(frames / 2);
+        let what = "memory set aside for large pages";
+        ItaniumError::unless(fits, what, "at most half of all memory")?;
         let first = (frames - size as u32) & !((1 << settings.order) - 1);
         Ok(Self {
             settings,
             first,
             buddy: Buddy::new(frames - first),
         })
-    }
-
-    pub(super) fn first(&self) -> u32 {
-        self.first
-    }
-
-    pub(super) fn order(&self) -> u8 {
-        self.settings.order
     }
 
     pub(super) fn allocate(&mut self) -> Option<u32> {
@@ -75,16 +62,15 @@ impl ReservedPool {
     }
 }
 
-impl Kernel {
+impl Machine {
     /// Number of free frames, including those of the pool.
     pub fn free_frames(&self) -> u32 {
-        let pool = self.pool.as_ref();
-        self.buddy.free_frames() + pool.map_or(0, |pool| pool.buddy.free_frames())
+        self.buddies().map(|(buddy, _)| buddy.free_frames()).sum()
     }
 
     /// Number of frames outside of the pool that can be allocated one by one.
     pub(super) fn available(&self) -> u32 {
-        self.buddy.free_frames() + self.reservations.unused()
+        self.buddy.free_frames() + self.reservations.unused
     }
 
     /// Allocates 2^order neighbouring frames. If no frame is left, the kernel gives up
@@ -105,15 +91,22 @@ impl Kernel {
                 self.shared.remove(&frame);
             }
             Some(more) => *more -= 1,
-            None => self.free(frame),
+            None => match &mut self.pool {
+                Some(pool) if frame >= pool.first => pool.buddy.free(frame - pool.first, 1),
+                _ => self.buddy.free(frame, 1),
+            },
         }
     }
 
-    fn free(&mut self, frame: u32) {
-        match &mut self.pool {
-            Some(pool) if frame >= pool.first => pool.buddy.free(frame - pool.first, 1),
-            _ => self.buddy.free(frame, 1),
+    /// Removes this owner of the memory of `pages` pages.
+    pub(super) fn release_pages(&mut self, process: u32, first: u64, pages: u64) -> Result {
+        for page in first..first + pages {
+            let entry = self.space(process)?.table.entry(page);
+            if entry.present {
+                self.release(entry.frame);
+            }
         }
+        Ok(())
     }
 
     /// Whether a frame belongs to the pool.
@@ -123,8 +116,7 @@ impl Kernel {
 
     /// Number of all frames.
     pub(super) fn frames(&self) -> u32 {
-        let pool = self.pool.as_ref();
-        self.buddy.frames() + pool.map_or(0, |pool| pool.buddy.frames())
+        self.buddies().map(|(buddy, _)| buddy.frames()).sum()
     }
 
     /// Free memory outside of the pool, in per cent.
@@ -139,21 +131,20 @@ impl Kernel {
         let used = self.frames() - self.available() - others;
         let statistics = &mut self.statistics;
         statistics.most_frames = statistics.most_frames.max(used);
-        statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused());
+        statistics.most_reserved = statistics.most_reserved.max(self.reservations.unused);
     }
 
-    /// Checks the free memory.
-    pub(super) fn check_free(&self) -> Result<(), Contradiction> {
-        self.buddy.check()?;
-        self.pool.as_ref().map_or(Ok(()), |pool| pool.buddy.check())
+    /// All buddy systems, and the first frame of each.
+    pub(super) fn buddies(&self) -> impl Iterator<Item = (&Buddy, u32)> {
+        let pool = self.pool.iter().map(|pool| (&pool.buddy, pool.first));
+        std::iter::once((&self.buddy, 0)).chain(pool)
     }
 
     /// Free blocks: first frame and order.
     pub(super) fn free_blocks(&self) -> impl Iterator<Item = (u32, u8)> {
-        let pool = self.pool.iter().flat_map(|pool| {
-            let blocks = pool.buddy.blocks();
-            blocks.map(|(block, order)| (block + pool.first, order))
-        });
-        self.buddy.blocks().chain(pool)
+        self.buddies().flat_map(|(buddy, first)| {
+            let blocks = buddy.blocks();
+            blocks.map(move |(block, order)| (first + block, order))
+        })
     }
 }

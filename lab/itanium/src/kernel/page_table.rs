@@ -35,6 +35,12 @@ impl PageTable {
         *leaf.entries.get(self.place(page))?
     }
 
+    /// The entry of a page. Without one, it counts as a base page without memory.
+    #[inline]
+    pub fn entry(&self, page: u64) -> Pte {
+        self.get(page).unwrap_or(Pte::sized(0))
+    }
+
     /// The frame of the leaf that holds a page's entry.
     pub fn leaf_frame(&self, page: u64) -> Option<u32> {
         Some(self.leaves.get(&(page >> self.shift))?.frame)
@@ -57,6 +63,13 @@ impl PageTable {
         );
         if let Some(slot) = leaf.and_then(|leaf| leaf.entries.get_mut(place)) {
             *slot = entry;
+        }
+    }
+
+    /// Changes the entries of `pages` pages, where there are any.
+    pub fn change(&mut self, first: u64, pages: u64, change: impl Fn(Pte) -> Pte) {
+        for page in first..first + pages {
+            self.set(page, self.get(page).map(&change));
         }
     }
 

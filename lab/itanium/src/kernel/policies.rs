@@ -25,12 +25,12 @@ pub use talluri::{HalfReferenced, PageReservation};
 pub use winwood::Winwood;
 
 use super::KernelSettings;
-use crate::ItaniumError;
+use crate::error::{ItaniumError, Result};
 use serde::Serialize;
-use std::fmt;
 
 /// Classes of policies in the thesis (section 2.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[strum(serialize_all = "lowercase")]
 pub enum Class {
     /// Large pages of a fixed size, which never grow or shrink.
     Global,
@@ -41,18 +41,8 @@ pub enum Class {
     Dynamic,
 }
 
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Global => "global",
-            Self::Static => "static",
-            Self::Dynamic => "dynamic",
-        })
-    }
-}
-
 /// A kernel's policy, with its settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The policy of the thesis, and of Shimizu and Takatori.
     Cover(Cover),
@@ -79,6 +69,20 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// The policy's class in the thesis.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::HugeTlb(_) | Self::Winwood(_) | Self::Solaris(_) => Class::Global,
+            Self::Cover(_) | Self::HpUx(_) => Class::Static,
+            Self::Irix(_)
+            | Self::Navarro(_)
+            | Self::Asap(_)
+            | Self::ApproxOnline(_)
+            | Self::HalfReferenced(_)
+            | Self::PageReservation(_) => Class::Dynamic,
+        }
+    }
+
     /// The policy's decisions.
     pub fn rules(&self) -> &dyn PagePolicy {
         match self {
@@ -162,7 +166,7 @@ pub enum WhenFull {
 }
 
 /// Memory set aside when the machine starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Order of its pages.
     pub order: u8,
@@ -183,7 +187,7 @@ pub struct HeapGrowth {
 }
 
 /// Work of a daemon that moves pages to free larger blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalescing {
     /// Page faults between two passes.
     pub every_faults: u32,
@@ -210,11 +214,10 @@ impl Coalescing {
 
 /// Decisions of a system. They do not depend on frames, entries or TLBs.
 pub trait PagePolicy {
-    /// Its class in the thesis.
-    fn class(&self) -> Class;
-
     /// Source of memory for a first touch.
-    fn first_touch(&self, touch: &FirstTouch) -> Supply;
+    fn first_touch(&self, _touch: &FirstTouch) -> Supply {
+        Supply::AsSized
+    }
 
     /// Whether `mmap` writes sizes into entries.
     fn sizes_at_map(&self) -> bool {
@@ -228,8 +231,7 @@ pub trait PagePolicy {
 
     /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
     /// kernel maps more than requested, up to a whole page of that order.
-    fn grow(&self, heap: &HeapGrowth) -> Option<u8> {
-        let _ = heap;
+    fn grow(&self, _heap: &HeapGrowth) -> Option<u8> {
         None
     }
 
@@ -240,8 +242,7 @@ pub trait PagePolicy {
 
     /// Number of misses, which a page of this order would have prevented, after which the kernel
     /// makes it. `None` if the policy does not count misses.
-    fn misses_before(&self, order: u8) -> Option<u64> {
-        let _ = order;
+    fn misses_before(&self, _order: u8) -> Option<u64> {
         None
     }
 
@@ -253,8 +254,7 @@ pub trait PagePolicy {
 
     /// Whether a page of `pages` base pages should be large, of which `referred` were referred to
     /// in a window.
-    fn is_large(&self, referred: u64, pages: u64) -> bool {
-        let _ = (referred, pages);
+    fn is_large(&self, _referred: u64, _pages: u64) -> bool {
         false
     }
 
@@ -267,30 +267,31 @@ pub trait PagePolicy {
     ///
     /// # Errors
     /// The settings do not fit.
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
-        let _ = settings;
+    fn check(&self, _settings: &KernelSettings) -> Result {
         Ok(())
     }
 }
 
 /// Checks that an order is one of the kernel's large ones.
-fn must_be_large(
-    order: u8,
-    settings: &KernelSettings,
-    what: &'static str,
-) -> Result<(), ItaniumError> {
+fn must_be_large(order: u8, settings: &KernelSettings, what: &'static str) -> Result {
+    let fits = order > 0 && settings.orders.contains(order);
     must(
-        order > 0 && settings.orders.contains(order),
+        fits,
         what,
-        "one of the page sizes that the kernel may use, above its base page",
+        "one of the kernel's page sizes above its base page",
     )
 }
 
-fn must(right: bool, what: &'static str, allowed: &'static str) -> Result<(), ItaniumError> {
-    if right {
-        Ok(())
+fn must(right: bool, what: &'static str, allowed: &'static str) -> Result {
+    ItaniumError::unless(right, what, allowed)
+}
+
+/// Memory from a pool for mappings that ask for its order.
+fn from_pool(touch: &FirstTouch, order: u8, or_base: bool) -> Supply {
+    if touch.preferred == order {
+        Supply::Pool { or_base }
     } else {
-        Err(ItaniumError::Setup { what, allowed })
+        Supply::AsSized
     }
 }
 
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_are_for_those_who_ask_for_their_order() {
+    fn only_mappings_of_the_pools_order_get_its_pages() {
         let huge = HugeTlb { order: 8, pages: 1 };
         let zone = Winwood { order: 8, pages: 1 };
         for (preferred, asked) in [(0, false), (6, false), (8, true)] {
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn heaps_earn_an_order_after_every_few_growths() {
+    fn heaps_get_a_larger_order_after_every_few_growths() {
         let hp_ux = HpUx::default();
         let grown = |preferred, growths| hp_ux.grow(&HeapGrowth { preferred, growths });
         let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn half_is_enough() {
+    fn a_page_with_half_referenced_is_large() {
         let rule = HalfReferenced {
             order: 2,
             references: 1,

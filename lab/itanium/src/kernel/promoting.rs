@@ -1,9 +1,9 @@
 //! Promotion: pages become a larger one in place, or by copying.
 
 use super::policies::WhenFull;
-use super::{Backing, Kernel, Purge};
-use crate::ItaniumError;
-use crate::mmu::{Counters, Pte};
+use super::{Backing, Machine};
+use crate::error::Result;
+use crate::mmu::Pte;
 
 /// Parts of a page that could be made.
 struct Parts {
@@ -14,58 +14,31 @@ struct Parts {
     joined: Option<u32>,
 }
 
-impl Kernel {
-    /// Applies the policy after a page got memory.
-    pub(super) fn after_first_touch(
-        &mut self,
-        process: u32,
-        page: u64,
-        work: &mut Counters,
-    ) -> Result<Vec<Purge>, ItaniumError> {
-        let mut purges = Vec::new();
-        while let Some(purge) = self.enlarge(process, page, work)? {
-            purges.push(purge);
-        }
-        self.coalesce(&mut purges, work)?;
-        Ok(purges)
-    }
-
+impl Machine {
     /// Makes the next larger page around one, if the policy wants it and all of it has memory.
-    fn enlarge(
-        &mut self,
-        process: u32,
-        page: u64,
-        work: &mut Counters,
-    ) -> Result<Option<Purge>, ItaniumError> {
-        let when_full = self.settings.policy.rules().when_full();
+    /// Returns whether it did.
+    pub(super) fn enlarge(&mut self, process: u32, page: u64) -> Result<bool> {
+        let when_full = self.rules().when_full();
         if when_full == WhenFull::Stay {
-            return Ok(None);
+            return Ok(false);
         }
-        match self.next_larger(process, page)? {
-            Some((first, order)) if when_full == WhenFull::Copy => {
-                self.promote(process, first, order, false, work)
-            }
-            Some((first, order)) if self.reserved(process, page, order) => {
-                self.join(process, first, order, work)
-            }
-            _ => Ok(None),
+        let order = self.space(process)?.table.entry(page).order;
+        let larger = (order + 1..u32::BITS as u8).find(|o| self.orders().contains(*o));
+        let Some(larger) = larger else {
+            return Ok(false);
+        };
+        let first = page & !((1 << larger) - 1);
+        if !self.is_in_one_mapping(process, first, larger) {
+            return Ok(false);
         }
-    }
-
-    /// Whether a page of this order around `page` was reserved.
-    fn reserved(&self, process: u32, page: u64, order: u8) -> bool {
         let reserved = self.reservations.order(process, page);
-        reserved.is_some_and(|reserved| reserved >= order)
-    }
-
-    /// The next larger page around `page` that its mapping could have.
-    fn next_larger(&self, process: u32, page: u64) -> Result<Option<(u64, u8)>, ItaniumError> {
-        let space = self.space(process)?;
-        let order = space.table.get(page).map_or(0, |entry| entry.order);
-        let larger = (order + 1..u32::BITS as u8).find(|o| self.settings.orders.contains(*o));
-        Ok(larger
-            .map(|larger| (page & !((1 << larger) - 1), larger))
-            .filter(|(first, larger)| self.is_in_one_mapping(process, *first, *larger)))
+        match when_full {
+            WhenFull::Copy => self.promote(process, first, larger, false),
+            WhenFull::Join if reserved.is_some_and(|reserved| reserved >= larger) => {
+                self.join(process, first, larger)
+            }
+            WhenFull::Join | WhenFull::Stay => Ok(false),
+        }
     }
 
     pub(super) fn is_in_one_mapping(&self, process: u32, first: u64, order: u8) -> bool {
@@ -76,75 +49,55 @@ impl Kernel {
         })
     }
 
-    /// Makes one page of smaller ones that already lie in place. `None` if they don't, or if some
-    /// have no memory.
-    pub(super) fn join(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        work: &mut Counters,
-    ) -> Result<Option<Purge>, ItaniumError> {
+    /// Makes one page of smaller ones that already lie in place. Returns false if they don't, or if
+    /// some have no memory.
+    pub(super) fn join(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let parts = self.parts(process, first, order)?;
-        let Some((parts, frame)) = parts.and_then(|parts| {
-            let frame = parts.joined?;
-            Some((parts, frame))
-        }) else {
-            return Ok(None);
-        };
-        self.enter(process, first, order, frame, parts.writable)?;
-        self.promoted(process, first, order, work)
+        let page = parts.and_then(|it| Some(Pte::present(it.joined?, order, it.writable)));
+        page.map_or(Ok(false), |page| self.become_one(process, first, page))
     }
 
     /// Makes one page of smaller ones by copying them to neighbouring frames. Parts without memory
-    /// are filled only if that is allowed. `None` if the promotion is not possible.
+    /// are filled only if that is allowed. Returns false if the promotion is not possible.
     pub(super) fn promote(
         &mut self,
         process: u32,
         first: u64,
         order: u8,
         fill: bool,
-        work: &mut Counters,
-    ) -> Result<Option<Purge>, ItaniumError> {
+    ) -> Result<bool> {
         let pages = 1 << order;
         let Some(parts) = self.parts(process, first, order)? else {
-            return Ok(None);
+            return Ok(false);
         };
         if parts.present < pages && (!fill || self.add_leaves(process, first, pages).is_err()) {
-            return Ok(None);
+            return Ok(false);
         }
         let Some(frame) = self.buddy.allocate(order) else {
             self.fail(order);
-            return Ok(None);
+            return Ok(false);
         };
-        for page in first..first + pages {
-            if let Some(before) = self.space(process)?.table.get(page) {
-                self.release(before.frame);
-            }
-        }
-        self.enter(process, first, order, frame, parts.writable)?;
-        let base = self.settings.base.bytes();
-        work.copied_bytes += parts.present * base;
-        work.zeroed_bytes += (pages - parts.present) * base;
-        self.promoted(process, first, order, work)
+        self.release_pages(process, first, pages)?;
+        let base = self.base().bytes();
+        self.counters.copied_bytes += parts.present * base;
+        self.counters.zeroed_bytes += (pages - parts.present) * base;
+        self.become_one(process, first, Pte::present(frame, order, parts.writable))
     }
 
-    fn promoted(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-        work: &mut Counters,
-    ) -> Result<Option<Purge>, ItaniumError> {
-        self.statistics.promoted.add(order);
-        work.remaps += 1;
-        work.sized_entries += 1 << order;
-        self.purge(process, first, 1 << order, false).map(Some)
+    /// Enters a promoted page.
+    fn become_one(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
+        self.enter(process, first, page)?;
+        self.statistics.promoted.add(page.order);
+        self.counters.remaps += 1;
+        self.counters.sized_entries += 1 << page.order;
+        let purge = self.purge_of(process, first, 1 << page.order, false)?;
+        self.purge(purge)?;
+        Ok(true)
     }
 
     /// The parts of a page that could be made. `None` in these cases: nothing is present, something
     /// is already as large, a frame is shared, or some parts are writable and others are not.
-    fn parts(&self, process: u32, first: u64, order: u8) -> Result<Option<Parts>, ItaniumError> {
+    fn parts(&self, process: u32, first: u64, order: u8) -> Result<Option<Parts>> {
         let table = &self.space(process)?.table;
         let mut known: Option<Pte> = None;
         let mut present = 0;

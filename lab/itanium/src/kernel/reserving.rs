@@ -1,6 +1,6 @@
 //! Reservations: memory that is kept for pages around one that was touched.
 
-use super::Kernel;
+use super::Machine;
 use std::collections::BTreeMap;
 
 /// A block of memory reserved for as many aligned pages.
@@ -21,7 +21,8 @@ struct Reservation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservations {
     all: BTreeMap<(u32, u64), Reservation>,
-    unused: u32,
+    /// Number of reserved frames that were not handed out.
+    pub(super) unused: u32,
     clock: u64,
 }
 
@@ -31,11 +32,6 @@ impl Reservations {
         let first = self.of(process, page)?;
         let reservation = self.all.get(&(process, first))?;
         Some(reservation.order)
-    }
-
-    /// Number of reserved frames that were not handed out.
-    pub(super) fn unused(&self) -> u32 {
-        self.unused
     }
 
     /// The first page of the reservation around a page, even if it has no frame left for that page.
@@ -79,15 +75,6 @@ impl Reservations {
         Some(reservation.frame + place as u32)
     }
 
-    /// Removes a reservation. Returns its frames that were never handed out.
-    fn remove(&mut self, process: u32, first: u64) -> Vec<u32> {
-        let Some(reservation) = self.all.remove(&(process, first)) else {
-            return Vec::new();
-        };
-        self.unused -= reservation.unused;
-        reservation.kept().collect()
-    }
-
     /// The oldest matching reservation: the one with the longest time since it handed out a frame.
     fn oldest(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
         let matching = self.all.iter().filter(|(_, known)| fits(known));
@@ -114,7 +101,7 @@ impl Reservation {
     }
 }
 
-impl Kernel {
+impl Machine {
     /// Takes a frame at a page's place in a reservation, and makes the reservation if there is
     /// none. The new reservation has this order and first page, or a smaller order if that is not
     /// available.
@@ -122,13 +109,12 @@ impl Kernel {
         &mut self,
         process: u32,
         page: u64,
-        order: u8,
+        mut order: u8,
         preempt: bool,
     ) -> Option<u32> {
         if let Some(first) = self.reservations.of(process, page) {
             return self.reservations.hand_out(process, first, page);
         }
-        let mut order = order;
         while order > 0 {
             let found = self.buddy.allocate(order);
             let found = found.or_else(|| preempt.then(|| self.preempt(order)).flatten());
@@ -138,7 +124,7 @@ impl Kernel {
                 return self.reservations.hand_out(process, first, page);
             }
             self.fail(order);
-            order = self.lower(order);
+            order = self.orders().next_lower(order);
         }
         None
     }
@@ -163,36 +149,27 @@ impl Kernel {
     }
 
     fn give_up(&mut self, process: u32, first: u64) {
-        let kept = self.reservations.remove(process, first);
-        self.statistics.given_up += u64::from(!kept.is_empty());
-        for frame in kept {
+        let Some(reservation) = self.reservations.all.remove(&(process, first)) else {
+            return;
+        };
+        self.reservations.unused -= reservation.unused;
+        self.statistics.given_up += u64::from(reservation.unused > 0);
+        for frame in reservation.kept() {
             self.buddy.free(frame, 1);
         }
     }
 
     /// Gives up the reservations for any of these pages, because a call has cut them.
     pub(super) fn unreserve(&mut self, process: u32, first: u64, pages: u64) {
-        while let Some(start) = self.reserved_in(process, first, pages) {
-            self.give_up(process, start);
-        }
-    }
-
-    /// Gives up all of a process's reservations.
-    pub(super) fn unreserve_all(&mut self, process: u32) {
-        while let Some(start) = self.reserved_in(process, 0, u64::MAX) {
-            self.give_up(process, start);
-        }
-    }
-
-    fn reserved_in(&self, process: u32, first: u64, pages: u64) -> Option<u64> {
         let last = first + (pages - 1);
-        let around = self.reservations.of(process, first);
-        around.or_else(|| {
-            let mut within = self
-                .reservations
-                .all
-                .range((process, first)..=(process, last));
-            within.next().map(|((_, start), _)| *start)
-        })
+        loop {
+            let around = self.reservations.of(process, first);
+            let all = &self.reservations.all;
+            let mut within = all.range((process, first)..=(process, last));
+            let Some(start) = around.or_else(|| Some(within.next()?.0.1)) else {
+                return;
+            };
+            self.give_up(process, start);
+        }
     }
 }

@@ -34,6 +34,18 @@ pub struct Mapping {
     pub preferred: u8,
 }
 
+impl Mapping {
+    /// A mapping of anonymous, writable memory.
+    pub(super) fn anonymous(pages: u64, preferred: u8) -> Self {
+        Self {
+            backing: Backing::Anonymous,
+            pages,
+            writable: true,
+            preferred,
+        }
+    }
+}
+
 /// The memory of a process.
 #[derive(Clone, Debug)]
 pub struct Space {
@@ -73,9 +85,8 @@ impl Space {
     pub fn first_unmapped(&self, first: u64, pages: u64) -> Option<u64> {
         let mut at = first;
         while at < first + pages {
-            let (start, mapping) = match self.mapping_of(at) {
-                Some(found) => found,
-                None => return Some(at),
+            let Some((start, mapping)) = self.mapping_of(at) else {
+                return Some(at);
             };
             at = start + mapping.pages;
         }
@@ -106,16 +117,9 @@ impl Space {
     /// Cuts the mapping around a page, so that one mapping begins at the page.
     pub fn cut(&mut self, page: u64) {
         if let Some((first, mapping)) = self.mapping_of(page).filter(|(first, _)| *first < page) {
-            let rest = Mapping {
-                pages: first + mapping.pages - page,
-                ..mapping
-            };
-            self.mappings.insert(page, rest);
-            let before = Mapping {
-                pages: page - first,
-                ..mapping
-            };
-            self.mappings.insert(first, before);
+            let of = |pages| Mapping { pages, ..mapping };
+            self.mappings.insert(page, of(first + mapping.pages - page));
+            self.mappings.insert(first, of(page - first));
         }
     }
 }

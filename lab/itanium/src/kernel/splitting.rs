@@ -1,13 +1,13 @@
 //! Splitting: large pages become smaller ones; their memory stays.
 
-use super::Kernel;
-use crate::ItaniumError;
+use super::Machine;
+use crate::error::Result;
 use crate::mmu::Pte;
 
-impl Kernel {
+impl Machine {
     /// Splits a large page that extends over the beginning of `page`. The rule of `mmap` covers the
     /// parts on either side.
-    pub(super) fn split_at(&mut self, process: u32, page: u64) -> Result<(), ItaniumError> {
+    pub(super) fn split_at(&mut self, process: u32, page: u64) -> Result {
         let Some(entry) = self.space(process)?.table.get(page) else {
             return Ok(());
         };
@@ -23,32 +23,18 @@ impl Kernel {
     }
 
     /// Splits a large page into base pages.
-    pub(super) fn split_to_base(
-        &mut self,
-        process: u32,
-        first: u64,
-        order: u8,
-    ) -> Result<(), ItaniumError> {
+    pub(super) fn split_to_base(&mut self, process: u32, first: u64, order: u8) -> Result {
         self.resize(process, first, 1 << order, 0)?;
         self.statistics.demoted.add(order);
         Ok(())
     }
 
     /// Covers a part of one page by pages of at most this order.
-    fn resize(
-        &mut self,
-        process: u32,
-        first: u64,
-        pages: u64,
-        limit: u8,
-    ) -> Result<(), ItaniumError> {
-        let orders = self.settings.orders;
+    fn resize(&mut self, process: u32, first: u64, pages: u64, limit: u8) -> Result {
+        let orders = self.orders();
         let table = &mut self.space_mut(process)?.table;
         for (start, order) in orders.cover(first, pages, limit) {
-            for page in start..start + (1 << order) {
-                let entry = table.get(page).map(|entry| Pte { order, ..entry });
-                table.set(page, entry);
-            }
+            table.change(start, 1 << order, |entry| Pte { order, ..entry });
         }
         Ok(())
     }

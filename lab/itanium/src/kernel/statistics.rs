@@ -1,9 +1,7 @@
 //! Counts of large pages: those of the thesis' kernel (section 5.5.3), and those of other policies.
 
-use serde::Serialize;
-
 /// Pages by order, since the machine started.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Sizes chosen at `mmap`: pre-allocated in virtual space.
     pub sized: ByOrder,
@@ -27,7 +25,7 @@ pub struct Statistics {
 }
 
 /// A number for each order of pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByOrder(Vec<u64>);
 
 impl ByOrder {
@@ -37,9 +35,7 @@ impl ByOrder {
         if self.0.len() <= order {
             self.0.resize(order + 1, 0);
         }
-        if let Some(count) = self.0.get_mut(order) {
-            *count += 1;
-        }
+        self.0[order] += 1;
     }
 
     /// The largest order with a count above 0.

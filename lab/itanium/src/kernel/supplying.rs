@@ -1,43 +1,34 @@
 //! Memory for first touches, from the source that a policy chooses.
 
 use super::policies::{FirstTouch, Supply, Within};
-use super::{Backing, Kernel, Mapping};
-use crate::ItaniumError;
-use crate::mmu::Counters;
-use std::ops::Range;
+use super::{Backing, Machine, Mapping};
+use crate::address::REGION_BITS;
+use crate::error::{ItaniumError, Result};
+use crate::mmu::Pte;
 
-impl Kernel {
+impl Machine {
     /// The policy's source of memory for a touch in a mapping. Files have base pages only.
     pub(super) fn supply(&self, mapping: &Mapping) -> Supply {
         if mapping.backing == Backing::File {
             return Supply::AsSized;
         }
-        let touch = FirstTouch {
+        self.rules().first_touch(&FirstTouch {
             preferred: mapping.preferred,
-            largest: self.settings.orders.largest(0, u64::MAX, u8::MAX),
+            largest: self.orders().largest(0, u64::MAX, u8::MAX),
             free_percent: self.free_percent(),
-        };
-        self.settings.policy.rules().first_touch(&touch)
+        })
     }
 
-    /// Allocates from a source, or from what it falls back to.
-    pub(super) fn supply_page(
-        &mut self,
-        process: u32,
-        page: u64,
-        supply: Supply,
-        work: &mut Counters,
-    ) -> Result<(), ItaniumError> {
+    /// Allocates from a source, or a base page where the source has nothing.
+    pub(super) fn supply_page(&mut self, process: u32, page: u64, supply: Supply) -> Result {
+        let out_of_memory = ItaniumError::OutOfMemory(process);
         let (first, order, frame) = match supply {
             Supply::AsSized => (page, 0, None),
             Supply::Page { order, within } => self.whole_page(process, page, order, within)?,
-            Supply::Pool { or_base } => {
-                let found = self.pool_page(process, page)?;
-                if found.2.is_none() && !or_base {
-                    return Err(ItaniumError::OutOfMemory(process));
-                }
-                found
-            }
+            Supply::Pool { or_base } => match self.pool_page(process, page)? {
+                (_, _, None) if !or_base => return Err(out_of_memory),
+                found => found,
+            },
             Supply::Reserve {
                 order,
                 within,
@@ -49,18 +40,15 @@ impl Kernel {
         };
         let (first, order, frame) = match frame {
             Some(frame) => (first, order, frame),
-            None => {
-                let frame = self.allocate(0);
-                (page, 0, frame.ok_or(ItaniumError::OutOfMemory(process))?)
-            }
+            None => (page, 0, self.allocate(0).ok_or(out_of_memory)?),
         };
-        let leaves = self.add_leaves(process, first, 1 << order);
-        let writable = self.writable(process, page)?;
-        if let Err(error) = leaves {
+        if let Err(error) = self.add_leaves(process, first, 1 << order) {
             (frame..frame + (1 << order)).for_each(|frame| self.release(frame));
             return Err(error);
         }
-        self.fill(process, first, order, frame, writable, work)
+        let mapping = self.space(process)?.mapping_of(page);
+        let writable = mapping.is_some_and(|(_, mapping)| mapping.writable);
+        self.fill(process, first, Pte::present(frame, order, writable))
     }
 
     /// Finds a page of at most this order around `page`: its first page, its order, and its frame
@@ -71,7 +59,7 @@ impl Kernel {
         page: u64,
         wanted: u8,
         within: Within,
-    ) -> Result<(u64, u8, Option<u32>), ItaniumError> {
+    ) -> Result<(u64, u8, Option<u32>)> {
         let (_, mut order) = self.extent(process, page, wanted, within)?;
         loop {
             let first = page & !((1 << order) - 1);
@@ -80,17 +68,13 @@ impl Kernel {
                 return Ok((first, order, frame));
             }
             self.fail(order);
-            order = self.lower(order);
+            order = self.orders().next_lower(order);
         }
     }
 
     /// As [`Self::whole_page`], from the pool.
-    fn pool_page(
-        &mut self,
-        process: u32,
-        page: u64,
-    ) -> Result<(u64, u8, Option<u32>), ItaniumError> {
-        let wanted = self.pool.as_ref().map_or(0, |pool| pool.order());
+    fn pool_page(&mut self, process: u32, page: u64) -> Result<(u64, u8, Option<u32>)> {
+        let wanted = self.pool.as_ref().map_or(0, |pool| pool.settings.order);
         let (first, order) = self.extent(process, page, wanted, Within::Mapping)?;
         let pool = self.pool.as_mut().filter(|_| order == wanted);
         let frame = pool.and_then(|pool| pool.allocate());
@@ -109,47 +93,39 @@ impl Kernel {
         page: u64,
         wanted: u8,
         within: Within,
-    ) -> Result<(u64, u8), ItaniumError> {
+    ) -> Result<(u64, u8)> {
         let space = self.space(process)?;
         let limits = match within {
-            Within::Mapping => space.mapping_of(page).map(|(first, mapping)| {
-                let end = first + mapping.pages;
-                first..end
-            }),
+            Within::Mapping => space
+                .mapping_of(page)
+                .map(|(first, it)| first..first + it.pages),
             Within::Neighbours => space.neighbours(page),
             Within::Anything => Some(0..u64::MAX),
         };
         let limits = limits.unwrap_or(page..page + 1);
-        let fits = |pages: &Range<u64>| {
-            let count = pages.end - pages.start;
-            limits.start <= pages.start
-                && pages.end <= limits.end
-                && !self.reservations.overlap(process, pages.start, count)
-                && pages.clone().all(|page| space.table.get(page).is_none())
-        };
-        let mut order = if within == Within::Anything {
-            wanted
-        } else {
-            self.settings.orders.largest(0, u64::MAX, wanted)
+        let mut order = match within {
+            Within::Anything => wanted,
+            _ => self.orders().largest(0, u64::MAX, wanted),
         };
         while order > 0 {
-            let first = page & !((1 << order) - 1);
-            if fits(&(first..first + (1 << order))) {
+            let count = 1 << order;
+            let first = page & !(count - 1);
+            let mut pages = first..first + count;
+            if limits.start <= first
+                && first + count <= limits.end
+                && !self.reservations.overlap(process, first, count)
+                && pages.all(|page| space.table.get(page).is_none())
+            {
                 return Ok((first, order));
             }
-            order = self.lower(order);
+            order = self.orders().next_lower(order);
         }
         Ok((page, 0))
     }
 
     /// Adds missing leaves for the entries of `pages` pages.
-    pub(super) fn add_leaves(
-        &mut self,
-        process: u32,
-        first: u64,
-        pages: u64,
-    ) -> Result<(), ItaniumError> {
-        let leaf = 1 << self.settings.base.table_shift();
+    pub(super) fn add_leaves(&mut self, process: u32, first: u64, pages: u64) -> Result {
+        let leaf = 1 << self.base().table_shift();
         let mut page = first;
         while page < first + pages {
             self.ensure_leaf(process, page)?;
@@ -163,21 +139,11 @@ impl Kernel {
     /// The page with the entry that the hardware's walker reads for `page`. In a region with a
     /// larger preferred page size, entries are numbered by that size (`htlbpage_to_page`,
     /// `asm-ia64/page.h`).
-    pub(crate) fn walked_entry(&self, process: u32, page: u64) -> Result<u64, ItaniumError> {
-        let base = self.settings.base;
+    pub(super) fn walked_entry(&self, process: u32, page: u64) -> Result<u64> {
+        let base = self.base();
         let registers = &self.space(process)?.registers;
         let order = registers.preferred(base.address_of(page));
-        let region = base.page_of(1 << crate::address::REGION_BITS);
+        let region = base.page_of(1 << REGION_BITS);
         Ok(page / region * region + ((page % region) >> order))
-    }
-
-    /// The next smaller available order.
-    pub(super) fn lower(&self, order: u8) -> u8 {
-        self.settings.orders.next_lower(order)
-    }
-
-    fn writable(&self, process: u32, page: u64) -> Result<bool, ItaniumError> {
-        let mapping = self.space(process)?.mapping_of(page);
-        Ok(mapping.is_some_and(|(_, mapping)| mapping.writable))
     }
 }

@@ -1,7 +1,6 @@
 //! Costs of translation and of the kernel's work on it.
 
 use super::Walker;
-use serde::Serialize;
 
 /// Cycles of a processor of 1.5 GHz, for each event.
 ///
@@ -11,7 +10,7 @@ use serde::Serialize;
 /// filled (99.53, 34.94 and 34.88 %). Its table 6.4 multiplies one with the other. The columns
 /// there are therefore shares of an average, not the cost of a single event. The unit costs have to
 /// be solved for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// The walker fills from the virtual linear table. Together with `software_short` this solves
     /// both averages of the short format: .9953 h + .0047 s = 19.23 and .3494 h + .6506 s = 61.47.

@@ -1,10 +1,9 @@
 //! Counts of events, as the processor's performance monitor and the kernel would count them.
 
 use super::{Costs, Walker};
-use serde::Serialize;
 
 /// Numbers of events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data references of programs.
     pub references: u64,
@@ -20,8 +19,6 @@ pub struct Counters {
     pub software: u64,
     /// Misses handled by the kernel because the linear table wasn't mapped: nested faults.
     pub nested: u64,
-    /// Probes in which the walker found nothing that it could use.
-    pub wasted_probes: u64,
     /// Page faults: first touches and copies on write.
     pub page_faults: u64,
     /// Entries of the hash table that were written beyond the first of a miss, or made invalid.
@@ -52,7 +49,6 @@ impl Counters {
             walker: self.walker - before.walker,
             software: self.software - before.software,
             nested: self.nested - before.nested,
-            wasted_probes: self.wasted_probes - before.wasted_probes,
             page_faults: self.page_faults - before.page_faults,
             hash_entries: self.hash_entries - before.hash_entries,
             hash_collisions: self.hash_collisions - before.hash_collisions,

@@ -2,20 +2,12 @@
 
 use super::tlb::TlbEntry;
 
-/// An entry: the tag, and its translation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct HashEntry {
-    rid: u32,
-    /// The base page, in its region, under which it is entered.
-    page: u64,
-    translation: TlbEntry,
-}
-
 /// The table. Collisions are not chained: the kernel overwrites the entry (`VHPT_INSERT` of the
 /// patches for the long format), and the walker reads one entry only.
 #[derive(Clone, Debug)]
 pub struct HashTable {
-    entries: Vec<Option<HashEntry>>,
+    /// Each with the base page, in its region, under which it is entered.
+    entries: Vec<Option<(u64, TlbEntry)>>,
 }
 
 impl HashTable {
@@ -33,37 +25,30 @@ impl HashTable {
 
     /// The translation that the walker finds for a base page.
     pub fn find(&self, rid: u32, page: u64) -> Option<TlbEntry> {
-        let entry = self.entries.get(self.index(rid, page))?.as_ref()?;
-        (entry.rid == rid && entry.page == page).then_some(entry.translation)
+        let (entered, translation) = self.entries[self.index(rid, page)]?;
+        (translation.rid == rid && entered == page).then_some(translation)
     }
 
     /// Enters a translation under a base page. Returns true if that removed another page's
     /// translation.
-    pub fn enter(&mut self, rid: u32, page: u64, translation: TlbEntry) -> bool {
-        let index = self.index(rid, page);
-        let entry = HashEntry {
-            rid,
-            page,
-            translation,
-        };
-        let Some(slot) = self.entries.get_mut(index) else {
-            return false;
-        };
-        let before = slot.replace(entry);
-        before.is_some_and(|before| (before.rid, before.page) != (rid, page))
+    pub fn enter(&mut self, page: u64, translation: TlbEntry) -> bool {
+        let index = self.index(translation.rid, page);
+        let before = self.entries[index].replace((page, translation));
+        before.is_some_and(|(other, it)| (it.rid, other) != (translation.rid, page))
     }
 
     /// Makes the entry of a base page invalid, of whichever process it is: the kernel does not
     /// check that (`flush_vhpt_page`).
     pub fn invalidate(&mut self, rid: u32, page: u64) {
         let index = self.index(rid, page);
-        if let Some(slot) = self.entries.get_mut(index) {
-            *slot = None;
-        }
+        self.entries[index] = None;
     }
 
     /// All translations in the table.
     pub fn translations(&self) -> impl Iterator<Item = TlbEntry> {
-        self.entries.iter().flatten().map(|entry| entry.translation)
+        self.entries
+            .iter()
+            .flatten()
+            .map(|(_, translation)| *translation)
     }
 }

@@ -1,11 +1,10 @@
 //! Processors as data.
 
 use super::{Costs, RX2600_COSTS, TlbEntry};
-use crate::ItaniumError;
-use serde::Serialize;
+use crate::error::{ItaniumError, Result};
 
 /// The rule by which a second-level TLB replaces an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement {
     /// The least recently used entry.
     Lru,
@@ -19,7 +18,7 @@ pub enum Replacement {
 
 /// Entries of the hash table that a miss on a large page fills. The table is indexed by base pages,
 /// so a large page has an entry for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// The entry of its first base page, as in the thesis (section 5.4.1).
     First,
@@ -32,7 +31,7 @@ pub enum Fill {
 }
 
 /// The processor's hardware page-table walker, as the kernel sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walker {
     /// Off: the kernel handles every miss.
     None,
@@ -68,7 +67,7 @@ impl Walker {
 
 /// The data side of a processor's memory management. Program text is never on large pages (section
 /// 5.5.2), so the instruction side is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processor {
     /// Its name.
     pub name: &'static str,
@@ -103,33 +102,23 @@ pub const MADISON: Processor = Processor {
 impl Processor {
     /// # Errors
     /// Sizes that the simulation does not support.
-    pub fn check(&self, walker: Walker) -> Result<(), ItaniumError> {
-        let must = |right, what, allowed| {
-            let wrong = ItaniumError::Setup { what, allowed };
-            if right { Ok(()) } else { Err(wrong) }
+    pub fn check(&self, walker: Walker) -> Result {
+        let must = ItaniumError::unless;
+        let first = (1..=255).contains(&self.l1_entries);
+        must(first, "the number of first-level TLB entries", "1 to 255")?;
+        let second = (8..=255).contains(&self.l2_entries);
+        must(second, "the number of second-level TLB entries", "8 to 255")?;
+        let few = self.sub_block_order <= TlbEntry::MOST_SUB_BLOCKS;
+        must(
+            few,
+            "the order of sub-blocks of a TLB entry",
+            "at most 4 (16 sub-blocks)",
+        )?;
+        let fits = match walker {
+            Walker::LongFormat { entries, .. } => entries.is_power_of_two() && entries <= 1 << 26,
+            Walker::None | Walker::ShortFormat => true,
         };
-        must(
-            (1..=255).contains(&self.l1_entries),
-            "the number of first-level TLB entries",
-            "1 to 255",
-        )?;
-        must(
-            (8..=255).contains(&self.l2_entries),
-            "the number of second-level TLB entries",
-            "8 to 255",
-        )?;
-        must(
-            self.sub_block_order <= TlbEntry::MOST_SUB_BLOCKS,
-            "the sub-blocks of a TLB entry",
-            "up to 16, as an order up to 4",
-        )?;
-        match walker {
-            Walker::LongFormat { entries, .. } => must(
-                entries.is_power_of_two() && entries <= 1 << 26,
-                "the number of entries of the hash table",
-                "a power of two up to 2^26",
-            ),
-            Walker::None | Walker::ShortFormat => Ok(()),
-        }
+        let what = "the number of entries of the hash table";
+        must(fits, what, "a power of two up to 2^26")
     }
 }

@@ -26,6 +26,16 @@ impl Pte {
         }
     }
 
+    /// The entry of the first page of a page with memory.
+    pub const fn present(frame: u32, order: u8, writable: bool) -> Self {
+        Self {
+            frame,
+            order,
+            present: true,
+            writable,
+        }
+    }
+
     /// Whether the short format's walker takes the entry in a region of this preferred page size.
     /// The kernel keeps entries of all other pages invalid for the walker, which would insert them
     /// with that size (section 5.4.1).

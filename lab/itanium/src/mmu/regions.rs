@@ -40,21 +40,19 @@ impl RegionRegisters {
     /// The same registers with another preferred page size for a region (0 to 7).
     #[must_use]
     pub fn preferring(mut self, region: usize, order: u8) -> Self {
-        if let Some(preferred) = self.preferred.get_mut(region) {
-            *preferred = order;
-        }
+        self.preferred[region] = order;
         self
     }
 
     /// The preferred page size of the region of an address, as an order over the base page.
     #[inline]
     pub fn preferred(&self, address: u64) -> u8 {
-        self.preferred.get(region_of(address)).copied().unwrap_or(0)
+        self.preferred[region_of(address)]
     }
 
     /// The id of the region of an address.
     pub fn rid(&self, address: u64) -> u32 {
-        self.rids.get(region_of(address)).copied().unwrap_or(0)
+        self.rids[region_of(address)]
     }
 }
 
@@ -79,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_contexts_do_not_meet_where_neighbouring_pages_do() {
+    fn neighbouring_contexts_do_not_collide_in_the_hash_table() {
         // The thesis' example: without it, page 0x1000 under 0x100 and page 0x1001 under 0x101
         // share an entry.
         let of = |context| RegionRegisters::of_context(context).rid(0);

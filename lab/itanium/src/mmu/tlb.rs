@@ -3,7 +3,7 @@
 mod index;
 
 use super::Replacement;
-use crate::ItaniumError;
+use crate::error::{ItaniumError, Result};
 use hawkeye_sim::rng::Rng;
 use index::SlotIndex;
 
@@ -26,6 +26,18 @@ pub struct TlbEntry {
 }
 
 impl TlbEntry {
+    /// An entry without sub-blocks.
+    pub const fn whole(rid: u32, page: u64, shift: u32, frame: u32, writable: bool) -> Self {
+        Self {
+            rid,
+            page,
+            shift,
+            frame,
+            writable,
+            parts: Self::WHOLE,
+        }
+    }
+
     /// log2 of the largest number of sub-blocks.
     pub const MOST_SUB_BLOCKS: u8 = 4;
     /// The parts of an entry without sub-blocks: all present.
@@ -137,16 +149,8 @@ impl Tlb {
             let shift = sizes.trailing_zeros();
             sizes &= sizes - 1;
             let page = offset >> shift;
-            let entries = &self.entries;
             let order = self.sub_block_order;
-            let same = |place: u8| {
-                let entry = entries.get(usize::from(place)).and_then(Option::as_ref);
-                entry.is_some_and(|e| {
-                    e.page == page && e.shift == shift && e.rid == rid && e.holds(offset, order)
-                })
-            };
-            if let Some(found) = self.index.find(rid, page, shift, same) {
-                let place = usize::from(found);
+            if let Some(place) = self.find(rid, page, shift, |it| it.holds(offset, order)) {
                 self.use_place(place);
                 return self.entries[place];
             }
@@ -179,11 +183,14 @@ impl Tlb {
         let order = self.sub_block_order;
         for page in entry.pages(order) {
             let start = page.page << page.shift;
-            if self.place_of(page.rid, page.page, page.shift).is_some() {
+            if self
+                .find(page.rid, page.page, page.shift, |_| true)
+                .is_some()
+            {
                 entry.parts &= !(1 << entry.part_of(start, order));
             }
         }
-        let place = self.place_of(entry.rid, entry.page, entry.shift);
+        let place = self.find(entry.rid, entry.page, entry.shift, |_| true);
         let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
         let Some((place, block)) = place.zip(block) else {
             return self.insert(entry);
@@ -196,12 +203,19 @@ impl Tlb {
         }
     }
 
-    /// The place of the entry of a page of this size, whichever of its parts are present.
-    fn place_of(&self, rid: u32, page: u64, shift: u32) -> Option<usize> {
+    /// The place of the entry of a page of this size for which `fits` is true.
+    #[inline]
+    fn find(
+        &self,
+        rid: u32,
+        page: u64,
+        shift: u32,
+        fits: impl Fn(&TlbEntry) -> bool,
+    ) -> Option<usize> {
         let same = |place: u8| {
             let entry = self.entries.get(usize::from(place));
             let entry = entry.and_then(Option::as_ref);
-            entry.is_some_and(|e| (e.rid, e.page, e.shift) == (rid, page, shift))
+            entry.is_some_and(|e| e.page == page && e.shift == shift && e.rid == rid && fits(e))
         };
         self.index.find(rid, page, shift, same).map(usize::from)
     }
@@ -250,19 +264,16 @@ impl Tlb {
     ///
     /// # Errors
     /// Other entries have been used before, or too few places would be left.
-    pub fn pin(&mut self, entry: TlbEntry) -> Result<(), ItaniumError> {
+    pub fn pin(&mut self, entry: TlbEntry) -> Result {
         let unused = self.free.len() + self.pinned == self.entries.len();
-        match self.free.pop().filter(|_| unused && self.free.len() >= 4) {
-            Some(place) => {
-                self.put(place.into(), entry);
-                self.pinned += 1;
-                Ok(())
-            }
-            None => Err(ItaniumError::Setup {
-                what: "the number of pinned TLB entries",
-                allowed: "at least 4 under that of all, and set before others are used",
-            }),
+        let allowed = "at least 4 below the number of all entries, and set before others are used";
+        let fits = unused && self.free.len() > 4;
+        ItaniumError::unless(fits, "the number of pinned TLB entries", allowed)?;
+        if let Some(place) = self.free.pop() {
+            self.put(place.into(), entry);
+            self.pinned += 1;
         }
+        Ok(())
     }
 
     /// Removes the entries of a range of a region.
@@ -333,17 +344,9 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn entry(page: u64, shift: u32) -> TlbEntry {
-        TlbEntry {
-            rid: 1,
-            page,
-            shift,
-            frame: 0,
-            writable: true,
-            parts: TlbEntry::WHOLE,
-        }
+        TlbEntry::whole(1, page, shift, 0, true)
     }
 
     /// Returns the page, of four, that is replaced. They are inserted in order; then the first and
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_room_is_the_replacements_choice() {
+    fn the_replacement_rule_selects_the_victim() {
         assert_eq!(replaced(Replacement::Lru), 1);
         assert_eq!(replaced(Replacement::Fifo), 0);
         // All have been used. The marks are therefore cleared, and the first is replaced.
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_since_all_were_goes_first() {
+    fn not_recently_used_replaces_the_first_unused_entry() {
         let mut tlb = Tlb::new(4, Replacement::NotRecentlyUsed, 1);
         for page in 0..5 {
             tlb.insert(entry(page, 14));
@@ -404,41 +407,6 @@ mod tests {
             assert_eq!(left.len(), 4);
             assert!(left.iter().all(|(_, pinned)| *pinned));
             assert!(tlb.lookup(1, 3 << 20 | 0xfffff).is_some());
-        }
-    }
-
-    proptest! {
-        /// Compares the TLB with a list of ranges in order of use.
-        #[test]
-        fn pages_of_many_sizes(
-            steps in proptest::collection::vec((0u32..2, 0u64..1 << 24, 0usize..6, 0u8..9), 1..400),
-        ) {
-            const SHIFTS: [u32; 6] = [12, 13, 14, 16, 18, 20];
-            let mut tlb = Tlb::new(6, Replacement::Lru, 1);
-            let mut plain: Vec<(u32, u64, u64)> = Vec::new();
-            for (rid, offset, size, what) in steps {
-                let shift = SHIFTS[size];
-                let (start, end) = (offset >> shift << shift, ((offset >> shift) + 1) << shift);
-                if what == 0 {
-                    tlb.purge(rid, start, end);
-                    plain.retain(|(r, s, e)| *r != rid || *e <= start || end <= *s);
-                    continue;
-                }
-                let place = plain.iter().position(|(r, s, e)| *r == rid && (*s..*e).contains(&offset));
-                let found = tlb.lookup(rid, offset);
-                prop_assert_eq!(found.is_some(), place.is_some());
-                if let (Some(place), Some(found)) = (place, found) {
-                    let used = plain.remove(place);
-                    prop_assert_eq!(used.1, found.page << found.shift);
-                    plain.push(used);
-                } else if plain.iter().all(|(r, s, e)| *r != rid || *e <= start || end <= *s) {
-                    tlb.insert(TlbEntry { rid, ..entry(offset >> shift, shift) });
-                    if plain.len() == 6 {
-                        plain.remove(0);
-                    }
-                    plain.push((rid, start, end));
-                }
-            }
         }
     }
 }

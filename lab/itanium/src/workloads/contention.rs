@@ -1,14 +1,13 @@
 //! High contention (thesis, section 4.3.3 and figure 4.5).
 
 use super::{Event, Sink, Touch, allocate};
-use crate::ItaniumError;
-use serde::Serialize;
+use crate::Result;
 
 /// The page size in the program's code.
 const PAGE_BYTES: u64 = 16384;
 
 /// Processes that take turns; each goes over a few neighbouring pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contention {
     /// Number of processes.
     pub processes: u32,
@@ -31,7 +30,7 @@ impl Contention {
         }
     }
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
         let bytes = u64::from(self.pages) * PAGE_BYTES;
         for process in 0..self.processes {
             allocate(process, 0, bytes, sink)?;
@@ -42,11 +41,9 @@ impl Contention {
                 for touch in 0..self.rounds * self.pages {
                     sink(Event::Touch(Touch {
                         process,
-                        mapping: 0,
                         offset: u64::from(touch % self.pages) * PAGE_BYTES,
-                        write: true,
-                        references: 1,
                         useful_cycles: 1,
+                        ..Touch::STORE
                     }))?;
                 }
             }

@@ -1,13 +1,11 @@
 //! Linear access (thesis, section 4.3.2).
 
-use super::{Event, Sink, Touch};
-use crate::ItaniumError;
+use super::{Event, Sink, Touch, map};
+use crate::Result;
 use crate::address::REGION_BITS;
-use crate::kernel::Backing;
-use serde::Serialize;
 
 /// One walk over memory that is already present.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
     /// Bytes of memory.
     pub bytes: u64,
@@ -25,14 +23,8 @@ impl Linear {
     /// does. The thesis' sum assumes that (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
-        sink(Event::Map {
-            process: 0,
-            mapping: 0,
-            bytes: self.bytes,
-            at: Some(Self::ADDRESS),
-            backing: Backing::Anonymous,
-        })?;
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
+        map(0, 0, self.bytes, Some(Self::ADDRESS), sink)?;
         sink(Event::Lock {
             process: 0,
             mapping: 0,
@@ -40,12 +32,9 @@ impl Linear {
         sink(Event::Measure)?;
         for offset in (0..self.bytes).step_by(self.stride_bytes.max(1) as usize) {
             sink(Event::Touch(Touch {
-                process: 0,
-                mapping: 0,
                 offset,
                 write: false,
-                references: 1,
-                useful_cycles: 0,
+                ..Touch::STORE
             }))?;
         }
         Ok(())

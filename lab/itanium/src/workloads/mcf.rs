@@ -1,9 +1,8 @@
 //! A model of mcf, the thesis' fastest program with large pages (section 6.3.5).
 
 use super::{Event, Sink, Touch, allocate};
-use crate::ItaniumError;
+use crate::Result;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 /// Bytes by which the program advances in an array before it turns to the next array. It is the
 /// base page of the kernel on which table 6.7 counts misses, in a row of them.
@@ -11,7 +10,7 @@ const STEP_BYTES: u64 = 16 << 10;
 
 /// A few long-lived arrays, each read from end to end in turn, and small blocks that are hardly
 /// used.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mcf {
     /// Bytes of each array.
     pub arrays: [u64; 3],
@@ -42,7 +41,7 @@ impl Mcf {
         aside_per_million: 530.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
         let mut rng = Rng::new(seed, 0x3cf);
         let arrays = self.arrays.len() as u32;
         let lengths = self.arrays.iter().copied();
@@ -53,12 +52,12 @@ impl Mcf {
         sink(Event::Measure)?;
         let mut touch = |mapping, offset| {
             sink(Event::Touch(Touch {
-                process: 0,
                 mapping,
                 offset,
                 write: false,
                 references: self.references,
                 useful_cycles: self.useful_cycles,
+                ..Touch::STORE
             }))
         };
         for step in 0..self.steps {

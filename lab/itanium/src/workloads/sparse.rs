@@ -1,9 +1,7 @@
 //! Sparse access (thesis, section 4.3.1 and figure 4.1).
 
-use super::{Event, Sink, Touch};
-use crate::ItaniumError;
-use crate::kernel::Backing;
-use serde::Serialize;
+use super::{Event, Sink, Touch, map};
+use crate::Result;
 
 /// The page size in the program's code.
 const PAGE_BYTES: u64 = 16384;
@@ -11,7 +9,7 @@ const PAGE_BYTES: u64 = 16384;
 const STRIDE_BYTES: u64 = 0x200_0000;
 
 /// A page every 32 MiB, all of them touched in turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sparse {
     /// Number of rounds.
     pub loops: u32,
@@ -29,28 +27,19 @@ impl Sparse {
         perturbed: true,
     };
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
         for area in 0..self.areas {
             let off = if self.perturbed { PAGE_BYTES } else { 0 };
             let address = u64::from(area) * (STRIDE_BYTES + off);
-            sink(Event::Map {
-                process: 0,
-                mapping: area,
-                bytes: PAGE_BYTES,
-                // Address 0 is not a valid request to `mmap`.
-                at: (area > 0).then_some(address),
-                backing: Backing::Anonymous,
-            })?;
+            // Address 0 is not a valid request to `mmap`.
+            let at = (area > 0).then_some(address);
+            map(0, area, PAGE_BYTES, at, sink)?;
         }
         for _ in 0..self.loops {
             for area in 0..self.areas {
                 sink(Event::Touch(Touch {
-                    process: 0,
                     mapping: area,
-                    offset: 0,
-                    write: true,
-                    references: 1,
-                    useful_cycles: 0,
+                    ..Touch::STORE
                 }))?;
             }
         }

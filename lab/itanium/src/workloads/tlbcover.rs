@@ -1,12 +1,11 @@
 //! Tlbcover (thesis, section 6.2.2): random changes of a table in memory.
 
 use super::{Event, Sink, Touch, allocate};
-use crate::ItaniumError;
+use crate::Result;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 /// References to places in a table, all equally likely.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlbcover {
     /// Bytes of the table.
     pub bytes: u64,
@@ -31,18 +30,15 @@ impl Tlbcover {
         }
     }
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
         let mut rng = Rng::new(seed, 0x71bc);
         allocate(0, 0, self.bytes, sink)?;
         sink(Event::Measure)?;
         for _ in 0..self.accesses {
             sink(Event::Touch(Touch {
-                process: 0,
-                mapping: 0,
                 offset: rng.below(self.bytes) & !7,
-                write: true,
-                references: 1,
                 useful_cycles: self.useful_cycles,
+                ..Touch::STORE
             }))?;
         }
         Ok(())

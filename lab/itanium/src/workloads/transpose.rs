@@ -1,15 +1,13 @@
 //! Matrix transposition (thesis, section 6.2.1 and figure 6.2).
 
-use super::{Event, Sink, Touch};
-use crate::ItaniumError;
-use crate::kernel::Backing;
-use serde::Serialize;
+use super::{Event, Sink, Touch, map};
+use crate::Result;
 
 /// A matrix element; the thesis does not state its size in bytes.
 const ELEMENT_BYTES: u64 = 8;
 
 /// `a[j][i] = b[i][j]`, row by row of `b`, for larger and larger matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transpose {
     /// Rows and columns of the first pair, and the increment from each pair to the next.
     pub step: u32,
@@ -18,18 +16,12 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
         for pair in 1..=self.pairs {
             let dimension = u64::from(self.step * pair);
             let bytes = dimension * dimension * ELEMENT_BYTES;
             for mapping in [0, 1] {
-                sink(Event::Map {
-                    process: 0,
-                    mapping,
-                    bytes,
-                    at: None,
-                    backing: Backing::Anonymous,
-                })?;
+                map(0, mapping, bytes, None, sink)?;
             }
             for i in 0..dimension {
                 for j in 0..dimension {
@@ -37,12 +29,11 @@ impl Transpose {
                         [(1, i * dimension + j, false), (0, j * dimension + i, true)]
                     {
                         sink(Event::Touch(Touch {
-                            process: 0,
                             mapping,
                             offset: element * ELEMENT_BYTES,
                             write,
-                            references: 1,
                             useful_cycles: 1,
+                            ..Touch::STORE
                         }))?;
                     }
                 }

@@ -1,10 +1,9 @@
 //! A model of vortex, the thesis' slowest program with large pages (sections 6.3.1 to 6.3.4).
 
 use super::{Event, Sink, Touch, allocate, fill};
-use crate::ItaniumError;
+use crate::Result;
 use crate::kernel::Backing;
 use hawkeye_sim::rng::Rng;
-use serde::Serialize;
 
 const KIB: u64 = 1 << 10;
 
@@ -20,7 +19,7 @@ const BLOCKS: [(u64, u64); 4] = [
 
 /// Small blocks in 25 MiB of addresses with references all over them. Now and then the program
 /// frees a block and allocates another one.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vortex {
     /// Bytes in use.
     pub bytes: u64,
@@ -59,7 +58,7 @@ impl Vortex {
         reallocated_per_million: 4.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result<(), ItaniumError> {
+    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
         let mut rng = Rng::new(seed, 0x0e2);
         sink(Event::Map {
             process: 0,
@@ -86,12 +85,11 @@ impl Vortex {
                 (1 + block, offset)
             };
             sink(Event::Touch(Touch {
-                process: 0,
                 mapping,
                 offset: offset & !7,
-                write: true,
                 references: self.references,
                 useful_cycles: self.useful_cycles,
+                ..Touch::STORE
             }))?;
             if rng.chance(self.reallocated_per_million * 1e-6) {
                 let block = rng.below(blocks.len() as u64) as u32;

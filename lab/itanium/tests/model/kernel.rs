@@ -1,42 +1,29 @@
 //! Page sizes under the rules of the thesis' kernel.
 
+use super::policies::*;
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::{Backing, CopyOnWrite, Fragmentation, KernelSettings};
+use hawkeye_itanium::kernel::policies::{Cover, Policy};
+use hawkeye_itanium::kernel::{Backing, CopyOnWrite, Fragmentation};
 use hawkeye_itanium::mmu::Walker;
 use hawkeye_itanium::{ItaniumError, Machine, Setup};
 
-const MIB: u64 = 1 << 20;
-/// Region 2, aligned for any page size.
-const AT: u64 = 2 << 61;
-
-fn machine(change: impl FnOnce(&mut Setup)) -> (Machine, u32) {
-    let mut setup = Setup {
-        kernel: KernelSettings::large(BasePage::Kib16),
-        ..Setup::default()
-    };
-    change(&mut setup);
-    let mut machine = Machine::new(setup, 1).unwrap();
-    let process = machine.spawn().unwrap();
-    (machine, process)
+fn thesis(change: impl FnOnce(&mut Setup)) -> Machine {
+    machine(Policy::Cover(Cover), change)
 }
 
-fn map(machine: &mut Machine, process: u32, bytes: u64) {
-    let at = machine.mmap(process, bytes, Some(AT), Backing::Anonymous);
-    assert_eq!(at, Ok(AT));
-}
-
-fn order(machine: &Machine, process: u32, offset: u64) -> Option<u8> {
-    let page = BasePage::Kib16.page_of(AT + offset);
-    let table = &machine.kernel().space(process).unwrap().table;
-    table.get(page).map(|entry| entry.order)
+/// The order of a page at an offset, with memory or without.
+fn sized(machine: &Machine, process: u32, offset: u64) -> Option<u8> {
+    let table = &machine.space(process).unwrap().table;
+    let entry = table.get(BasePage::Kib16.page_of(AT + offset));
+    entry.map(|entry| entry.order)
 }
 
 #[test]
 fn one_fault_fills_a_large_page() {
-    let (mut machine, process) = machine(|_| ());
-    map(&mut machine, process, 256 * MIB);
-    machine.access(process, AT + 100 * MIB, true, 1).unwrap();
-    machine.access(process, AT + 200 * MIB, true, 1).unwrap();
+    let mut machine = thesis(|_| ());
+    map(&mut machine, Some(AT), 256 * MIB);
+    machine.access(P, AT + 100 * MIB, true, 1).unwrap();
+    machine.access(P, AT + 200 * MIB, true, 1).unwrap();
     let counters = machine.counters();
     // The second is in the TLB.
     assert_eq!(
@@ -44,34 +31,33 @@ fn one_fault_fills_a_large_page() {
         (1, 256 * MIB)
     );
     assert_eq!((counters.sized_entries, counters.misses), (16384, 2));
-    assert_eq!(machine.kernel().statistics().faulted.of(14), 1);
+    assert_eq!(machine.statistics().faulted.of(14), 1);
     machine.check().unwrap();
 }
 
 #[test]
 fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
-    let (mut machine, process) =
-        machine(|setup| setup.fragmentation = Some(Fragmentation::complete(5)));
-    map(&mut machine, process, 4 * MIB);
-    machine.access(process, AT + 3 * MIB, true, 1).unwrap();
-    let statistics = machine.kernel().statistics();
+    let mut machine = thesis(|setup| setup.fragmentation = Some(Fragmentation::complete(5)));
+    map(&mut machine, Some(AT), 4 * MIB);
+    machine.access(P, AT + 3 * MIB, true, 1).unwrap();
+    let statistics = machine.statistics();
     assert_eq!((statistics.failed.of(8), statistics.failed.of(6)), (1, 1));
     assert_eq!((statistics.failed.of(4), statistics.faulted.of(4)), (0, 1));
     // The page of order 8 was split to 6, and one of those to 4.
-    assert_eq!(order(&machine, process, 0), Some(6));
-    assert_eq!(order(&machine, process, 3 * MIB), Some(4));
+    assert_eq!(sized(&machine, P, 0), Some(6));
+    assert_eq!(sized(&machine, P, 3 * MIB), Some(4));
     machine.check().unwrap();
 }
 
 #[test]
-fn what_is_cut_is_covered_again_on_both_sides() {
+fn a_cut_page_is_covered_again_on_both_sides() {
     for walker in [Walker::ShortFormat, Walker::LONG] {
-        let (mut machine, process) = machine(|setup| setup.walker = walker);
-        map(&mut machine, process, 4 * MIB);
-        machine.access(process, AT, true, 1).unwrap();
+        let mut machine = thesis(|setup| setup.walker = walker);
+        map(&mut machine, Some(AT), 4 * MIB);
+        machine.access(P, AT, true, 1).unwrap();
         // In the third MiB, 16 KiB from its beginning.
         let hole = AT + 2 * MIB + (16 << 10);
-        machine.mprotect(process, hole, 64 << 10, false).unwrap();
+        machine.mprotect(P, hole, 64 << 10, false).unwrap();
         machine.check().unwrap();
         let orders = [
             0,
@@ -80,17 +66,17 @@ fn what_is_cut_is_covered_again_on_both_sides() {
             2 * MIB + (80 << 10),
             3 * MIB,
         ];
-        let found = orders.map(|offset| order(&machine, process, offset).unwrap());
+        let found = orders.map(|offset| sized(&machine, P, offset).unwrap());
         assert_eq!(found, [6, 0, 0, 0, 6]);
-        let denied = machine.access(process, hole, true, 1);
+        let denied = machine.access(P, hole, true, 1);
         assert!(matches!(denied, Err(ItaniumError::ReadOnly { .. })));
-        machine.access(process, AT + 3 * MIB, true, 1).unwrap();
+        machine.access(P, AT + 3 * MIB, true, 1).unwrap();
         // Writable again, it stays split.
-        machine.mprotect(process, hole, 64 << 10, true).unwrap();
-        machine.access(process, hole, true, 1).unwrap();
-        assert_eq!(order(&machine, process, 0), Some(6));
-        machine.munmap(process, AT, 3 * MIB).unwrap();
-        assert!(machine.access(process, AT, false, 1).is_err());
+        machine.mprotect(P, hole, 64 << 10, true).unwrap();
+        machine.access(P, hole, true, 1).unwrap();
+        assert_eq!(sized(&machine, P, 0), Some(6));
+        machine.munmap(P, AT, 3 * MIB).unwrap();
+        assert!(machine.access(P, AT, false, 1).is_err());
         machine.check().unwrap();
     }
 }
@@ -101,60 +87,60 @@ fn a_write_after_a_fork_splits_or_copies_all() {
         (CopyOnWrite::Demote, 16 << 10, 0),
         (CopyOnWrite::CopyLarge, 4 * MIB, 8),
     ] {
-        let (mut machine, parent) = machine(|setup| setup.kernel.copy_on_write = how);
-        map(&mut machine, parent, 4 * MIB);
-        machine.access(parent, AT, true, 1).unwrap();
-        let child = machine.fork(parent).unwrap();
+        let mut machine = thesis(|setup| setup.kernel.copy_on_write = how);
+        map(&mut machine, Some(AT), 4 * MIB);
+        machine.access(P, AT, true, 1).unwrap();
+        let child = machine.fork(P).unwrap();
         machine.access(child, AT + MIB, true, 1).unwrap();
         assert_eq!(machine.counters().copied_bytes, copied);
-        assert_eq!(order(&machine, child, 0), Some(kept));
-        assert_eq!(order(&machine, parent, 0), Some(8));
+        assert_eq!(sized(&machine, child, 0), Some(kept));
+        assert_eq!(sized(&machine, P, 0), Some(8));
         machine.check().unwrap();
         machine.exit(child).unwrap();
         // No other process shares it any more, so the parent has it unchanged.
-        machine.access(parent, AT, true, 1).unwrap();
+        machine.access(P, AT, true, 1).unwrap();
         assert_eq!(machine.counters().copied_bytes, copied);
-        assert_eq!(order(&machine, parent, 0), Some(8));
-        machine.exit(parent).unwrap();
+        assert_eq!(sized(&machine, P, 0), Some(8));
+        machine.exit(P).unwrap();
         machine.check().unwrap();
         let all = machine.setup().kernel.memory_bytes >> 14;
-        assert_eq!(u64::from(machine.kernel().free_frames()), all);
+        assert_eq!(u64::from(machine.free_frames()), all);
     }
 }
 
 #[test]
 fn moved_pages_keep_their_size_where_the_new_place_is_aligned() {
-    let (mut machine, process) = machine(|setup| setup.kernel.vm_align_bytes = MIB);
-    map(&mut machine, process, 4 * MIB);
-    machine.access(process, AT, true, 1).unwrap();
+    let mut machine = thesis(|setup| setup.kernel.vm_align_bytes = MIB);
+    map(&mut machine, Some(AT), 4 * MIB);
+    machine.access(P, AT, true, 1).unwrap();
     machine
-        .mmap(process, MIB, Some(AT + 4 * MIB), Backing::Anonymous)
+        .mmap(P, MIB, Some(AT + 4 * MIB), Backing::Anonymous)
         .unwrap();
-    let to = machine.mremap(process, AT, 4 * MIB, 5 * MIB).unwrap();
+    let to = machine.mremap(P, AT, 4 * MIB, 5 * MIB).unwrap();
     assert_eq!(to % MIB, 0);
     assert_ne!(to % (4 * MIB), 0);
-    let table = &machine.kernel().space(process).unwrap().table;
+    let table = &machine.space(P).unwrap().table;
     let orders = (0..5).map(|mib| table.get(BasePage::Kib16.page_of(to + mib * MIB)));
     assert!(orders.into_iter().all(|entry| entry.unwrap().order == 6));
-    machine.access(process, to + MIB, true, 1).unwrap();
+    machine.access(P, to + MIB, true, 1).unwrap();
     assert_eq!(machine.counters().page_faults, 1);
     machine.check().unwrap();
 }
 
 #[test]
 fn files_have_no_large_pages() {
-    let (mut machine, process) = machine(|_| ());
-    machine.mmap(process, MIB, Some(AT), Backing::File).unwrap();
-    machine.access(process, AT, true, 1).unwrap();
-    assert_eq!(order(&machine, process, 0), Some(0));
+    let mut machine = thesis(|_| ());
+    machine.mmap(P, MIB, Some(AT), Backing::File).unwrap();
+    machine.access(P, AT, true, 1).unwrap();
+    assert_eq!(sized(&machine, P, 0), Some(0));
     machine.check().unwrap();
 }
 
 #[test]
 fn bad_calls_are_refused() {
-    let (mut machine, process) = machine(|_| ());
-    map(&mut machine, process, MIB);
-    let mut map = |at, bytes| machine.mmap(process, bytes, Some(at), Backing::Anonymous);
+    let mut machine = thesis(|_| ());
+    map(&mut machine, Some(AT), MIB);
+    let mut map = |at, bytes| machine.mmap(P, bytes, Some(at), Backing::Anonymous);
     assert!(matches!(map(AT, MIB), Err(ItaniumError::Occupied { .. })));
     for (at, bytes) in [(AT, 0), (AT, u64::MAX), (AT - MIB, MIB), (u64::MAX, MIB)] {
         assert!(
@@ -163,11 +149,11 @@ fn bad_calls_are_refused() {
         );
     }
     assert!(matches!(
-        machine.munmap(process, AT + 1, MIB),
+        machine.munmap(P, AT + 1, MIB),
         Err(ItaniumError::Range { .. })
     ));
     assert!(matches!(
-        machine.mprotect(process, AT, 2 * MIB, false),
+        machine.mprotect(P, AT, 2 * MIB, false),
         Err(ItaniumError::NotMapped { .. })
     ));
     assert_eq!(machine.exit(7), Err(ItaniumError::Process(7)));
@@ -179,4 +165,27 @@ fn bad_calls_are_refused() {
         Machine::new(setup, 1),
         Err(ItaniumError::Setup { .. })
     ));
+}
+
+#[test]
+fn a_mapping_without_memory_for_its_page_tables_is_not_made() {
+    let mut machine = thesis(|setup| setup.kernel.memory_bytes = 2 * MIB);
+    map(&mut machine, Some(AT), 2 * MIB - 2 * PAGE);
+    write(
+        &mut machine,
+        [AT, AT + MIB, AT + MIB + MIB / 2, AT + MIB + 3 * (MIB / 4)],
+    );
+    machine.populate(P, AT, 2 * MIB - 2 * PAGE).unwrap();
+    // One frame is left, for one of the two tables.
+    let reach = 32 * MIB;
+    let at = Some(AT + 2 * reach - PAGE);
+    let refused = machine.mmap(P, 2 * PAGE, at, Backing::Anonymous);
+    assert_eq!(refused, Err(ItaniumError::OutOfMemory(P)));
+    assert!(
+        machine
+            .space(P)
+            .unwrap()
+            .is_free(BasePage::Kib16.page_of(AT + reach), 4096)
+    );
+    machine.check().unwrap();
 }

@@ -3,6 +3,7 @@
 
 mod mapping;
 
+use super::calls::{Call, Step};
 use hawkeye_itanium::Setup;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::CopyOnWrite;
@@ -137,15 +138,43 @@ impl Plain {
         self.processes.len() as u32 - 1
     }
 
-    pub fn populate(&mut self, process: u32, first: u64, pages: u64) -> Answer<()> {
-        let mapped = self
-            .process(process)?
-            .pages
-            .range(first..first + pages)
-            .count();
-        if mapped as u64 != pages {
-            return Err(());
-        }
+    /// Makes a call, as [`super::calls::make`] does on the machine.
+    pub fn make(&mut self, (process, call): &Step, page: impl Fn(u64) -> u64) -> Option<u64> {
+        let process = *process;
+        let zero = |()| 0;
+        let done = match *call {
+            Call::Spawn => Ok(self.spawn().into()),
+            Call::Map(pages, at) => self.mmap(process, pages, at.map(page)),
+            Call::Unmap(at, pages) => self.munmap(process, page(at), pages).map(zero),
+            Call::Protect(at, pages, write) => {
+                self.mprotect(process, page(at), pages, write).map(zero)
+            }
+            Call::Remap(at, old, new) => self.mremap(process, page(at), old, new),
+            Call::Populate(at, pages) => self.populate(process, page(at), pages).map(zero),
+            Call::Fork => self.fork(process).map(u64::from),
+            Call::Exit => self.exit(process).map(zero),
+            Call::Access(at, pages, write, times) => {
+                let places = (0..times).flat_map(|_| at..at + pages);
+                let one = |place| self.access(process, page(place), write);
+                places
+                    .map(one)
+                    .reduce(Result::and)
+                    .unwrap_or(Ok(()))
+                    .map(zero)
+            }
+        };
+        done.ok()
+    }
+
+    /// Whether all pages of a range are mapped.
+    fn must_be_mapped(&self, process: u32, first: u64, pages: u64) -> Answer<()> {
+        let mapped = &self.process(process)?.pages;
+        let count = mapped.range(first..first + pages).count() as u64;
+        if count == pages { Ok(()) } else { Err(()) }
+    }
+
+    fn populate(&mut self, process: u32, first: u64, pages: u64) -> Answer<()> {
+        self.must_be_mapped(process, first, pages)?;
         for page in first..first + pages {
             if self.process(process)?.pages[&page].memory.is_none() {
                 self.fault(process, page, false)?;
@@ -163,11 +192,8 @@ impl Plain {
         let bytes = self.page_bytes();
         if known.memory.is_none() {
             let mut order = known.order;
-            while self
-                .setup
-                .fragmentation
-                .is_some_and(|how| order >= how.order)
-            {
+            let fragmented = self.setup.fragmentation;
+            while fragmented.is_some_and(|how| order >= how.order) {
                 order = *self.orders.iter().rfind(|lower| **lower < order).unwrap();
                 // All of the larger page becomes as small.
                 for page in self.whole(process, page) {
@@ -186,10 +212,8 @@ impl Plain {
         let whole = self.whole(process, page);
         let any_shared = whole.clone().any(|page| self.shared(process, page));
         let large = self.setup.kernel.copy_on_write == CopyOnWrite::CopyLarge;
-        let can = self
-            .setup
-            .fragmentation
-            .is_none_or(|how| known.order < how.order);
+        let fragmented = self.setup.fragmentation;
+        let can = fragmented.is_none_or(|how| known.order < how.order);
         let copied = if !any_shared || large && can {
             whole.clone()
         } else {
@@ -231,7 +255,7 @@ impl Plain {
         self.tlb.push(entry);
     }
 
-    pub fn access(&mut self, process: u32, page: u64, write: bool) -> Answer<()> {
+    fn access(&mut self, process: u32, page: u64, write: bool) -> Answer<()> {
         self.process(process)?;
         self.counters.references += 1;
         let bytes = self.page_bytes();
@@ -253,25 +277,28 @@ impl Plain {
             self.counters.misses += 1;
             let known = self.process(process)?.pages.get(&page).copied();
             let present = known.filter(|known| known.memory.is_some());
+            let entry = present.map(|present| {
+                let size = bytes << present.order;
+                let start = offset / size * size;
+                Entry {
+                    rid,
+                    start,
+                    end: start + size,
+                    table: false,
+                    writable: present.writable,
+                }
+            });
             let slot = |page: u64, entries: u32| (page ^ u64::from(rid)) % u64::from(entries);
             let mut table = true;
             match self.setup.walker {
                 Walker::None => {}
                 Walker::ShortFormat => {
                     table = self.find(|e| e.table && here(e)).is_some();
-                    if table && present.is_some_and(|page| page.order == 0) {
+                    if let Some(entry) = entry.filter(|it| table && it.end - it.start == bytes) {
                         self.counters.walker += 1;
-                        let writable = present.unwrap().writable;
-                        self.insert(Entry {
-                            rid,
-                            start: offset,
-                            end: offset + bytes,
-                            table: false,
-                            writable,
-                        });
+                        self.insert(entry);
                         continue;
                     }
-                    self.counters.wasted_probes += u64::from(table);
                 }
                 Walker::LongFormat { entries, .. } => {
                     let number = offset / bytes;
@@ -282,7 +309,6 @@ impl Plain {
                         self.insert(entry);
                         continue;
                     }
-                    self.counters.wasted_probes += 1;
                 }
             }
             if table {
@@ -290,18 +316,9 @@ impl Plain {
             } else {
                 self.counters.nested += 1;
             }
-            let Some(present) = present else {
+            let Some(entry) = entry else {
                 self.fault(process, page, write)?;
                 continue;
-            };
-            let size = bytes << present.order;
-            let start = offset / size * size;
-            let entry = Entry {
-                rid,
-                start,
-                end: start + size,
-                table: false,
-                writable: present.writable,
             };
             if !table {
                 self.insert(Entry {
@@ -312,12 +329,13 @@ impl Plain {
                 });
             }
             if let Walker::LongFormat { entries, fill } = self.setup.walker {
-                let (first, missed) = (start / bytes, offset / bytes);
+                let (first, missed) = (entry.start / bytes, offset / bytes);
+                let pages = entry.end / bytes - first;
                 let slots = match fill {
                     Fill::First => first..first + 1,
                     Fill::Missed => missed..missed + 1,
-                    Fill::All => first..first + (1 << present.order),
-                    Fill::BaseOnly => first..first + u64::from(present.order == 0),
+                    Fill::All => first..first + pages,
+                    Fill::BaseOnly => first..first + u64::from(pages == 1),
                 };
                 for (place, page) in slots.enumerate() {
                     self.counters.hash_entries += u64::from(place > 0);

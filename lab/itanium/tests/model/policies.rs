@@ -12,24 +12,28 @@ mod sub_blocks;
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::policies::Policy;
 use hawkeye_itanium::kernel::{Backing, KernelSettings};
+use hawkeye_itanium::mmu::Pte;
 use hawkeye_itanium::{Advice, ItaniumError, Machine, Setup};
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const PAGE: u64 = 16 * KIB;
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const PAGE: u64 = 16 * KIB;
 /// Region 2, aligned for any page size.
-const AT: u64 = 2 << 61;
+pub const AT: u64 = 2 << 61;
+
+/// The first process.
+pub const P: u32 = 0;
 
 /// A machine of the thesis with this policy and one process.
-fn machine(policy: Policy, change: impl FnOnce(&mut Setup)) -> (Machine, u32) {
+pub fn machine(policy: Policy, change: impl FnOnce(&mut Setup)) -> Machine {
     let mut setup = setup(policy);
     change(&mut setup);
     let mut machine = Machine::new(setup, 1).unwrap();
-    let process = machine.spawn().unwrap();
-    (machine, process)
+    assert_eq!(machine.spawn(), Ok(P));
+    machine
 }
 
-fn setup(policy: Policy) -> Setup {
+pub fn setup(policy: Policy) -> Setup {
     Setup {
         kernel: KernelSettings {
             policy,
@@ -46,15 +50,13 @@ fn advice(from_bytes: u64, page_bytes: u64) -> Option<Advice> {
     })
 }
 
-fn map(machine: &mut Machine, process: u32, at: Option<u64>, bytes: u64) -> u64 {
-    machine
-        .mmap(process, bytes, at, Backing::Anonymous)
-        .unwrap()
+pub fn map(machine: &mut Machine, at: Option<u64>, bytes: u64) -> u64 {
+    machine.mmap(P, bytes, at, Backing::Anonymous).unwrap()
 }
 
-fn write(machine: &mut Machine, process: u32, addresses: impl Iterator<Item = u64>) {
+pub fn write(machine: &mut Machine, addresses: impl IntoIterator<Item = u64>) {
     for address in addresses {
-        machine.access(process, address, true, 1).unwrap();
+        machine.access(P, address, true, 1).unwrap();
     }
     machine.check().unwrap();
 }
@@ -64,16 +66,19 @@ fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (from..from + bytes).step_by(PAGE as usize)
 }
 
-/// The order of the page at an address; `None` without memory.
-fn order(machine: &Machine, process: u32, address: u64) -> Option<u8> {
-    let table = &machine.kernel().space(process).unwrap().table;
-    let entry = table.get(BasePage::Kib16.page_of(address));
-    entry.filter(|entry| entry.present).map(|entry| entry.order)
+fn entry(machine: &Machine, address: u64) -> Pte {
+    let page = BasePage::Kib16.page_of(address);
+    machine.space(P).unwrap().table.entry(page)
 }
 
-fn frame(machine: &Machine, process: u32, address: u64) -> u32 {
-    let table = &machine.kernel().space(process).unwrap().table;
-    table.get(BasePage::Kib16.page_of(address)).unwrap().frame
+/// The order of the page at an address; `None` without memory.
+fn order(machine: &Machine, address: u64) -> Option<u8> {
+    let entry = entry(machine, address);
+    entry.present.then_some(entry.order)
+}
+
+fn frame(machine: &Machine, address: u64) -> u32 {
+    entry(machine, address).frame
 }
 
 fn refused(setup: Setup) -> bool {

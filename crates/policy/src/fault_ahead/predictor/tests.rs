@@ -25,6 +25,15 @@ struct World {
 
 const FIRST: u64 = 1000;
 
+fn advance(at: u64, step: i32, dense: bool) -> Advance {
+    let region = region(at);
+    Advance {
+        region,
+        step,
+        dense,
+    }
+}
+
 impl World {
     fn new(regions: u64) -> Self {
         let bytes = |n: u64| region(n).start();
@@ -49,11 +58,7 @@ impl World {
             return;
         }
         self.faults += 1;
-        let advance = Advance {
-            region: region(at),
-            step,
-            dense: false,
-        };
+        let advance = advance(at, step, false);
         self.predictor.hear(self.now, process(1), advance);
     }
 
@@ -63,6 +68,11 @@ impl World {
             self.touch(at, 1);
             self.work(filled_for_each);
         }
+    }
+
+    /// Checks that the program faulted at most this often.
+    fn assert_faults(&self, most: u64) {
+        assert!(self.faults <= most, "{} faults", self.faults);
     }
 
     fn next(&mut self) -> Option<Task> {
@@ -105,7 +115,7 @@ fn a_program_slower_than_the_filler_faults_once_a_window() {
     let mut world = World::new(1000);
     world.walk(FIRST..FIRST + 1000, 3);
     // 2, 4, 8, 16, 32 and then 64 regions at a time.
-    assert!(world.faults <= 9 + 1000 / 64, "{} faults", world.faults);
+    world.assert_faults(9 + 1000 / 64);
 }
 
 #[test]
@@ -113,7 +123,7 @@ fn a_program_checked_between_faults_faults_no_more() {
     let mut world = World::new(3000);
     world.peeks = true;
     world.walk(FIRST..FIRST + 3000, 3);
-    assert!(world.faults <= 12, "{} faults", world.faults);
+    world.assert_faults(12);
     assert_eq!(world.filled.len() as u64 + world.faults, 3000);
 }
 
@@ -168,7 +178,7 @@ fn a_program_faster_than_the_filler_shares_the_work() {
     }
     let filled = world.filled.len();
     assert!(filled > 700, "{filled} of 2000 filled");
-    assert!(world.faults < 1300, "{} faults", world.faults);
+    world.assert_faults(1299);
 }
 
 #[test]
@@ -180,11 +190,7 @@ fn parallel_threads_are_separate_streams() {
         }
         world.work(12);
     }
-    assert!(
-        world.faults <= 4 * (9 + 1000 / 64),
-        "{} faults",
-        world.faults
-    );
+    world.assert_faults(4 * (9 + 1000 / 64));
 }
 
 #[test]
@@ -309,7 +315,7 @@ fn streams_are_filled_before_warm_starts() {
     world.predictor.mapped(world.now, process(1), last);
     world.walk(FIRST..FIRST + 500, 3);
     // As without a request, but without waiting for proof.
-    assert!(world.faults <= 9 + 500 / 64, "{} faults", world.faults);
+    world.assert_faults(9 + 500 / 64);
     // In the time left over, the end is filled too.
     let from_the_end = world.filled.range(FIRST + 3000..).count();
     assert!(from_the_end > 500, "{from_the_end}");

@@ -132,18 +132,6 @@ fn a_dropped_proposal_comes_back_and_a_gone_process_does_not() {
 }
 
 #[test]
-fn turns_go_on_across_observations() {
-    let mut policy = by_bucket();
-    let round = observation(&[(1, hot(4)), (2, hot(4)), (3, hot(4))]);
-    let mut pids = Vec::new();
-    for _ in 0..6 {
-        policy.observe(&round);
-        pids.extend(policy.next_promotion(at(0)).map(|p| p.process.pid));
-    }
-    assert_eq!(pids, [1, 2, 3, 1, 2, 3]);
-}
-
-#[test]
 fn the_highest_overhead_first_whatever_the_coverage() {
     let mut policy = by_overhead();
     let sparse = vec![sample(0, 60), sample(1, 210), sample(2, 10)];

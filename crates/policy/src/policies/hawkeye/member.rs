@@ -12,7 +12,7 @@ use crate::reason::Reason;
 use crate::sizes::faults::{Evidence, FaultSizeReason};
 use crate::sizes::region::{best_order, saved_share};
 use crate::terms::Terms;
-use crate::whole::usize_of;
+use crate::whole::{per, usize_of};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -67,20 +67,13 @@ impl Member {
 
     /// The saving of a promotion of a candidate with this weight, in cores.
     pub(super) fn worth(&self, weight: f64) -> f64 {
-        if self.total_weight > 0.0 {
-            self.savable_percent() / 100.0 * self.cpu_cores * weight / self.total_weight
-        } else {
-            0.0
-        }
+        let all_saved = self.savable_percent() / 100.0 * self.cpu_cores;
+        per(all_saved * weight, self.total_weight)
     }
 
     /// Share of its CPU time that a promotion saves, in per cent.
     pub(super) fn saved_percent(&self, candidate: &Candidate) -> f64 {
-        if self.total_weight > 0.0 {
-            self.savable_percent() * candidate.weight / self.total_weight
-        } else {
-            0.0
-        }
+        per(self.savable_percent() * candidate.weight, self.total_weight)
     }
 
     /// What the best waiting candidate would save for each second of its promotion's cost, times
@@ -281,11 +274,7 @@ impl Seen<'_> {
         let evidence = Evidence {
             regions: &regions,
             outside: &sample.outside,
-            faults_per_s: if time_s > 0.0 {
-                faults as f64 / time_s
-            } else {
-                0.0
-            },
+            faults_per_s: per(faults as f64, time_s),
         };
         evidence.choose(self.machine, Hawkeye::HORIZON)
     }

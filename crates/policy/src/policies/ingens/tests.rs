@@ -36,8 +36,12 @@ fn take(policy: &mut Ingens, n: usize) -> Vec<Promotion> {
 }
 
 fn indices(policy: &mut Ingens) -> Vec<u64> {
-    let all = take(policy, usize::MAX);
-    all.iter().map(|p| p.region.start() >> 21).collect()
+    next_indices(policy, usize::MAX)
+}
+
+fn next_indices(policy: &mut Ingens, n: usize) -> Vec<u64> {
+    let next = take(policy, n);
+    next.iter().map(|p| p.region.start() >> 21).collect()
 }
 
 fn count(promotions: &[Promotion]) -> HashMap<u32, u64> {
@@ -142,13 +146,9 @@ fn a_scan_goes_on_where_it_was() {
     policy.observe(&observation(&[(1, all_huge)]));
     let split: Vec<_> = (1..6).map(|i| present(i, 480)).collect();
     policy.observe(&observation(&[(1, split.clone())]));
-    let proposed = |policy: &mut Ingens, n| -> Vec<u64> {
-        let all = take(policy, n);
-        all.iter().map(|p| p.region.start() >> 21).collect()
-    };
-    assert_eq!(proposed(&mut policy, 3), [1, 2, 3]);
+    assert_eq!(next_indices(&mut policy, 3), [1, 2, 3]);
     policy.observe(&observation(&[(1, split)]));
-    assert_eq!(proposed(&mut policy, 9), [4, 5, 1, 2, 3]);
+    assert_eq!(next_indices(&mut policy, 9), [4, 5, 1, 2, 3]);
 }
 
 /// Memory of 60, 30 and 30 regions. The first promotion of each has the metric 60 / 0.25 = 240

@@ -1,5 +1,6 @@
 use super::*;
 use crate::run_rate::costs::{DistanceCost, FootprintCosts};
+use crate::run_rate::plan::xorshift;
 use crate::testing::region;
 
 const REGIONS: u64 = 1024;
@@ -66,12 +67,9 @@ fn probed(
 /// The first `count` pages of an order that is different in each region.
 fn scattered(region: u64, count: f64) -> PageBits {
     let mut bits = PageBits::default();
-    let mut state = region.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = xorshift(region.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..count as u64 {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bits.insert((state % 512) as u16);
+        bits.insert((random() % 512) as u16);
     }
     bits
 }

@@ -130,7 +130,7 @@ impl Kernel {
     /// The class that the thesis gives the rules for large pages, if they are another system's.
     pub fn class(self) -> Option<Class> {
         let system = self.system?;
-        Some(system.policy.rules().class())
+        Some(system.policy.class())
     }
 
     /// Bytes of 2^order of its pages.

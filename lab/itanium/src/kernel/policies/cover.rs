@@ -1,23 +1,14 @@
 //! The thesis' own policy (section 5.5.4): the rule of N. Shimizu and K. Takatori's patches (2003)
 //! on Itanium.
 
-use super::{Class, FirstTouch, PagePolicy, Supply};
-use serde::Serialize;
+use super::PagePolicy;
 
 /// `mmap` covers a mapping by the largest pages that are aligned and fit. Each page gets its memory
 /// at its first touch, or is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cover;
 
 impl PagePolicy for Cover {
-    fn class(&self) -> Class {
-        Class::Static
-    }
-
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::AsSized
-    }
-
     fn sizes_at_map(&self) -> bool {
         true
     }

@@ -1,17 +1,16 @@
 //! I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple Pagesize
 //! Support in HP-UX" (USENIX 1998), as in the thesis' section 2.4.2.
 
-use super::{Class, FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// A hint in a program's file (`chatr +pd`) is the page size of all its mappings, unless memory is
 /// short. Heaps that keep growing get larger pages without a hint, and more than they request.
 ///
 /// The thesis does not state when a heap gets larger pages, nor when memory is short. Both are
 /// chosen, with the defaults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpUx {
     /// The largest order that the kernel chooses by itself (`vps_ceiling`).
     pub ceiling: u8,
@@ -34,10 +33,6 @@ impl Default for HpUx {
 }
 
 impl PagePolicy for HpUx {
-    fn class(&self) -> Class {
-        Class::Static
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         let short = touch.free_percent < u64::from(self.short_percent);
         Supply::Page {
@@ -51,16 +46,18 @@ impl PagePolicy for HpUx {
         Some(heap.preferred.max(earned.min(self.ceiling)))
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.ceiling, settings, "the largest page size of heaps")?;
+        let grows = self.growths > 0;
         must(
-            self.growths > 0,
-            "the number of growths of a heap",
+            grows,
+            "the growths before a larger page size of a heap",
             "at least 1",
         )?;
+        let share = self.short_percent <= 100;
         must(
-            self.short_percent <= 100,
-            "the memory that is too little",
+            share,
+            "the share of free memory below which pages are smaller",
             "0 to 100 %",
         )
     }

@@ -1,15 +1,14 @@
 //! HugeTLB (thesis, sections 2.4.1 and 3.5).
 
-use super::{Class, FirstTouch, PagePolicy, Pool, Supply, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// The administrator has pages of one size set aside when the machine starts, and programs request
 /// them by name. Mappings on them lie in a region of their own, with that page size in its region
 /// register. The hardware's walker therefore fills them as it does base pages elsewhere. Such
 /// mappings have no other memory: a program that touches more than the pool has is killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HugeTlb {
     /// Order of the pool's pages. 256 MiB each is Itanium's default (section 3.5.3).
     pub order: u8,
@@ -18,16 +17,8 @@ pub struct HugeTlb {
 }
 
 impl PagePolicy for HugeTlb {
-    fn class(&self) -> Class {
-        Class::Global
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        if touch.preferred == self.order {
-            Supply::Pool { or_base: false }
-        } else {
-            Supply::AsSized
-        }
+        from_pool(touch, self.order, false)
     }
 
     fn pool(&self) -> Option<Pool> {
@@ -38,8 +29,12 @@ impl PagePolicy for HugeTlb {
         })
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.order, settings, "the page size of the pool")?;
-        must(self.pages > 0, "the pool", "at least a page")
+        must(
+            self.pages > 0,
+            "the number of pages in the pool",
+            "at least 1",
+        )
     }
 }

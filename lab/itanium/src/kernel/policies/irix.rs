@@ -1,14 +1,13 @@
 //! N. Ganapathy and C. Schimmel, "General Purpose Operating System Support for Multiple Page Sizes"
 //! (USENIX 1998): IRIX 6.4, as in the thesis' section 2.4.3.
 
-use super::{Class, Coalescing, FirstTouch, PagePolicy, Supply, Within, must};
-use crate::ItaniumError;
+use super::{Coalescing, FirstTouch, PagePolicy, Supply, Within, must};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// Policy modules set page sizes for ranges of addresses. The first touch tries the size of its
 /// range, then smaller ones. A daemon moves pages to free blocks for requests that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Irix {
     /// Settings of the daemon.
     pub daemon: Coalescing,
@@ -30,10 +29,6 @@ impl Default for Irix {
 }
 
 impl PagePolicy for Irix {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         Supply::Page {
             order: touch.preferred,
@@ -45,20 +40,15 @@ impl PagePolicy for Irix {
         Some(self.daemon)
     }
 
-    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, _: &KernelSettings) -> Result {
         check_daemon(&self.daemon)
     }
 }
 
-pub(super) fn check_daemon(daemon: &Coalescing) -> Result<(), ItaniumError> {
-    must(
-        daemon.every_faults > 0,
-        "the page faults between two looks of the daemon",
-        "at least 1",
-    )?;
-    must(
-        daemon.mild_percent <= daemon.strong_percent && daemon.strong_percent <= 100,
-        "what the daemon moves of a block",
-        "0 to 100 %, and no less if more requests failed",
-    )
+pub(super) fn check_daemon(daemon: &Coalescing) -> Result {
+    let what = "the page faults between two passes of the daemon";
+    must(daemon.every_faults > 0, what, "at least 1")?;
+    let fits = daemon.mild_percent <= daemon.strong_percent && daemon.strong_percent <= 100;
+    let what = "the share of a block that the daemon moves";
+    must(fits, what, "0 to 100 %, and no less under stronger demand")
 }

@@ -2,10 +2,9 @@
 //! for superpages" (OSDI 2002), with all available page sizes; as in the thesis' section 2.4.3.
 
 use super::irix::check_daemon;
-use super::{Class, Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
-use crate::ItaniumError;
+use super::{Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// The first touch reserves memory for the largest page that is aligned, lies in the mapping, and
 /// overlaps no other reservation. Base pages get their places in it as they are touched. Pages
@@ -15,7 +14,7 @@ use serde::Serialize;
 ///
 /// Left out: demotion of pages that are no longer used, or written to for the first time (there are
 /// no access and dirty bits here).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Navarro {
     /// The largest order that is reserved; `None` for all orders that the kernel may use.
     pub limit: Option<u8>,
@@ -24,10 +23,6 @@ pub struct Navarro {
 }
 
 impl PagePolicy for Navarro {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         Supply::Reserve {
             order: self.limit.unwrap_or(touch.largest),
@@ -44,7 +39,7 @@ impl PagePolicy for Navarro {
         self.daemon
     }
 
-    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, _: &KernelSettings) -> Result {
         self.daemon.as_ref().map_or(Ok(()), check_daemon)
     }
 }

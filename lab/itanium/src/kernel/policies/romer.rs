@@ -3,26 +3,17 @@
 //! to buy skis. The third policy, `online`, takes "multiple thousands of cycles" for each miss; it
 //! is left out, as there.
 
-use super::{Class, FirstTouch, PagePolicy, Supply, WhenFull, must};
-use crate::ItaniumError;
+use super::{PagePolicy, WhenFull, must};
 use crate::address::BasePage;
+use crate::error::Result;
 use crate::kernel::KernelSettings;
 use crate::mmu::{Costs, Walker};
-use serde::Serialize;
 
 /// The kernel makes a larger page by copying as soon as all of it has memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asap;
 
 impl PagePolicy for Asap {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::AsSized
-    }
-
     fn when_full(&self) -> WhenFull {
         WhenFull::Copy
     }
@@ -33,7 +24,7 @@ impl PagePolicy for Asap {
 /// much as the copy.
 ///
 /// The kernel must see misses: those that a hardware walker fills do not count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApproxOnline {
     /// Counted misses for each base page that would be copied.
     pub misses_per_page: u32,
@@ -54,23 +45,12 @@ impl ApproxOnline {
 }
 
 impl PagePolicy for ApproxOnline {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::AsSized
-    }
-
     fn misses_before(&self, order: u8) -> Option<u64> {
         Some(u64::from(self.misses_per_page) << order)
     }
 
-    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
-        must(
-            self.misses_per_page > 0,
-            "the misses before a page is made",
-            "at least 1 for each base page",
-        )
+    fn check(&self, _: &KernelSettings) -> Result {
+        let what = "the misses for each base page before a promotion";
+        must(self.misses_per_page > 0, what, "at least 1")
     }
 }

@@ -1,19 +1,14 @@
 //! Solaris 9's MPSS (thesis, section 2.4.1): `ppgsz(1)`, `mpss.so.1(1)` and `memcntl(2)`.
 
-use super::{Class, FirstTouch, PagePolicy, Supply, Within};
-use serde::Serialize;
+use super::{FirstTouch, PagePolicy, Supply, Within};
 
 /// A program, or its administrator, prefers a page size for a mapping. The kernel tries that size
 /// at the first touch, and then smaller ones. The thesis puts this among the global policies,
 /// beside Solaris' older shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solaris;
 
 impl PagePolicy for Solaris {
-    fn class(&self) -> Class {
-        Class::Global
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
         Supply::Page {
             order: touch.preferred,

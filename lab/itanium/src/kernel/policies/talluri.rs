@@ -2,17 +2,16 @@
 //! 1992); M. Talluri and M. Hill, "Surpassing the TLB Performance of Superpages with Less Operating
 //! System Support" (ASPLOS 1994). The thesis cites both (sections 2.2 and 2.4) without their rules.
 
-use super::{Class, FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// 1992: a page is large while at least half of it is being referred to. This rule is for traces
 /// and "may not reflect a real operating system's policy" (abstract), because no kernel sees
 /// references. Here, observing references costs nothing.
 ///
 /// The paper's sizes were 4 and 32 KiB; Itanium lacks the latter. The window is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfReferenced {
     /// The large order.
     pub order: u8,
@@ -21,14 +20,6 @@ pub struct HalfReferenced {
 }
 
 impl PagePolicy for HalfReferenced {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::AsSized
-    }
-
     fn window(&self) -> Option<(u64, u8)> {
         Some((self.references, self.order))
     }
@@ -37,13 +28,10 @@ impl PagePolicy for HalfReferenced {
         2 * referred >= pages
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.order, settings, "the large page size")?;
-        must(
-            self.references > 0,
-            "the references in a window",
-            "at least 1",
-        )
+        let some = self.references > 0;
+        must(some, "the number of references in a window", "at least 1")
     }
 }
 
@@ -51,17 +39,13 @@ impl PagePolicy for HalfReferenced {
 /// memory, and base pages get their places in it. One entry of a TLB with sub-blocks
 /// ([`crate::mmu::Processor::sub_block_order`]) thus holds them all. Nothing is promoted. The
 /// kernel gives up reservations where memory is short.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageReservation {
     /// Order of a block, equal to that of the TLB's sub-blocks.
     pub order: u8,
 }
 
 impl PagePolicy for PageReservation {
-    fn class(&self) -> Class {
-        Class::Dynamic
-    }
-
     fn first_touch(&self, _: &FirstTouch) -> Supply {
         Supply::Reserve {
             order: self.order,
@@ -70,11 +54,8 @@ impl PagePolicy for PageReservation {
         }
     }
 
-    fn check(&self, _: &KernelSettings) -> Result<(), ItaniumError> {
-        must(
-            (1..=8).contains(&self.order),
-            "the order of a block of pages",
-            "1 to 8",
-        )
+    fn check(&self, _: &KernelSettings) -> Result {
+        let fits = (1..=8).contains(&self.order);
+        must(fits, "the order of a block of pages", "1 to 8")
     }
 }

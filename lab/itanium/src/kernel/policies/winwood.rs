@@ -1,15 +1,14 @@
 //! S. Winwood, Y. Shuf and H. Franke, "Multiple Page Size Support in the Linux Kernel" (Ottawa
 //! Linux Symposium, 2002), as in the thesis' section 2.4.1.
 
-use super::{Class, FirstTouch, PagePolicy, Pool, Supply, must, must_be_large};
-use crate::ItaniumError;
+use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
+use crate::error::Result;
 use crate::kernel::KernelSettings;
-use serde::Serialize;
 
 /// A program sets the page size of a mapping (`madvise`). Such pages come from a zone that nothing
 /// else uses. There is one size, as in the paper on x86 (4 MiB). The thesis does not state what
 /// happens where the zone is empty, or at the ends of a mapping; chosen: base pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Winwood {
     /// Order of the zone's pages.
     pub order: u8,
@@ -18,16 +17,8 @@ pub struct Winwood {
 }
 
 impl PagePolicy for Winwood {
-    fn class(&self) -> Class {
-        Class::Global
-    }
-
     fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        if touch.preferred == self.order {
-            Supply::Pool { or_base: true }
-        } else {
-            Supply::AsSized
-        }
+        from_pool(touch, self.order, true)
     }
 
     fn pool(&self) -> Option<Pool> {
@@ -38,8 +29,12 @@ impl PagePolicy for Winwood {
         })
     }
 
-    fn check(&self, settings: &KernelSettings) -> Result<(), ItaniumError> {
+    fn check(&self, settings: &KernelSettings) -> Result {
         must_be_large(self.order, settings, "the page size of the zone")?;
-        must(self.pages > 0, "the zone", "at least a page")
+        must(
+            self.pages > 0,
+            "the number of pages in the zone",
+            "at least 1",
+        )
     }
 }

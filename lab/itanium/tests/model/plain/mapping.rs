@@ -31,12 +31,8 @@ impl Plain {
     }
 
     pub(super) fn place(&self, process: u32, pages: u64) -> u64 {
-        let align = self
-            .setup
-            .kernel
-            .vm_align_bytes
-            .div_ceil(self.page_bytes())
-            .max(1);
+        let align_bytes = self.setup.kernel.vm_align_bytes;
+        let align = align_bytes.div_ceil(self.page_bytes()).max(1);
         let first = (REGION + 0x25_0000) / self.page_bytes();
         let mapped = &self.process(process).unwrap().pages;
         let mut at = first.next_multiple_of(align);
@@ -46,16 +42,11 @@ impl Plain {
         at
     }
 
-    pub fn mmap(&mut self, process: u32, pages: u64, at: Option<u64>) -> Answer<u64> {
+    pub(super) fn mmap(&mut self, process: u32, pages: u64, at: Option<u64>) -> Answer<u64> {
         self.process(process)?;
         let first = at.unwrap_or_else(|| self.place(process, pages));
-        if self
-            .process(process)?
-            .pages
-            .range(first..first + pages)
-            .next()
-            .is_some()
-        {
+        let mapped = &self.process(process)?.pages;
+        if mapped.range(first..first + pages).next().is_some() {
             return Err(());
         }
         let mapping = self.number();
@@ -117,7 +108,7 @@ impl Plain {
         self.whole(process, first).start..self.whole(process, first + pages - 1).end
     }
 
-    pub fn munmap(&mut self, process: u32, first: u64, pages: u64) -> Answer<()> {
+    pub(super) fn munmap(&mut self, process: u32, first: u64, pages: u64) -> Answer<()> {
         self.process(process)?;
         let hull = self.hull(process, first, pages);
         self.cut(process, first);
@@ -138,15 +129,14 @@ impl Plain {
         memory.is_some() && all.filter(|page| page.memory == memory).count() > 1
     }
 
-    pub fn mprotect(&mut self, process: u32, first: u64, pages: u64, allow: bool) -> Answer<()> {
-        let mapped = self
-            .process(process)?
-            .pages
-            .range(first..first + pages)
-            .count();
-        if mapped as u64 != pages {
-            return Err(());
-        }
+    pub(super) fn mprotect(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+        allow: bool,
+    ) -> Answer<()> {
+        self.must_be_mapped(process, first, pages)?;
         let hull = self.hull(process, first, pages);
         self.cut(process, first);
         self.cut(process, first + pages);
@@ -161,7 +151,7 @@ impl Plain {
         Ok(())
     }
 
-    pub fn mremap(&mut self, process: u32, first: u64, old: u64, new: u64) -> Answer<u64> {
+    pub(super) fn mremap(&mut self, process: u32, first: u64, old: u64, new: u64) -> Answer<u64> {
         let pages = &self.process(process)?.pages;
         let of = |page: u64| pages.get(&page).map(|page| (page.mapping, page.may_write));
         let Some((mapping, may_write)) = of(first) else {
@@ -189,16 +179,13 @@ impl Plain {
         let mut at = first;
         while at < end {
             let whole = self.whole(process, at);
-            let start = whole.start;
-            let parts = self.cover(to + start - first, whole.end - start, |page, size| {
+            let start = to + whole.start - first;
+            let backed = self.pages(process)[&whole.start].memory.is_some();
+            let parts = self.cover(start, whole.end - whole.start, |page, size| {
                 // Memory is aligned as the page was.
-                size <= whole.end - start && (page - (to + start - first)) % size == 0
+                !backed || (page - start) % size == 0
             });
-            let unbacked = self.cover(to + start - first, whole.end - start, |_, size| {
-                size <= whole.end - start
-            });
-            let backed = self.pages(process)[&start].memory.is_some();
-            for (part, order) in if backed { parts } else { unbacked } {
+            for (part, order) in parts {
                 for page in part..part + (1 << order) {
                     let from = page - to + first;
                     let before = self.pages(process).remove(&from).unwrap();
@@ -217,7 +204,7 @@ impl Plain {
         Ok(to)
     }
 
-    pub fn fork(&mut self, process: u32) -> Answer<u32> {
+    pub(super) fn fork(&mut self, process: u32) -> Answer<u32> {
         let mut parent = self.process(process)?.clone();
         for page in parent.pages.values_mut() {
             page.writable = false;
@@ -230,7 +217,7 @@ impl Plain {
         Ok(self.processes.len() as u32 - 1)
     }
 
-    pub fn exit(&mut self, process: u32) -> Answer<()> {
+    pub(super) fn exit(&mut self, process: u32) -> Answer<()> {
         self.process(process)?;
         self.processes[process as usize] = None;
         Ok(())

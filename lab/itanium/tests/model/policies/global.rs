@@ -9,32 +9,27 @@ const HUGE: Policy = Policy::HugeTlb(HugeTlb { order: 8, pages: 2 });
 #[test]
 fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
     for walker in [Walker::ShortFormat, Walker::LONG] {
-        let (mut machine, process) = machine(HUGE, |setup| {
+        let mut machine = machine(HUGE, |setup| {
             setup.advice = advice(MIB, 4 * MIB);
             setup.walker = walker;
         });
-        let free = machine.kernel().free_frames();
-        let at = map(&mut machine, process, None, 5 * MIB);
-        let small = map(&mut machine, process, None, 64 * KIB);
+        let free = machine.free_frames();
+        let at = map(&mut machine, None, 5 * MIB);
+        let small = map(&mut machine, None, 64 * KIB);
         assert_eq!((at >> 61, small >> 61), (4, 1));
-        write(&mut machine, process, pages(at, 8 * MIB));
+        write(&mut machine, pages(at, 8 * MIB));
         // Two faults, and two pages of the table: one for the walker, one for the kernel's own
         // notes.
         let counters = machine.counters();
         assert_eq!((counters.page_faults, counters.zeroed_bytes), (2, 8 * MIB));
-        assert_eq!(machine.kernel().free_frames(), free - 513);
+        assert_eq!(machine.free_frames(), free - 513);
         // The walker refills what was replaced in the TLB.
         let software = counters.software + counters.nested;
-        write(&mut machine, process, pages(AT - AT + small, 64 * KIB));
-        let far = map(
-            &mut machine,
-            process,
-            None,
-            4 * MIB - KIB * 1024 * 3 - 16 * KIB,
-        );
-        write(&mut machine, process, pages(far, 1008 * KIB));
+        write(&mut machine, pages(AT - AT + small, 64 * KIB));
+        let far = map(&mut machine, None, 4 * MIB - KIB * 1024 * 3 - 16 * KIB);
+        write(&mut machine, pages(far, 1008 * KIB));
         let before = machine.counters();
-        write(&mut machine, process, pages(at, 8 * MIB));
+        write(&mut machine, pages(at, 8 * MIB));
         let after = machine.counters();
         assert_eq!(
             (after.software + after.nested, after.page_faults),
@@ -45,66 +40,62 @@ fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
 }
 
 #[test]
-fn a_huge_page_that_is_not_there_is_no_other_page() {
-    let (mut machine, process) = machine(HUGE, |setup| setup.advice = advice(MIB, 4 * MIB));
-    let at = map(&mut machine, process, None, 12 * MIB);
-    write(&mut machine, process, [at, at + 4 * MIB].into_iter());
-    let third = machine.access(process, at + 8 * MIB, true, 1);
-    assert_eq!(third, Err(ItaniumError::OutOfMemory(process)));
+fn an_empty_pool_gives_no_other_page() {
+    let mut machine = machine(HUGE, |setup| setup.advice = advice(MIB, 4 * MIB));
+    let at = map(&mut machine, None, 12 * MIB);
+    write(&mut machine, [at, at + 4 * MIB]);
+    let third = machine.access(P, at + 8 * MIB, true, 1);
+    assert_eq!(third, Err(ItaniumError::OutOfMemory(P)));
     // No call may treat a part of a page differently.
     for part in [
-        machine.munmap(process, at + MIB, MIB),
-        machine.mprotect(process, at + MIB, MIB, false),
-        machine.mremap(process, at, 4 * MIB, 8 * MIB).map(|_| ()),
+        machine.munmap(P, at + MIB, MIB),
+        machine.mprotect(P, at + MIB, MIB, false),
+        machine.mremap(P, at, 4 * MIB, 8 * MIB).map(|_| ()),
     ] {
         assert!(matches!(part, Err(ItaniumError::Range { .. })));
     }
     // Memory that was given back is available again.
-    machine.munmap(process, at, 100).unwrap();
-    write(&mut machine, process, [at + 8 * MIB].into_iter());
+    machine.munmap(P, at, 100).unwrap();
+    write(&mut machine, [at + 8 * MIB]);
     // A copy on write copies all of the page, too.
-    let child = machine.fork(process).unwrap();
+    let child = machine.fork(P).unwrap();
     let copy = machine.access(child, at + 4 * MIB, true, 1);
     assert_eq!(copy, Err(ItaniumError::OutOfMemory(child)));
     machine.check().unwrap();
 }
 
 #[test]
-fn a_zone_gives_way_to_base_pages() {
+fn an_empty_zone_gives_base_pages() {
     let zone = Policy::Winwood(Winwood { order: 6, pages: 1 });
-    let (mut machine, process) = machine(zone, |setup| setup.advice = advice(MIB, MIB));
-    map(&mut machine, process, Some(AT + MIB - 64 * KIB), 3 * MIB);
+    let mut machine = machine(zone, |setup| setup.advice = advice(MIB, MIB));
+    map(&mut machine, Some(AT + MIB - 64 * KIB), 3 * MIB);
     // No whole page of the zone fits around this one in the mapping.
-    write(&mut machine, process, [AT + MIB - PAGE].into_iter());
-    assert_eq!(order(&machine, process, AT + MIB - PAGE), Some(0));
-    write(&mut machine, process, [AT + MIB, AT + 2 * MIB].into_iter());
-    assert_eq!(order(&machine, process, AT + MIB + 512 * KIB), Some(6));
-    assert_eq!(order(&machine, process, AT + 2 * MIB), Some(0));
+    write(&mut machine, [AT + MIB - PAGE]);
+    assert_eq!(order(&machine, AT + MIB - PAGE), Some(0));
+    write(&mut machine, [AT + MIB, AT + 2 * MIB]);
+    assert_eq!(order(&machine, AT + MIB + 512 * KIB), Some(6));
+    assert_eq!(order(&machine, AT + 2 * MIB), Some(0));
     // Mappings without advice get nothing from the zone.
-    machine.munmap(process, AT + MIB, MIB).unwrap();
-    map(&mut machine, process, Some(AT), 512 * KIB);
-    write(&mut machine, process, [AT].into_iter());
-    assert_eq!(order(&machine, process, AT), Some(0));
+    machine.munmap(P, AT + MIB, MIB).unwrap();
+    map(&mut machine, Some(AT), 512 * KIB);
+    write(&mut machine, [AT]);
+    assert_eq!(order(&machine, AT), Some(0));
 }
 
 #[test]
-fn a_preferred_size_is_the_most_that_is_tried() {
-    let (mut machine, process) = machine(Policy::Solaris(Solaris), |setup| {
+fn a_preferred_size_is_the_largest_that_is_tried() {
+    let mut machine = machine(Policy::Solaris(Solaris), |setup| {
         setup.advice = advice(MIB, MIB);
     });
-    map(&mut machine, process, Some(AT + 768 * KIB), 4 * MIB);
-    write(
-        &mut machine,
-        process,
-        [AT + 768 * KIB, AT + MIB, AT + 5 * MIB - MIB].into_iter(),
-    );
-    assert_eq!(order(&machine, process, AT + 768 * KIB), Some(4));
-    assert_eq!(order(&machine, process, AT + 2 * MIB - PAGE), Some(6));
+    map(&mut machine, Some(AT + 768 * KIB), 4 * MIB);
+    write(&mut machine, [AT + 768 * KIB, AT + MIB, AT + 5 * MIB - MIB]);
+    assert_eq!(order(&machine, AT + 768 * KIB), Some(4));
+    assert_eq!(order(&machine, AT + 2 * MIB - PAGE), Some(6));
     assert_eq!(machine.counters().page_faults, 3);
 }
 
 #[test]
-fn pools_that_can_not_be_are_refused() {
+fn invalid_pools_are_refused() {
     let huge = |order, pages| setup(Policy::HugeTlb(HugeTlb { order, pages }));
     assert!(refused(huge(3, 1)) && refused(huge(0, 1)) && refused(huge(8, 0)));
     // More than half of memory.

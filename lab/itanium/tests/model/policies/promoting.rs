@@ -6,29 +6,29 @@ use hawkeye_itanium::kernel::policies::{ApproxOnline, Asap, Coalescing, HalfRefe
 use hawkeye_itanium::mmu::{RX2600_COSTS, Walker};
 
 #[test]
-fn a_page_is_made_as_soon_as_all_of_it_is_there() {
-    let (mut machine, process) = machine(Policy::Asap(Asap), |_| ());
-    map(&mut machine, process, Some(AT), 17 * PAGE);
-    write(&mut machine, process, pages(AT, 3 * PAGE));
-    assert_eq!(order(&machine, process, AT), Some(0));
-    write(&mut machine, process, [AT + 3 * PAGE].into_iter());
-    assert_eq!(order(&machine, process, AT), Some(2));
+fn asap_promotes_when_all_of_a_page_has_memory() {
+    let mut machine = machine(Policy::Asap(Asap), |_| ());
+    map(&mut machine, Some(AT), 17 * PAGE);
+    write(&mut machine, pages(AT, 3 * PAGE));
+    assert_eq!(order(&machine, AT), Some(0));
+    write(&mut machine, [AT + 3 * PAGE]);
+    assert_eq!(order(&machine, AT), Some(2));
     assert_eq!(machine.counters().copied_bytes, 4 * PAGE);
-    write(&mut machine, process, pages(AT, 17 * PAGE));
-    assert_eq!(order(&machine, process, AT), Some(4));
-    assert_eq!(order(&machine, process, AT + 16 * PAGE), Some(0));
+    write(&mut machine, pages(AT, 17 * PAGE));
+    assert_eq!(order(&machine, AT), Some(4));
+    assert_eq!(order(&machine, AT + 16 * PAGE), Some(0));
     // Four pages of order 2, and one of order 4.
     assert_eq!(machine.counters().copied_bytes, 32 * PAGE);
     assert_eq!(machine.counters().remaps, 5);
     // Shared pages stay as they are.
-    let child = machine.fork(process).unwrap();
+    let child = machine.fork(P).unwrap();
     machine.munmap(child, AT, 4 * PAGE).unwrap();
     machine.check().unwrap();
     assert_eq!(machine.counters().copied_bytes, 32 * PAGE);
 }
 
 /// A threshold of two misses for each base page: eight for a page of order 2.
-fn approx(misses_per_page: u32) -> (Machine, u32) {
+fn approx(misses_per_page: u32) -> Machine {
     machine(
         Policy::ApproxOnline(ApproxOnline { misses_per_page }),
         |setup| {
@@ -39,14 +39,14 @@ fn approx(misses_per_page: u32) -> (Machine, u32) {
 }
 
 #[test]
-fn misses_count_that_a_larger_page_would_have_prevented() {
-    let (mut machine, process) = approx(2);
-    map(&mut machine, process, Some(AT), 64 * PAGE);
+fn misses_that_a_larger_page_would_prevent_are_counted() {
+    let mut machine = approx(2);
+    map(&mut machine, Some(AT), 64 * PAGE);
     // Of 64 pages in turn, each finds the one before it in the TLB, if both are in the same page of
     // order 2. The first of four finds none.
-    write(&mut machine, process, pages(AT, 64 * PAGE));
+    write(&mut machine, pages(AT, 64 * PAGE));
     let before = machine.counters();
-    write(&mut machine, process, pages(AT, 64 * PAGE));
+    write(&mut machine, pages(AT, 64 * PAGE));
     let counted = machine.counters().counted_misses - before.counted_misses;
     // 48 of 64 for order 2, 60 for order 4 (16 pages), 63 for order 6. With the
     // rest from the round before, its first page makes that 64.
@@ -54,49 +54,45 @@ fn misses_count_that_a_larger_page_would_have_prevented() {
         (48 + 60 + 63..=48 + 60 + 64).contains(&counted),
         "{counted}"
     );
-    assert_eq!(order(&machine, process, AT), Some(0));
+    assert_eq!(order(&machine, AT), Some(0));
     // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
-    write(&mut machine, process, pages(AT, 64 * PAGE));
-    assert_eq!(machine.kernel().statistics().promoted.of(2), 0);
-    assert_eq!(order(&machine, process, AT), Some(6));
+    write(&mut machine, pages(AT, 64 * PAGE));
+    assert_eq!(machine.statistics().promoted.of(2), 0);
+    assert_eq!(order(&machine, AT), Some(6));
     assert_eq!(machine.counters().copied_bytes, 64 * PAGE);
 }
 
 #[test]
-fn a_mapping_that_is_no_larger_gets_the_page_that_fits() {
-    let (mut machine, process) = approx(2);
-    map(&mut machine, process, Some(AT), 4 * PAGE);
+fn a_small_mapping_gets_the_page_that_fits() {
+    let mut machine = approx(2);
+    map(&mut machine, Some(AT), 4 * PAGE);
     let others = (1..=8).map(|number| AT + number * 64 * PAGE);
     for other in others.clone() {
-        map(&mut machine, process, Some(other), PAGE);
+        map(&mut machine, Some(other), PAGE);
     }
     for order_after in [0, 0, 2] {
-        write(
-            &mut machine,
-            process,
-            pages(AT, 4 * PAGE).chain(others.clone()),
-        );
-        assert_eq!(order(&machine, process, AT), Some(order_after));
+        write(&mut machine, pages(AT, 4 * PAGE).chain(others.clone()));
+        assert_eq!(order(&machine, AT), Some(order_after));
     }
 }
 
 #[test]
 fn single_pages_are_not_promoted() {
-    let (mut machine, process) = approx(1);
-    map(&mut machine, process, Some(AT), 256 * PAGE);
-    write(&mut machine, process, pages(AT, 256 * PAGE));
-    let promoted = |machine: &Machine| machine.kernel().statistics().promoted.clone();
+    let mut machine = approx(1);
+    map(&mut machine, Some(AT), 256 * PAGE);
+    write(&mut machine, pages(AT, 256 * PAGE));
+    let promoted = |machine: &Machine| machine.statistics().promoted.clone();
     let before = promoted(&machine);
     let far = (0..8).map(|number| AT + number * 32 * PAGE);
     for _ in 0..20 {
-        write(&mut machine, process, far.clone());
+        write(&mut machine, far.clone());
     }
     assert!(before.of(2) <= promoted(&machine).of(2));
     assert_eq!(before.of(4), promoted(&machine).of(4));
 }
 
 #[test]
-fn skis_are_bought_when_their_price_has_been_paid_in_rent() {
+fn the_threshold_is_the_cost_of_a_copy_in_misses() {
     let bought =
         |percent| ApproxOnline::ski_rental(&RX2600_COSTS, Walker::None, BasePage::Kib16, percent);
     // 16,384 bytes at 2.08 cycles each, and 110 cycles for a miss.
@@ -108,26 +104,26 @@ fn skis_are_bought_when_their_price_has_been_paid_in_rent() {
 }
 
 #[test]
-fn what_is_referred_to_by_half_is_large() {
+fn half_referenced_pages_become_large() {
     let rule = HalfReferenced {
         order: 2,
         references: 8,
     };
-    let (mut machine, process) = machine(Policy::HalfReferenced(rule), |_| ());
-    map(&mut machine, process, Some(AT), 16 * PAGE);
+    let mut machine = machine(Policy::HalfReferenced(rule), |_| ());
+    map(&mut machine, Some(AT), 16 * PAGE);
     // Half of the first chunk, and a quarter of the second.
     let window = [0, 0, 0, 0, 1, 1, 4, 4].map(|page| AT + page * PAGE);
-    write(&mut machine, process, window.into_iter());
-    assert_eq!(order(&machine, process, AT + 3 * PAGE), Some(2));
-    assert_eq!(order(&machine, process, AT + 4 * PAGE), Some(0));
+    write(&mut machine, window);
+    assert_eq!(order(&machine, AT + 3 * PAGE), Some(2));
+    assert_eq!(order(&machine, AT + 4 * PAGE), Some(0));
     let counters = machine.counters();
     assert_eq!(
         (counters.copied_bytes, counters.zeroed_bytes),
         (2 * PAGE, 5 * PAGE)
     );
     let window = [8; 8].map(|page| AT + page * PAGE);
-    write(&mut machine, process, window.into_iter());
-    assert_eq!(order(&machine, process, AT), Some(0));
+    write(&mut machine, window);
+    assert_eq!(order(&machine, AT), Some(0));
     for (order, references) in [(3, 8), (0, 8), (2, 0)] {
         let rule = HalfReferenced { order, references };
         assert!(refused(setup(Policy::HalfReferenced(rule))));
@@ -136,7 +132,7 @@ fn what_is_referred_to_by_half_is_large() {
 
 /// Every block of 64 KiB has a page of other memory, which can be moved in all but about the last
 /// eighth.
-fn fragmented(daemon: Coalescing, movable_percent: u32) -> (Machine, u32) {
+fn fragmented(daemon: Coalescing, movable_percent: u32) -> Machine {
     machine(Policy::Irix(Irix { daemon }), |setup| {
         setup.advice = advice(0, 64 * KIB);
         setup.kernel.memory_bytes = 32 * MIB;
@@ -148,14 +144,14 @@ fn fragmented(daemon: Coalescing, movable_percent: u32) -> (Machine, u32) {
 }
 
 #[test]
-fn the_daemon_makes_room_for_what_could_not_be_had() {
+fn the_daemon_frees_blocks_for_failed_requests() {
     let daemon = Irix::default().daemon;
     for (movable, moved) in [(100, true), (0, false)] {
-        let (mut machine, process) = fragmented(daemon, movable);
-        map(&mut machine, process, Some(AT), 8 * MIB);
-        write(&mut machine, process, pages(AT, 8 * MIB));
-        assert_eq!(order(&machine, process, AT), Some(0));
-        let statistics = machine.kernel().statistics();
+        let mut machine = fragmented(daemon, movable);
+        map(&mut machine, Some(AT), 8 * MIB);
+        write(&mut machine, pages(AT, 8 * MIB));
+        assert_eq!(order(&machine, AT), Some(0));
+        let statistics = machine.statistics();
         assert_eq!(statistics.moved > 0, moved);
         assert_eq!(statistics.faulted.of(2) > 0, moved);
         let copied = machine.counters().copied_bytes;
@@ -164,19 +160,19 @@ fn the_daemon_makes_room_for_what_could_not_be_had() {
 }
 
 #[test]
-fn a_program_keeps_what_is_moved() {
-    let (mut machine, process) = fragmented(Irix::default().daemon, 100);
-    map(&mut machine, process, Some(AT), 24 * MIB);
+fn moved_pages_stay_mapped() {
+    let mut machine = fragmented(Irix::default().daemon, 100);
+    map(&mut machine, Some(AT), 24 * MIB);
     // One page in five, so that the process's own pages are in the way of each other.
-    write(&mut machine, process, pages(AT, 24 * MIB).step_by(5));
+    write(&mut machine, pages(AT, 24 * MIB).step_by(5));
     let some = pages(AT, 24 * MIB).step_by(5).collect::<Vec<_>>();
     let faults = machine.counters().page_faults;
-    write(&mut machine, process, some.into_iter());
+    write(&mut machine, some);
     assert_eq!(machine.counters().page_faults, faults);
 }
 
 #[test]
-fn daemons_that_can_not_be_are_refused() {
+fn invalid_daemons_are_refused() {
     let with = |change: fn(&mut Coalescing)| {
         let mut irix = Irix::default();
         change(&mut irix.daemon);

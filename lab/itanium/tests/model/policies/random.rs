@@ -1,87 +1,54 @@
 //! Random calls under every policy.
 
+use super::classes::all;
 use super::*;
+use crate::calls::{Call, Step, WINDOW, events, make, steps, walkers};
+use crate::large;
 use hawkeye_itanium::kernel::Fragmentation;
 use hawkeye_itanium::kernel::policies::{
-    ApproxOnline, Asap, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation,
-    Solaris, Winwood,
+    ApproxOnline, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation, Winwood,
 };
-use hawkeye_itanium::mmu::{Fill, MADISON, Processor, Walker};
+use hawkeye_itanium::mmu::{MADISON, Processor};
 use proptest::prelude::*;
 
-#[derive(Clone, Debug)]
-enum Call {
-    Map(Option<u64>, u64),
-    /// Of an earlier mapping: its index, the first page, and the number of pages.
-    Unmap(usize, u64, u64),
-    Protect(usize, u64, u64, bool),
-    Remap(usize, u64, u64, u64),
-    Touch(usize, u64, u64, bool),
-    Populate(usize),
-    Fork,
-    Exit,
-}
-
-fn calls() -> impl Strategy<Value = Vec<(u32, Call)>> {
-    let pages = || prop_oneof![1u64..8, 1u64..90];
-    let which = || 0usize..8;
-    let call = prop_oneof![
-        5 => (proptest::option::weighted(0.3, 0u64..200), pages())
-            .prop_map(|(at, n)| Call::Map(at, n)),
-        2 => (which(), 0u64..20, pages()).prop_map(|(m, at, n)| Call::Unmap(m, at, n)),
-        2 => (which(), 0u64..20, 1u64..10, any::<bool>())
-            .prop_map(|(m, at, n, w)| Call::Protect(m, at, n, w)),
-        1 => (which(), 0u64..20, 1u64..20, pages()).prop_map(|(m, at, n, to)| Call::Remap(m, at, n, to)),
-        20 => (which(), 0u64..80, 1u64..40, any::<bool>())
-            .prop_map(|(m, at, n, w)| Call::Touch(m, at, n, w)),
-        1 => which().prop_map(Call::Populate),
-        1 => Just(Call::Fork),
-        1 => Just(Call::Exit),
-    ];
-    proptest::collection::vec((0u32..3, call), 1..80)
-}
-
+/// Every policy, with settings for which a few calls are enough to act.
 fn policies() -> impl Strategy<Value = Policy> {
-    let quick = || {
+    let any = (
+        proptest::sample::select(all()),
+        1u8..5,
+        any::<bool>(),
+        1u64..60,
+    );
+    any.prop_map(|(policy, order, flag, references)| {
         let mut daemon = Irix::default().daemon;
         daemon.every_faults = 3;
-        daemon
-    };
-    prop_oneof![
-        Just(Policy::Cover(Cover)),
-        Just(Policy::HugeTlb(HugeTlb { order: 4, pages: 6 })),
-        Just(Policy::Winwood(Winwood { order: 4, pages: 6 })),
-        Just(Policy::Solaris(Solaris)),
-        Just(Policy::HpUx(HpUx {
-            ceiling: 4,
-            growths: 2,
-            short_percent: 20,
-        })),
-        Just(Policy::Irix(Irix { daemon: quick() })),
-        (proptest::option::of(1u8..5), any::<bool>()).prop_map(move |(limit, daemon)| {
-            Policy::Navarro(Navarro {
-                limit,
-                daemon: daemon.then(quick),
-            })
-        }),
-        Just(Policy::Asap(Asap)),
-        (1u32..4)
-            .prop_map(|misses_per_page| Policy::ApproxOnline(ApproxOnline { misses_per_page })),
-        (1u64..60).prop_map(|references| Policy::HalfReferenced(HalfReferenced {
-            order: 2,
-            references,
-        })),
-        (1u8..5).prop_map(|order| Policy::PageReservation(PageReservation { order })),
-    ]
+        match policy {
+            Policy::HugeTlb(_) => Policy::HugeTlb(HugeTlb { order: 4, pages: 6 }),
+            Policy::Winwood(_) => Policy::Winwood(Winwood { order: 4, pages: 6 }),
+            Policy::HpUx(_) => Policy::HpUx(HpUx {
+                ceiling: 4,
+                growths: 2,
+                short_percent: 20,
+            }),
+            Policy::Irix(_) => Policy::Irix(Irix { daemon }),
+            Policy::Navarro(_) => Policy::Navarro(Navarro {
+                limit: (references % 2 == 0).then_some(order),
+                daemon: flag.then_some(daemon),
+            }),
+            Policy::ApproxOnline(_) => Policy::ApproxOnline(ApproxOnline {
+                misses_per_page: u32::from(order.min(3)),
+            }),
+            Policy::HalfReferenced(_) => Policy::HalfReferenced(HalfReferenced {
+                order: 2,
+                references,
+            }),
+            Policy::PageReservation(_) => Policy::PageReservation(PageReservation { order }),
+            Policy::Cover(_) | Policy::Solaris(_) | Policy::Asap(_) => policy,
+        }
+    })
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
-    let walker = prop_oneof![
-        1 => Just(Walker::None),
-        2 => Just(Walker::ShortFormat),
-        2 => prop_oneof![Just(Fill::First), Just(Fill::Missed), Just(Fill::All)]
-            .prop_map(|fill| Walker::LongFormat { entries: 256, fill }),
-    ];
     let fragmentation = proptest::option::of((1u8..4, 50u32..=100, 0u32..=100).prop_map(
         |(order, broken_percent, movable_percent)| Fragmentation {
             order,
@@ -90,126 +57,86 @@ fn setups() -> impl Strategy<Value = Setup> {
         },
     ));
     let rest = (10u32..24, 0u8..=4, 2u64..12);
-    (policies(), walker, fragmentation, rest).prop_map(|(policy, walker, fragmentation, rest)| {
-        let (l2_entries, sub_block_order, memory) = rest;
-        let mut setup = setup(policy);
-        setup.kernel.memory_bytes = memory * MIB;
-        Setup {
-            processor: Processor {
-                l2_entries,
-                sub_block_order,
-                ..MADISON
-            },
-            walker,
-            fragmentation,
-            advice: advice(20 * PAGE, 16 * PAGE),
-            ..setup
-        }
-    })
+    (policies(), walkers(), fragmentation, rest).prop_map(
+        |(policy, walker, fragmentation, rest)| {
+            let (l2_entries, sub_block_order, memory) = rest;
+            let mut setup = setup(policy);
+            setup.kernel.memory_bytes = memory * MIB;
+            Setup {
+                processor: Processor {
+                    l2_entries,
+                    sub_block_order,
+                    ..MADISON
+                },
+                walker,
+                fragmentation,
+                advice: advice(20 * PAGE, 16 * PAGE),
+                ..setup
+            }
+        },
+    )
 }
 
-/// Makes one call. This test ignores calls that fail.
-fn call(machine: &mut Machine, maps: &mut Vec<(u64, u64)>, process: u32, call: &Call) {
-    let at = |which: usize, page: u64| {
-        let (start, _) = maps
-            .get(which % maps.len().max(1))
-            .copied()
-            .unwrap_or((AT, 0));
-        start + page * PAGE
+/// Makes one call, which may fail. Places are in earlier mappings, of which `maps` has the first
+/// pages.
+fn call(machine: &mut Machine, maps: &mut Vec<u64>, step: &Step) {
+    let at = |place: u64| {
+        let which = place / WINDOW % (maps.len() as u64).max(1);
+        let first = maps.get(which as usize).copied().unwrap_or(AT / PAGE);
+        first + place % WINDOW
     };
-    match *call {
-        Call::Map(place, pages) => {
-            let place = place.map(|page| AT + page * PAGE);
-            let bytes = pages * PAGE;
-            if let Ok(start) = machine.mmap(process, bytes, place, Backing::Anonymous) {
-                maps.push((start, bytes));
-            }
-        }
-        Call::Unmap(which, page, pages) => {
-            let _ = machine.munmap(process, at(which, page), pages * PAGE);
-        }
-        Call::Protect(which, page, pages, write) => {
-            let _ = machine.mprotect(process, at(which, page), pages * PAGE, write);
-        }
-        Call::Remap(which, page, old, new) => {
-            let moved = machine.mremap(process, at(which, page), old * PAGE, new * PAGE);
-            maps.extend(moved.ok().map(|start| (start, new * PAGE)));
-        }
-        Call::Touch(which, page, pages, write) => {
-            for number in page..page + pages {
-                let _ = machine.access(process, at(which, number), write, 1);
-            }
-        }
-        Call::Populate(which) => {
-            let length = maps.get(which).map_or(PAGE, |(_, bytes)| *bytes);
-            let _ = machine.populate(process, at(which, 0), length);
-        }
-        Call::Fork => {
-            let _ = machine.fork(process);
-        }
-        Call::Exit => {
-            let _ = machine.exit(process);
-        }
+    let done = make(machine, step, at);
+    if let (_, Call::Map(..) | Call::Remap(..)) = step {
+        maps.extend(done);
     }
 }
 
 proptest! {
     #[test]
-    fn no_calls_confuse_any_policy(setup in setups(), calls in calls()) {
+    fn the_state_is_consistent_after_any_calls_under_every_policy(setup in setups(), steps in steps()) {
         let machine = Machine::new(setup, 7);
         // A pool of more than half of memory.
         prop_assume!(machine.is_ok());
         let mut machine = machine.unwrap();
-        let all = machine.kernel().free_frames();
+        let all = machine.free_frames();
         machine.spawn().unwrap();
         machine.spawn().unwrap();
         let mut maps = Vec::new();
-        for (number, (process, next)) in calls.iter().enumerate() {
-            call(&mut machine, &mut maps, *process, next);
-            prop_assert_eq!(machine.check(), Ok(()), "call {}: {:?}", number, next);
+        for (number, step) in steps.iter().enumerate() {
+            call(&mut machine, &mut maps, step);
+            prop_assert_eq!(machine.check(), Ok(()), "call {}: {:?}", number, step);
         }
-        for process in 0..machine.kernel().processes() {
+        for process in 0..machine.processes() {
             let _ = machine.exit(process);
         }
         prop_assert_eq!(machine.check(), Ok(()));
-        prop_assert_eq!(machine.kernel().free_frames(), all);
+        prop_assert_eq!(machine.free_frames(), all);
     }
 }
 
 /// The random calls above include every action of a policy.
 #[test]
-fn what_is_tried_leaves_nothing_out() {
-    use proptest::strategy::ValueTree;
-    use proptest::test_runner::TestRunner;
-    let mut runner = TestRunner::deterministic();
-    let mut done = [0u64; 6];
-    for _ in 0..600 {
-        let setup = setups().new_tree(&mut runner).unwrap().current();
-        let calls = calls().new_tree(&mut runner).unwrap().current();
+fn the_random_calls_cause_every_kind_of_event() {
+    let events = events(600, &setups(), |setup: Setup, steps: Vec<Step>| {
         let Ok(mut machine) = Machine::new(setup, 7) else {
-            continue;
+            return [0; 6];
         };
         machine.spawn().unwrap();
         machine.spawn().unwrap();
         let mut maps = Vec::new();
-        for (process, next) in &calls {
-            call(&mut machine, &mut maps, *process, next);
+        for step in &steps {
+            call(&mut machine, &mut maps, step);
         }
-        let statistics = machine.kernel().statistics();
-        let large =
-            |by: &hawkeye_itanium::kernel::ByOrder| (1..20).map(|order| by.of(order)).sum::<u64>();
+        let statistics = machine.statistics();
         let pool = matches!(setup.kernel.policy, Policy::HugeTlb(_) | Policy::Winwood(_));
-        let events = [
+        [
             large(&statistics.promoted),
             statistics.given_up,
             statistics.moved,
             machine.counters().counted_misses,
             large(&statistics.demoted),
             if pool { large(&statistics.faulted) } else { 0 },
-        ];
-        for (sum, event) in done.iter_mut().zip(events) {
-            *sum += event;
-        }
-    }
-    assert!(done.iter().all(|events| *events > 20), "{done:?}");
+        ]
+    });
+    assert!(events.iter().all(|events| *events > 20), "{events:?}");
 }

@@ -4,7 +4,7 @@ use super::*;
 use hawkeye_itanium::kernel::policies::{Cover, PageReservation};
 use hawkeye_itanium::mmu::Walker;
 
-fn talluri_and_hill() -> (Machine, u32) {
+fn talluri_and_hill() -> Machine {
     machine(
         Policy::PageReservation(PageReservation { order: 4 }),
         |setup| setup.processor.sub_block_order = 4,
@@ -18,65 +18,65 @@ fn entries(machine: &Machine) -> usize {
 
 #[test]
 fn one_entry_holds_a_block_of_base_pages() {
-    let (mut machine, process) = talluri_and_hill();
-    map(&mut machine, process, Some(AT), 64 * PAGE);
-    write(&mut machine, process, pages(AT, 64 * PAGE));
+    let mut machine = talluri_and_hill();
+    map(&mut machine, Some(AT), 64 * PAGE);
+    write(&mut machine, pages(AT, 64 * PAGE));
     // And one for their table.
     assert_eq!(entries(&machine), 5);
     let counters = machine.counters();
     // Each page misses on its own when it gets its memory: before that and after it.
     assert_eq!((counters.misses, counters.page_faults), (128, 64));
     assert_eq!(counters.copied_bytes, 0);
-    write(&mut machine, process, pages(AT, 64 * PAGE));
+    write(&mut machine, pages(AT, 64 * PAGE));
     assert_eq!(machine.counters().misses, 128);
 }
 
 #[test]
-fn a_miss_brings_in_all_of_its_block_that_is_there() {
+fn a_miss_fills_all_present_pages_of_its_block() {
     for walker in [Walker::None, Walker::ShortFormat] {
-        let (mut machine, process) = talluri_and_hill();
+        let mut machine = talluri_and_hill();
         let mut setup = *machine.setup();
         setup.walker = walker;
         machine = Machine::new(setup, 1).unwrap();
         machine.spawn().unwrap();
-        map(&mut machine, process, Some(AT), 48 * PAGE);
-        machine.populate(process, AT, 24 * PAGE).unwrap();
-        write(&mut machine, process, pages(AT, 24 * PAGE));
+        map(&mut machine, Some(AT), 48 * PAGE);
+        machine.populate(P, AT, 24 * PAGE).unwrap();
+        write(&mut machine, pages(AT, 24 * PAGE));
         // Two blocks.
         assert_eq!(machine.counters().misses, 2);
     }
 }
 
 #[test]
-fn pages_that_lie_elsewhere_have_entries_of_their_own() {
-    let (mut machine, process) = talluri_and_hill();
-    map(&mut machine, process, Some(AT), 16 * PAGE);
-    write(&mut machine, process, pages(AT, 16 * PAGE));
-    let child = machine.fork(process).unwrap();
+fn pages_outside_their_block_have_their_own_entries() {
+    let mut machine = talluri_and_hill();
+    map(&mut machine, Some(AT), 16 * PAGE);
+    write(&mut machine, pages(AT, 16 * PAGE));
+    let child = machine.fork(P).unwrap();
     // The copy has any place.
-    write(&mut machine, process, [AT + 3 * PAGE].into_iter());
-    write(&mut machine, process, pages(AT, 16 * PAGE));
+    write(&mut machine, [AT + 3 * PAGE]);
+    write(&mut machine, pages(AT, 16 * PAGE));
     assert!(machine.mmu().tlb.entries().count() > 3);
     machine.exit(child).unwrap();
-    machine.munmap(process, AT + PAGE, PAGE).unwrap();
-    write(&mut machine, process, pages(AT + 2 * PAGE, 14 * PAGE));
+    machine.munmap(P, AT + PAGE, PAGE).unwrap();
+    write(&mut machine, pages(AT + 2 * PAGE, 14 * PAGE));
 }
 
 #[test]
 fn large_pages_need_no_sub_blocks() {
-    let (mut machine, process) = machine(Policy::Cover(Cover), |setup| {
+    let mut machine = machine(Policy::Cover(Cover), |setup| {
         setup.processor.sub_block_order = 2;
     });
-    map(&mut machine, process, Some(AT), 22 * PAGE);
-    write(&mut machine, process, pages(AT, 22 * PAGE));
+    map(&mut machine, Some(AT), 22 * PAGE);
+    write(&mut machine, pages(AT, 22 * PAGE));
     // Orders 4 and 2, their table, and two base pages, in one entry if they lie in place.
-    let frames = [20, 21].map(|page| frame(&machine, process, AT + page * PAGE));
+    let frames = [20, 21].map(|page| frame(&machine, AT + page * PAGE));
     let together = frames[0] % 4 == 0 && frames[1] == frames[0] + 1;
     assert_eq!(entries(&machine), if together { 4 } else { 5 });
 }
 
 #[test]
-fn blocks_that_can_not_be_are_refused() {
+fn invalid_blocks_are_refused() {
     for order in [0, 9] {
         let policy = Policy::PageReservation(PageReservation { order });
         assert!(refused(setup(policy)));

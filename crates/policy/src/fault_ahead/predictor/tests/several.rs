@@ -14,12 +14,8 @@ impl World {
     }
 
     fn hear(&mut self, at: u64) {
-        let advance = Advance {
-            region: region(at),
-            step: 1,
-            dense: true,
-        };
-        self.predictor.hear(self.now, process(1), advance);
+        self.predictor
+            .hear(self.now, process(1), advance(at, 1, true));
     }
 
     /// All regions handed out before any result, at most `most`.
@@ -232,11 +228,7 @@ fn first_windows_are_bounded_with_many_fills_under_way() {
     pool.mapped.end = region(FIRST + 100_000).end();
     let mut tasks = Vec::new();
     for n in 0..16 {
-        let advance = Advance {
-            region: region(FIRST + n * 1000),
-            step: 1,
-            dense: false,
-        };
+        let advance = advance(FIRST + n * 1000, 1, false);
         pool.predictor.hear(pool.now, process(1), advance);
         tasks.extend(pool.all(100));
     }
