@@ -13,7 +13,6 @@
 //!
 //! One zone and one node. All memory is movable: there are no migrate types.
 
-mod block_set;
 mod buddy;
 mod compaction;
 mod content;

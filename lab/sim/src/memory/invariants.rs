@@ -76,7 +76,7 @@ impl PhysicalMemory {
         there: bool,
     ) -> Result<(), &'static str> {
         let list = &self.lists[content.index()][usize::from(order)];
-        if (list.blocks.next(block) == Some(block)) == there {
+        if list.blocks.contains(&block) == there {
             Ok(())
         } else {
             Err("a free block is on a wrong list")

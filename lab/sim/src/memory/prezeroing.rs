@@ -42,7 +42,7 @@ impl PhysicalMemory {
         let lists = &self.lists[Content::Dirty.index()];
         let orders = (0..ORDERS).rev();
         orders
-            .filter_map(|order| Some((lists[usize::from(order)].blocks.first()?, order)))
+            .filter_map(|order| Some((*lists[usize::from(order)].blocks.first()?, order)))
             .next()
     }
 

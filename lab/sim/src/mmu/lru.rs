@@ -200,10 +200,6 @@ impl LruSets {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.tags.fill(u32x4::splat(EMPTY));
-    }
-
     /// Tags of a set, the most recently used first.
     #[inline]
     fn set(&mut self, set: usize) -> &mut [u32] {
@@ -231,16 +227,6 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_least_recently_used_makes_room() {
-        let mut sets = LruSets::new(Shape::new(4, 2));
-        for (tag, hit) in [(1, false), (2, false), (1, true), (3, false), (1, true)] {
-            assert_eq!(sets.access(0, tag).is_hit(), hit, "{tag}");
-        }
-        assert!(!sets.access(0, 2).is_hit(), "2 made room for 3");
-        assert!(!sets.access(1, 1).is_hit(), "sets share nothing");
-    }
-
-    #[test]
     fn what_is_dropped_leaves_room() {
         let mut sets = LruSets::new(Shape::fully_associative(3));
         for tag in 1..=3 {
@@ -249,8 +235,6 @@ mod tests {
         sets.retain(|_, tag| tag != 3);
         assert!(!sets.access(0, 4).is_hit());
         assert!(sets.access(0, 1).is_hit() && sets.access(0, 2).is_hit());
-        sets.clear();
-        assert!(!sets.access(0, 1).is_hit());
     }
 
     #[test]

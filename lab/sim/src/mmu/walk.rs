@@ -2,8 +2,8 @@
 //! virtual machine those of the host as well.
 
 use super::caches::CACHE_LINE_BYTES;
-use super::lru::{LruSets, Shape};
 use super::page::PageSize;
+use super::translation::{Keys, MAX_LEVELS, UpperEntries};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -121,15 +121,14 @@ impl PageTables {
     /// INVLPG "invalidates all entries in all paging-structure caches"). Host translations stay
     /// (volume 3C, "Operations that Invalidate Cached Mappings": guest-physical mappings stay).
     pub(crate) fn flush(&mut self) {
-        self.tables.flush();
+        self.tables.upper.clear();
     }
 }
 
 /// Tables of four levels, and the caches of their upper entries.
 #[derive(Clone, Debug)]
 struct Tables {
-    /// By level from the page directory up; `None` where there is no cache.
-    caches: [Option<LruSets>; 3],
+    upper: UpperEntries,
     /// First line of each level's tables.
     begins: [u64; LEVEL_SHIFTS.len()],
     /// The line after all of them.
@@ -146,7 +145,7 @@ impl Tables {
             begin
         });
         Self {
-            caches: [sizes.pde, sizes.pdpte, sizes.pml4e].map(fully_associative),
+            upper: UpperEntries::new(sizes),
             begins,
             end,
         }
@@ -156,23 +155,17 @@ impl Tables {
     /// missing.
     #[inline]
     fn first_level(&mut self, address: u64, leaf: usize) -> usize {
-        let hit = (leaf + 1..LEVEL_SHIFTS.len()).find(|level| {
-            let entry = address >> LEVEL_SHIFTS[*level];
-            let cache = self.caches[*level - 1].as_mut();
-            cache.is_some_and(|cache| cache.access(0, entry as u32).is_hit())
-        });
-        hit.unwrap_or(LEVEL_SHIFTS.len())
+        let mut entries = [0; MAX_LEVELS];
+        for (entry, shift) in entries.iter_mut().zip(LEVEL_SHIFTS) {
+            *entry = (address >> shift) as u32;
+        }
+        let levels = LEVEL_SHIFTS.len();
+        self.upper.first_level(&entries, leaf, levels)
     }
 
     #[inline]
     fn line(&self, level: usize, address: u64) -> u64 {
         self.begins[level] + (address >> LEVEL_SHIFTS[level]) / ENTRIES_PER_LINE
-    }
-
-    fn flush(&mut self) {
-        for cache in self.caches.iter_mut().flatten() {
-            cache.clear();
-        }
     }
 }
 
@@ -193,7 +186,7 @@ const GUEST_END: u64 = 1 << (12 + 31);
 struct Host {
     backed_by: PageSize,
     /// Nested TLB, for the guest's page tables.
-    tlb: Option<LruSets>,
+    tlb: Option<Keys>,
     tables: Tables,
 }
 
@@ -201,7 +194,7 @@ impl Host {
     fn new(caches: NestedCaches, backed_by: PageSize, begin: u64) -> Self {
         Self {
             backed_by,
-            tlb: fully_associative(caches.tlb),
+            tlb: Keys::new(caches.tlb),
             tables: Tables::new(caches.walk_caches, begin, GUEST_END),
         }
     }
@@ -212,7 +205,7 @@ impl Host {
         let address = (GUEST_TABLES[level] + number) * BASE_PAGE_BYTES;
         let page = address / self.backed_by.bytes();
         let tlb = self.tlb.as_mut();
-        if tlb.is_some_and(|tlb| tlb.access(0, page as u32).is_hit()) {
+        if tlb.is_some_and(|tlb| tlb.access(page as u32)) {
             return;
         }
         self.walk(address, walk);
@@ -235,11 +228,6 @@ const fn leaf_level(size: PageSize) -> usize {
         PageSize::Base => PTE,
         PageSize::Huge => PDE,
     }
-}
-
-/// A cache of this many entries; `None` for 0.
-fn fully_associative(entries: u32) -> Option<LruSets> {
-    (entries > 0).then(|| LruSets::new(Shape::fully_associative(entries)))
 }
 
 #[cfg(test)]

@@ -49,10 +49,10 @@ impl<R: BufRead> Lines<R> {
         if read == 0 {
             return Ok(Next::End);
         }
-        if self.line.pop_if_newline() {
-            return Ok(match std::str::from_utf8(&self.line) {
+        if let Some(line) = self.line.strip_suffix(b"\n") {
+            return Ok(match std::str::from_utf8(line) {
                 Ok(line) => Next::Line(line.strip_suffix('\r').unwrap_or(line)),
-                Err(_) => Next::NoText(shown(&self.line)),
+                Err(_) => Next::NoText(shown(line)),
             });
         }
         if (read as u64) < MAX_BYTES {
@@ -60,20 +60,6 @@ impl<R: BufRead> Lines<R> {
         }
         self.input.skip_until(b'\n').map_err(failed)?;
         Ok(Next::NoText(shown(&self.line)))
-    }
-}
-
-trait Newline {
-    fn pop_if_newline(&mut self) -> bool;
-}
-
-impl Newline for Vec<u8> {
-    fn pop_if_newline(&mut self) -> bool {
-        let ends = self.last() == Some(&b'\n');
-        if ends {
-            self.pop();
-        }
-        ends
     }
 }
 

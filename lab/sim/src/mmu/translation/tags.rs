@@ -7,7 +7,7 @@ use crate::mmu::lru::{Lookup, LruSets, Shape};
 
 /// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
-pub(super) enum Tags {
+pub(in crate::mmu) enum Tags {
     Sets(LruSets),
     Associative(Box<Associative>),
 }
@@ -18,7 +18,7 @@ const FEW: u32 = 17;
 const SIZE_BITS: u32 = 3;
 
 impl Tags {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(in crate::mmu) fn new(shape: Shape) -> Self {
         if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
             Self::Associative(Box::new(Associative::new(shape.entries)))
         } else {
@@ -28,7 +28,7 @@ impl Tags {
 
     /// Uses a page; true if it was there.
     #[inline]
-    pub(super) fn access(&mut self, number: u32, size: EntrySize) -> bool {
+    pub(in crate::mmu) fn access(&mut self, number: u32, size: EntrySize) -> bool {
         match self {
             Self::Sets(sets) => {
                 let (set, tag) = place(sets, number, size);
@@ -39,7 +39,7 @@ impl Tags {
     }
 
     /// Uses a page if it is there; true if it was.
-    pub(super) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
+    pub(in crate::mmu) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
         let known = match self {
             Self::Sets(sets) => {
                 let (set, tag) = place(sets, number, size);
@@ -95,7 +95,7 @@ impl Tags {
     }
 
     /// Drops every page for which `keep` returns false.
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
+    pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Sets(sets) => {
                 let set_bits = sets.set_bits();

@@ -8,13 +8,13 @@ use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
-pub(super) enum FirstLevel {
+pub(in crate::mmu) enum FirstLevel {
     Split([Tags; 3]),
     Shared(Tags),
 }
 
 impl FirstLevel {
-    pub(super) fn new(tlb: L1Tlb) -> Self {
+    pub(in crate::mmu) fn new(tlb: L1Tlb) -> Self {
         match tlb {
             L1Tlb::Split { base, huge, giant } => Self::Split([base, huge, giant].map(Tags::new)),
             L1Tlb::Shared(shape) => Self::Shared(Tags::new(shape)),
@@ -45,14 +45,14 @@ impl FirstLevel {
     }
 
     #[inline]
-    pub(super) fn of_size(&mut self, size: EntrySize) -> &mut Tags {
+    pub(in crate::mmu) fn of_size(&mut self, size: EntrySize) -> &mut Tags {
         match self {
             Self::Split(by_size) => &mut by_size[size.leaf() as usize],
             Self::Shared(tags) => tags,
         }
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
+    pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Split(by_size) => by_size.iter_mut().for_each(|tags| tags.retain(&keep)),
             Self::Shared(tags) => tags.retain(keep),
@@ -76,7 +76,7 @@ fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct SecondLevel {
+pub(in crate::mmu) struct SecondLevel {
     shared: Tags,
     ways: u32,
     huge_ways: u32,
@@ -94,7 +94,7 @@ enum Giants {
 }
 
 impl SecondLevel {
-    pub(super) fn new(tlb: L2Tlb) -> Self {
+    pub(in crate::mmu) fn new(tlb: L2Tlb) -> Self {
         Self {
             shared: Tags::new(tlb.shape),
             ways: tlb.shape.ways,
@@ -135,7 +135,7 @@ impl SecondLevel {
     }
 
     /// Uses the entry of this size that holds `page`; true if it was there.
-    pub(super) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+    pub(in crate::mmu) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
         let number = orders.number(page, size);
         if let (Some(large), true) = (&mut self.large, size != EntrySize::Base) {
             return large.access(number, size);
@@ -157,7 +157,12 @@ impl SecondLevel {
     }
 
     /// Uses the entry of base pages that holds `page` if it is there; true if it was.
-    pub(super) fn access_known(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+    pub(in crate::mmu) fn access_known(
+        &mut self,
+        page: u32,
+        size: EntrySize,
+        orders: Orders,
+    ) -> bool {
         let tags = match &mut self.large {
             Some(large) if size != EntrySize::Base => large,
             _ => &mut self.shared,
@@ -165,7 +170,7 @@ impl SecondLevel {
         tags.access_known(orders.number(page, size), size)
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
+    pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         self.shared.retain(&keep);
         if let Giants::Own(tags) = &mut self.giant {
             tags.retain(&keep);

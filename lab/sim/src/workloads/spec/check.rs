@@ -93,10 +93,6 @@ impl Process {
         at.require("threads", threads, "1 to 1024", self.threads)?;
         let weight = (1..=10_000).contains(&self.cpu_weight);
         at.require("cpu_weight", weight, "1 to 10000", self.cpu_weight)?;
-        let threads = (1..=1024).contains(&self.threads);
-        at.require("threads", threads, "1 to 1024", self.threads)?;
-        let weight = (1..=10_000).contains(&self.cpu_weight);
-        at.require("cpu_weight", weight, "1 to 10000", self.cpu_weight)?;
         at.time("start_s", self.start_s)?;
         at.require("area", !self.areas.is_empty(), "there at least once", 0)?;
         let bytes: u128 = self.areas.iter().map(|a| u128::from(a.size.0)).sum();
