@@ -69,6 +69,7 @@ pub use promoting::Collapsed;
 pub(crate) use reclaim::regions_around;
 pub use recovering::{DeDuplicated, ZeroPages};
 pub(crate) use region::Region;
+pub(crate) use space::RegionId;
 pub use space::{Faults, SpaceId};
 pub use swap::SwapSpec;
 pub use threads::{MergeSpec, Stepped, ZeroingSpec};

@@ -75,7 +75,7 @@ impl Program {
         };
         let parts = window.as_ref().map_or_else(Vec::new, |w| self.parts(w));
         for sample in &mut regions {
-            if kernel.fault_policy().counts_faulted && !sample.is_huge() {
+            if kernel.faults.counts_faulted && !sample.is_huge() {
                 sample.present = self.faulted(kernel, sample.region).count();
             }
             match &window {

@@ -124,7 +124,7 @@ impl Machine for Engine {
         MachineShape {
             tlb: self.entries,
             promotable: self.promotable,
-            at_faults: self.kernel.fault_policy().offered_sizes,
+            at_faults: self.kernel.faults.offered_sizes,
             cores: f64::from(self.cores),
             memory_bytes: self.kernel.figures().total_bytes,
             base_fault: Duration::from_nanos(costs.base_fault_ns),

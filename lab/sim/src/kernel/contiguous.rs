@@ -3,6 +3,7 @@
 //! out.
 
 use super::costs::times;
+use super::space::RegionId;
 use super::{Kernel, SpaceId};
 use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, Owner, Run};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -75,8 +76,10 @@ impl Kernel {
             Held::Pages(pages) => Some(pages.into()),
             Held::Whole(Owner::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
-                let space = self.spaces.get(SpaceId(space));
-                let found = space.and_then(|s| s.table.get(region));
+                let found = self.region(RegionId {
+                    space: SpaceId(space),
+                    region,
+                });
                 let is_joined = found.is_some_and(|found| found.joined.is_some());
                 (!is_joined).then_some(PAGES_PER_REGION.into())
             }

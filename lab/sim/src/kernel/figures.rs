@@ -1,9 +1,8 @@
 //! Figures of a kernel and its address spaces, for engines, policies and reports.
 
 use super::payer::KernelThread;
-use super::promoting::number;
 use super::region::Region;
-use super::space::Faults;
+use super::space::{Faults, RegionId};
 use super::{Kernel, KernelCosts, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, PhysicalMemory};
@@ -99,12 +98,16 @@ impl Kernel {
 
     /// CPU time of a thread of the kernel so far.
     pub fn thread_time(&self, thread: KernelThread) -> Duration {
-        self.accounts.thread_time(thread)
+        self.accounts
+            .by_thread
+            .get(&thread)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Time that the manager was charged so far.
     pub fn manager_time(&self) -> Duration {
-        self.accounts.manager_time()
+        self.accounts.by_manager
     }
 
     /// The costs of operations.
@@ -123,10 +126,7 @@ impl Kernel {
     /// # Errors
     /// No such address space.
     pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
-        let regions = self.space(space)?.table.iter();
-        Ok(regions
-            .filter_map(|(region, found)| found.sample(address(region)))
-            .collect())
+        self.samples_of(space, |_| true)
     }
 
     /// The same for huge pages only.
@@ -134,32 +134,32 @@ impl Kernel {
     /// # Errors
     /// No such address space.
     pub fn huge_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
+        self.samples_of(space, |found| found.huge.is_some())
+    }
+
+    fn samples_of(&self, space: SpaceId, which: fn(&Region) -> bool) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
-        Ok(regions
-            .filter(|(_, found)| found.huge.is_some())
-            .filter_map(|(region, found)| found.sample(address(region)))
-            .collect())
+        let regions = regions.filter(|(_, found)| which(found));
+        let sample =
+            |(region, found): (u64, &Region)| found.sample(RegionId { space, region }.address());
+        Ok(regions.filter_map(sample).collect())
     }
 
     /// One region, if there is anything in it.
     pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
-        self.region(space, region)?.sample(region)
+        self.region(RegionId::new(space, region))?.sample(region)
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
     pub fn nonzero(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.region(space, region);
+        let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.nonzero)
     }
 
     /// Base pages of a region that have a frame of their own.
     pub fn present(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.region(space, region);
+        let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.present)
-    }
-
-    pub(super) fn region(&self, space: SpaceId, region: RegionAddr) -> Option<&Region> {
-        self.spaces.get(space)?.table.get(number(region))
     }
 
     /// Memory that holds something other than zeros: what the program really uses.
@@ -186,8 +186,4 @@ impl Kernel {
             sum(costs.read_region_ns, costs.read_huge_ns),
         ))
     }
-}
-
-pub(super) fn address(region: u64) -> RegionAddr {
-    RegionAddr::containing(region * HUGE_PAGE_BYTES)
 }

@@ -8,9 +8,10 @@ use super::frontier::Frontier;
 use super::hosted::Hosted;
 use super::payer::{Accounts, Paid, Payer};
 use super::recency::Recency;
+use super::region::Region;
 use super::remapped::Remapped;
 use super::reservations::Reservations;
-use super::space::{AddressSpace, pages_of};
+use super::space::{AddressSpace, RegionId, pages_of};
 use super::spaces::Spaces;
 use super::swap::{Swap, SwapSpec};
 use super::threads::Threads;
@@ -41,7 +42,7 @@ const MOST_BYTES: u64 = 1 << 40;
 pub struct Kernel {
     pub(super) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
-    pub(super) faults: FaultPolicy,
+    pub(crate) faults: FaultPolicy,
     pub(super) spaces: Spaces,
     pub(super) reclaim_state: ReclaimState,
     pub(super) huge_frames: HugeFrames,
@@ -150,6 +151,19 @@ impl Kernel {
         self.spaces.get_mut(space).ok_or(KernelError::Space(space))
     }
 
+    pub(crate) fn region(&self, at: RegionId) -> Option<&Region> {
+        self.spaces.get(at.space)?.table.get(at.region)
+    }
+
+    pub(crate) fn region_mut(&mut self, at: RegionId) -> Option<&mut Region> {
+        self.spaces.get_mut(at.space)?.table.get_mut(at.region)
+    }
+
+    /// A region; creates an untouched one if there was none.
+    pub(crate) fn touch_region(&mut self, at: RegionId) -> Result<&mut Region> {
+        Ok(self.space_mut(at.space)?.table.touch(at.region))
+    }
+
     pub(crate) fn pay(&mut self, by: Payer, time: Duration) -> Paid {
         match by {
             Payer::Program(space) => {
@@ -157,14 +171,10 @@ impl Kernel {
                     space.charged += time;
                 }
             }
-            Payer::Kernel(thread) => self.accounts.charge_thread(thread, time),
-            Payer::Manager => self.accounts.charge_manager(time),
+            Payer::Kernel(thread) => *self.accounts.by_thread.entry(thread).or_default() += time,
+            Payer::Manager => self.accounts.by_manager += time,
         }
         Paid { by, time }
-    }
-
-    pub(crate) fn fault_policy(&self) -> FaultPolicy {
-        self.faults
     }
 
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {

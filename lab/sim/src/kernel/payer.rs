@@ -38,24 +38,6 @@ pub struct Paid {
 /// Time that was charged to threads of the kernel and to the manager.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Accounts {
-    by_thread: BTreeMap<KernelThread, Duration>,
-    by_manager: Duration,
-}
-
-impl Accounts {
-    pub(super) fn charge_thread(&mut self, thread: KernelThread, time: Duration) {
-        *self.by_thread.entry(thread).or_default() += time;
-    }
-
-    pub(super) fn charge_manager(&mut self, time: Duration) {
-        self.by_manager += time;
-    }
-
-    pub(super) fn thread_time(&self, thread: KernelThread) -> Duration {
-        self.by_thread.get(&thread).copied().unwrap_or_default()
-    }
-
-    pub(super) fn manager_time(&self) -> Duration {
-        self.by_manager
-    }
+    pub(super) by_thread: BTreeMap<KernelThread, Duration>,
+    pub(super) by_manager: Duration,
 }

@@ -6,11 +6,11 @@ mod joined;
 use super::costs::times;
 use super::payer::{Paid, Payer};
 use super::region::Region;
-use super::space::first_page;
+use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, block_of};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
 /// The result of a promotion: memory that is mapped by larger pages now.
@@ -25,10 +25,6 @@ pub struct Collapsed {
     pub copied: u64,
     /// Base pages that are present now and were not before.
     pub added: u64,
-}
-
-pub(crate) fn number(region: RegionAddr) -> u64 {
-    region.start() / HUGE_PAGE_BYTES
 }
 
 impl Kernel {
@@ -52,28 +48,26 @@ impl Kernel {
     ) -> Result<Collapsed> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
-            PageOrder::HUGE => self.collapse(space, region, payer),
-            small if small < PageOrder::HUGE => self.collapse_blocks(space, region, small, payer),
-            large => self.join(space, region, large, payer),
+            PageOrder::HUGE => self.collapse(RegionId::new(space, region), payer),
+            small if small < PageOrder::HUGE => {
+                self.collapse_blocks(RegionId::new(space, region), small, payer)
+            }
+            large => self.join(RegionId::new(space, region), large, payer),
         }
     }
 
-    fn collapse(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Collapsed> {
-        let at = number(region);
-        let found = self.space(space)?.table.get(at);
-        let fit = found.is_some_and(|found| {
-            found.huge.is_none() && !found.present.is_empty() && found.swapped.is_empty()
-        });
-        if !fit || !self.space(space)?.holds_region(at) {
-            return Err(KernelError::NotCandidate(space, region));
+    fn collapse(&mut self, at: RegionId, payer: Payer) -> Result<Collapsed> {
+        let fits = |found: &Region| found.huge.is_none() && found.can_be_copied();
+        if !self.holds(at, fits)? {
+            return Err(at.is_no_candidate());
         }
         let mut time = Duration::ZERO;
-        let owner = self.owner(space, first_page(at))?;
+        let owner = self.owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(Content::Dirty, owner, true, &mut time);
-        let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
-        let owned = self.space_mut(space)?;
-        let found = owned.table.touch(at);
+        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
+        let owned = self.space_mut(at.space)?;
+        let found = owned.table.touch(at.region);
         let copied = found.present.count();
         let added = PAGES_PER_REGION - copied;
         let old: Vec<_> = found.frames.iter().collect();
@@ -84,10 +78,16 @@ impl Kernel {
         for run in old {
             self.release(run);
         }
-        self.break_reservation(space, at);
+        self.break_reservation(at);
         let zeroed = if got.dirty == 0 { 0 } else { added };
         let pages = (copied.into(), added.into(), zeroed.into());
         Ok(self.collapsed(payer, time, pages, (1, 1)))
+    }
+
+    /// Whether one mapping holds all of a region that fits.
+    fn holds(&self, at: RegionId, fits: impl Fn(&Region) -> bool) -> Result<bool> {
+        let space = self.space(at.space)?;
+        Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
     }
 
     /// Accounts for a collapse, in addition to `search`. `pages` counts base pages: copied, added,
@@ -124,24 +124,20 @@ impl Kernel {
     /// # Errors
     /// The region isn't empty or can't be huge, or no huge frame is free.
     pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Paid> {
-        let at = number(region);
-        let empty = self
-            .space(space)?
-            .table
-            .get(at)
-            .is_none_or(Region::is_empty);
-        if !empty || !self.space(space)?.holds_region(at) {
-            return Err(KernelError::NotCandidate(space, region));
+        let at = RegionId::new(space, region);
+        let empty = self.region(at).is_none_or(Region::is_empty);
+        if !empty || !self.space(space)?.holds_region(at.region) {
+            return Err(at.is_no_candidate());
         }
         let mut time = Duration::ZERO;
-        let owner = self.owner(space, first_page(at))?;
+        let owner = self.owner(at, 0)?;
         let got = self.huge_frame(Content::Zeroed, owner, false, &mut time);
-        let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
+        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         let owned = self.space_mut(space)?;
         owned.resident += u64::from(PAGES_PER_REGION);
         owned.huge += 1;
-        let found = owned.table.touch(at);
+        let found = owned.table.touch(at.region);
         found.become_huge(block_of(got.frames.first));
         // Another core zeroed it.
         found.cold = true;
@@ -153,8 +149,7 @@ impl Kernel {
     /// Records base pages of a region that the program accessed, by the processor's access bits.
     /// Reclaim uses them.
     pub fn note_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
-        let found = self.spaces.get_mut(space);
-        if let Some(found) = found.and_then(|space| space.table.get_mut(number(region))) {
+        if let Some(found) = self.region_mut(RegionId::new(space, region)) {
             found.accessed = found.accessed.or(pages.and(found.present));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::costs::times;
 use super::payer::{Paid, Payer};
-use super::promoting::number;
+use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -41,7 +41,7 @@ impl Kernel {
         enough: u16,
         payer: Payer,
     ) -> Result<ZeroPages> {
-        let found = self.space(space)?.table.get(number(region));
+        let found = self.region(RegionId::new(space, region));
         let found = found.filter(|found| found.huge.is_some());
         let found = found.ok_or(KernelError::NotHuge(space, region))?;
         let zeros = PageBits::FULL.minus(found.nonzero);
@@ -74,13 +74,13 @@ impl Kernel {
         region: RegionAddr,
         payer: Payer,
     ) -> Result<DeDuplicated> {
-        let at = number(region);
-        let splits = self.split_huge(space, at)?;
+        let at = RegionId::new(space, region);
+        let splits = self.split_huge(at)?;
         if splits == 0 {
             return Err(KernelError::NotHuge(space, region));
         }
         let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-        let freed = self.drop_zeros(space, at, &mut time)?;
+        let freed = self.drop_zeros(at, &mut time)?;
         let paid = self.pay(payer, time);
         self.debug_check();
         Ok(DeDuplicated {
@@ -92,30 +92,21 @@ impl Kernel {
 
     /// Scans all present base pages of a region and maps those of zeros to the shared zero page.
     /// Returns their number.
-    pub(crate) fn drop_zeros(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-        time: &mut Duration,
-    ) -> Result<u16> {
-        let owned = self.space_mut(space)?;
-        let Some(found) = owned.table.get_mut(region) else {
+    pub(crate) fn drop_zeros(&mut self, at: RegionId, time: &mut Duration) -> Result<u16> {
+        let owned = self.space_mut(at.space)?;
+        let Some(found) = owned.table.get_mut(at.region) else {
             return Ok(0);
         };
         let zeros = found.present.minus(found.nonzero);
         let used = u64::from(found.present.count() - zeros.count());
-        let mut runs = Vec::new();
-        for (first, count) in zeros.each_run() {
-            runs.extend(found.frames.within(first, count));
-            found.unmap(first, count);
-        }
+        let runs = found.unmap_all(zeros);
         found.zero_mapped = found.zero_mapped.or(zeros);
         owned.resident -= u64::from(zeros.count());
         for run in runs {
             self.release(run);
         }
         if !zeros.is_empty() {
-            self.leave_reservation(space, region);
+            self.break_reservation(at);
         }
         let zeros = zeros.count();
         let costs = &self.costs;
