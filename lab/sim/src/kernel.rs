@@ -51,7 +51,6 @@ mod remapped;
 mod reservations;
 mod sized_faults;
 mod space;
-mod spaces;
 mod supply;
 mod swap;
 mod table;

@@ -175,4 +175,4 @@ pub(super) fn touched(times: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,7 @@
 //! Phases that fill memory or give it back, region by region.
 
 use super::layout::addresses;
-use super::measuring::KernelOrEngine;
+use super::measuring::Result;
 use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
@@ -18,7 +18,7 @@ struct Filling {
 
 impl Program {
     /// Fills or frees the next region; returns whether it was the last.
-    pub(super) fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool, KernelOrEngine> {
+    pub(super) fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool> {
         let Work::Regions {
             lot,
             next,
@@ -83,7 +83,7 @@ impl Program {
         kernel: &mut Kernel,
         (lot, number): (usize, usize),
         filling: &Filling,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
@@ -119,7 +119,7 @@ impl Program {
         (lot, number): (usize, usize),
         share: f64,
         page_ns: f64,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
@@ -153,7 +153,7 @@ impl Program {
         (lot, number): (usize, usize),
         share: f64,
         page_ns: f64,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };

@@ -27,10 +27,8 @@ impl Engine {
     }
 
     fn alive(&mut self, id: ProcessId) -> Result<&mut Program> {
-        let found = self
-            .programs
-            .iter_mut()
-            .find(|p| p.id == id && p.is_alive());
+        let mut programs = self.programs.iter_mut();
+        let found = programs.find(|p| p.id == id && p.is_alive());
         found.ok_or(MachineError::Gone(id))
     }
 
@@ -177,9 +175,8 @@ impl Machine for Engine {
         enough: u16,
     ) -> Result<ZeroScan> {
         let space = self.space_of(process)?;
-        let scanned = self
-            .kernel
-            .scan_zeros(space, region, enough, Payer::Manager);
+        let kernel = &mut self.kernel;
+        let scanned = kernel.scan_zeros(space, region, enough, Payer::Manager);
         // `None`: it is no huge page any more, so there is nothing to find.
         let (zero_pages, took) =
             scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.paid.time));

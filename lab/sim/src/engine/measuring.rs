@@ -88,7 +88,7 @@ impl Program {
         kernel: &mut Kernel,
         now: Duration,
         accesses: u32,
-    ) -> Result<Pace, KernelOrEngine> {
+    ) -> Result<Pace> {
         // Put back below: drawing needs the rest of the program too.
         let Work::Accesses {
             left,
@@ -139,7 +139,7 @@ impl Program {
         kernel: &mut Kernel,
         sources: &mut [Source],
         accesses: u32,
-    ) -> Result<Vec<TranslationCounters>, KernelOrEngine> {
+    ) -> Result<Vec<TranslationCounters>> {
         let mut counted = vec![TranslationCounters::default(); sources.len()];
         let mut due: Vec<f64> = vec![0.0; sources.len()];
         let mut batch = Vec::with_capacity(ROUND as usize);
@@ -180,7 +180,7 @@ impl Program {
         kernel: &mut Kernel,
         batch: &[Access],
         work: CoreWork,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let mut left = batch;
         while !left.is_empty() {
             let done = self.core.translate(&mut self.seen, left, work);
@@ -209,6 +209,8 @@ impl Program {
         Ok(())
     }
 }
+
+pub(super) type Result<T, E = KernelOrEngine> = std::result::Result<T, E>;
 
 /// The engine deals with memory running out; every other error is a bug.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use super::EngineError;
 use super::figures::Tally;
-use super::measuring::{KernelOrEngine, Pace};
+use super::measuring::{Pace, Result};
 use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access as Touch, Kernel};
@@ -91,7 +91,7 @@ impl Program {
         now: Duration,
         left_ns: f64,
         ghz: f64,
-    ) -> Result<(f64, bool), KernelOrEngine> {
+    ) -> Result<(f64, bool)> {
         // Put back below: accesses need the rest of the program too.
         let Work::Playing(mut player) = std::mem::replace(&mut self.work, Work::Begin) else {
             return Ok((0.0, true));
@@ -116,7 +116,7 @@ impl Program {
         kernel: &mut Kernel,
         left_ns: f64,
         ghz: f64,
-    ) -> Result<(f64, Tally, bool), KernelOrEngine> {
+    ) -> Result<(f64, Tally, bool)> {
         let mut spent_ns = std::mem::take(&mut player.overdrawn_ns);
         let mut played = Tally::default();
         while spent_ns < left_ns && self.owed_ns <= 0.0 {
@@ -161,7 +161,7 @@ impl Program {
         access: &[Access],
         work: CoreWork,
         scale: f64,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let walks = |program: &Self| {
             let counters = program.core.counters();
             counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
@@ -180,7 +180,7 @@ impl Program {
 
     /// Marks the pages of these accesses as in use and accessed, and brings in those in swap. Data
     /// that is read was written before: by the kernel, or by the program before the trace began.
-    fn touch(&mut self, kernel: &mut Kernel, batch: &[Access]) -> Result<(), KernelOrEngine> {
+    fn touch(&mut self, kernel: &mut Kernel, batch: &[Access]) -> Result<()> {
         let mut rest = batch;
         while let Some(first) = rest.first() {
             let region = RegionAddr::containing(first.address());

@@ -125,7 +125,7 @@ impl Kernel {
     }
 
     fn conclude(&mut self, space: SpaceId, sum: Sum) -> Touched {
-        if let Some(space) = self.spaces.get_mut(space) {
+        if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
         let paid = self.pay(Payer::Program(space), sum.time);

@@ -93,7 +93,7 @@ impl Kernel {
 
     /// Living address spaces, oldest first.
     pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
-        self.spaces.iter().map(|space| space.id)
+        self.spaces.keys().copied()
     }
 
     /// CPU time of a thread of the kernel so far.

@@ -56,7 +56,7 @@ impl Kernel {
 
     /// Whether anything of an address space may be in swap, the host's included.
     pub(crate) fn has_away(&self, space: SpaceId) -> bool {
-        let own = self.spaces.get(space).is_some_and(|s| s.swapped > 0);
+        let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
         own || !self.reports.hosted.away.is_empty()
     }
 

@@ -28,7 +28,7 @@ impl Kernel {
         self.memory.check().map_err(BrokenKernel::Frames)?;
         let mut mapped = 0;
         let (mut swapped, mut reserved, mut reservations) = (0, 0, 0);
-        for space in self.spaces.iter() {
+        for space in self.spaces.values() {
             self.check_counts(space)?;
             swapped += space.swapped;
             for (number, region) in space.table.iter() {

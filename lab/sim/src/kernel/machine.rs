@@ -12,12 +12,12 @@ use super::region::Region;
 use super::remapped::Remapped;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, RegionId, pages_of};
-use super::spaces::Spaces;
 use super::swap::{Swap, SwapSpec};
 use super::threads::Threads;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
 use hawkeye_policy::HUGE_PAGE_BYTES;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -43,7 +43,9 @@ pub struct Kernel {
     pub(super) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
     pub(crate) faults: FaultPolicy,
-    pub(super) spaces: Spaces,
+    /// Living address spaces, oldest first.
+    pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,
+    created_spaces: u32,
     pub(super) reclaim_state: ReclaimState,
     pub(super) huge_frames: HugeFrames,
     pub(super) threads: Threads,
@@ -98,7 +100,8 @@ impl Kernel {
             memory,
             costs: spec.costs,
             faults: spec.faults,
-            spaces: Spaces::default(),
+            spaces: BTreeMap::new(),
+            created_spaces: 0,
             huge_frames: HugeFrames::default(),
             threads: Threads::default(),
             reports: Reports::default(),
@@ -108,7 +111,10 @@ impl Kernel {
 
     /// A new, empty address space.
     pub fn create_space(&mut self) -> SpaceId {
-        self.spaces.create()
+        let id = SpaceId(self.created_spaces);
+        self.created_spaces += 1;
+        self.spaces.insert(id, AddressSpace::new(id));
+        id
     }
 
     /// Maps private anonymous memory. It takes no significant time and no memory.
@@ -137,26 +143,26 @@ impl Kernel {
             time += self.unmap_pages(space, pages)?;
         }
         let paid = self.pay(Payer::Program(space), time);
-        self.spaces.remove(space);
+        self.spaces.remove(&space);
         self.reports.frontier.forget(space);
         self.debug_check();
         Ok(paid)
     }
 
     pub(crate) fn space(&self, space: SpaceId) -> Result<&AddressSpace> {
-        self.spaces.get(space).ok_or(KernelError::Space(space))
+        self.spaces.get(&space).ok_or(KernelError::Space(space))
     }
 
     pub(crate) fn space_mut(&mut self, space: SpaceId) -> Result<&mut AddressSpace> {
-        self.spaces.get_mut(space).ok_or(KernelError::Space(space))
+        self.spaces.get_mut(&space).ok_or(KernelError::Space(space))
     }
 
     pub(crate) fn region(&self, at: RegionId) -> Option<&Region> {
-        self.spaces.get(at.space)?.table.get(at.region)
+        self.spaces.get(&at.space)?.table.get(at.region)
     }
 
     pub(crate) fn region_mut(&mut self, at: RegionId) -> Option<&mut Region> {
-        self.spaces.get_mut(at.space)?.table.get_mut(at.region)
+        self.spaces.get_mut(&at.space)?.table.get_mut(at.region)
     }
 
     /// A region; creates an untouched one if there was none.
@@ -167,7 +173,7 @@ impl Kernel {
     pub(crate) fn pay(&mut self, by: Payer, time: Duration) -> Paid {
         match by {
             Payer::Program(space) => {
-                if let Some(space) = self.spaces.get_mut(space) {
+                if let Some(space) = self.spaces.get_mut(&space) {
                     space.charged += time;
                 }
             }

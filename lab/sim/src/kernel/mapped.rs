@@ -84,7 +84,7 @@ impl Kernel {
 
     /// Whether one mapping holds all of a region.
     pub fn holds_region(&self, space: SpaceId, region: RegionAddr) -> bool {
-        let found = self.spaces.get(space);
+        let found = self.spaces.get(&space);
         found.is_some_and(|space| space.holds_region(RegionId::new(space.id, region).region))
     }
 }

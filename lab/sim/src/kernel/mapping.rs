@@ -83,8 +83,7 @@ impl Kernel {
         let reservation = self.touch_region(at)?.reservation;
         let got = match reservation {
             Some(reservation) => {
-                let start = FrameRun::of_block(reservation.block).first;
-                let frames = FrameRun::new(start + u32::from(first), count.into());
+                let frames = FrameRun::within(reservation.block, first, count);
                 self.memory.hand_over(frames, owner);
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 Allocated { frames, dirty }

@@ -79,7 +79,7 @@ impl Kernel {
     fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
         let at = self.threads.merging_at;
         let first = SpaceId(at.space);
-        self.spaces.from(first).find_map(|space| {
+        self.spaces.range(first..).find_map(|(_, space)| {
             let from = if space.id == first { at.region } else { 0 };
             let region = space.table.next(from).filter(|_| space.mergeable)?;
             Some((space.id, region))

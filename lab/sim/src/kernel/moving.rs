@@ -24,7 +24,7 @@ impl Kernel {
         let Owner::Anonymous { space, page } = Owner::unpack(run.value) else {
             return all;
         };
-        let frame = FrameRun::of_block(block).first + u32::from(run.first);
+        let frame = FrameRun::within(block, run.first, run.count).first;
         match self.next_folio(SpaceId(space), page, frame, run.count) {
             None => all,
             Some((0, order)) => Piece {
@@ -46,7 +46,7 @@ impl Kernel {
         frame: u32,
         count: u16,
     ) -> Option<(u16, PageOrder)> {
-        let table = &self.spaces.get(space)?.table;
+        let table = &self.spaces.get(&space)?.table;
         by_region(page..page + u64::from(count)).find_map(|(region, first, count)| {
             let found = table.get(region).filter(|r| !r.folios.is_empty())?;
             let passed = first_page(region) + u64::from(first) - page;
@@ -90,7 +90,7 @@ impl Kernel {
         if huge {
             self.end_joined(at);
         }
-        let Some(space) = self.spaces.get_mut(at.space) else {
+        let Some(space) = self.spaces.get_mut(&at.space) else {
             return;
         };
         let Some(found) = space.table.get_mut(at.region) else {

@@ -58,7 +58,7 @@ impl Kernel {
     /// Lists regions that were touched for the first time since the last call.
     pub(crate) fn list_touched(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
-        for space in self.spaces.iter_mut() {
+        for space in self.spaces.values_mut() {
             for region in space.table.take_created() {
                 let Some(found) = space.table.get_mut(region) else {
                     continue;

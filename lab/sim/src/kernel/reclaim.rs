@@ -30,7 +30,7 @@ impl Kernel {
     /// The address space that holds most memory. Linux would kill it when no memory is left
     /// (`oom_badness`).
     pub fn out_of_memory_victim(&self) -> Option<SpaceId> {
-        let spaces = self.spaces.iter();
+        let spaces = self.spaces.values();
         let largest = spaces.max_by_key(|s| (s.resident + s.swapped, s.id));
         largest.map(|space| space.id)
     }

@@ -29,7 +29,7 @@ impl Kernel {
     /// Pages of a region were mapped: its reservation moves to the end of the queue, and becomes a
     /// huge page when it is fully populated.
     pub(crate) fn populated(&mut self, at: RegionId, time: &mut Duration) {
-        let Some(owned) = self.spaces.get_mut(at.space) else {
+        let Some(owned) = self.spaces.get_mut(&at.space) else {
             return;
         };
         let found = owned.table.touch(at.region);
@@ -84,10 +84,9 @@ impl Kernel {
         let queue = &mut self.huge_frames.reservations.queue;
         queue.remove(&reservation.used);
         let unused = self.memory.reserved_frames(reservation.block);
-        let start = FrameRun::of_block(reservation.block).first;
         for (first, count) in unused.each_run() {
-            self.memory
-                .free(FrameRun::new(start + u32::from(first), count.into()));
+            let frames = FrameRun::within(reservation.block, first, count);
+            self.memory.free(frames);
         }
         unused.count().into()
     }

@@ -177,7 +177,7 @@ impl Kernel {
     }
 
     fn swap_out_run(&mut self, at: RegionId, first: u16, count: u16) {
-        let Some(space) = self.spaces.get_mut(at.space) else {
+        let Some(space) = self.spaces.get_mut(&at.space) else {
             return;
         };
         let found = space.table.touch(at.region);

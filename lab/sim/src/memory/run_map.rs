@@ -18,6 +18,12 @@ impl Run {
         }
     }
 
+    /// All of it but its first places.
+    pub(crate) fn after(self, places: u16) -> Self {
+        let value = self.value + u64::from(places);
+        Self::new(self.first + places, self.count - places, value)
+    }
+
     fn end(self) -> u16 {
         self.first + self.count
     }
@@ -27,9 +33,8 @@ impl Run {
         let from = self.first.max(first);
         let to = self.end().min(end);
         (from < to).then(|| Self {
-            first: from,
             count: to - from,
-            value: self.value + u64::from(from - self.first),
+            ..self.after(from - self.first)
         })
     }
 }

@@ -52,7 +52,6 @@ pub(crate) enum Lookup {
 }
 
 impl Lookup {
-    #[inline]
     pub(crate) fn is_hit(self) -> bool {
         self == Self::Hit
     }
@@ -201,7 +200,6 @@ impl LruSets {
     }
 
     /// Tags of a set, the most recently used first.
-    #[inline]
     fn set(&mut self, set: usize) -> &mut [u32] {
         &mut lanes_mut(&mut self.tags[set * self.vectors..][..self.vectors])[..self.ways]
     }

@@ -15,7 +15,6 @@ pub(super) fn lanes(vectors: &[u32x4]) -> &[u32] {
 }
 
 /// The same, mutable.
-#[inline]
 pub(super) fn lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
     bytemuck::cast_slice_mut(vectors)
 }

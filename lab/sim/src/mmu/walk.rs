@@ -15,9 +15,6 @@ const ENTRIES_PER_TABLE: u64 = 512;
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
 const PTE: usize = 0;
 const PDE: usize = 1;
-/// Most loads of a walk: four of the guest's tables; before each of them and for the page itself,
-/// four of the host's.
-const MOST_LOADS: usize = 24;
 
 /// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,30 +46,6 @@ pub struct NestedCaches {
     pub walk_caches: WalkCacheSizes,
 }
 
-/// The cache lines that a walk loads in turn, by their number in memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    lines: [u64; MOST_LOADS],
-    loads: usize,
-}
-
-impl Walk {
-    const NONE: Self = Self {
-        lines: [0; MOST_LOADS],
-        loads: 0,
-    };
-
-    pub(crate) fn lines(&self) -> &[u64] {
-        &self.lines[..self.loads]
-    }
-
-    #[inline]
-    fn push(&mut self, line: u64) {
-        self.lines[self.loads] = line;
-        self.loads += 1;
-    }
-}
-
 /// The page tables of an address space, the walk caches in front of them, and in a virtual machine
 /// the host's.
 #[derive(Clone, Debug)]
@@ -97,24 +70,23 @@ impl PageTables {
         self
     }
 
-    /// Walks for the byte at `offset`, mapped by a page of this size. Upper entries that it loads
-    /// are cached afterwards.
+    /// Walks for the byte at `offset`, mapped by a page of this size. Calls `load` for each cache
+    /// line that it loads, by its number in memory. Upper entries that it loads are cached
+    /// afterwards.
     #[inline]
-    pub(crate) fn walk(&mut self, offset: u64, size: PageSize) -> Walk {
-        let mut walk = Walk::NONE;
+    pub(crate) fn walk(&mut self, offset: u64, size: PageSize, load: &mut impl FnMut(u64)) {
         let leaf = leaf_level(size);
         let first = self.tables.first_level(offset, leaf);
         for level in (leaf..first).rev() {
             let entry = offset >> LEVEL_SHIFTS[level];
             if let Some(host) = &mut self.host {
-                host.find_table(level, entry / ENTRIES_PER_TABLE, &mut walk);
+                host.find_table(level, entry / ENTRIES_PER_TABLE, load);
             }
-            walk.push(self.tables.line(level, offset));
+            load(self.tables.line(level, offset));
         }
         if let Some(host) = &mut self.host {
-            host.walk(offset, &mut walk);
+            host.walk(offset, load);
         }
-        walk
     }
 
     /// Drops all upper entries, as every flush of a page does (Intel SDM, volume 3A, 4.10.4.1:
@@ -163,7 +135,6 @@ impl Tables {
         self.upper.first_level(&entries, leaf, levels)
     }
 
-    #[inline]
     fn line(&self, level: usize, address: u64) -> u64 {
         self.begins[level] + (address >> LEVEL_SHIFTS[level]) / ENTRIES_PER_LINE
     }
@@ -201,22 +172,22 @@ impl Host {
 
     /// Translates the address of a guest's table, given by its level and number.
     #[inline]
-    fn find_table(&mut self, level: usize, number: u64, walk: &mut Walk) {
+    fn find_table(&mut self, level: usize, number: u64, load: &mut impl FnMut(u64)) {
         let address = (GUEST_TABLES[level] + number) * BASE_PAGE_BYTES;
         let page = address / self.backed_by.bytes();
         let tlb = self.tlb.as_mut();
         if tlb.is_some_and(|tlb| tlb.access(page as u32)) {
             return;
         }
-        self.walk(address, walk);
+        self.walk(address, load);
     }
 
     #[inline]
-    fn walk(&mut self, address: u64, walk: &mut Walk) {
+    fn walk(&mut self, address: u64, load: &mut impl FnMut(u64)) {
         let leaf = leaf_level(self.backed_by);
         let first = self.tables.first_level(address, leaf);
         for level in (leaf..first).rev() {
-            walk.push(self.tables.line(level, address));
+            load(self.tables.line(level, address));
         }
     }
 }
@@ -242,8 +213,14 @@ mod tests {
         PageTables::new(sizes, 4 * GIB)
     }
 
+    fn lines(tables: &mut PageTables, offset: u64, size: PageSize) -> Vec<u64> {
+        let mut lines = Vec::new();
+        tables.walk(offset, size, &mut |line| lines.push(line));
+        lines
+    }
+
     fn loads(tables: &mut PageTables, offset: u64) -> usize {
-        tables.walk(offset, PageSize::Base).lines().len()
+        lines(tables, offset, PageSize::Base).len()
     }
 
     #[test]
@@ -262,23 +239,21 @@ mod tests {
     #[test]
     fn a_walk_for_a_huge_page_ends_a_level_earlier() {
         let mut tables = tables();
-        assert_eq!(tables.walk(0, PageSize::Huge).lines().len(), 3);
-        assert_eq!(tables.walk(2 * MIB, PageSize::Huge).lines().len(), 1);
-        assert_eq!(tables.walk(GIB, PageSize::Huge).lines().len(), 3);
+        assert_eq!(lines(&mut tables, 0, PageSize::Huge).len(), 3);
+        assert_eq!(lines(&mut tables, 2 * MIB, PageSize::Huge).len(), 1);
+        assert_eq!(lines(&mut tables, GIB, PageSize::Huge).len(), 3);
     }
 
     #[test]
     fn a_line_holds_eight_entries_and_belongs_to_one_level() {
         let mut tables = tables();
-        let first = tables.walk(0, PageSize::Base);
-        let mut lines = first.lines().to_vec();
-        lines.sort_unstable();
-        lines.dedup();
-        assert_eq!(lines.len(), 4);
-        assert!(lines.iter().all(|line| *line >= 4 * GIB / 64));
+        let mut first = lines(&mut tables, 0, PageSize::Base);
+        first.sort_unstable();
+        first.dedup();
+        assert_eq!(first.len(), 4);
+        assert!(first.iter().all(|line| *line >= 4 * GIB / 64));
         let leaf = |tables: &mut PageTables, page: u64| {
-            let walk = tables.walk(page * 4096, PageSize::Base);
-            walk.lines().last().copied()
+            lines(tables, page * 4096, PageSize::Base).last().copied()
         };
         let zero = leaf(&mut tables, 0);
         assert_eq!(leaf(&mut tables, 7), zero);

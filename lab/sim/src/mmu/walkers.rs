@@ -26,7 +26,6 @@ impl Walkers {
 
     /// When a walk for this entry that is under way at `start` will be done; `start` if there is
     /// none.
-    #[inline]
     pub(crate) fn wait(&self, entry: Entry, start: f64) -> f64 {
         self.walks.wait(entry, start)
     }

@@ -24,6 +24,8 @@ impl fmt::Display for Position {
     }
 }
 
+pub(super) type Result<T, E = TraceError> = std::result::Result<T, E>;
+
 /// Why a trace, or the rest of it, can't be read.
 #[derive(Debug, Error)]
 pub enum TraceError {

@@ -1,6 +1,6 @@
 //! Lines of a stream, one at a time.
 
-use super::error::{Position, TraceError};
+use super::error::{Position, Result, TraceError};
 use std::io::{BufRead, Read};
 
 /// Longest line; no trace format has longer ones.
@@ -39,7 +39,7 @@ impl<R: BufRead> Lines<R> {
         Position::Line(self.number)
     }
 
-    pub(super) fn next(&mut self) -> Result<Next<'_>, TraceError> {
+    pub(super) fn next(&mut self) -> Result<Next<'_>> {
         self.line.clear();
         self.number += 1;
         let position = Position::Line(self.number);

@@ -1,17 +1,13 @@
 //! The plain model's mappings, and operations that exist only in the fast model.
 
 use super::plain::{Plain, Region};
+use super::{BEGIN, FULL, Outcome};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::SKYLAKE;
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, Fault, LeafSize, MappingError, Mappings, Translator, TranslatorSpec, Work,
 };
 use std::collections::BTreeSet;
-
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-const FULL: [u64; 8] = [u64::MAX; 8];
-const BEGIN: u64 = 0x7f00_0000_0000;
 
 fn numbers(begin: u64, pages: [u64; 8]) -> impl Iterator<Item = u64> {
     let chosen = (0..512u64).filter(move |n| pages[(n / 64) as usize] >> (n % 64) & 1 == 1);

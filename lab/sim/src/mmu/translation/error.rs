@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+pub(super) type Result<T> = std::result::Result<T, MappingError>;
+
 /// Why mappings could not be changed. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MappingError {

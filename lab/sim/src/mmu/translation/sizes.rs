@@ -146,35 +146,3 @@ impl Orders {
         BASE_PAGE_BYTES << self.of(size)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::group::GroupCondition;
-    use super::*;
-
-    #[test]
-    fn orders_are_those_of_pages_and_groups() {
-        let group = |order, in_l1| {
-            Some(Group {
-                order,
-                condition: GroupCondition::Marked,
-                in_l1,
-            })
-        };
-        let groups = Groups {
-            base: group(4, true),
-            huge: group(4, false),
-        };
-        let orders = Orders::new(groups);
-        let kib = |orders: Orders| EntrySize::ALL.map(|size| orders.bytes(size) >> 10);
-        assert_eq!(kib(orders), [4, 64, 2 << 10, 32 << 10, 1 << 20]);
-        let in_l1 = Orders::in_l1(groups);
-        assert_eq!(kib(in_l1), [4, 64, 2 << 10, 2 << 10, 1 << 20]);
-        assert_eq!(orders.number(0x12345, EntrySize::BaseGroup), 0x1234);
-        assert_eq!(orders.number(0x12345, EntrySize::HugeGroup), 0x9);
-        for (bits, size) in (0..).zip(EntrySize::ALL) {
-            assert_eq!((EntrySize::from_bits(bits), size as u32), (size, bits));
-            assert!(size.leaf().bytes() <= orders.bytes(size));
-        }
-    }
-}

@@ -110,7 +110,6 @@ impl Tags {
     }
 }
 
-#[inline]
 fn key(number: u32, size: EntrySize) -> u64 {
     u64::from(number) << SIZE_BITS | size as u64
 }

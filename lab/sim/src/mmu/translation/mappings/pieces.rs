@@ -1,7 +1,7 @@
 //! Pieces of 1 GiB, and the tables that lead to them.
 
 use super::{ADDRESS_BITS, BLOCK_SHIFT, CHUNKS_PER_BLOCK, Mappings, WORDS};
-use crate::mmu::translation::error::MappingError;
+use crate::mmu::translation::error::{MappingError, Result};
 use crate::mmu::translation::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK};
 use crate::mmu::translation::state::RegionState;
 
@@ -13,7 +13,7 @@ impl Mappings {
     }
 
     /// Index of a region; creates its piece if needed.
-    pub(super) fn make(&mut self, address: u64) -> Result<usize, MappingError> {
+    pub(super) fn make(&mut self, address: u64) -> Result<usize> {
         if address >> ADDRESS_BITS != 0 {
             return Err(MappingError::Address { address });
         }
