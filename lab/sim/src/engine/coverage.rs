@@ -18,7 +18,6 @@ use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
 use std::time::Duration;
 
-/// A stream's part in a window.
 pub(super) struct Part {
     lot: usize,
     regions: Range<usize>,
@@ -30,7 +29,6 @@ pub(super) struct Part {
     walks_per_page: Walks,
 }
 
-/// The effect of all accesses of a window on a region.
 pub(super) struct Marked {
     pub(super) touched: PageBits,
     /// The chance that each other page in use was accessed.

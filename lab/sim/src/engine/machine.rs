@@ -61,7 +61,6 @@ pub struct Engine {
     pub(super) broken: Option<EngineError>,
 }
 
-/// Pid of the first process.
 pub(super) const FIRST_PID: u32 = 1000;
 /// Clock ticks per second in `/proc/PID/stat`.
 const TICKS_PER_S: f64 = 100.0;

@@ -54,7 +54,6 @@ const MOST_TO_WARM_UP: u32 = 5_000_000;
 const WARM_UP_SAMPLES: u32 = 100;
 /// Streams with a smaller share of accesses find in the caches what the others leave them.
 const RARE: f64 = 0.05;
-/// Page-table entries per cache line.
 const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {

@@ -20,7 +20,6 @@ const BATCH: usize = 256;
 /// One batch in this many is made access by access, to attribute its walks to regions.
 const ONE_IN: u64 = 16;
 
-/// A trace during replay.
 #[derive(Debug)]
 pub(super) struct Player {
     program: String,
@@ -36,7 +35,6 @@ pub(super) struct Player {
 }
 
 impl Player {
-    /// Opens a trace at its start.
     pub(super) fn open(program: &str, tape: &Tape) -> Result<Self, EngineError> {
         let trace = Trace::open(&tape.path, tape.bad).map_err(|e| told(program, &e))?;
         Ok(Self {

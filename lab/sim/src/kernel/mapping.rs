@@ -7,8 +7,8 @@ use super::region::Reservation;
 use super::space::RegionId;
 use super::{Kernel, Result};
 use crate::bits::PageBits;
-use crate::memory::{Allocated, Content, FrameRun, Owner};
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
+use crate::memory::{Allocated, Content, FrameRun, Owner, block_of};
+use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl Kernel {
@@ -63,12 +63,7 @@ impl Kernel {
         let (cold, zeroed) = self.zero_in_fault(&got, true, &mut sum.time);
         sum.zeroed += zeroed;
         sum.faults.huge += 1;
-        let space = self.space_mut(at.space)?;
-        space.resident += u64::from(PAGES_PER_REGION);
-        space.huge += 1;
-        let found = space.table.touch(at.region);
-        found.become_huge(crate::memory::block_of(got.frames.first));
-        found.cold = cold;
+        self.become_huge(at, block_of(got.frames.first), cold)?;
         Ok(true)
     }
 
@@ -154,7 +149,7 @@ impl Kernel {
         let got = self.huge_frame(Content::Zeroed, owner, false, &mut nothing);
         if let (Some(got), Ok(found)) = (got, self.touch_region(at)) {
             found.reservation = Some(Reservation {
-                block: crate::memory::block_of(got.frames.first),
+                block: block_of(got.frames.first),
                 zeroed: got.dirty == 0,
                 used: 0,
             });

@@ -5,11 +5,12 @@ mod joined;
 
 use super::costs::times;
 use super::payer::{Paid, Payer};
+use super::reclaim::huge_run;
 use super::region::Region;
 use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{Content, block_of};
+use crate::memory::{Content, Run, block_of};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
@@ -66,15 +67,8 @@ impl Kernel {
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(Content::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
-        let owned = self.space_mut(at.space)?;
-        let found = owned.table.touch(at.region);
-        let copied = found.present.count();
-        let added = PAGES_PER_REGION - copied;
-        let old: Vec<_> = found.frames.iter().collect();
-        found.become_huge(block_of(got.frames.first));
-        found.cold = false;
-        owned.resident += u64::from(added);
-        owned.huge += 1;
+        let (old, added) = self.become_huge(at, block_of(got.frames.first), false)?;
+        let copied = PAGES_PER_REGION - added;
         for run in old {
             self.release(run);
         }
@@ -82,6 +76,28 @@ impl Kernel {
         let zeroed = if got.dirty == 0 { 0 } else { added };
         let pages = (copied.into(), added.into(), zeroed.into());
         Ok(self.collapsed(payer, time, pages, (1, 1)))
+    }
+
+    /// Maps a region by a huge page. Returns the frames that it had, and the number of its base pages
+    /// that were not present.
+    pub(super) fn become_huge(
+        &mut self,
+        at: RegionId,
+        block: u32,
+        cold: bool,
+    ) -> Result<(Vec<Run>, u16)> {
+        let owned = self.space_mut(at.space)?;
+        let found = owned.table.touch(at.region);
+        let added = PAGES_PER_REGION - found.present.count();
+        let old = match found.huge {
+            Some(old) => vec![huge_run(old)],
+            None => found.frames.iter().collect(),
+        };
+        owned.huge += u64::from(found.huge.is_none());
+        owned.resident += u64::from(added);
+        found.become_huge(block);
+        found.cold = cold;
+        Ok((old, added))
     }
 
     /// Whether one mapping holds all of a region that fits.
@@ -134,13 +150,8 @@ impl Kernel {
         let got = self.huge_frame(Content::Zeroed, owner, false, &mut time);
         let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
-        let owned = self.space_mut(space)?;
-        owned.resident += u64::from(PAGES_PER_REGION);
-        owned.huge += 1;
-        let found = owned.table.touch(at.region);
-        found.become_huge(block_of(got.frames.first));
         // Another core zeroed it.
-        found.cold = true;
+        self.become_huge(at, block_of(got.frames.first), true)?;
         let paid = self.pay(payer, time);
         self.debug_check();
         Ok(paid)

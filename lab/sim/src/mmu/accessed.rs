@@ -30,7 +30,6 @@ impl AccessBits {
         }
     }
 
-    /// Sets how many pages share one bit.
     pub(crate) fn set_mark(&mut self, mark: Mark) {
         self.mark = mark;
     }

@@ -46,7 +46,6 @@ pub struct Processor {
 /// Most entries of one TLB or walk cache, and most lines of a cache; no real one is larger.
 const MAX_ENTRIES: u32 = 1 << 26;
 
-/// Most entries of a walk cache.
 const MAX_WALK_ENTRIES: u32 = 255;
 
 impl Processor {

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 /// Entries of one level's tables in one cache line: 64 bytes of 8 each.
 const ENTRIES_PER_LINE: u64 = 8;
-/// Entries of a table.
 const ENTRIES_PER_TABLE: u64 = 512;
 /// Address bits below the entries of each level, from the page table up: PTE, PDE, PDPTE, PML4E.
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
@@ -192,7 +191,6 @@ impl Host {
     }
 }
 
-/// The level of tables with entries that map pages of this size.
 #[inline]
 const fn leaf_level(size: PageSize) -> usize {
     match size {

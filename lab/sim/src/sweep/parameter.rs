@@ -24,7 +24,6 @@ pub struct Base {
     pub text: String,
 }
 
-/// Keys of the machine.
 const MACHINE: &str =
     "memory, cores, fragment, page_table_levels, next_page_prefetch, seed, sample, longest_s";
 
@@ -231,7 +230,6 @@ impl Parameter {
     }
 }
 
-/// The keys that can follow.
 fn keys(place: &Value) -> Vec<String> {
     match place {
         Value::Table(table) => table.keys().cloned().collect(),

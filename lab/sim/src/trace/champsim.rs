@@ -38,7 +38,6 @@ impl<R: Read> Records<R> {
         Position::Byte(self.begin)
     }
 
-    /// The next record; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Record>> {
         self.begin = self.end;
         let mut record = [0; RECORD_BYTES];

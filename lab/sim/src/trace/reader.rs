@@ -138,7 +138,6 @@ impl<R: BufRead> Iterator for Trace<R> {
     }
 }
 
-/// Content of a line or record.
 enum Found {
     Accesses(Option<TraceAccess>),
     Record(Record),

@@ -15,7 +15,6 @@ pub(super) struct Lines<R> {
     number: u64,
 }
 
-/// Result of reading a line.
 pub(super) enum Next<'a> {
     End,
     Line(&'a str),
@@ -34,7 +33,6 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Position of the line that was read last.
     pub(super) fn position(&self) -> Position {
         Position::Line(self.number)
     }

@@ -2,7 +2,7 @@
 
 use super::Collapsed;
 use crate::kernel::payer::Payer;
-use crate::kernel::reclaim::{huge_run, regions_around};
+use crate::kernel::reclaim::regions_around;
 use crate::kernel::region::Region;
 use crate::kernel::space::RegionId;
 use crate::kernel::{Kernel, Result};
@@ -68,19 +68,9 @@ impl Kernel {
             let owner = self.owner(*at, 0)?;
             self.memory.hand_over(FrameRun::of_block(block), owner);
             self.end_joined(*at);
-            let owned = self.space_mut(at.space)?;
-            let found = owned.table.touch(at.region);
-            let there = found.present.count();
-            let old: Vec<_> = match found.huge {
-                Some(old) => vec![huge_run(old)],
-                None => found.frames.iter().collect(),
-            };
-            owned.huge += u64::from(found.huge.is_none());
-            found.become_huge(block);
-            found.cold = false;
-            owned.resident += u64::from(PAGES_PER_REGION - there);
-            copied += u64::from(there);
-            added += u64::from(PAGES_PER_REGION - there);
+            let (old, more) = self.become_huge(*at, block, false)?;
+            copied += u64::from(PAGES_PER_REGION - more);
+            added += u64::from(more);
             for run in old {
                 self.release(run);
             }

@@ -108,12 +108,10 @@ impl From<PageSize> for LeafSize {
 pub(crate) struct Orders(u64);
 
 impl Orders {
-    /// Sizes in the second level.
     pub(crate) fn new(groups: Groups) -> Self {
         Self::of_groups(groups, |_| true)
     }
 
-    /// Sizes in the first level.
     pub(crate) fn in_l1(groups: Groups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }

@@ -18,19 +18,11 @@ const SOME_GROUPS: u8 = 1 << 7;
 /// What one TLB entry holds, by the lower six bits.
 static ENTRIES: [EntrySize; 64] = {
     let mut entries = [EntrySize::Base; 64];
-    let mut bits = 0;
+    let mut bits: u32 = 0;
     while bits < 64 {
-        let size = bits & SIZE as usize;
-        let size = if size == 0 { 0 } else { size - 1 };
+        let size = (bits & SIZE as u32).saturating_sub(1);
         let host = bits >> HOST_SHIFT;
-        let smaller = if size < host { size } else { host };
-        entries[bits] = match smaller {
-            0 => EntrySize::Base,
-            1 => EntrySize::BaseGroup,
-            2 => EntrySize::Huge,
-            3 => EntrySize::HugeGroup,
-            _ => EntrySize::Giant,
-        };
+        entries[bits as usize] = EntrySize::from_bits(if size < host { size } else { host });
         bits += 1;
     }
     entries

@@ -14,7 +14,6 @@ pub(in crate::mmu) enum Tags {
 
 /// Number of entries from which on a comparison with each is slower.
 const FEW: u32 = 17;
-/// Number of bits of a tag that are the size.
 const SIZE_BITS: u32 = 3;
 
 impl Tags {
@@ -114,7 +113,6 @@ fn key(number: u32, size: EntrySize) -> u64 {
     u64::from(number) << SIZE_BITS | size as u64
 }
 
-/// Set and tag of a page.
 #[inline]
 fn place(sets: &LruSets, number: u32, size: EntrySize) -> (usize, u32) {
     let (set, high) = sets.split(u64::from(number));
