@@ -1,8 +1,8 @@
 //! A kernel's memory manager: address spaces, page faults, and everything that gives pages and
 //! takes them away.
 //!
-//! [`Kernel`] has no clock and no thread of its own. Each operation returns its time and its payer
-//! ([`Paid`]), and [`Kernel::step`] runs the kernel's threads for a while. Systems differ at a page
+//! [`Kernel`] has no clock and no thread of its own. Each operation returns its time, charges it to a program, to a
+//! thread of the kernel or to the manager, and [`Kernel::step`] runs the kernel's threads for a while. Systems differ at a page
 //! fault by their [`FaultPolicy`](fault_policies::FaultPolicy). What a manager does between faults
 //! is called from outside ([`Kernel::promote`], [`Kernel::recover`], ...). That includes
 //! khugepaged: it is the policy `linux`.
@@ -63,7 +63,7 @@ pub use faulting::{Access, Touched};
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use machine::{Kernel, KernelSpec};
 pub use mapped::MappedBySize;
-pub use payer::{KernelThread, Paid, Payer};
+pub use payer::KernelThread;
 pub use promoting::Collapsed;
 pub(crate) use reclaim::regions_around;
 pub use recovering::{DeDuplicated, ZeroPages};

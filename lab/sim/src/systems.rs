@@ -77,7 +77,7 @@ const INGENS: System = System {
 
 /// The default of `defrag` since Linux 4.6. In the paper's fragmented runs programs start under
 /// base pages too.
-const NOBODY_WAITS: FaultPolicy = FaultPolicy {
+const NO_COMPACTION: FaultPolicy = FaultPolicy {
     first_touch: FirstTouch::Huge { compact: false },
     ..LINUX_BASE
 };
@@ -87,8 +87,8 @@ pub const SYSTEMS: [System; 16] = [
     PLAIN,
     System {
         name: "linux",
-        about: "Linux with huge pages at first faults, and khugepaged; nobody waits for compaction in a fault",
-        faults: NOBODY_WAITS,
+        about: "Linux with huge pages at first faults, and khugepaged; no fault waits for compaction",
+        faults: NO_COMPACTION,
         policy: "linux",
         ..PLAIN
     },
@@ -112,7 +112,7 @@ pub const SYSTEMS: [System; 16] = [
         about: "Linux as `linux`, with pages of 16 KiB to 1 MiB at faults where a huge page doesn't fit",
         faults: FaultPolicy {
             sizes: MTHP_SIZES,
-            ..NOBODY_WAITS
+            ..NO_COMPACTION
         },
         policy: "linux",
         ..PLAIN
@@ -178,7 +178,7 @@ pub const SYSTEMS: [System; 16] = [
     },
     System {
         name: "unzeroed-4k",
-        about: "what zeroing costs: base pages that nobody zeroes (nobody runs that)",
+        about: "cost of zeroing: base pages that are never zeroed (no real system does this)",
         faults: FaultPolicy {
             zeroing: Zeroing::Never,
             ..LINUX_BASE
@@ -187,7 +187,7 @@ pub const SYSTEMS: [System; 16] = [
     },
     System {
         name: "unzeroed",
-        about: "what zeroing costs: huge pages that nobody zeroes (nobody runs that)",
+        about: "cost of zeroing: huge pages that are never zeroed (no real system does this)",
         faults: FaultPolicy {
             zeroing: Zeroing::Never,
             ..LINUX_THP

@@ -105,7 +105,7 @@ impl Program {
         let costs = kernel.costs();
         let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * filling.waited;
         let after_ns = touched.faults.total() * costs.after_fault_ns;
-        let fault_ns = touched.paid.time.as_nanos() as f64;
+        let fault_ns = touched.time.as_nanos() as f64;
         self.fault_ns += fault_ns;
         self.owed_ns +=
             fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
@@ -141,7 +141,7 @@ impl Program {
         let all = held.used(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;
-        self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(pages.count());
+        self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(pages.count());
         self.see(kernel, region)?;
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Program {
             let used = held.used(number).and(piece).count();
             held.give_back(number, piece);
             let paid = kernel.unmap(self.space, addresses(region, piece))?;
-            self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(used);
+            self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(used);
         }
         self.see(kernel, region)?;
         Ok(())

@@ -87,23 +87,22 @@ impl Engine {
         processes: &[Process],
         hosted: bool,
     ) -> Result<Self, EngineError> {
-        let refuse = |what, allowed, value: String| EngineError::Value {
-            what,
-            allowed,
-            value,
-        };
         let setup = &spec.setup;
-        if setup.cores == 0 {
-            return Err(refuse("cores", "1 or more", "0".to_owned()));
-        }
-        if !(0.0..=1.0).contains(&setup.fragmented) {
-            let value = setup.fragmented.to_string();
-            return Err(refuse("the fragmentation index", "0 to 1", value));
-        }
-        if !(64..=100_000_000).contains(&setup.sample) {
-            let value = setup.sample.to_string();
-            return Err(refuse("accesses in a sample", "64 to 100 million", value));
-        }
+        let require = |holds: bool, what, allowed, value: String| {
+            let refused = EngineError::Value {
+                what,
+                allowed,
+                value,
+            };
+            holds.then_some(()).ok_or(refused)
+        };
+        require(setup.cores > 0, "cores", "1 or more", "0".to_owned())?;
+        let share = (0.0..=1.0).contains(&setup.fragmented);
+        let value = setup.fragmented.to_string();
+        require(share, "the fragmentation index", "0 to 1", value)?;
+        let fits = (64..=100_000_000).contains(&setup.sample);
+        let value = setup.sample.to_string();
+        require(fits, "accesses in a sample", "64 to 100 million", value)?;
         let mut kernel = Kernel::new(KernelSpec {
             memory_bytes: setup.memory_bytes,
             faults: spec.kernel.faults,

@@ -202,7 +202,7 @@ impl Program {
                 continue;
             }
             let touched = kernel.touch_pages(self.space, region, pages, touch)?;
-            self.owed_ns += touched.paid.time.as_nanos() as f64;
+            self.owed_ns += touched.time.as_nanos() as f64;
             self.see(kernel, region)?;
         }
         Ok(())

@@ -194,7 +194,7 @@ impl Program {
             if !new.is_empty() {
                 let touched = kernel.touch_pages(self.space, region, new, Touch::Write);
                 self.see(kernel, region)?;
-                let ns = touched?.paid.time.as_nanos() as f64;
+                let ns = touched?.time.as_nanos() as f64;
                 self.fault_ns += ns;
                 self.owed_ns += ns;
             }

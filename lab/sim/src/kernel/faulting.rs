@@ -1,7 +1,7 @@
 //! Page faults: a program accesses memory.
 
 use super::fault_policies::FirstTouch;
-use super::payer::{Paid, Payer};
+use super::payer::Payer;
 use super::region::Region;
 use super::space::{Faults, RegionId, by_region, pages_of};
 use super::{Kernel, KernelError, Result, SpaceId};
@@ -36,14 +36,14 @@ impl Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
     /// Time in faults, paid by the program, including direct reclaim and compaction.
-    pub paid: Paid,
+    pub time: Duration,
     /// Faults by kind.
     pub faults: Faults,
     /// Base pages zeroed in faults.
     pub zeroed: u64,
     /// Pages written for the first time that no zeroing had brought into the caches. The program
     /// waits [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer for each. That time is not
-    /// part of `paid`.
+    /// part of `time`.
     pub cold: u64,
 }
 
@@ -81,11 +81,7 @@ impl Kernel {
     pub fn touch(&mut self, space: SpaceId, bytes: Range<u64>, access: Access) -> Result<Touched> {
         let pages = pages_of(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
-            return Err(KernelError::NotMapped {
-                space,
-                start: bytes.start,
-                end: bytes.end,
-            });
+            return Err(KernelError::NotMapped(space, bytes));
         }
         let mut sum = Sum::default();
         let outcome = by_region(pages).try_for_each(|(region, first, count)| {
@@ -111,11 +107,8 @@ impl Kernel {
         for (first, count) in pages.each_run() {
             let run = at.page(first)..at.page(first + count);
             if !self.space(space)?.is_mapped(&run) {
-                return Err(KernelError::NotMapped {
-                    space,
-                    start: run.start * BASE_PAGE_BYTES,
-                    end: run.end * BASE_PAGE_BYTES,
-                });
+                let bytes = run.start * BASE_PAGE_BYTES..run.end * BASE_PAGE_BYTES;
+                return Err(KernelError::NotMapped(space, bytes));
             }
         }
         let mut sum = Sum::default();
@@ -128,10 +121,10 @@ impl Kernel {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
-        let paid = self.pay(Payer::Program(space), sum.time);
+        self.pay(Payer::Program(space), sum.time);
         self.debug_check();
         Touched {
-            paid,
+            time: sum.time,
             faults: sum.faults,
             zeroed: sum.zeroed,
             cold: sum.cold,

@@ -72,7 +72,7 @@ impl Kernel {
             total_bytes: memory.frames() * BASE_PAGE_BYTES,
             free_bytes: memory.free_frames() * BASE_PAGE_BYTES,
             zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
-            cached_bytes: self.reclaim_state.cache.pages * BASE_PAGE_BYTES,
+            cached_bytes: self.reclaim_state.cache.pages() * BASE_PAGE_BYTES,
             swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
             zeroed_huge_frames: memory.free_huge_frames(Content::Zeroed),
             dirty_huge_frames: memory.free_huge_frames(Content::Dirty),

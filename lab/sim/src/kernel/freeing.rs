@@ -1,7 +1,7 @@
 //! Freeing: a program gives memory back.
 
 use super::costs::times;
-use super::payer::{Paid, Payer};
+use super::payer::Payer;
 use super::reclaim::huge_run;
 use super::space::{RegionId, by_region, first_page, pages_of};
 use super::{Kernel, Result, SpaceId};
@@ -17,7 +17,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The range does not consist of whole pages.
-    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid> {
+    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.free_range(space, pages_of(&bytes)?)?;
         Ok(self.freed(space, time))
     }
@@ -31,7 +31,7 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         pages: PageBits,
-    ) -> Result<Paid> {
+    ) -> Result<Duration> {
         let time = self.free_in_region(RegionId::new(space, region), pages)?;
         Ok(self.freed(space, time))
     }
@@ -40,15 +40,15 @@ impl Kernel {
     ///
     /// # Errors
     /// The range does not consist of whole pages.
-    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid> {
+    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.unmap_pages(space, pages_of(&bytes)?)?;
         Ok(self.freed(space, time))
     }
 
-    fn freed(&mut self, space: SpaceId, time: Duration) -> Paid {
-        let paid = self.pay(Payer::Program(space), time);
+    fn freed(&mut self, space: SpaceId, time: Duration) -> Duration {
+        self.pay(Payer::Program(space), time);
         self.debug_check();
-        paid
+        time
     }
 
     pub(crate) fn unmap_pages(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {

@@ -122,7 +122,7 @@ impl Kernel {
             self.want(frame);
         }
         let touched = self.touch_pages(space, region, own, Access::Read)?;
-        Ok(touched.paid.time)
+        Ok(touched.time)
     }
 
     /// For a guest: frames of a pageblock that are in its host's swap.

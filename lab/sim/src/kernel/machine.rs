@@ -6,7 +6,7 @@ use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::frontier::Frontier;
 use super::hosted::Hosted;
-use super::payer::{Accounts, Paid, Payer};
+use super::payer::{Accounts, Payer};
 use super::recency::Recency;
 use super::region::Region;
 use super::remapped::Remapped;
@@ -124,29 +124,27 @@ impl Kernel {
     pub fn map(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<()> {
         let pages = pages_of(&bytes)?;
         let mapped = self.space_mut(space)?.map(pages);
-        mapped.then_some(()).ok_or(KernelError::Occupied {
-            space,
-            start: bytes.start,
-            end: bytes.end,
-        })
+        mapped
+            .then_some(())
+            .ok_or(KernelError::Occupied(space, bytes))
     }
 
     /// Ends an address space. Everything in it is freed, and its program waits for that.
     ///
     /// # Errors
     /// No such address space.
-    pub fn exit(&mut self, space: SpaceId) -> Result<Paid> {
+    pub fn exit(&mut self, space: SpaceId) -> Result<Duration> {
         let mapped = self.space(space)?.mappings.iter();
         let mapped: Vec<Range<u64>> = mapped.map(|(start, end)| *start..*end).collect();
         let mut time = Duration::ZERO;
         for pages in mapped {
             time += self.unmap_pages(space, pages)?;
         }
-        let paid = self.pay(Payer::Program(space), time);
+        self.pay(Payer::Program(space), time);
         self.spaces.remove(&space);
         self.reports.frontier.forget(space);
         self.debug_check();
-        Ok(paid)
+        Ok(time)
     }
 
     pub(crate) fn space(&self, space: SpaceId) -> Result<&AddressSpace> {
@@ -170,7 +168,7 @@ impl Kernel {
         Ok(self.space_mut(at.space)?.table.touch(at.region))
     }
 
-    pub(crate) fn pay(&mut self, by: Payer, time: Duration) -> Paid {
+    pub(super) fn pay(&mut self, by: Payer, time: Duration) {
         match by {
             Payer::Program(space) => {
                 if let Some(space) = self.spaces.get_mut(&space) {
@@ -180,7 +178,6 @@ impl Kernel {
             Payer::Kernel(thread) => *self.accounts.by_thread.entry(thread).or_default() += time,
             Payer::Manager => self.accounts.by_manager += time,
         }
-        Paid { by, time }
     }
 
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {

@@ -65,7 +65,7 @@ impl Kernel {
             Owner::Anonymous { space, page } => self.remap(SpaceId(space), page, from, to),
             Owner::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
-                    self.reclaim_state.cache.moved(page, to);
+                    self.reclaim_state.cache.frames.insert(page, to);
                 }
             }
             Owner::Kernel { .. } | Owner::Reserved { .. } => {}

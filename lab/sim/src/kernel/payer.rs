@@ -17,22 +17,13 @@ pub enum KernelThread {
 
 /// The program or thread that waits while something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Payer {
+pub(super) enum Payer {
     /// The program that owns an address space.
     Program(SpaceId),
     /// A thread of the kernel.
     Kernel(KernelThread),
     /// The huge-page manager.
     Manager,
-}
-
-/// Time, and its payer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Paid {
-    /// The payer.
-    pub by: Payer,
-    /// The time.
-    pub time: Duration,
 }
 
 /// Time that was charged to threads of the kernel and to the manager.

@@ -4,7 +4,7 @@ mod blocks;
 mod joined;
 
 use super::costs::times;
-use super::payer::{Paid, Payer};
+use super::payer::Payer;
 use super::reclaim::huge_run;
 use super::region::Region;
 use super::space::RegionId;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collapsed {
     /// Its time, compaction included.
-    pub paid: Paid,
+    pub time: Duration,
     /// Time for which the program can't fault (the kernel holds `mmap_lock` for writing): copying
     /// and zeroing.
     pub locked: Duration,
@@ -45,19 +45,18 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         order: PageOrder,
-        payer: Payer,
     ) -> Result<Collapsed> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
-            PageOrder::HUGE => self.collapse(RegionId::new(space, region), payer),
+            PageOrder::HUGE => self.collapse(RegionId::new(space, region)),
             small if small < PageOrder::HUGE => {
-                self.collapse_blocks(RegionId::new(space, region), small, payer)
+                self.collapse_blocks(RegionId::new(space, region), small)
             }
-            large => self.join(RegionId::new(space, region), large, payer),
+            large => self.join(RegionId::new(space, region), large),
         }
     }
 
-    fn collapse(&mut self, at: RegionId, payer: Payer) -> Result<Collapsed> {
+    fn collapse(&mut self, at: RegionId) -> Result<Collapsed> {
         let fits = |found: &Region| found.huge.is_none() && found.can_be_copied();
         if !self.holds(at, fits)? {
             return Err(at.is_no_candidate());
@@ -75,7 +74,7 @@ impl Kernel {
         self.break_reservation(at);
         let zeroed = if got.dirty == 0 { 0 } else { added };
         let pages = (copied.into(), added.into(), zeroed.into());
-        Ok(self.collapsed(payer, time, pages, (1, 1)))
+        Ok(self.collapsed(time, pages, (1, 1)))
     }
 
     /// Maps a region by a huge page. Returns the frames that it had, and the number of its base pages
@@ -110,7 +109,6 @@ impl Kernel {
     /// and zeroed among the added ones. `times` counts TLB flushes and scans of page tables.
     fn collapsed(
         &mut self,
-        payer: Payer,
         search: Duration,
         (copied, added, zeroed): (u64, u64, u64),
         (flushed, looked): (u64, u64),
@@ -119,10 +117,10 @@ impl Kernel {
             + times(zeroed, self.costs.zero_base_ns)
             + times(flushed, self.costs.shoot_down_ns);
         let time = search + locked + times(looked, self.costs.collapse_ns);
-        let paid = self.pay(payer, time);
+        self.pay(Payer::Manager, time);
         self.debug_check();
         Collapsed {
-            paid,
+            time,
             locked,
             copied,
             added,
@@ -130,16 +128,17 @@ impl Kernel {
     }
 
     /// A program had to wait for a collapse.
-    pub fn waited_for_lock(&mut self, space: SpaceId) -> Paid {
+    pub fn waited_for_lock(&mut self, space: SpaceId) -> Duration {
         let time = times(1, self.costs.lock_wait_ns);
-        self.pay(Payer::Program(space), time)
+        self.pay(Payer::Program(space), time);
+        time
     }
 
     /// Maps a zeroed huge page in an empty region before its program touches it.
     ///
     /// # Errors
     /// The region isn't empty or can't be huge, or no huge frame is free.
-    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Paid> {
+    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
         let at = RegionId::new(space, region);
         let empty = self.region(at).is_none_or(Region::is_empty);
         if !empty || !self.space(space)?.holds_region(at.region) {
@@ -152,9 +151,9 @@ impl Kernel {
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.
         self.become_huge(at, block_of(got.frames.first), true)?;
-        let paid = self.pay(payer, time);
+        self.pay(Payer::Manager, time);
         self.debug_check();
-        Ok(paid)
+        Ok(time)
     }
 
     /// Records base pages of a region that the program accessed, by the processor's access bits.

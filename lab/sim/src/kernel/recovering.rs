@@ -1,7 +1,7 @@
 //! Finds base pages of zeros, and gives their memory back.
 
 use super::costs::times;
-use super::payer::{Paid, Payer};
+use super::payer::Payer;
 use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
@@ -14,7 +14,7 @@ pub struct ZeroPages {
     /// Base pages that hold only zeros, at most as many as were asked for.
     pub zero_pages: u16,
     /// The time that the scan took.
-    pub paid: Paid,
+    pub time: Duration,
 }
 
 /// The result of a recovery.
@@ -25,7 +25,7 @@ pub struct DeDuplicated {
     /// Base pages of the region that still have memory of their own.
     pub left_present: u16,
     /// The time that the recovery took.
-    pub paid: Paid,
+    pub time: Duration,
 }
 
 impl Kernel {
@@ -39,7 +39,6 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         enough: u16,
-        payer: Payer,
     ) -> Result<ZeroPages> {
         let found = self.region(RegionId::new(space, region));
         let found = found.filter(|found| found.huge.is_some());
@@ -57,10 +56,10 @@ impl Kernel {
         }
         let time = times(seen.into(), self.costs.scan_zero_ns)
             + times(u64::from(end - seen), self.costs.scan_used_ns);
-        let paid = self.pay(payer, time);
+        self.pay(Payer::Manager, time);
         Ok(ZeroPages {
             zero_pages: seen,
-            paid,
+            time,
         })
     }
 
@@ -68,12 +67,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The region is no huge page.
-    pub fn recover(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        payer: Payer,
-    ) -> Result<DeDuplicated> {
+    pub fn recover(&mut self, space: SpaceId, region: RegionAddr) -> Result<DeDuplicated> {
         let at = RegionId::new(space, region);
         let splits = self.split_huge(at)?;
         if splits == 0 {
@@ -81,12 +75,12 @@ impl Kernel {
         }
         let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
         let freed = self.drop_zeros(at, &mut time)?;
-        let paid = self.pay(payer, time);
+        self.pay(Payer::Manager, time);
         self.debug_check();
         Ok(DeDuplicated {
             bytes: u64::from(freed) * BASE_PAGE_BYTES,
             left_present: PAGES_PER_REGION - freed,
-            paid,
+            time,
         })
     }
 

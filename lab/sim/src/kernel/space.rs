@@ -129,10 +129,7 @@ pub(crate) fn pages_of(bytes: &Range<u64>) -> Result<Range<u64>> {
     if aligned && !pages.is_empty() && pages.end <= END {
         Ok(pages)
     } else {
-        Err(KernelError::Range {
-            start: bytes.start,
-            end: bytes.end,
-        })
+        Err(KernelError::Range(bytes.clone()))
     }
 }
 

@@ -13,38 +13,10 @@ use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::collections::BTreeSet;
 
-/// The frames of a free pageblock that are known to be zero.
-#[derive(Clone, Debug)]
-pub(super) enum Zeroes {
-    None,
-    All,
-    Some(Box<PageBits>),
-}
-
-impl Zeroes {
-    pub(super) fn of(bits: PageBits) -> Self {
-        if bits.is_empty() {
-            Self::None
-        } else if bits.full() {
-            Self::All
-        } else {
-            Self::Some(Box::new(bits))
-        }
-    }
-
-    pub(super) fn bits(&self) -> PageBits {
-        match self {
-            Self::None => PageBits::EMPTY,
-            Self::All => PageBits::FULL,
-            Self::Some(bits) => **bits,
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// Free as a whole, alone (order 9) or together with its buddy (10).
-    Free { order: u8, zeroes: Zeroes },
+    /// Free as a whole, alone (order 9) or together with its buddy (10), and its zeroed frames.
+    Free { order: u8, zeroes: PageBits },
     /// Allocated as one; the packed owner of its first frame.
     Owned(u64),
     /// In parts.
@@ -324,7 +296,7 @@ impl PhysicalMemory {
         }
         self.blocks[block as usize] = State::Free {
             order: HUGE_ORDER,
-            zeroes: Zeroes::of(zero),
+            zeroes: zero,
         };
         let buddy = block ^ 1;
         let other = self.blocks.get(buddy as usize);

@@ -7,7 +7,7 @@ use thiserror::Error;
 pub enum ValuesError {
     /// Neither a value nor a range.
     #[error(
-        "{0:?} is no range: write FROM..TO+STEP or FROM..TO*FACTOR, such as 0..1+0.25 or 4GiB..64GiB*2"
+        "{0:?} is not a range: write FROM..TO+STEP or FROM..TO*FACTOR, such as 0..1+0.25 or 4GiB..64GiB*2"
     )]
     Range(String),
     /// A range with too many values, or without an end.
@@ -17,7 +17,7 @@ pub enum ValuesError {
         range: String,
     },
     /// An empty value.
-    #[error("there is no value between two commas of {0:?}")]
+    #[error("a value is missing between two commas of {0:?}")]
     Empty(String),
 }
 

@@ -38,7 +38,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// Reading failed.
-    #[error("can't read the trace on from {position}: {source}")]
+    #[error("can't read the trace at {position}: {source}")]
     Read {
         /// The last position.
         position: Position,
@@ -46,7 +46,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// A line or record is not of the format.
-    #[error("{position}: {found} is no line or record of the trace, but should be {expected}")]
+    #[error("{position}: {found} is not a valid line or record of the trace: expected {expected}")]
     Bad {
         /// Its position.
         position: Position,
@@ -65,7 +65,7 @@ pub enum TraceError {
     },
     /// The content has no known format.
     #[error(
-        "{name} is no trace that can be read: it should be the text of lackey, of drmemtrace's view tool or of \
+        "{name} is not a trace in a known format: expected the text of lackey, of drmemtrace's view tool or of \
          perf script, or a ChampSim trace"
     )]
     Unknown {
@@ -76,7 +76,7 @@ pub enum TraceError {
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The format is known but not supported.
-    #[error("{name} is {what}, which is not read: {instead}")]
+    #[error("{name} is {what}, which is not supported: {instead}")]
     Unsupported {
         /// Name of the file.
         name: String,

@@ -6,7 +6,7 @@ use hawkeye_sim::kernel::fault_policies::{
     FREEBSD, FaultPolicy, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
 use hawkeye_sim::kernel::{
-    Access, Kernel, KernelError, KernelSpec, Payer, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
+    Access, Kernel, KernelError, KernelSpec, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
 };
 use hawkeye_sim::memory::{Content, ORDERS};
 use proptest::prelude::*;
@@ -98,15 +98,15 @@ fn apply(kernel: &mut Kernel, space: SpaceId, step: &Step) -> String {
         }
         Step::Sizes(bits) => format!("{:?}", kernel.set_fault_sizes(space, orders(bits))),
         Step::Promote(index, size) => {
-            let promoted = kernel.promote(space, region(index), order(size), Payer::Manager);
+            let promoted = kernel.promote(space, region(index), order(size));
             format!("{promoted:?}")
         }
         Step::Recover(index) => {
-            let recovered = kernel.recover(space, region(index), Payer::Manager);
+            let recovered = kernel.recover(space, region(index));
             format!("{recovered:?}")
         }
         Step::Fill(index) => {
-            let filled = kernel.fill_ahead(space, region(index), Payer::Manager);
+            let filled = kernel.fill_ahead(space, region(index));
             format!("{filled:?}")
         }
         Step::Zero(pages) => {
@@ -175,13 +175,13 @@ proptest! {
                 let (mut time, mut cold) = (Duration::ZERO, 0);
                 let outcome = (first..PAGES.min(first + count)).try_for_each(|page| {
                     let one = single.touch(space, bytes(page, 1), access(kind))?;
-                    time += one.paid.time;
+                    time += one.time;
                     cold += one.cold;
                     Ok(())
                 });
                 prop_assert_eq!(touched.clone().map(|_| ()), outcome);
                 if let Ok(touched) = touched {
-                    prop_assert_eq!((touched.paid.time, touched.cold), (time, cold));
+                    prop_assert_eq!((touched.time, touched.cold), (time, cold));
                 }
             }
             prop_assert_eq!(apply(&mut bulk, space, &step), apply(&mut single, space, &step));

@@ -14,6 +14,14 @@ fn numbers(begin: u64, pages: [u64; 8]) -> impl Iterator<Item = u64> {
     chosen.map(move |n| (begin >> 12) + n)
 }
 
+impl Region {
+    fn clear(&mut self) {
+        self.present.clear();
+        self.protected.clear();
+        self.groups.clear();
+    }
+}
+
 impl Plain {
     fn region(&mut self, begin: u64) -> &mut Region {
         self.regions.entry(begin >> 21).or_default()
@@ -140,11 +148,7 @@ impl Plain {
                 }
                 return;
             }
-            None => {
-                region.present.clear();
-                region.protected.clear();
-                region.groups.clear();
-            }
+            None => region.clear(),
             Some(LeafSize::Base) => {}
         }
         for page in numbers(begin, pages) {
@@ -170,9 +174,7 @@ impl Plain {
         self.end_huge_group(begin);
         let region = self.region(begin);
         region.size = Some(LeafSize::Huge);
-        region.present.clear();
-        region.protected.clear();
-        region.groups.clear();
+        region.clear();
         self.forget_pages(begin, FULL);
         self.accessed.insert((LeafSize::Huge, begin >> 21));
         true
@@ -186,8 +188,7 @@ impl Plain {
         for number in Self::around(begin) {
             let region = self.region(number << 21);
             region.size = Some(LeafSize::Giant);
-            region.present.clear();
-            region.protected.clear();
+            region.clear();
         }
         self.accessed.insert((LeafSize::Giant, begin >> 30));
         true

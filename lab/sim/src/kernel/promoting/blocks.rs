@@ -2,7 +2,6 @@
 
 use super::Collapsed;
 use crate::bits::PageBits;
-use crate::kernel::payer::Payer;
 use crate::kernel::sized_faults::block_around;
 use crate::kernel::space::RegionId;
 use crate::kernel::{Kernel, Result};
@@ -20,12 +19,7 @@ impl Kernel {
     /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
     /// aligned, has something present and lies in one mapping. It must not be in a page of this
     /// size or a larger one. As in khugepaged, it must have nothing in swap.
-    pub(super) fn collapse_blocks(
-        &mut self,
-        at: RegionId,
-        order: PageOrder,
-        payer: Payer,
-    ) -> Result<Collapsed> {
+    pub(super) fn collapse_blocks(&mut self, at: RegionId, order: PageOrder) -> Result<Collapsed> {
         let mut blocks = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(order.pages() as usize) {
             if self.is_candidate(at, first, order)? {
@@ -49,7 +43,7 @@ impl Kernel {
         let pages = (sum(|b| b.copied), sum(|b| b.added), sum(|b| b.zeroed));
         // Each block is locked, emptied and flushed by itself; the region is scanned once.
         let times = (done.len() as u64, 1);
-        Ok(self.collapsed(payer, Duration::ZERO, pages, times))
+        Ok(self.collapsed(Duration::ZERO, pages, times))
     }
 
     fn is_candidate(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {

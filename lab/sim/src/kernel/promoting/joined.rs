@@ -13,12 +13,7 @@ use std::time::Duration;
 impl Kernel {
     /// Makes the regions around this one a page of this size. Huge pages that already lie as needed
     /// are not copied.
-    pub(super) fn join(
-        &mut self,
-        at: RegionId,
-        order: PageOrder,
-        payer: Payer,
-    ) -> Result<Collapsed> {
+    pub(super) fn join(&mut self, at: RegionId, order: PageOrder) -> Result<Collapsed> {
         let around = regions_around(at.region, order);
         let regions = around.map(|region| RegionId { region, ..at });
         let regions: Vec<RegionId> = regions.collect();
@@ -37,7 +32,7 @@ impl Kernel {
             let block = block.ok_or(at.has_no_frames(order));
             if block.is_err() {
                 // The search for a range took its time all the same.
-                self.pay(payer, time);
+                self.pay(Payer::Manager, time);
             }
             self.move_to(&regions, block?)?
         };
@@ -47,7 +42,7 @@ impl Kernel {
             self.touch_region(part)?.joined = Some(order);
         }
         let each = order.regions();
-        Ok(self.collapsed(payer, time, (copied, added, added), (each, each)))
+        Ok(self.collapsed(time, (copied, added, added), (each, each)))
     }
 
     /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.

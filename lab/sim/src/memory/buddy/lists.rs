@@ -8,7 +8,7 @@ use crate::memory::{Content, HUGE_ORDER};
 impl PhysicalMemory {
     pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
         match self.blocks.get(block as usize) {
-            Some(State::Free { zeroes, .. }) => zeroes.bits(),
+            Some(State::Free { zeroes, .. }) => *zeroes,
             Some(State::Parts(parts)) => parts.zero(),
             Some(State::Owned(_)) | None => PageBits::EMPTY,
         }
