@@ -71,7 +71,7 @@ impl Setup {
     /// Specification of this machine under a system.
     pub fn engine(&self, system: &System) -> EngineSpec {
         let kernel = |system: &System| {
-            let fault_ahead = self.fault_ahead && system.fills_ahead();
+            let fault_ahead = self.fault_ahead && system.fills_ahead;
             let zeroing = system.zeroing().filter(|_| !fault_ahead);
             KernelSetup {
                 faults: system.faults,

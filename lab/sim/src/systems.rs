@@ -31,8 +31,8 @@ pub struct System {
     zeroes_ahead: bool,
     /// Promotions can have any size of which the processor has TLB entries, not only huge pages.
     many_sizes: bool,
-    /// Memory can be prefaulted instead of zeroed in advance.
-    fills_ahead: bool,
+    /// Memory can be prefaulted instead of zeroed in advance, as on kernels without a zeroing thread.
+    pub(crate) fills_ahead: bool,
     recovers: bool,
     /// The manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
@@ -236,11 +236,6 @@ impl System {
         } else {
             PageOrders::HUGE
         }
-    }
-
-    /// Whether memory can be prefaulted. Kernels without a zeroing thread can do that instead.
-    pub fn fills_ahead(&self) -> bool {
-        self.fills_ahead
     }
 
     /// Settings of the manager and of its policy. `rate` is the rate of promotions for every

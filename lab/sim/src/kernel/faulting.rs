@@ -1,7 +1,6 @@
 //! Page faults: a program accesses memory.
 
 use super::fault_policies::FirstTouch;
-use super::payer::Payer;
 use super::region::Region;
 use super::space::{Faults, RegionId, by_region, pages_of};
 use super::{Kernel, KernelError, Result, SpaceId};
@@ -121,7 +120,7 @@ impl Kernel {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
-        self.pay(Payer::Program(space), sum.time);
+        self.charge(space, sum.time);
         self.debug_check();
         Touched {
             time: sum.time,

@@ -1,8 +1,8 @@
 //! Figures of a kernel and its address spaces, for engines, policies and reports.
 
-use super::payer::KernelThread;
 use super::region::Region;
 use super::space::{Faults, RegionId};
+use super::threads::KernelThread;
 use super::{Kernel, KernelCosts, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, PhysicalMemory};
@@ -98,16 +98,7 @@ impl Kernel {
 
     /// CPU time of a thread of the kernel so far.
     pub fn thread_time(&self, thread: KernelThread) -> Duration {
-        self.accounts
-            .by_thread
-            .get(&thread)
-            .copied()
-            .unwrap_or_default()
-    }
-
-    /// Time that the manager was charged so far.
-    pub fn manager_time(&self) -> Duration {
-        self.accounts.by_manager
+        self.threads.times.get(&thread).copied().unwrap_or_default()
     }
 
     /// The costs of operations.

@@ -1,7 +1,6 @@
 //! Freeing: a program gives memory back.
 
 use super::costs::times;
-use super::payer::Payer;
 use super::reclaim::huge_run;
 use super::space::{RegionId, by_region, first_page, pages_of};
 use super::{Kernel, Result, SpaceId};
@@ -46,7 +45,7 @@ impl Kernel {
     }
 
     fn freed(&mut self, space: SpaceId, time: Duration) -> Duration {
-        self.pay(Payer::Program(space), time);
+        self.charge(space, time);
         self.debug_check();
         time
     }

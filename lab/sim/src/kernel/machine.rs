@@ -6,7 +6,6 @@ use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::frontier::Frontier;
 use super::hosted::Hosted;
-use super::payer::{Accounts, Payer};
 use super::recency::Recency;
 use super::region::Region;
 use super::remapped::Remapped;
@@ -50,7 +49,6 @@ pub struct Kernel {
     pub(super) huge_frames: HugeFrames,
     pub(super) threads: Threads,
     pub(super) reports: Reports,
-    pub(super) accounts: Accounts,
 }
 
 /// What can be taken back when memory runs short, in which order, and from which watermarks on.
@@ -105,7 +103,6 @@ impl Kernel {
             huge_frames: HugeFrames::default(),
             threads: Threads::default(),
             reports: Reports::default(),
-            accounts: Accounts::default(),
         })
     }
 
@@ -140,7 +137,7 @@ impl Kernel {
         for pages in mapped {
             time += self.unmap_pages(space, pages)?;
         }
-        self.pay(Payer::Program(space), time);
+        self.charge(space, time);
         self.spaces.remove(&space);
         self.reports.frontier.forget(space);
         self.debug_check();
@@ -168,15 +165,10 @@ impl Kernel {
         Ok(self.space_mut(at.space)?.table.touch(at.region))
     }
 
-    pub(super) fn pay(&mut self, by: Payer, time: Duration) {
-        match by {
-            Payer::Program(space) => {
-                if let Some(space) = self.spaces.get_mut(&space) {
-                    space.charged += time;
-                }
-            }
-            Payer::Kernel(thread) => *self.accounts.by_thread.entry(thread).or_default() += time,
-            Payer::Manager => self.accounts.by_manager += time,
+    /// The program of an address space waits for this time.
+    pub(super) fn charge(&mut self, space: SpaceId, time: Duration) {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.charged += time;
         }
     }
 

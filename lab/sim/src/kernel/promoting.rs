@@ -4,7 +4,6 @@ mod blocks;
 mod joined;
 
 use super::costs::times;
-use super::payer::Payer;
 use super::reclaim::huge_run;
 use super::region::Region;
 use super::space::RegionId;
@@ -117,7 +116,6 @@ impl Kernel {
             + times(zeroed, self.costs.zero_base_ns)
             + times(flushed, self.costs.shoot_down_ns);
         let time = search + locked + times(looked, self.costs.collapse_ns);
-        self.pay(Payer::Manager, time);
         self.debug_check();
         Collapsed {
             time,
@@ -130,7 +128,7 @@ impl Kernel {
     /// A program had to wait for a collapse.
     pub fn waited_for_lock(&mut self, space: SpaceId) -> Duration {
         let time = times(1, self.costs.lock_wait_ns);
-        self.pay(Payer::Program(space), time);
+        self.charge(space, time);
         time
     }
 
@@ -151,7 +149,6 @@ impl Kernel {
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.
         self.become_huge(at, block_of(got.frames.first), true)?;
-        self.pay(Payer::Manager, time);
         self.debug_check();
         Ok(time)
     }

@@ -1,7 +1,6 @@
 //! Finds base pages of zeros, and gives their memory back.
 
 use super::costs::times;
-use super::payer::Payer;
 use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
@@ -56,7 +55,6 @@ impl Kernel {
         }
         let time = times(seen.into(), self.costs.scan_zero_ns)
             + times(u64::from(end - seen), self.costs.scan_used_ns);
-        self.pay(Payer::Manager, time);
         Ok(ZeroPages {
             zero_pages: seen,
             time,
@@ -75,7 +73,6 @@ impl Kernel {
         }
         let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
         let freed = self.drop_zeros(at, &mut time)?;
-        self.pay(Payer::Manager, time);
         self.debug_check();
         Ok(DeDuplicated {
             bytes: u64::from(freed) * BASE_PAGE_BYTES,

@@ -65,13 +65,10 @@ pub enum TraceError {
     },
     /// The content has no known format.
     #[error(
-        "{name} is not a trace in a known format: expected the text of lackey, of drmemtrace's view tool or of \
+        "{0} is not a trace in a known format: expected the text of lackey, of drmemtrace's view tool or of \
          perf script, or a ChampSim trace"
     )]
-    Unknown {
-        /// Name of the file.
-        name: String,
-    },
+    Unknown(String),
     /// An error of a recording.
     #[error(transparent)]
     Recording(#[from] RecordingError),

@@ -84,9 +84,7 @@ fn detected(
     }
     match Format::detect(name, begin) {
         Some(format) => Ok(Trace::new(format, Box::new(input), bad)),
-        None => Err(TraceError::Unknown {
-            name: name.to_owned(),
-        }),
+        None => Err(TraceError::Unknown(name.to_owned())),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::access::TraceAccess;
 use super::champsim::{self, Record, Records};
 use super::detect::{Format, TEXTS};
-use super::error::{Position, Result, TraceError};
+use super::error::{Result, TraceError};
 use super::fields::{Line, Parse};
 use super::text::{Lines, Next, shown};
 use std::collections::VecDeque;
@@ -71,14 +71,6 @@ impl<R: BufRead> Trace<R> {
     /// Lines and records left out so far.
     pub fn skipped(&self) -> u64 {
         self.skipped
-    }
-
-    /// Position of the line or record that was read last.
-    pub fn position(&self) -> Position {
-        match &self.input {
-            Input::Text { lines, .. } => lines.position(),
-            Input::Records(records) => records.position(),
-        }
     }
 
     /// Reads on until there is an access; false at the end.

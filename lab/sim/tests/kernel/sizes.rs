@@ -46,11 +46,8 @@ fn the_largest_page_that_fits_is_given() -> Outcome {
 
 #[test]
 fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
-    let (mut kernel, space) = machine(
-        64 * MIB,
-        4 * MIB,
-        only(PageOrders::NONE.with(K64).with(order(2))),
-    )?;
+    let sizes = only(PageOrders::NONE.with(K64).with(order(2)));
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 4 * KIB), Access::Read)?;
     // The zero page is mapped: 64 KiB don't fit, nor do the first 16.
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), Access::Write)?;

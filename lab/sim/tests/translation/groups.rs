@@ -270,15 +270,9 @@ fn groups_that_cant_be_are_refused() {
             condition,
             in_l1: true,
         });
-        let groups = match huge {
-            true => Groups {
-                huge: group,
-                ..Groups::NONE
-            },
-            false => Groups {
-                base: group,
-                ..Groups::NONE
-            },
+        let groups = Groups {
+            base: group.filter(|_| !huge),
+            huge: group.filter(|_| huge),
         };
         let processor = Processor { groups, ..SKYLAKE };
         let core = Translator::new(&native(&processor)).is_err();

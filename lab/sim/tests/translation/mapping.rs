@@ -335,17 +335,14 @@ fn faults_say_what_is_missing() -> Outcome {
 fn what_cant_be_mapped_is_refused() -> Outcome {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(1 << 57);
-    let address = Err(MappingError::Address { address: 1 << 57 });
+    let address = Err(MappingError::Address(1 << 57));
     assert_eq!(mappings.map_huge(region), address);
     let region = RegionAddr::containing(BEGIN);
     mappings.map_giant(BEGIN)?;
-    assert_eq!(
-        mappings.map_huge(region),
-        Err(MappingError::Giant { address: BEGIN })
-    );
+    assert_eq!(mappings.map_huge(region), Err(MappingError::Giant(BEGIN)));
     assert_eq!(
         mappings.map_giant(BEGIN),
-        Err(MappingError::Occupied { address: BEGIN })
+        Err(MappingError::Occupied(BEGIN))
     );
     mappings.unmap_giant(BEGIN)?;
     mappings.map_huge(region)?;
@@ -356,6 +353,6 @@ fn what_cant_be_mapped_is_refused() -> Outcome {
     }
     let address = chunks << 30;
     let refused = mappings.map_giant(address);
-    assert_eq!(refused, Err(MappingError::TooMuchMemory { address }));
+    assert_eq!(refused, Err(MappingError::TooMuchMemory(address)));
     Ok(())
 }

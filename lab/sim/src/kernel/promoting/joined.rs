@@ -1,7 +1,6 @@
 //! Promotion of several regions to one page larger than a huge page.
 
 use super::Collapsed;
-use crate::kernel::payer::Payer;
 use crate::kernel::reclaim::regions_around;
 use crate::kernel::region::Region;
 use crate::kernel::space::RegionId;
@@ -32,7 +31,6 @@ impl Kernel {
             let block = block.ok_or(at.has_no_frames(order));
             if block.is_err() {
                 // The search for a range took its time all the same.
-                self.pay(Payer::Manager, time);
             }
             self.move_to(&regions, block?)?
         };

@@ -126,7 +126,7 @@ impl Mappings {
             .iter()
             .any(|state| state.size().is_some())
         {
-            return Err(MappingError::Occupied { address });
+            return Err(MappingError::Occupied(address));
         }
         set(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
         for state in &mut self.states[regions] {
@@ -231,7 +231,5 @@ impl Mappings {
 }
 
 fn giant(region: RegionAddr) -> MappingError {
-    MappingError::Giant {
-        address: region.start(),
-    }
+    MappingError::Giant(region.start())
 }
