@@ -194,7 +194,7 @@ fn mistakes_are_told_in_a_sentence() {
         ),
         (
             "sweep --vary machine.cores=1..2 --workload tiny.toml",
-            "is no range",
+            "is not a range",
         ),
         (
             "run --system linux --workload tiny.toml --costs bad.toml",

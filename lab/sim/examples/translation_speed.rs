@@ -20,6 +20,7 @@ use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Mappings, Translator, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{Groups, MmuError, PROCESSORS, SKYLAKE};
+use hawkeye_sim::rng::Rng;
 use std::time::Instant;
 
 const BEGIN: u64 = 0x7000_0000_0000;
@@ -104,13 +105,13 @@ fn random(
     goal: u32,
 ) -> Result<(), MmuError> {
     let mut core = Translator::new(spec)?;
-    let mut draw = Draw(1);
-    draw.load(&mut core, mappings, gib, WARM);
+    let mut rng = Rng::new(1, 0);
+    load(&mut rng, &mut core, mappings, gib, WARM);
     let mut map = AccessMap::new(CoverageAverage::default());
     sample(mappings, gib, &mut map);
 
     let before = core.counters();
-    let translating = median(|| draw.load(&mut core, mappings, gib, TURN));
+    let translating = median(|| load(&mut rng, &mut core, mappings, gib, TURN));
     let counted = core.counters().since(&before);
 
     let sampling = median(|| sample(mappings, gib, &mut map));
@@ -120,7 +121,7 @@ fn random(
     let mut batch = Vec::with_capacity(BATCH);
     let drawing = median(|| {
         for _ in 0..TURN / BATCH {
-            draw.fill(&mut batch, gib);
+            draw(&mut rng, &mut batch, gib);
             std::hint::black_box(&batch);
         }
     });
@@ -176,32 +177,19 @@ fn sample(mappings: &mut Mappings, gib: u64, map: &mut AccessMap) {
     map.observe(&samples);
 }
 
-/// A counter with multiplied values; the two halves of the product are combined: wyrand of Wang Yi,
-/// <https://github.com/wangyi-fudan/wyhash>.
-struct Draw(u64);
-
-impl Draw {
-    /// Loads of random words.
-    fn load(&mut self, core: &mut Translator, mappings: &mut Mappings, gib: u64, count: usize) {
-        let mut batch = Vec::with_capacity(BATCH);
-        for _ in 0..count / BATCH {
-            self.fill(&mut batch, gib);
-            core.translate(mappings, &batch, Work::default());
-        }
+/// Makes loads of random words.
+fn load(rng: &mut Rng, core: &mut Translator, mappings: &mut Mappings, gib: u64, count: usize) {
+    let mut batch = Vec::with_capacity(BATCH);
+    for _ in 0..count / BATCH {
+        draw(rng, &mut batch, gib);
+        core.translate(mappings, &batch, Work::default());
     }
+}
 
-    /// One batch of loads.
-    fn fill(&mut self, batch: &mut Vec<Access>, gib: u64) {
-        let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        batch.clear();
-        batch.extend((0..BATCH).map(|_| {
-            self.0 = self.0.wrapping_add(0xa076_1d64_78bd_642f);
-            let other = self.0 ^ 0xe703_7ed1_a0b4_28db;
-            let both = product(self.0, other);
-            let random = (both >> 64) as u64 ^ both as u64;
-            Access::load(BEGIN + (product(random, gib << 30) >> 64) as u64)
-        }));
-    }
+/// One batch of loads.
+fn draw(rng: &mut Rng, batch: &mut Vec<Access>, gib: u64) {
+    batch.clear();
+    batch.extend((0..BATCH).map(|_| Access::load(BEGIN + rng.below(gib << 30))));
 }
 
 fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,8 +1,8 @@
 //! A kernel's memory manager: address spaces, page faults, and everything that gives pages and
 //! takes them away.
 //!
-//! [`Kernel`] has no clock and no thread of its own. Each operation returns its time and its payer
-//! ([`Paid`]), and [`Kernel::step`] runs the kernel's threads for a while. Systems differ at a page
+//! [`Kernel`] has no clock and no thread of its own. Each operation returns its time, charges it to a program or to a
+//! thread of the kernel, and [`Kernel::step`] runs the kernel's threads for a while. Systems differ at a page
 //! fault by their [`FaultPolicy`](fault_policies::FaultPolicy). What a manager does between faults
 //! is called from outside ([`Kernel::promote`], [`Kernel::recover`], ...). That includes
 //! khugepaged: it is the policy `linux`.
@@ -41,7 +41,6 @@ mod mapped;
 mod mapping;
 mod merging;
 mod moving;
-mod payer;
 mod promoting;
 mod recency;
 mod reclaim;
@@ -51,7 +50,6 @@ mod remapped;
 mod reservations;
 mod sized_faults;
 mod space;
-mod spaces;
 mod supply;
 mod swap;
 mod table;
@@ -64,11 +62,11 @@ pub use faulting::{Access, Touched};
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use machine::{Kernel, KernelSpec};
 pub use mapped::MappedBySize;
-pub use payer::{KernelThread, Paid, Payer};
 pub use promoting::Collapsed;
 pub(crate) use reclaim::regions_around;
 pub use recovering::{DeDuplicated, ZeroPages};
 pub(crate) use region::Region;
+pub(crate) use space::RegionId;
 pub use space::{Faults, SpaceId};
 pub use swap::SwapSpec;
-pub use threads::{MergeSpec, Stepped, ZeroingSpec};
+pub use threads::{KernelThread, MergeSpec, Stepped, ZeroingSpec};

@@ -29,6 +29,7 @@ pub mod memory;
 pub mod mmu;
 pub mod parallel;
 pub mod rng;
+mod setup;
 pub mod simulate;
 pub mod sweep;
 pub mod systems;

@@ -52,7 +52,8 @@
 //! | plain | `lab/sim/tests/translation/plain.rs` | is the fast one right? | slow: lists that are searched, for tests alone |
 //!
 //! The plain one is the oracle: written from the description, with no code of the fast one.
-//! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one.
+//! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one. The fast and
+//! the exact one share TLBs and walk caches.
 
 mod accessed;
 mod accesses;

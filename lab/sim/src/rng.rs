@@ -16,13 +16,11 @@ impl Rng {
         Self(SplitMix64::seed_from_u64(seed ^ mixed))
     }
 
-    #[inline]
     pub(crate) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// A uniform number below `bound` (to within `bound / 2^64`); 0 for a bound of 0.
-    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

@@ -1,90 +1,19 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, GuestSpec, Seats};
-use crate::kernel::{KernelCosts, MergeSpec, SwapSpec};
-use crate::mmu::translation::Levels;
-use crate::mmu::{HASWELL, Processor};
+use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, KernelSetup, Seats};
 use crate::parallel::map_on_threads;
+pub use crate::setup::Setup;
 use crate::systems::System;
-use crate::tuning::Tuning;
 use crate::workloads::Workload;
 use hawkeye_manager::{Machine, Manager, Totals, Wake};
 use hawkeye_policy::policies::{self, UnknownPolicy};
-use hawkeye_policy::{Errno, Rate, SettingError};
+use hawkeye_policy::{Errno, SettingError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::iter;
-use std::time::Duration;
 use thiserror::Error;
 
-/// The machine that workloads run on, the same for every system. The default is the paper's
-/// machine, with the cores of one socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Size of memory, in bytes.
-    pub memory_bytes: u64,
-    /// The processor.
-    pub processor: Processor,
-    /// Levels of page tables, of the machine and of its virtual machines.
-    pub page_table_levels: Levels,
-    /// Whether the processor prefetches the translation of a stream's next page. Every preset
-    /// processor does so in some way.
-    pub next_page_prefetch: bool,
-    /// Costs of the kernel's work.
-    pub costs: KernelCosts,
-    /// Cores that programs share.
-    pub cores: u32,
-    /// Seed of all random choices.
-    pub seed: u64,
-    /// Free memory fragmentation index at the start, caused by the page cache (0-1).
-    pub fragmented: f64,
-    /// Promotions per second, the same for every system; `None`: each system's own rate.
-    pub rate: Option<Rate>,
-    /// Settings that override each system's own, the same for every system.
-    pub tuning: Tuning,
-    /// Accesses in a sample.
-    pub sample: u32,
-    /// The system of virtual machines, if the workload has any; `None`: the same as the machine's.
-    pub guest_system: Option<System>,
-    /// Fragmentation of the memory of virtual machines at the start (0-1).
-    pub guest_fragmented: f64,
-    /// Swap device, if there is one.
-    pub swap: Option<SwapSpec>,
-    /// Same-page merging of the memory of virtual machines, if it is on.
-    pub merging: Option<MergeSpec>,
-    /// Whether systems that zero free memory had time to zero all of it before the start.
-    pub zeroed_before: bool,
-    /// Whether systems that can prefault memory do so, as on a live machine, instead of zeroing
-    /// free memory.
-    pub fault_ahead: bool,
-    /// Simulated time after which the run ends, with its programs unfinished.
-    pub longest: Duration,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 96 << 30,
-            processor: HASWELL,
-            page_table_levels: Levels::Four,
-            next_page_prefetch: true,
-            costs: KernelCosts::paper(),
-            cores: 24,
-            seed: 1,
-            fragmented: 0.0,
-            rate: None,
-            tuning: Tuning::default(),
-            sample: EngineSpec::DEFAULT_SAMPLE,
-            guest_system: None,
-            guest_fragmented: 0.0,
-            swap: None,
-            merging: None,
-            zeroed_before: true,
-            fault_ahead: false,
-            longest: Duration::from_secs(100_000),
-        }
-    }
-}
+type Result<T, E = SimulateError> = std::result::Result<T, E>;
 
 /// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -141,36 +70,20 @@ impl SimulateError {
 impl Setup {
     /// Specification of this machine under a system.
     pub fn engine(&self, system: &System) -> EngineSpec {
-        let fills = |system: &System| self.fault_ahead && system.fills_ahead();
-        let zeroing = |system: &System| {
-            let own = system.zeroing().filter(|_| !fills(system));
-            self.tuning.zeroing(own)
+        let kernel = |system: &System| {
+            let fault_ahead = self.fault_ahead && system.fills_ahead;
+            let zeroing = system.zeroing().filter(|_| !fault_ahead);
+            KernelSetup {
+                faults: system.faults,
+                promotable: system.promotable(&self.processor),
+                zeroing: self.tuning.zeroing(zeroing),
+                fault_ahead,
+            }
         };
-        let inside = self.guest_system.as_ref().unwrap_or(system);
         EngineSpec {
-            memory_bytes: self.memory_bytes,
-            processor: self.processor,
-            next_page_prefetch: self.next_page_prefetch,
-            page_table_levels: self.page_table_levels,
-            cores: self.cores,
-            faults: system.faults,
-            promotable: system.promotable(&self.processor),
-            costs: self.costs,
-            zeroing: zeroing(system),
-            fault_ahead: fills(system),
-            zeroed_before: self.zeroed_before,
-            fragmented: self.fragmented,
-            swap: self.swap,
-            merging: self.merging,
-            guests: GuestSpec {
-                faults: inside.faults,
-                promotable: inside.promotable(&self.processor),
-                zeroing: zeroing(inside),
-                fault_ahead: fills(inside),
-                fragmented: self.guest_fragmented,
-            },
-            seed: self.seed,
-            sample: self.sample,
+            setup: *self,
+            kernel: kernel(system),
+            guests: kernel(self.guest_system.as_ref().unwrap_or(system)),
         }
     }
 }
@@ -179,11 +92,7 @@ impl Setup {
 ///
 /// # Errors
 /// A machine that can't be built, or a setting that its manager rejects.
-pub fn manager(
-    system: &System,
-    workload: &Workload,
-    setup: &Setup,
-) -> Result<Manager<Engine>, SimulateError> {
+pub fn manager(system: &System, workload: &Workload, setup: &Setup) -> Result<Manager<Engine>> {
     manage(system, engine(system, workload, setup)?, setup)
 }
 
@@ -197,11 +106,7 @@ pub trait Observer {
 ///
 /// # Errors
 /// A machine that can't be built, or that contradicts itself.
-pub fn simulate(
-    system: &System,
-    workload: &Workload,
-    setup: &Setup,
-) -> Result<Simulated, SimulateError> {
+pub fn simulate(system: &System, workload: &Workload, setup: &Setup) -> Result<Simulated> {
     run(system, workload, setup, None)
 }
 
@@ -215,7 +120,7 @@ pub fn simulate_observed(
     workload: &Workload,
     setup: &Setup,
     observer: &mut dyn Observer,
-) -> Result<Simulated, SimulateError> {
+) -> Result<Simulated> {
     run(system, workload, setup, Some(observer))
 }
 
@@ -224,7 +129,7 @@ fn run(
     workload: &Workload,
     setup: &Setup,
     observer: Option<&mut dyn Observer>,
-) -> Result<Simulated, SimulateError> {
+) -> Result<Simulated> {
     let (figures, totals) = if workload.guests.is_empty() {
         alone(manager(system, workload, setup)?, setup, observer)
     } else {
@@ -273,11 +178,7 @@ fn alone(
 
 /// Runs a workload with virtual machines. The managers of the host and of all guests take turns;
 /// the one that is due first goes next.
-fn with_guests(
-    system: &System,
-    workload: &Workload,
-    setup: &Setup,
-) -> Result<Ended, SimulateError> {
+fn with_guests(system: &System, workload: &Workload, setup: &Setup) -> Result<Ended> {
     let machine = Seats::new(engine(system, workload, setup)?);
     let inside = setup.guest_system.as_ref().unwrap_or(system);
     let systems = iter::once(system).chain(iter::repeat(inside));
@@ -295,16 +196,12 @@ fn with_guests(
     Ok((machine.figures(), totals.collect()))
 }
 
-fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine, SimulateError> {
+fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine> {
     let engine = Engine::new(&setup.engine(system), workload);
     engine.map_err(|source| SimulateError::engine(system, workload, source))
 }
 
-fn manage<M: Machine>(
-    system: &System,
-    machine: M,
-    setup: &Setup,
-) -> Result<Manager<M>, SimulateError> {
+fn manage<M: Machine>(system: &System, machine: M, setup: &Setup) -> Result<Manager<M>> {
     let (settings, told) = system.settings(setup.rate)?;
     let (settings, told) = setup.tuning.apply(settings, told)?;
     let policy = policies::by_name(system.policy(), &told)?;
@@ -327,7 +224,7 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// The error of the first job that failed.
-pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>, SimulateError> {
+pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>> {
     simulate_each(jobs, threads, &|_| {})
 }
 
@@ -339,7 +236,7 @@ pub fn simulate_each(
     jobs: &[Job],
     threads: usize,
     done: &(dyn Fn(usize) + Sync),
-) -> Result<Vec<Simulated>, SimulateError> {
+) -> Result<Vec<Simulated>> {
     let results = map_on_threads(jobs, threads, |index, job| {
         let result = simulate(&job.system, job.workload, &job.setup);
         done(index);

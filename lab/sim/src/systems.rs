@@ -31,8 +31,8 @@ pub struct System {
     zeroes_ahead: bool,
     /// Promotions can have any size of which the processor has TLB entries, not only huge pages.
     many_sizes: bool,
-    /// Memory can be prefaulted instead of zeroed in advance.
-    fills_ahead: bool,
+    /// Memory can be prefaulted instead of zeroed in advance, as on kernels without a zeroing thread.
+    pub(crate) fills_ahead: bool,
     recovers: bool,
     /// The manager keeps to a CPU budget; threads of the papers' kernels don't.
     budgeted: bool,
@@ -77,7 +77,7 @@ const INGENS: System = System {
 
 /// The default of `defrag` since Linux 4.6. In the paper's fragmented runs programs start under
 /// base pages too.
-const NOBODY_WAITS: FaultPolicy = FaultPolicy {
+const NO_COMPACTION: FaultPolicy = FaultPolicy {
     first_touch: FirstTouch::Huge { compact: false },
     ..LINUX_BASE
 };
@@ -87,8 +87,8 @@ pub const SYSTEMS: [System; 16] = [
     PLAIN,
     System {
         name: "linux",
-        about: "Linux with huge pages at first faults, and khugepaged; nobody waits for compaction in a fault",
-        faults: NOBODY_WAITS,
+        about: "Linux with huge pages at first faults, and khugepaged; no fault waits for compaction",
+        faults: NO_COMPACTION,
         policy: "linux",
         ..PLAIN
     },
@@ -112,7 +112,7 @@ pub const SYSTEMS: [System; 16] = [
         about: "Linux as `linux`, with pages of 16 KiB to 1 MiB at faults where a huge page doesn't fit",
         faults: FaultPolicy {
             sizes: MTHP_SIZES,
-            ..NOBODY_WAITS
+            ..NO_COMPACTION
         },
         policy: "linux",
         ..PLAIN
@@ -178,7 +178,7 @@ pub const SYSTEMS: [System; 16] = [
     },
     System {
         name: "unzeroed-4k",
-        about: "what zeroing costs: base pages that nobody zeroes (nobody runs that)",
+        about: "cost of zeroing: base pages that are never zeroed (no real system does this)",
         faults: FaultPolicy {
             zeroing: Zeroing::Never,
             ..LINUX_BASE
@@ -187,7 +187,7 @@ pub const SYSTEMS: [System; 16] = [
     },
     System {
         name: "unzeroed",
-        about: "what zeroing costs: huge pages that nobody zeroes (nobody runs that)",
+        about: "cost of zeroing: huge pages that are never zeroed (no real system does this)",
         faults: FaultPolicy {
             zeroing: Zeroing::Never,
             ..LINUX_THP
@@ -236,11 +236,6 @@ impl System {
         } else {
             PageOrders::HUGE
         }
-    }
-
-    /// Whether memory can be prefaulted. Kernels without a zeroing thread can do that instead.
-    pub fn fills_ahead(&self) -> bool {
-        self.fills_ahead
     }
 
     /// Settings of the manager and of its policy. `rate` is the rate of promotions for every

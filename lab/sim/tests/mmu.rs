@@ -6,18 +6,18 @@ use hawkeye_sim::mmu::{
 };
 use std::time::Duration;
 
-type Outcome = Result<(), MmuError>;
+type Outcome<T = ()> = Result<T, MmuError>;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const FULL: [u64; 8] = [u64::MAX; 8];
 
-fn base(pattern: Pattern, bytes: u64) -> Result<Run, MmuError> {
+fn base(pattern: Pattern, bytes: u64) -> Outcome<Run> {
     Run::new(&SKYLAKE, pattern, bytes, PageSize::Base, 1)
 }
 
 /// Counters of `accesses` accesses under base pages, after as many to warm up.
-fn counted(pattern: Pattern, bytes: u64, accesses: u64) -> Result<Counters, MmuError> {
+fn counted(pattern: Pattern, bytes: u64, accesses: u64) -> Outcome<Counters> {
     let mut run = base(pattern, bytes)?;
     run.advance_accesses(accesses);
     let warm = run.counters();
@@ -201,7 +201,7 @@ fn only_what_is_named_is_cleared_and_flushed() -> Outcome {
 
 #[test]
 fn patterns_gain_what_their_kind_gains() -> Outcome {
-    let gain = |pattern| -> Result<f64, MmuError> {
+    let gain = |pattern| -> Outcome<f64> {
         Ok(Truth::measure(&SKYLAKE, pattern, GIB, 300_000, 1)?.gain_percent())
     };
     for pattern in [
@@ -249,8 +249,8 @@ fn a_host_of_base_pages_takes_the_reach_of_huge_pages_and_not_their_shorter_walk
 fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> Outcome {
     let mut shared = SKYLAKE;
     shared.memory.neighbours_gb_per_s = 5.0;
-    let dearer = |pattern| -> Result<f64, MmuError> {
-        let walk_ns = |processor| -> Result<f64, MmuError> {
+    let dearer = |pattern| -> Outcome<f64> {
+        let walk_ns = |processor| -> Outcome<f64> {
             let base = Truth::measure(processor, pattern, GIB, 200_000, 1)?.base;
             Ok(base.walk_pending_cycles / base.walks as f64)
         };
@@ -268,8 +268,8 @@ fn where_latency_varies_reads_overlap_less() -> Outcome {
     let mut varied = SKYLAKE;
     let latencies = (0..1000).map(|n| if n % 10 == 0 { 5.0 } else { 1.0 });
     varied.memory.latency_shape = LatencyShape::of(latencies.collect());
-    let slower = |pattern| -> Result<f64, MmuError> {
-        let read_ns = |processor| -> Result<f64, MmuError> {
+    let slower = |pattern| -> Outcome<f64> {
+        let read_ns = |processor| -> Outcome<f64> {
             let huge = Truth::measure(processor, pattern, GIB, 200_000, 1)?.huge;
             Ok(huge.access_ns())
         };
@@ -285,7 +285,7 @@ fn where_latency_varies_reads_overlap_less() -> Outcome {
 
 #[test]
 fn who_works_slowly_gains_less() -> Outcome {
-    let gain = |pace| -> Result<f64, MmuError> {
+    let gain = |pace| -> Outcome<f64> {
         let new = |size| Ok(Run::new(&SKYLAKE, Pattern::ZIPF, GIB, size, 1)?.with_pace(pace));
         Ok(Truth::of(new, 200_000)?.gain_percent())
     };
@@ -348,7 +348,7 @@ fn walks(
     size: PageSize,
     in_groups: bool,
     backed_by: Option<PageSize>,
-) -> Result<f64, MmuError> {
+) -> Outcome<f64> {
     let mut run = Run::new(processor, Pattern::RANDOM, GIB / 4, size, 1)?;
     if let Some(pages) = backed_by {
         run = run.in_guest(processor, pages);
@@ -387,7 +387,7 @@ fn groups_reach_as_far_as_they_are_large() -> Outcome {
 #[test]
 fn where_a_processor_knows_no_groups_nothing_changes() -> Outcome {
     for size in [PageSize::Base, PageSize::Huge] {
-        let count = |in_groups| -> Result<Counters, MmuError> {
+        let count = |in_groups| -> Outcome<Counters> {
             let run = Run::new(&SKYLAKE, Pattern::ZIPF, GIB, size, 1)?;
             let mut run = if in_groups {
                 run.in_groups(&SKYLAKE)
@@ -404,7 +404,7 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> Outcome {
 
 #[test]
 fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> Outcome {
-    let new = |processor: &Processor| -> Result<Run, MmuError> {
+    let new = |processor: &Processor| -> Outcome<Run> {
         let run = Run::new(processor, Pattern::STRIDE_4K, 8 * MIB, PageSize::Base, 1)?;
         Ok(run.in_groups(processor))
     };

@@ -44,36 +44,19 @@ fn every_part_of_a_run_can_be_varied() {
     let five = set("machine.page_table_levels", "5").0.page_table_levels;
     assert_eq!(five, Levels::Five);
     assert!(refused("machine.page_table_levels", "3").contains("4 or 5 levels"));
-    assert!(
-        !set("machine.next_page_prefetch", "false")
-            .0
-            .next_page_prefetch
-    );
+    let (setup, _) = set("machine.next_page_prefetch", "false");
+    assert!(!setup.next_page_prefetch);
     assert_eq!(set("processor", "zen-4").0.processor.name, "zen-4");
     let (setup, _) = set("processor.l2_tlb.shape.entries", "2048");
     assert_eq!(setup.processor.l2_tlb.shape.entries, 2048);
     assert_eq!(setup.processor.name, "haswell");
-    assert_eq!(
-        set("processor.l1_tlb.split.huge.entries", "64")
-            .0
-            .processor
-            .width,
-        4
-    );
-    assert_eq!(
-        set("processor.memory.caches.2.latency_cycles", "99")
-            .0
-            .processor
-            .memory
-            .caches[2]
-            .latency_cycles,
-        99
-    );
+    let (setup, _) = set("processor.l1_tlb.split.huge.entries", "64");
+    assert_eq!(setup.processor.width, 4);
+    let (setup, _) = set("processor.memory.caches.2.latency_cycles", "99");
+    assert_eq!(setup.processor.memory.caches[2].latency_cycles, 99);
     assert_eq!(set("costs.collapse_ns", "123").0.costs.collapse_ns, 123);
-    assert_eq!(
-        set("system.rate_per_s", "8.4").0.rate.map(|r| r.get()),
-        Some(8.4)
-    );
+    let (setup, _) = set("system.rate_per_s", "8.4");
+    assert_eq!(setup.rate.map(|rate| rate.get()), Some(8.4));
     assert_eq!(set("system.period_s", "5").0.tuning.period_s, Some(5.0));
     let (_, workload) = set("workload.process.reader.area.heap.size", "128MiB");
     assert_eq!(workload.processes[0].areas[0].size.0, 128 << 20);
@@ -82,10 +65,8 @@ fn every_part_of_a_run_can_be_varied() {
     let zipf = "workload.process.reader.phase.1.stream.0.pattern.zipf";
     assert_ne!(set(zipf, "0.5").1, set(zipf, "1.5").1);
     // A key that the file leaves out.
-    assert_eq!(
-        set("workload.process.reader.count", "3").1.processes[0].count,
-        3
-    );
+    let (_, workload) = set("workload.process.reader.count", "3");
+    assert_eq!(workload.processes[0].count, 3);
 }
 
 #[test]
@@ -94,10 +75,8 @@ fn wrong_keys_are_answered_with_right_ones() {
     let told = refused("machine.core", "1");
     assert!(told.contains("memory, cores, fragment"), "{told}");
     let told = refused("costs.fault_ns", "1");
-    assert!(
-        told.contains("fault_ns") && told.contains("base_fault_ns"),
-        "{told}"
-    );
+    let both = told.starts_with("costs.fault_ns ") && told.contains("base_fault_ns");
+    assert!(both, "{told}");
     let told = refused("processor.l2_tlb", "1");
     assert!(told.contains("shape"), "{told}");
     let told = refused("workload.process.writer.count", "1");

@@ -173,7 +173,7 @@ fn what_is_wrong_is_said_where_it_is() {
     };
     let (before, said) = message(Format::Lackey, b" L 10,8\n L 1g,8\n L 20,8\n");
     assert_eq!(before, 1);
-    let expected = "line 2: \" L 1g,8\" is no line or record of the trace, but should be \"I  ADDRESS,SIZE\", \
+    let expected = "line 2: \" L 1g,8\" is not a valid line or record of the trace: expected \"I  ADDRESS,SIZE\", \
                     \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
     assert_eq!(said, expected);
     let (before, said) = message(Format::Lackey, b" L 10,8\n L 20,");
@@ -256,7 +256,7 @@ fn formats_are_told_by_content_and_name() -> Outcome {
     };
     for bytes in [&b""[..], b"hello\n", b"\x01\x02\x03", &[0xff; 200]] {
         assert!(
-            refused(bytes).contains("no trace that can be read"),
+            refused(bytes).contains("not a trace in a known format"),
             "{bytes:?}"
         );
     }

@@ -25,7 +25,6 @@ const PER_REGION: u64 = PAGES_PER_REGION as u64;
 /// Draws that may hit a page not in use before the next page in use is taken instead.
 const DRAWS: u32 = 64;
 
-/// A stream in the current phase.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) lot: usize,
@@ -112,7 +111,6 @@ impl Source {
         !matches!(self.shape, Shape::Stride { .. })
     }
 
-    /// Whether there is anything to access.
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0
     }
@@ -175,4 +173,4 @@ pub(super) fn touched(times: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -16,7 +16,6 @@ use std::time::Duration;
 const FILLING_STEP: Duration = Duration::from_millis(10);
 /// Longest step while pages are swapped: a page that is brought in evicts another.
 const SWAPPING_STEP: Duration = Duration::from_millis(100);
-/// Longest step otherwise.
 const STEP: Duration = Duration::from_millis(500);
 
 impl Engine {
@@ -59,7 +58,6 @@ impl Engine {
         sharing::shares(self.cores, &demands)
     }
 
-    /// Threads of its programs that would use a core now.
     pub(super) fn busy_threads(&self) -> u32 {
         let each = self.programs.iter().map(|p| p.demand().threads);
         each.fold(0, u32::saturating_add)

@@ -23,7 +23,6 @@ impl Course {
         }
     }
 
-    /// Whether the next moment is due.
     pub(super) fn is_due(&self, now_s: f64) -> bool {
         let last = self.moments.last();
         last.is_none_or(|last| now_s >= last.at_s + self.every_s)

@@ -2,6 +2,7 @@
 //! would have set them.
 
 use super::accesses::{Exposure, touched};
+use super::figures::Tally;
 use super::measuring::Walks;
 use super::program::{Program, Viewer, Window};
 use crate::bits::PageBits;
@@ -10,14 +11,13 @@ use crate::mmu::GroupCondition;
 use crate::mmu::translation::{EntrySize, LeafSize};
 use crate::rng::Rng;
 use hawkeye_policy::{
-    CoverageSource, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, PageOrders,
-    ProcessSample, RegionAddr, RegionSample, Terms,
+    CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder,
+    PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Terms,
 };
 use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
 use std::time::Duration;
 
-/// A stream's part in a window.
 pub(super) struct Part {
     lot: usize,
     regions: Range<usize>,
@@ -29,7 +29,6 @@ pub(super) struct Part {
     walks_per_page: Walks,
 }
 
-/// The effect of all accesses of a window on a region.
 pub(super) struct Marked {
     pub(super) touched: PageBits,
     /// The chance that each other page in use was accessed.
@@ -68,14 +67,9 @@ impl Program {
         regions.retain(|sample| kernel.holds_region(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&Viewer::Manager);
-        let source = if window.is_some() {
-            CoverageSource::AccessBits
-        } else {
-            CoverageSource::Population
-        };
         let parts = window.as_ref().map_or_else(Vec::new, |w| self.parts(w));
         for sample in &mut regions {
-            if kernel.fault_policy().counts_faulted && !sample.is_huge() {
+            if kernel.faults.counts_faulted && !sample.is_huge() {
                 sample.present = self.faulted(kernel, sample.region).count();
             }
             match &window {
@@ -91,26 +85,13 @@ impl Program {
                 }
             }
         }
-        let lasted_ns = |w: &Window| now.saturating_sub(w.opened).as_nanos() as f64;
-        let ran = window.as_ref().filter(|w| w.tally.cycles > 0.0);
+        let seen = window.as_ref().map(|w| (w.opened, w.tally, w.busy_ns));
+        let figures = kernel.space_figures(self.space).ok();
         let sample = ProcessSample {
             outside: kernel.outside(self.space).unwrap_or_default(),
-            faults: kernel
-                .space_figures(self.space)
-                .ok()
-                .map(|figures| figures.faults.total()),
-            process: self.id,
-            source,
-            regions,
-            first_touches: 0,
-            overhead: ran
-                .map(|w| Overhead::exact(w.tally.overhead_percent(), OverheadSource::Counters)),
-            walks_seen: 1.0,
-            cpu_cores: window
-                .as_ref()
-                .map_or(1.0, |w| w.busy_ns / lasted_ns(w).max(1.0)),
+            faults: figures.map(|figures| figures.faults.total()),
             age: now.saturating_sub(self.arrives),
-            terms: Terms::default(),
+            ..process_sample(self.id, regions, seen, now)
         };
         // Coverage counts from the *start* of the window, so another read continues it.
         self.windows
@@ -310,6 +291,38 @@ impl Program {
             }
         }
         accessed
+    }
+}
+
+/// A process at `now`, whose manager has sampled it in a window: its start, its accesses and its CPU
+/// time in nanoseconds.
+pub(super) fn process_sample(
+    process: ProcessId,
+    regions: Vec<RegionSample>,
+    window: Option<(Duration, Tally, f64)>,
+    now: Duration,
+) -> ProcessSample {
+    let ran = window.filter(|(_, tally, _)| tally.cycles > 0.0);
+    let lasted_ns = |opened| now.saturating_sub(opened).as_nanos() as f64;
+    ProcessSample {
+        outside: OutsideRegions::default(),
+        faults: None,
+        process,
+        source: match window {
+            Some(_) => CoverageSource::AccessBits,
+            None => CoverageSource::Population,
+        },
+        regions,
+        first_touches: 0,
+        overhead: ran.map(|(_, tally, _)| {
+            Overhead::exact(tally.overhead_percent(), OverheadSource::Counters)
+        }),
+        walks_seen: 1.0,
+        cpu_cores: window.map_or(1.0, |(opened, _, busy_ns)| {
+            busy_ns / lasted_ns(opened).max(1.0)
+        }),
+        age: now,
+        terms: Terms::default(),
     }
 }
 

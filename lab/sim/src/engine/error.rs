@@ -36,7 +36,7 @@ pub enum EngineError {
         message: String,
     },
     /// A stream accesses memory that was never filled.
-    #[error("program {program} accesses {area} and has filled nothing of it")]
+    #[error("program {program} accesses area {area} before it fills any of it")]
     NothingThere {
         /// The program.
         program: String,

@@ -1,7 +1,6 @@
 //! Results of a run.
 
 use serde::Serialize;
-use std::time::Duration;
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -173,8 +172,4 @@ impl Tally {
         self.cycles += more.cycles;
         self.walk_cycles += more.walk_cycles;
     }
-}
-
-pub(super) fn seconds(time: Duration) -> f64 {
-    time.as_secs_f64()
 }

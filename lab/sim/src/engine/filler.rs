@@ -8,7 +8,7 @@
 
 use super::Engine;
 use super::program::Program;
-use crate::kernel::{Kernel, KernelError, Payer};
+use crate::kernel::{Kernel, KernelError};
 use hawkeye_policy::fault_ahead::{Filled, Predictor, Surroundings, Task};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use std::collections::BTreeMap;
@@ -127,8 +127,8 @@ impl Filler {
             })
         })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
-        let (what, took) = match kernel.fill_ahead(program.space, task.region, Payer::Manager) {
-            Ok(paid) => (Filled::Done, paid.time),
+        let (what, took) = match kernel.fill_ahead(program.space, task.region) {
+            Ok(paid) => (Filled::Done, paid),
             // Its program touched the region first.
             Err(KernelError::NotCandidate(..)) => (Filled::Occupied, LOOK),
             Err(_) => (Filled::Refused, LOOK),
@@ -162,12 +162,9 @@ fn scan(
     enough: u16,
 ) -> (Option<u16>, Duration) {
     let program = programs.iter().find(|p| p.id == task.process);
-    let seen = program.and_then(|program| {
-        kernel
-            .scan_zeros(program.space, task.region, enough, Payer::Manager)
-            .ok()
-    });
-    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.paid.time))
+    let seen =
+        program.and_then(|program| kernel.scan_zeros(program.space, task.region, enough).ok());
+    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.time))
 }
 
 impl Engine {

@@ -1,7 +1,7 @@
 //! Phases that fill memory or give it back, region by region.
 
 use super::layout::addresses;
-use super::measuring::KernelOrEngine;
+use super::measuring::Result;
 use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
@@ -18,7 +18,7 @@ struct Filling {
 
 impl Program {
     /// Fills or frees the next region; returns whether it was the last.
-    pub(super) fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool, KernelOrEngine> {
+    pub(super) fn next_region(&mut self, kernel: &mut Kernel) -> Result<bool> {
         let Work::Regions {
             lot,
             next,
@@ -83,7 +83,7 @@ impl Program {
         kernel: &mut Kernel,
         (lot, number): (usize, usize),
         filling: &Filling,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
@@ -105,7 +105,7 @@ impl Program {
         let costs = kernel.costs();
         let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * filling.waited;
         let after_ns = touched.faults.total() * costs.after_fault_ns;
-        let fault_ns = touched.paid.time.as_nanos() as f64;
+        let fault_ns = touched.time.as_nanos() as f64;
         self.fault_ns += fault_ns;
         self.owed_ns +=
             fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
@@ -119,7 +119,7 @@ impl Program {
         (lot, number): (usize, usize),
         share: f64,
         page_ns: f64,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
@@ -141,7 +141,7 @@ impl Program {
         let all = held.used(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
         let paid = kernel.free_pages(self.space, region, given)?;
-        self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(pages.count());
+        self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(pages.count());
         self.see(kernel, region)?;
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Program {
         (lot, number): (usize, usize),
         share: f64,
         page_ns: f64,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let Some(held) = self.lots.get_mut(lot) else {
             return Ok(());
         };
@@ -166,7 +166,7 @@ impl Program {
             let used = held.used(number).and(piece).count();
             held.give_back(number, piece);
             let paid = kernel.unmap(self.space, addresses(region, piece))?;
-            self.owed_ns += paid.time.as_nanos() as f64 + page_ns * f64::from(used);
+            self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(used);
         }
         self.see(kernel, region)?;
         Ok(())

@@ -5,12 +5,10 @@ use crate::workloads::{Area, Pieces};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::ops::Range;
 
-/// Start of the first area.
 const BEGIN: u64 = 0x1000_0000_0000;
 /// Address space between areas, so that no region lies in two.
 const GAP: u64 = 1 << 30;
 
-/// Pages of a region, as numbers.
 const PER_REGION: u64 = PAGES_PER_REGION as u64;
 
 /// An area of a program, and its pages in use: written, and not freed since.
@@ -138,7 +136,6 @@ impl Lot {
         }
     }
 
-    /// Whether a base page, counted from the start of the lot, is in use.
     pub(super) fn is_used(&self, page: u64) -> bool {
         let used = self.used.get((page / PER_REGION) as usize);
         used.is_some_and(|used| used.contains((page % PER_REGION) as u16))

@@ -1,18 +1,16 @@
 //! The machine: its parts, and the programs that it is given.
 
 use super::EngineError;
-use super::figures::{EngineFigures, seconds};
+use super::figures::EngineFigures;
 use super::filler::Filler;
 use super::guests::{Guest, Turn};
 use super::neighbour::Neighbour;
 use super::program::{Life, Program};
 use super::running::Measuring;
 use crate::kernel::fault_policies::FaultPolicy;
-use crate::kernel::{
-    Kernel, KernelCosts, KernelSpec, KernelThread, MergeSpec, SwapSpec, ZeroingSpec,
-};
-use crate::mmu::translation::Levels;
-use crate::mmu::{Groups, Processor};
+use crate::kernel::{Kernel, KernelSpec, KernelThread, ZeroingSpec};
+use crate::mmu::Groups;
+use crate::setup::Setup;
 use crate::workloads::{Process, Workload};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
 use std::time::Duration;
@@ -20,63 +18,25 @@ use std::time::Duration;
 /// Specification of a machine to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineSpec {
-    /// Its memory, in bytes (2 MiB to 1 TiB).
-    pub memory_bytes: u64,
-    /// Its processor.
-    pub processor: Processor,
-    /// Whether the processor walks ahead for the next page after walks for two pages in a row.
-    /// Intel's processors do so since Ivy Bridge (optimization manual, "next-page prefetcher").
-    pub next_page_prefetch: bool,
-    /// Levels of page tables, for the machine and its virtual machines.
-    pub page_table_levels: Levels,
-    /// Cores that programs share; the manager and the kernel's threads have others.
-    pub cores: u32,
-    /// The behaviour of the kernel at page faults.
+    /// The machine.
+    pub setup: Setup,
+    /// What its kernel does under a system.
+    pub kernel: KernelSetup,
+    /// The same for the kernels of its virtual machines.
+    pub guests: KernelSetup,
+}
+
+/// What a kernel does under a system.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelSetup {
+    /// Its behaviour at page faults.
     pub faults: FaultPolicy,
     /// Page sizes that a promotion can have.
     pub promotable: PageOrders,
-    /// Costs of the kernel's operations.
-    pub costs: KernelCosts,
     /// The thread that zeroes free memory, if there is one.
     pub zeroing: Option<ZeroingSpec>,
-    /// Whether all free memory was zeroed before anything starts, where there is such a thread.
-    /// This stands for a machine that was idle for long enough.
-    pub zeroed_before: bool,
-    /// Initial fragmentation of memory, by pages of files in it (free memory fragmentation index,
-    /// 0-1).
-    pub fragmented: f64,
-    /// The swap device, if there is one.
-    pub swap: Option<SwapSpec>,
-    /// Same-page merging of the memory of virtual machines, if enabled.
-    pub merging: Option<MergeSpec>,
     /// Whether a filler, on a core of its own, prefaults memory for programs.
     pub fault_ahead: bool,
-    /// The kernels of virtual machines.
-    pub guests: GuestSpec,
-    /// Seed of all random choices.
-    pub seed: u64,
-    /// Accesses in a sample (at least 64).
-    pub sample: u32,
-}
-
-/// The kernels of virtual machines: the same for all of them.
-#[derive(Clone, Copy, Debug)]
-pub struct GuestSpec {
-    /// Their behaviour at page faults.
-    pub faults: FaultPolicy,
-    /// Page sizes that promotions in them can have.
-    pub promotable: PageOrders,
-    /// Their threads that zero free memory, if there are any.
-    pub zeroing: Option<ZeroingSpec>,
-    /// Whether memory is prefaulted for their programs.
-    pub fault_ahead: bool,
-    /// Initial fragmentation of their memory (0-1).
-    pub fragmented: f64,
-}
-
-impl EngineSpec {
-    /// Accesses in a sample unless set: with them a share of walks of one half is off by 0.4 %.
-    pub const DEFAULT_SAMPLE: u32 = 20_000;
 }
 
 /// A simulated machine and its programs; see the module's documentation.
@@ -101,7 +61,6 @@ pub struct Engine {
     pub(super) broken: Option<EngineError>,
 }
 
-/// Pid of the first process.
 pub(super) const FIRST_PID: u32 = 1000;
 /// Clock ticks per second in `/proc/PID/stat`.
 const TICKS_PER_S: f64 = 100.0;
@@ -128,30 +87,30 @@ impl Engine {
         processes: &[Process],
         hosted: bool,
     ) -> Result<Self, EngineError> {
-        let refuse = |what, allowed, value: String| EngineError::Value {
-            what,
-            allowed,
-            value,
+        let setup = &spec.setup;
+        let require = |holds: bool, what, allowed, value: String| {
+            let refused = EngineError::Value {
+                what,
+                allowed,
+                value,
+            };
+            holds.then_some(()).ok_or(refused)
         };
-        if spec.cores == 0 {
-            return Err(refuse("cores", "1 or more", "0".to_owned()));
-        }
-        if !(0.0..=1.0).contains(&spec.fragmented) {
-            let value = spec.fragmented.to_string();
-            return Err(refuse("the fragmentation index", "0 to 1", value));
-        }
-        if !(64..=100_000_000).contains(&spec.sample) {
-            let value = spec.sample.to_string();
-            return Err(refuse("accesses in a sample", "64 to 100 million", value));
-        }
+        require(setup.cores > 0, "cores", "1 or more", "0".to_owned())?;
+        let share = (0.0..=1.0).contains(&setup.fragmented);
+        let value = setup.fragmented.to_string();
+        require(share, "the fragmentation index", "0 to 1", value)?;
+        let fits = (64..=100_000_000).contains(&setup.sample);
+        let value = setup.sample.to_string();
+        require(fits, "accesses in a sample", "64 to 100 million", value)?;
         let mut kernel = Kernel::new(KernelSpec {
-            memory_bytes: spec.memory_bytes,
-            faults: spec.faults,
-            costs: spec.costs,
-            swap: spec.swap,
+            memory_bytes: setup.memory_bytes,
+            faults: spec.kernel.faults,
+            costs: setup.costs,
+            swap: setup.swap,
         })?;
-        kernel.set_zeroing(spec.zeroing);
-        if spec.zeroed_before && spec.zeroing.is_some() {
+        kernel.set_zeroing(spec.kernel.zeroing);
+        if setup.zeroed_before && spec.kernel.zeroing.is_some() {
             kernel.zero_all();
         }
         if hosted {
@@ -159,11 +118,11 @@ impl Engine {
             // gave it.
             kernel.record_frame_touches();
         }
-        if spec.fragmented > 0.0 {
-            kernel.fragment(spec.fragmented, spec.seed);
+        if setup.fragmented > 0.0 {
+            kernel.fragment(setup.fragmented, setup.seed);
         }
-        kernel.set_merging(spec.merging);
-        kernel.record_remapped(spec.processor.groups != Groups::NONE);
+        kernel.set_merging(setup.merging);
+        kernel.record_remapped(setup.processor.groups != Groups::NONE);
         let mut programs = Vec::new();
         for process in processes {
             for _ in 0..process.count {
@@ -182,25 +141,25 @@ impl Engine {
                 )?);
             }
         }
-        if spec.fault_ahead {
+        if spec.kernel.fault_ahead {
             for program in &programs {
                 kernel.watch_first_touches(program.space);
             }
         }
         Ok(Self {
             kernel,
-            cores: spec.cores,
-            entries: spec.processor.entry_orders(),
-            promotable: spec.promotable,
+            cores: setup.cores,
+            entries: setup.processor.entry_orders(),
+            promotable: spec.kernel.promotable,
             measuring: Measuring {
-                accesses: spec.sample,
-                ghz: spec.processor.ghz,
-                neighbour: Neighbour::new(&spec.processor),
+                accesses: setup.sample,
+                ghz: setup.processor.ghz,
+                neighbour: Neighbour::new(&setup.processor),
             },
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
-            filler: spec.fault_ahead.then(Filler::new),
+            filler: spec.kernel.fault_ahead.then(Filler::new),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
@@ -240,14 +199,14 @@ impl Engine {
             Life::ToCome | Life::Alive => self.now,
         });
         let filler = self.filler.as_ref();
-        let thread = |thread| seconds(self.kernel.thread_time(thread));
+        let thread = |thread| self.kernel.thread_time(thread).as_secs_f64();
         EngineFigures {
-            wall_s: seconds(ends.max().unwrap_or_default()),
+            wall_s: ends.max().unwrap_or_default().as_secs_f64(),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
             guests: self.guests.iter().map(Guest::figures).collect(),
-            manager_cpu_s: seconds(self.manager_cpu),
+            manager_cpu_s: self.manager_cpu.as_secs_f64(),
             filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
-            filling_cpu_s: filler.map_or(0.0, |f| seconds(f.cpu)),
+            filling_cpu_s: filler.map_or(0.0, |f| f.cpu.as_secs_f64()),
             zeroing_cpu_s: thread(KernelThread::Zeroing),
             kswapd_cpu_s: thread(KernelThread::Kswapd),
             merging_cpu_s: thread(KernelThread::Merging),

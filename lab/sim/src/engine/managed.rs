@@ -3,7 +3,7 @@
 use super::Engine;
 use super::guests::Guest;
 use super::program::{Program, Viewer, Window, Work};
-use crate::kernel::{KernelError, Payer, SpaceId};
+use crate::kernel::{KernelError, SpaceId};
 use hawkeye_manager::{
     Description, Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
     Progress, Promoted, Recovered, Sampling, Wake, ZeroScan,
@@ -27,10 +27,8 @@ impl Engine {
     }
 
     fn alive(&mut self, id: ProcessId) -> Result<&mut Program> {
-        let found = self
-            .programs
-            .iter_mut()
-            .find(|p| p.id == id && p.is_alive());
+        let mut programs = self.programs.iter_mut();
+        let found = programs.find(|p| p.id == id && p.is_alive());
         found.ok_or(MachineError::Gone(id))
     }
 
@@ -68,7 +66,7 @@ impl Engine {
         let program = found.ok_or(MachineError::Gone(id))?;
         // A sleeping program waits for no lock.
         if !matches!(program.work, Work::Waiting(_)) {
-            let woken = self.kernel.waited_for_lock(program.space).time;
+            let woken = self.kernel.waited_for_lock(program.space);
             program.held_up(locked + woken);
         }
         let seen = program.see(&self.kernel, region);
@@ -124,7 +122,7 @@ impl Machine for Engine {
         MachineShape {
             tlb: self.entries,
             promotable: self.promotable,
-            at_faults: self.kernel.fault_policy().offered_sizes,
+            at_faults: self.kernel.faults.offered_sizes,
             cores: f64::from(self.cores),
             memory_bytes: self.kernel.figures().total_bytes,
             base_fault: Duration::from_nanos(costs.base_fault_ns),
@@ -150,11 +148,11 @@ impl Machine for Engine {
         if there.is_some_and(|there| there.present < expected_present) {
             return Ok(Promoted::Freed);
         }
-        match self.kernel.promote(space, region, order, Payer::Manager) {
+        match self.kernel.promote(space, region, order) {
             Ok(done) => {
                 self.changed(process, region, order, done.locked)?;
-                self.call(done.paid.time);
-                Ok(Promoted::Done(done.paid.time))
+                self.call(done.time);
+                Ok(Promoted::Done(done.time))
             }
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
                 call: "collapse",
@@ -177,32 +175,30 @@ impl Machine for Engine {
         enough: u16,
     ) -> Result<ZeroScan> {
         let space = self.space_of(process)?;
-        let scanned = self
-            .kernel
-            .scan_zeros(space, region, enough, Payer::Manager);
+        let kernel = &mut self.kernel;
+        let scanned = kernel.scan_zeros(space, region, enough);
         // `None`: it is no huge page any more, so there is nothing to find.
-        let (zero_pages, took) =
-            scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.paid.time));
+        let (zero_pages, took) = scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.time));
         self.spend(took);
         Ok(ZeroScan { zero_pages, took })
     }
 
     fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Result<Recovered> {
         let space = self.space_of(process)?;
-        let done = self.kernel.recover(space, region, Payer::Manager);
+        let done = self.kernel.recover(space, region);
         let done = done.map_err(|_| MachineError::Refused {
             call: "split",
             process,
             errno: Errno::EINVAL,
         })?;
         // The page table is locked while pages are read and remapped.
-        self.changed(process, region, PageOrder::HUGE, done.paid.time)?;
-        self.call(done.paid.time);
+        self.changed(process, region, PageOrder::HUGE, done.time)?;
+        self.call(done.time);
         Ok(Recovered {
             bytes: done.bytes,
             left_present: done.left_present,
-            took: done.paid.time,
-            longest_call: done.paid.time,
+            took: done.time,
+            longest_call: done.time,
         })
     }
 

@@ -54,7 +54,6 @@ const MOST_TO_WARM_UP: u32 = 5_000_000;
 const WARM_UP_SAMPLES: u32 = 100;
 /// Streams with a smaller share of accesses find in the caches what the others leave them.
 const RARE: f64 = 0.05;
-/// Page-table entries per cache line.
 const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {
@@ -88,7 +87,7 @@ impl Program {
         kernel: &mut Kernel,
         now: Duration,
         accesses: u32,
-    ) -> Result<Pace, KernelOrEngine> {
+    ) -> Result<Pace> {
         // Put back below: drawing needs the rest of the program too.
         let Work::Accesses {
             left,
@@ -139,7 +138,7 @@ impl Program {
         kernel: &mut Kernel,
         sources: &mut [Source],
         accesses: u32,
-    ) -> Result<Vec<TranslationCounters>, KernelOrEngine> {
+    ) -> Result<Vec<TranslationCounters>> {
         let mut counted = vec![TranslationCounters::default(); sources.len()];
         let mut due: Vec<f64> = vec![0.0; sources.len()];
         let mut batch = Vec::with_capacity(ROUND as usize);
@@ -180,7 +179,7 @@ impl Program {
         kernel: &mut Kernel,
         batch: &[Access],
         work: CoreWork,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let mut left = batch;
         while !left.is_empty() {
             let done = self.core.translate(&mut self.seen, left, work);
@@ -203,12 +202,14 @@ impl Program {
                 continue;
             }
             let touched = kernel.touch_pages(self.space, region, pages, touch)?;
-            self.owed_ns += touched.paid.time.as_nanos() as f64;
+            self.owed_ns += touched.time.as_nanos() as f64;
             self.see(kernel, region)?;
         }
         Ok(())
     }
 }
+
+pub(super) type Result<T, E = KernelOrEngine> = std::result::Result<T, E>;
 
 /// The engine deals with memory running out; every other error is a bug.
 #[derive(Debug)]

@@ -197,34 +197,12 @@ impl Neighbour {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bits::PageBits;
-    use crate::engine::layout::{Lot, lots};
+    use crate::engine::accesses::tests;
     use crate::mmu::HASWELL;
-    use crate::rng::Rng;
-    use crate::workloads::{Area, Pattern, Size, Stream};
+    use crate::workloads::Pattern;
 
     fn source(mib: u64, pattern: Pattern) -> Source {
-        let areas = [Area {
-            name: "data".to_owned(),
-            size: Size(mib << 20),
-            start: None,
-            pieces: None,
-        }];
-        let mut all: Vec<Lot> = lots(&areas);
-        for region in all[0].part([0.0, 1.0]) {
-            all[0].use_pages(region, PageBits::FULL);
-        }
-        let stream = Stream {
-            area: "data".to_owned(),
-            part: [0.0, 1.0],
-            pattern,
-            weight: 1.0,
-            stores_percent: 0.0,
-            cycles: 60.0,
-            waited_percent: 100.0,
-        };
-        Source::new(&stream, 1.0, &all, &mut Rng::new(1, 1))
-            .unwrap_or_else(|| panic!("{pattern:?}"))
+        tests::source(pattern, mib / 2, 512).0
     }
 
     fn slowed(source: Source, written: f64, cached: f64) -> f64 {

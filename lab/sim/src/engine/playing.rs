@@ -4,7 +4,7 @@
 
 use super::EngineError;
 use super::figures::Tally;
-use super::measuring::{KernelOrEngine, Pace};
+use super::measuring::{Pace, Result};
 use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access as Touch, Kernel};
@@ -20,7 +20,6 @@ const BATCH: usize = 256;
 /// One batch in this many is made access by access, to attribute its walks to regions.
 const ONE_IN: u64 = 16;
 
-/// A trace during replay.
 #[derive(Debug)]
 pub(super) struct Player {
     program: String,
@@ -36,7 +35,6 @@ pub(super) struct Player {
 }
 
 impl Player {
-    /// Opens a trace at its start.
     pub(super) fn open(program: &str, tape: &Tape) -> Result<Self, EngineError> {
         let trace = Trace::open(&tape.path, tape.bad).map_err(|e| told(program, &e))?;
         Ok(Self {
@@ -91,7 +89,7 @@ impl Program {
         now: Duration,
         left_ns: f64,
         ghz: f64,
-    ) -> Result<(f64, bool), KernelOrEngine> {
+    ) -> Result<(f64, bool)> {
         // Put back below: accesses need the rest of the program too.
         let Work::Playing(mut player) = std::mem::replace(&mut self.work, Work::Begin) else {
             return Ok((0.0, true));
@@ -116,7 +114,7 @@ impl Program {
         kernel: &mut Kernel,
         left_ns: f64,
         ghz: f64,
-    ) -> Result<(f64, Tally, bool), KernelOrEngine> {
+    ) -> Result<(f64, Tally, bool)> {
         let mut spent_ns = std::mem::take(&mut player.overdrawn_ns);
         let mut played = Tally::default();
         while spent_ns < left_ns && self.owed_ns <= 0.0 {
@@ -161,7 +159,7 @@ impl Program {
         access: &[Access],
         work: CoreWork,
         scale: f64,
-    ) -> Result<(), KernelOrEngine> {
+    ) -> Result<()> {
         let walks = |program: &Self| {
             let counters = program.core.counters();
             counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
@@ -180,7 +178,7 @@ impl Program {
 
     /// Marks the pages of these accesses as in use and accessed, and brings in those in swap. Data
     /// that is read was written before: by the kernel, or by the program before the trace began.
-    fn touch(&mut self, kernel: &mut Kernel, batch: &[Access]) -> Result<(), KernelOrEngine> {
+    fn touch(&mut self, kernel: &mut Kernel, batch: &[Access]) -> Result<()> {
         let mut rest = batch;
         while let Some(first) = rest.first() {
             let region = RegionAddr::containing(first.address());
@@ -196,7 +194,7 @@ impl Program {
             if !new.is_empty() {
                 let touched = kernel.touch_pages(self.space, region, new, Touch::Write);
                 self.see(kernel, region)?;
-                let ns = touched?.paid.time.as_nanos() as f64;
+                let ns = touched?.time.as_nanos() as f64;
                 self.fault_ns += ns;
                 self.owed_ns += ns;
             }

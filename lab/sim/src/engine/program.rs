@@ -151,9 +151,9 @@ impl Program {
         hosted: bool,
         kernel: &mut Kernel,
     ) -> Result<Self, EngineError> {
-        let seen = Mappings::with_groups(machine.processor.groups)?;
+        let seen = Mappings::with_groups(machine.setup.processor.groups)?;
         let lots = lots(&spec.areas);
-        let levels = machine.page_table_levels;
+        let levels = machine.setup.page_table_levels;
         let tables = if hosted {
             Tables::Nested {
                 guest: levels,
@@ -165,8 +165,8 @@ impl Program {
         };
         let core = TranslatorSpec {
             tables,
-            next_page_prefetch: machine.next_page_prefetch,
-            ..TranslatorSpec::native(&machine.processor)
+            next_page_prefetch: machine.setup.next_page_prefetch,
+            ..TranslatorSpec::native(&machine.setup.processor)
         };
         let space = kernel.create_space();
         for mapping in lots.iter().flat_map(Lot::mappings) {
@@ -182,7 +182,7 @@ impl Program {
             core_spec: core,
             cold: true,
             lots,
-            rng: Rng::new(machine.seed, id.pid.into()),
+            rng: Rng::new(machine.setup.seed, id.pid.into()),
             phase: 0,
             rounds: 1,
             work: Work::Begin,

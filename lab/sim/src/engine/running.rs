@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use super::accesses::Source;
-use super::measuring::{KernelOrEngine, Walks};
+use super::measuring::{Result, Walks};
 use super::neighbour::Neighbour;
 use super::playing::Player;
 use super::program::{Exposed, Program, Work};
@@ -55,7 +55,7 @@ impl Program {
         kernel: &mut Kernel,
         turn: Turn,
         measuring: Measuring,
-    ) -> Result<f64, KernelOrEngine> {
+    ) -> Result<f64> {
         let mut left_ns = turn.budget_ns();
         while left_ns > NOTHING_NS {
             if self.owed_ns > 0.0 {
@@ -188,7 +188,7 @@ impl Program {
         now: Duration,
         left_ns: f64,
         measuring: Measuring,
-    ) -> Result<(f64, bool), KernelOrEngine> {
+    ) -> Result<(f64, bool)> {
         if self.is_to_be_measured(now) {
             if std::mem::take(&mut self.cold) {
                 let accesses = self.to_warm_up(measuring.accesses);

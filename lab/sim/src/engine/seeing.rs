@@ -3,7 +3,7 @@
 use super::EngineError;
 use super::program::Program;
 use crate::bits::PageBits;
-use crate::kernel::{Kernel, Region, regions_around};
+use crate::kernel::{Kernel, Region, RegionId, regions_around};
 use crate::mmu::translation::LeafSize;
 use crate::mmu::{Group, GroupCondition};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
@@ -69,8 +69,7 @@ impl Program {
         kernel: &Kernel,
         region: RegionAddr,
     ) -> Result<Option<LeafSize>, EngineError> {
-        let found = kernel.space(self.space)?;
-        let found = found.table.get(region.start() / HUGE_PAGE_BYTES);
+        let found = kernel.region(RegionId::new(self.space, region));
         let before = self.seen.size(region);
         let huge = found.is_some_and(|found| found.huge.is_some());
         if self.is_hosted() {
@@ -148,8 +147,7 @@ impl Program {
             let pages: u32 = seen.iter().map(|word| word.count_ones()).sum();
             let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
             assert_eq!(pages, there, "{region} of {}", self.id);
-            let found = kernel.space(self.space).ok();
-            let found = found.and_then(|s| s.table.get(region.start() / HUGE_PAGE_BYTES));
+            let found = kernel.region(RegionId::new(self.space, region));
             let groups = self.seen.base_groups(region);
             assert_eq!(groups, self.groups(found), "{region} of {}", self.id);
         }
@@ -157,9 +155,7 @@ impl Program {
 }
 
 fn joined(program: &Program, kernel: &Kernel, region: RegionAddr) -> Option<PageOrder> {
-    let space = kernel.space(program.space).ok()?;
-    let found = space.table.get(region.start() / HUGE_PAGE_BYTES)?;
-    found.joined
+    kernel.region(RegionId::new(program.space, region))?.joined
 }
 
 /// The regions of the page of this size around one of them.

@@ -5,7 +5,7 @@
 //! access bits are. The program waits for each.
 
 use super::accesses::Source;
-use super::measuring::KernelOrEngine;
+use super::measuring::Result;
 use super::program::{Program, Viewer, Window, Work};
 use crate::bits::PageBits;
 use crate::kernel::Kernel;
@@ -44,7 +44,7 @@ impl Program {
         kernel: &mut Kernel,
         now: Duration,
         must: bool,
-    ) -> Result<f64, KernelOrEngine> {
+    ) -> Result<f64> {
         let recent = |at| now < at + EVERY;
         if self.swapping.at.is_some_and(recent) && !must {
             return Ok(self.swapping.waits_ns);
@@ -76,7 +76,7 @@ impl Program {
     }
 
     /// Brings in the pages that the last `made` accesses went to.
-    fn fetch(&mut self, kernel: &mut Kernel, made: f64) -> Result<(), KernelOrEngine> {
+    fn fetch(&mut self, kernel: &mut Kernel, made: f64) -> Result<()> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, Work::Begin);
         let sources = match &work {

@@ -53,11 +53,7 @@ impl Kernel {
     fn evacuate(&mut self, block: u32, run: Run, scanned: &mut Scanned) -> u64 {
         let mut moved = 0;
         while moved < run.count {
-            let rest = Run::new(
-                run.first + moved,
-                run.count - moved,
-                run.value + u64::from(moved),
-            );
+            let rest = run.after(moved);
             let owner = Owner::unpack(rest.value);
             let piece = self.next_piece(block, rest);
             let room = piece.order.and_then(|order| self.memory.room_for(order));
@@ -69,10 +65,7 @@ impl Kernel {
             let Some(got) = self.memory.allocate_at(target, most, owner) else {
                 break;
             };
-            let from = FrameRun::new(
-                FrameRun::of_block(block).first + u32::from(rest.first),
-                got.frames.count,
-            );
+            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
             self.moved(owner, from, got.frames.first);
             self.memory.free(from);
             moved += from.count as u16;

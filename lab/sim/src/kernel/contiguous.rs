@@ -3,6 +3,7 @@
 //! out.
 
 use super::costs::times;
+use super::space::RegionId;
 use super::{Kernel, SpaceId};
 use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, Owner, Run};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -37,7 +38,8 @@ impl Kernel {
         for block in range {
             let runs: Vec<Run> = self.memory.owners_in(block).collect();
             for run in runs.into_iter().filter(|run| is_isolated(*run)) {
-                self.memory.free(frames_of(block, run));
+                self.memory
+                    .free(FrameRun::within(block, run.first, run.count));
             }
         }
         None
@@ -75,8 +77,10 @@ impl Kernel {
             Held::Pages(pages) => Some(pages.into()),
             Held::Whole(Owner::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
-                let space = self.spaces.get(SpaceId(space));
-                let found = space.and_then(|s| s.table.get(region));
+                let found = self.region(RegionId {
+                    space: SpaceId(space),
+                    region,
+                });
                 let is_joined = found.is_some_and(|found| found.joined.is_some());
                 (!is_joined).then_some(PAGES_PER_REGION.into())
             }
@@ -89,11 +93,7 @@ impl Kernel {
     fn move_out(&mut self, block: u32, run: Run, moved: &mut u64) -> bool {
         let mut done = 0;
         while done < run.count {
-            let rest = Run::new(
-                run.first + done,
-                run.count - done,
-                run.value + u64::from(done),
-            );
+            let rest = run.after(done);
             let owner = Owner::unpack(rest.value);
             let piece = self.next_piece(block, rest);
             let order = match piece.order {
@@ -106,13 +106,7 @@ impl Kernel {
             let Some(got) = got else {
                 return false;
             };
-            let from = frames_of(
-                block,
-                Run {
-                    count: got.frames.count as u16,
-                    ..rest
-                },
-            );
+            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
             self.moved(owner, from, got.frames.first);
             self.memory.keep_isolated(from);
             done += from.count as u16;
@@ -124,11 +118,4 @@ impl Kernel {
 
 fn is_isolated(run: Run) -> bool {
     matches!(Owner::unpack(run.value), Owner::Kernel { .. })
-}
-
-fn frames_of(block: u32, run: Run) -> FrameRun {
-    FrameRun::new(
-        FrameRun::of_block(block).first + u32::from(run.first),
-        run.count.into(),
-    )
 }

@@ -140,11 +140,14 @@ impl Calibration {
         ..Self::TABLE_1
     };
 
-    /// All costs. Those that the calibration doesn't give are [`KernelCosts::this_machine`]'s.
+    /// All costs. Those that the calibration doesn't give are from `kernel-facts.md` unless a comment
+    /// says otherwise.
     pub fn costs(&self) -> KernelCosts {
+        const COLLAPSE_NS: u64 = 20_000;
+        const SHOOT_DOWN_NS: u64 = 4_000;
         let zero_huge = self.huge_fault_ns * self.zeroing_share;
         let zero_base = zero_huge / 512.0;
-        let overhead = (UNCALIBRATED.collapse_ns + UNCALIBRATED.shoot_down_ns) as f64;
+        let overhead = (COLLAPSE_NS + SHOOT_DOWN_NS) as f64;
         KernelCosts {
             base_fault_ns: (self.base_fault_ns - zero_base).round() as u64,
             huge_fault_ns: (self.huge_fault_ns - zero_huge).round() as u64,
@@ -158,51 +161,35 @@ impl Calibration {
             free_huge_ns: self.free_huge_ns.round() as u64,
             cold_touch_ns: self.cold_touch_ns.round() as u64,
             after_fault_ns: self.after_fault_ns.round() as u64,
-            ..UNCALIBRATED
+            // A fault that finds its page and allocates nothing; estimated.
+            reuse_fault_ns: 500,
+            // The small part of a collapse's 405 us that is not copying; estimated.
+            collapse_ns: COLLAPSE_NS,
+            // Split and de-duplication: 500 us, including 412 pages scanned and remapped; estimated.
+            split_ns: 50_000,
+            remap_zero_ns: 400,
+            // Aims of the live scan: 40 us for a full huge page, 200 us for an empty one.
+            scan_used_ns: 78,
+            scan_zero_ns: 390,
+            // An interrupt to other cores and its answer; estimated.
+            shoot_down_ns: SHOOT_DOWN_NS,
+            // Two context switches and an interrupt; estimated.
+            lock_wait_ns: 5_000,
+            // Unmapping, remapping and the bookkeeping of `migrate_pages`; estimated.
+            migrate_base_ns: 2_000,
+            scan_block_ns: 200,
+            drop_cache_ns: 300,
+            swap_base_ns: 2_000,
+            fork_region_ns: 5_000,
+            // "5-7 ms per GiB mapped with 4 KiB pages; 0.1 ms per GiB when huge."
+            clear_region_ns: 6_000_000 / 512,
+            clear_huge_ns: 100_000 / 512,
+            // "0.9-1.1 us per region of base pages, 0.04 us per huge page."
+            read_region_ns: 1_000,
+            read_huge_ns: 40,
         }
     }
 }
-
-/// Costs that no calibration gives. They are from `kernel-facts.md` unless a comment says
-/// otherwise.
-const UNCALIBRATED: KernelCosts = KernelCosts {
-    base_fault_ns: 0,
-    huge_fault_ns: 0,
-    zero_base_ns: 0,
-    zero_base_non_temporal_ns: 0,
-    zero_huge_ns: 0,
-    copy_base_ns: 0,
-    free_base_ns: 0,
-    free_huge_ns: 0,
-    cold_touch_ns: 0,
-    after_fault_ns: 0,
-    // A fault that finds its page and allocates nothing; estimated.
-    reuse_fault_ns: 500,
-    // The small part of a collapse's 405 us that is not copying; estimated.
-    collapse_ns: 20_000,
-    // Split and de-duplication: 500 us, including 412 pages scanned and remapped; estimated.
-    split_ns: 50_000,
-    remap_zero_ns: 400,
-    // Aims of the live scan: 40 us for a full huge page, 200 us for an empty one.
-    scan_used_ns: 78,
-    scan_zero_ns: 390,
-    // An interrupt to other cores and its answer; estimated.
-    shoot_down_ns: 4_000,
-    // Two context switches and an interrupt; estimated.
-    lock_wait_ns: 5_000,
-    // Unmapping, remapping and the bookkeeping of `migrate_pages`; estimated.
-    migrate_base_ns: 2_000,
-    scan_block_ns: 200,
-    drop_cache_ns: 300,
-    swap_base_ns: 2_000,
-    fork_region_ns: 5_000,
-    // "5-7 ms per GiB mapped with 4 KiB pages; 0.1 ms per GiB when huge."
-    clear_region_ns: 6_000_000 / 512,
-    clear_huge_ns: 100_000 / 512,
-    // "0.9-1.1 us per region of base pages, 0.04 us per huge page."
-    read_region_ns: 1_000,
-    read_huge_ns: 40,
-};
 
 impl KernelCosts {
     /// The paper's Haswell server with Linux 4.3 ([`Calibration::TABLE_1`]).

@@ -2,6 +2,7 @@
 
 use super::SpaceId;
 use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
+use std::ops::Range;
 use thiserror::Error;
 
 /// An operation that could not be done.
@@ -10,34 +11,15 @@ pub enum KernelError {
     /// The address space does not exist or has ended.
     #[error("there is no address space {0}")]
     Space(SpaceId),
-    /// The range does not consist of whole pages.
-    #[error("{start:#x} to {end:#x} is no range of whole pages under 2^48")]
-    Range {
-        /// First byte.
-        start: u64,
-        /// First byte after it.
-        end: u64,
-    },
-    /// Something is mapped in the range already.
-    #[error("address space {space} has something mapped between {start:#x} and {end:#x}")]
-    Occupied {
-        /// The address space.
-        space: SpaceId,
-        /// First byte.
-        start: u64,
-        /// First byte after it.
-        end: u64,
-    },
-    /// The range that was accessed isn't mapped.
-    #[error("address space {space} has not mapped all of {start:#x} to {end:#x}")]
-    NotMapped {
-        /// The address space.
-        space: SpaceId,
-        /// First byte.
-        start: u64,
-        /// First byte after it.
-        end: u64,
-    },
+    /// The range, in bytes, does not consist of whole pages.
+    #[error("{start:#x} to {end:#x} is not a range of whole pages below 2^48", start = .0.start, end = .0.end)]
+    Range(Range<u64>),
+    /// Something is mapped in the range, in bytes, already.
+    #[error("address space {0} already has a mapping between {start:#x} and {end:#x}", start = .1.start, end = .1.end)]
+    Occupied(SpaceId, Range<u64>),
+    /// The range, in bytes, that was accessed isn't mapped.
+    #[error("address space {0} has not mapped all of {start:#x} to {end:#x}", start = .1.start, end = .1.end)]
+    NotMapped(SpaceId, Range<u64>),
     /// Nothing could be reclaimed for a fault.
     #[error("there is no memory left for address space {0}")]
     OutOfMemory(SpaceId),
@@ -47,16 +29,16 @@ pub enum KernelError {
     /// - it is already, or nothing is in it
     /// - no mapping that allows it holds all of it
     /// - some of it is in swap
-    #[error("region {1} of address space {0} is no candidate for larger pages")]
+    #[error("region {1} of address space {0} can't be mapped by larger pages")]
     NotCandidate(SpaceId, RegionAddr),
     /// No memory for pages of this size is free, and none could be made.
     #[error("there are no frames for pages of {2} in region {1} of address space {0}")]
     NoFrames(SpaceId, RegionAddr, PageOrder),
     /// The kernel can't map pages of all of these sizes at first touches.
-    #[error("pages of {0} can't all be given at first touches")]
+    #[error("the kernel can't map pages of all of these sizes at first touches: {0}")]
     Sizes(PageOrders),
     /// The operation needs a huge page, and the region is none.
-    #[error("region {1} of address space {0} is no huge page")]
+    #[error("region {1} of address space {0} is not a huge page")]
     NotHuge(SpaceId, RegionAddr),
     /// Costs, sizes or rates are out of range.
     #[error("{what} must be {allowed}")]

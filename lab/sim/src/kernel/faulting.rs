@@ -1,10 +1,8 @@
 //! Page faults: a program accesses memory.
 
 use super::fault_policies::FirstTouch;
-use super::payer::{Paid, Payer};
-use super::promoting::number;
 use super::region::Region;
-use super::space::{Faults, by_region, first_page, pages_of};
+use super::space::{Faults, RegionId, by_region, pages_of};
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -37,14 +35,14 @@ impl Access {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
     /// Time in faults, paid by the program, including direct reclaim and compaction.
-    pub paid: Paid,
+    pub time: Duration,
     /// Faults by kind.
     pub faults: Faults,
     /// Base pages zeroed in faults.
     pub zeroed: u64,
     /// Pages written for the first time that no zeroing had brought into the caches. The program
     /// waits [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer for each. That time is not
-    /// part of `paid`.
+    /// part of `time`.
     pub cold: u64,
 }
 
@@ -82,21 +80,13 @@ impl Kernel {
     pub fn touch(&mut self, space: SpaceId, bytes: Range<u64>, access: Access) -> Result<Touched> {
         let pages = pages_of(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
-            return Err(KernelError::NotMapped {
-                space,
-                start: bytes.start,
-                end: bytes.end,
-            });
+            return Err(KernelError::NotMapped(space, bytes));
         }
         let mut sum = Sum::default();
-        let mut outcome = Ok(());
-        for (region, first, count) in by_region(pages) {
+        let outcome = by_region(pages).try_for_each(|(region, first, count)| {
             let pages = PageBits::range(first, count);
-            outcome = self.touch_in_region(space, region, pages, access, &mut sum);
-            if outcome.is_err() {
-                break;
-            }
-        }
+            self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
+        });
         let touched = self.conclude(space, sum);
         outcome.map(|()| touched)
     }
@@ -112,32 +102,28 @@ impl Kernel {
         pages: PageBits,
         access: Access,
     ) -> Result<Touched> {
-        let region = number(region);
+        let at = RegionId::new(space, region);
         for (first, count) in pages.each_run() {
-            let start = first_page(region) + u64::from(first);
-            let run = start..start + u64::from(count);
+            let run = at.page(first)..at.page(first + count);
             if !self.space(space)?.is_mapped(&run) {
-                return Err(KernelError::NotMapped {
-                    space,
-                    start: run.start * BASE_PAGE_BYTES,
-                    end: run.end * BASE_PAGE_BYTES,
-                });
+                let bytes = run.start * BASE_PAGE_BYTES..run.end * BASE_PAGE_BYTES;
+                return Err(KernelError::NotMapped(space, bytes));
             }
         }
         let mut sum = Sum::default();
-        let outcome = self.touch_in_region(space, region, pages, access, &mut sum);
+        let outcome = self.touch_in_region(at, pages, access, &mut sum);
         let touched = self.conclude(space, sum);
         outcome.map(|()| touched)
     }
 
     fn conclude(&mut self, space: SpaceId, sum: Sum) -> Touched {
-        if let Some(space) = self.spaces.get_mut(space) {
+        if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
-        let paid = self.pay(Payer::Program(space), sum.time);
+        self.charge(space, sum.time);
         self.debug_check();
         Touched {
-            paid,
+            time: sum.time,
             faults: sum.faults,
             zeroed: sum.zeroed,
             cold: sum.cold,
@@ -146,16 +132,14 @@ impl Kernel {
 
     fn touch_in_region(
         &mut self,
-        space: SpaceId,
-        region: u64,
+        at: RegionId,
         pages: PageBits,
         access: Access,
         sum: &mut Sum,
     ) -> Result<()> {
         let mut from = 0;
         while from < PAGES_PER_REGION {
-            let table = &mut self.space_mut(space)?.table;
-            let found = table.touch(region);
+            let found = self.touch_region(at)?;
             let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
             let faulting = ahead.minus(found.accessible(access));
             let next = faulting.next_run(0);
@@ -168,86 +152,77 @@ impl Kernel {
                 break;
             };
             let (cause, count) = found.cause(first, count);
-            from = first + self.fault(space, region, first, count, cause, access, sum)?;
-            let table = &mut self.space_mut(space)?.table;
+            from = first + self.fault(at, (first, count), cause, access, sum)?;
             let done = pages.and(PageBits::range(first, from - first));
-            sum.cold += u64::from(table.touch(region).touched(done, access.written()));
+            sum.cold += u64::from(self.touch_region(at)?.touched(done, access.written()));
         }
         Ok(())
     }
 
-    /// Handles faults on neighbouring pages, all of one cause. Returns the number of pages handled,
-    /// at least one.
-    #[allow(clippy::too_many_arguments)]
+    /// Handles faults on neighbouring pages (the first of them and their number), all of one cause.
+    /// Returns the number of pages handled, at least one.
     fn fault(
         &mut self,
-        space: SpaceId,
-        region: u64,
-        first: u16,
-        count: u16,
+        at: RegionId,
+        pages: (u16, u16),
         cause: Cause,
         access: Access,
         sum: &mut Sum,
     ) -> Result<u16> {
         match cause {
-            Cause::Swapped => self.swap_in(space, region, first, count, sum),
+            Cause::Swapped => self.swap_in(at, pages, sum),
             Cause::ZeroPage => {
-                let found = self.space_mut(space)?.table.touch(region);
-                if !found.huge_zero {
-                    let got = self.map_base(space, region, first, count, sum)?;
-                    sum.faults.zero_page_writes += u64::from(got);
-                    return Ok(got);
+                let found = self.touch_region(at)?;
+                if found.huge_zero {
+                    // A huge page replaces the huge zero page, or 512 small zero pages do.
+                    found.zero_mapped = PageBits::EMPTY;
+                    found.huge_zero = false;
+                    if self.map_huge(at, sum)? {
+                        return Ok(pages.1);
+                    }
+                    let found = self.touch_region(at)?;
+                    found.zero_mapped = PageBits::FULL;
+                    found.untouched = false;
                 }
-                // A huge page replaces the huge zero page, or 512 small zero pages do.
-                found.zero_mapped = PageBits::EMPTY;
-                found.huge_zero = false;
-                if self.map_huge(space, region, sum)? {
-                    return Ok(count);
-                }
-                let found = self.space_mut(space)?.table.touch(region);
-                found.zero_mapped = PageBits::FULL;
-                found.untouched = false;
-                let got = self.map_base(space, region, first, count, sum)?;
+                let got = self.map_base(at, pages, sum)?;
                 sum.faults.zero_page_writes += u64::from(got);
                 Ok(got)
             }
-            Cause::Missing => self.first_touch(space, region, first, count, access, sum),
+            Cause::Missing => self.first_touch(at, pages, access, sum),
         }
     }
 
     fn first_touch(
         &mut self,
-        space: SpaceId,
-        region: u64,
-        first: u16,
-        count: u16,
+        at: RegionId,
+        (first, count): (u16, u16),
         access: Access,
         sum: &mut Sum,
     ) -> Result<u16> {
-        let choice = self.choice(space, region)?;
+        let choice = self.choice(at)?;
         if access == Access::Read && self.faults.shares_zero_page {
-            return self.map_zero_page(space, region, (first, count), choice, sum);
+            return self.map_zero_page(at, (first, count), choice, sum);
         }
         match choice {
             FirstTouch::Huge { .. } => {
-                if self.map_huge(space, region, sum)? {
-                    self.reports.frontier.first_touches(space, region, 1);
+                if self.map_huge(at, sum)? {
+                    self.reports.frontier.first_touches(at, 1);
                     return Ok(count);
                 }
             }
-            FirstTouch::Reserve => self.reserve(space, region),
+            FirstTouch::Reserve => self.reserve(at),
             FirstTouch::Base => {}
         }
-        let count = match self.map_sized(space, region, (first, count), sum)? {
+        let most = match self.map_sized(at, (first, count), sum)? {
             Sized::Mapped(got) => {
-                self.reports.frontier.first_touches(space, region, 1);
+                self.reports.frontier.first_touches(at, 1);
                 return Ok(got);
             }
             Sized::Base(most) => most,
         };
-        let got = self.map_base(space, region, first, count, sum)?;
+        let got = self.map_base(at, (first, most), sum)?;
         sum.faults.base += u64::from(got);
-        self.reports.frontier.first_touches(space, region, got);
+        self.reports.frontier.first_touches(at, got);
         Ok(got)
     }
 }

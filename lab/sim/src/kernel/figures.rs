@@ -1,9 +1,8 @@
 //! Figures of a kernel and its address spaces, for engines, policies and reports.
 
-use super::payer::KernelThread;
-use super::promoting::number;
 use super::region::Region;
-use super::space::Faults;
+use super::space::{Faults, RegionId};
+use super::threads::KernelThread;
 use super::{Kernel, KernelCosts, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, PhysicalMemory};
@@ -73,7 +72,7 @@ impl Kernel {
             total_bytes: memory.frames() * BASE_PAGE_BYTES,
             free_bytes: memory.free_frames() * BASE_PAGE_BYTES,
             zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
-            cached_bytes: self.reclaim_state.cache.pages * BASE_PAGE_BYTES,
+            cached_bytes: self.reclaim_state.cache.pages() * BASE_PAGE_BYTES,
             swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
             zeroed_huge_frames: memory.free_huge_frames(Content::Zeroed),
             dirty_huge_frames: memory.free_huge_frames(Content::Dirty),
@@ -94,17 +93,12 @@ impl Kernel {
 
     /// Living address spaces, oldest first.
     pub fn spaces(&self) -> impl Iterator<Item = SpaceId> {
-        self.spaces.iter().map(|space| space.id)
+        self.spaces.keys().copied()
     }
 
     /// CPU time of a thread of the kernel so far.
     pub fn thread_time(&self, thread: KernelThread) -> Duration {
-        self.accounts.thread_time(thread)
-    }
-
-    /// Time that the manager was charged so far.
-    pub fn manager_time(&self) -> Duration {
-        self.accounts.manager_time()
+        self.threads.times.get(&thread).copied().unwrap_or_default()
     }
 
     /// The costs of operations.
@@ -123,10 +117,7 @@ impl Kernel {
     /// # Errors
     /// No such address space.
     pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
-        let regions = self.space(space)?.table.iter();
-        Ok(regions
-            .filter_map(|(region, found)| found.sample(address(region)))
-            .collect())
+        self.samples_of(space, |_| true)
     }
 
     /// The same for huge pages only.
@@ -134,32 +125,32 @@ impl Kernel {
     /// # Errors
     /// No such address space.
     pub fn huge_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
+        self.samples_of(space, |found| found.huge.is_some())
+    }
+
+    fn samples_of(&self, space: SpaceId, which: fn(&Region) -> bool) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
-        Ok(regions
-            .filter(|(_, found)| found.huge.is_some())
-            .filter_map(|(region, found)| found.sample(address(region)))
-            .collect())
+        let regions = regions.filter(|(_, found)| which(found));
+        let sample =
+            |(region, found): (u64, &Region)| found.sample(RegionId { space, region }.address());
+        Ok(regions.filter_map(sample).collect())
     }
 
     /// One region, if there is anything in it.
     pub fn sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
-        self.region(space, region)?.sample(region)
+        self.region(RegionId::new(space, region))?.sample(region)
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
     pub fn nonzero(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.region(space, region);
+        let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.nonzero)
     }
 
     /// Base pages of a region that have a frame of their own.
     pub fn present(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.region(space, region);
+        let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.present)
-    }
-
-    pub(super) fn region(&self, space: SpaceId, region: RegionAddr) -> Option<&Region> {
-        self.spaces.get(space)?.table.get(number(region))
     }
 
     /// Memory that holds something other than zeros: what the program really uses.
@@ -186,8 +177,4 @@ impl Kernel {
             sum(costs.read_region_ns, costs.read_huge_ns),
         ))
     }
-}
-
-pub(super) fn address(region: u64) -> RegionAddr {
-    RegionAddr::containing(region * HUGE_PAGE_BYTES)
 }

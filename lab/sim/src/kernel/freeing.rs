@@ -1,10 +1,8 @@
 //! Freeing: a program gives memory back.
 
 use super::costs::times;
-use super::payer::{Paid, Payer};
-use super::promoting::number;
 use super::reclaim::huge_run;
-use super::space::{by_region, first_page, pages_of};
+use super::space::{RegionId, by_region, first_page, pages_of};
 use super::{Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::RegionAddr;
@@ -18,12 +16,9 @@ impl Kernel {
     ///
     /// # Errors
     /// The range does not consist of whole pages.
-    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid> {
-        let pages = pages_of(&bytes)?;
-        let time = self.free_range(space, pages)?;
-        let paid = self.pay(Payer::Program(space), time);
-        self.debug_check();
-        Ok(paid)
+    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
+        let time = self.free_range(space, pages_of(&bytes)?)?;
+        Ok(self.freed(space, time))
     }
 
     /// The same for some pages of one region.
@@ -35,23 +30,24 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         pages: PageBits,
-    ) -> Result<Paid> {
-        let time = self.free_in_region(space, number(region), pages)?;
-        let paid = self.pay(Payer::Program(space), time);
-        self.debug_check();
-        Ok(paid)
+    ) -> Result<Duration> {
+        let time = self.free_in_region(RegionId::new(space, region), pages)?;
+        Ok(self.freed(space, time))
     }
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
     ///
     /// # Errors
     /// The range does not consist of whole pages.
-    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Paid> {
-        let pages = pages_of(&bytes)?;
-        let time = self.unmap_pages(space, pages)?;
-        let paid = self.pay(Payer::Program(space), time);
+    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
+        let time = self.unmap_pages(space, pages_of(&bytes)?)?;
+        Ok(self.freed(space, time))
+    }
+
+    fn freed(&mut self, space: SpaceId, time: Duration) -> Duration {
+        self.charge(space, time);
         self.debug_check();
-        Ok(paid)
+        time
     }
 
     pub(crate) fn unmap_pages(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
@@ -73,36 +69,31 @@ impl Kernel {
         let mut time = Duration::ZERO;
         for (region, first, count) in by_region(pages) {
             let pages = PageBits::range(first, count);
-            time += self.free_in_region(space, region, pages)?;
+            time += self.free_in_region(RegionId { space, region }, pages)?;
         }
         Ok(time)
     }
 
-    fn free_in_region(&mut self, space: SpaceId, region: u64, pages: PageBits) -> Result<Duration> {
+    fn free_in_region(&mut self, at: RegionId, pages: PageBits) -> Result<Duration> {
         let each = self.costs.split_ns + self.costs.shoot_down_ns;
-        let found = self.space(space)?.table.get(region);
-        let Some(found) = found else {
+        let Some(found) = self.space(at.space)?.table.get(at.region) else {
             return Ok(Duration::ZERO);
         };
         if let Some(block) = found.huge.filter(|_| pages.full()) {
             // If all of a larger page is freed, this counts one split too many.
-            let larger = u64::from(self.end_joined(space, region));
-            let owned = self.space_mut(space)?;
-            owned.table.remove(region);
+            let larger = u64::from(self.end_joined(at));
+            let owned = self.space_mut(at.space)?;
+            owned.table.remove(at.region);
             owned.huge -= 1;
             owned.resident -= 512;
             self.release(huge_run(block));
             return Ok(self.freeing_time(0, 1) + times(larger, each));
         }
-        let time = times(self.split_huge(space, region)?, each);
-        let owned = self.space_mut(space)?;
-        let found = owned.table.touch(region);
+        let time = times(self.split_huge(at)?, each);
+        let owned = self.space_mut(at.space)?;
+        let found = owned.table.touch(at.region);
         let gone = found.present.and(pages);
-        let mut runs = Vec::new();
-        for (first, count) in gone.each_run() {
-            runs.extend(found.frames.within(first, count));
-            found.unmap(first, count);
-        }
+        let runs = found.unmap_all(gone);
         let swapped = u64::from(found.swapped.and(pages).count());
         found.swapped = found.swapped.minus(pages);
         found.nonzero = found.nonzero.minus(pages);
@@ -119,7 +110,7 @@ impl Kernel {
             self.release(run);
         }
         if !gone.is_empty() {
-            self.leave_reservation(space, region);
+            self.break_reservation(at);
         }
         Ok(time + self.freeing_time(gone.count().into(), 0))
     }

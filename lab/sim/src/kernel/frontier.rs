@@ -9,6 +9,7 @@
 //! - No program is muted.
 //! - Nothing is lost between threads.
 
+use super::space::RegionId;
 use super::{Kernel, SpaceId};
 use hawkeye_policy::RegionAddr;
 use hawkeye_policy::fault_ahead::Advance;
@@ -140,14 +141,14 @@ impl Frontier {
     }
 
     /// A program touched `pages` pages of a region for the first time.
-    pub(crate) fn first_touches(&mut self, space: SpaceId, region: u64, pages: u16) {
-        let Some(watched) = self.watched.get_mut(&space) else {
+    pub(crate) fn first_touches(&mut self, at: RegionId, pages: u16) {
+        let Some(watched) = self.watched.get_mut(&at.space) else {
             return;
         };
         for _ in 0..pages {
-            let advance = watched.first_touch(region as i64);
+            let advance = watched.first_touch(at.region as i64);
             self.advances
-                .extend(advance.map(|advance| (space, advance)));
+                .extend(advance.map(|advance| (at.space, advance)));
         }
     }
 }

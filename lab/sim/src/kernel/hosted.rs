@@ -5,9 +5,7 @@
 //! ([`Kernel::take_wanted`]), and reports the time that these accesses took.
 
 use super::costs::times;
-use super::figures::address;
-use super::promoting::number;
-use super::space::by_region;
+use super::space::{RegionId, by_region};
 use super::{Access, Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Owner, block_of, offset_of};
@@ -52,25 +50,19 @@ impl Kernel {
             Some((SpaceId(space), page..page + u64::from(run.count)))
         });
         anonymous.flat_map(|(space, pages)| {
-            by_region(pages).map(move |(region, ..)| (space, address(region)))
+            by_region(pages).map(move |(region, ..)| (space, RegionId { space, region }.address()))
         })
-    }
-
-    #[cfg(debug_assertions)]
-    pub(crate) fn known_away(&self, block: u32) -> PageBits {
-        self.away_of(block)
     }
 
     /// Whether anything of an address space may be in swap, the host's included.
     pub(crate) fn has_away(&self, space: SpaceId) -> bool {
-        let own = self.spaces.get(space).is_some_and(|s| s.swapped > 0);
+        let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
         own || !self.reports.hosted.away.is_empty()
     }
 
     /// Pages of a region that are in swap, the host's included.
     pub(crate) fn away(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.spaces.get(space);
-        let Some(found) = found.and_then(|s| s.table.get(number(region))) else {
+        let Some(found) = self.region(RegionId::new(space, region)) else {
             return PageBits::EMPTY;
         };
         let mut away = found.swapped;
@@ -117,8 +109,8 @@ impl Kernel {
         region: RegionAddr,
         pages: PageBits,
     ) -> Result<Duration> {
-        let found = self.space(space)?.table.get(number(region));
-        let Some(found) = found else {
+        let at = RegionId::new(space, region);
+        let Some(found) = self.space(space)?.table.get(at.region) else {
             return Ok(Duration::ZERO);
         };
         let own = pages.and(found.swapped);
@@ -130,10 +122,11 @@ impl Kernel {
             self.want(frame);
         }
         let touched = self.touch_pages(space, region, own, Access::Read)?;
-        Ok(touched.paid.time)
+        Ok(touched.time)
     }
 
-    fn away_of(&self, block: u32) -> PageBits {
+    /// For a guest: frames of a pageblock that are in its host's swap.
+    pub(crate) fn away_of(&self, block: u32) -> PageBits {
         let away = self.reports.hosted.away.get(&block).copied();
         away.unwrap_or(PageBits::EMPTY)
     }

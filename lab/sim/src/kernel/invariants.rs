@@ -13,6 +13,17 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 /// Larger ones are checked only by explicit calls.
 const SMALL: u64 = 1 << 17;
 
+fn count(what: &'static str, counted: u64, there: u64) -> Result<(), BrokenKernel> {
+    if counted == there {
+        return Ok(());
+    }
+    Err(BrokenKernel::Count {
+        what,
+        counted,
+        there,
+    })
+}
+
 impl Kernel {
     /// Checks that the model doesn't contradict itself:
     ///
@@ -28,7 +39,7 @@ impl Kernel {
         self.memory.check().map_err(BrokenKernel::Frames)?;
         let mut mapped = 0;
         let (mut swapped, mut reserved, mut reservations) = (0, 0, 0);
-        for space in self.spaces.iter() {
+        for space in self.spaces.values() {
             self.check_counts(space)?;
             swapped += space.swapped;
             for (number, region) in space.table.iter() {
@@ -47,37 +58,18 @@ impl Kernel {
                 }
             }
         }
-        let count = |what, counted, there| {
-            if counted == there {
-                Ok(())
-            } else {
-                Err(BrokenKernel::Count {
-                    what,
-                    counted,
-                    there,
-                })
-            }
-        };
         count("pages in swap", self.reclaim_state.swap.used, swapped)?;
-        count(
-            "reservations",
-            self.huge_frames.reservations.len(),
-            reservations,
-        )?;
-        for (page, frame) in self.reclaim_state.cache.iter() {
+        let kept = self.huge_frames.reservations.len();
+        count("reservations", kept, reservations)?;
+        let cache = &self.reclaim_state.cache;
+        for (&page, &frame) in &cache.frames {
             if self.memory.owner(frame) != Some(Owner::Cache { page }) {
-                return Err(BrokenKernel::Frames(
-                    "a cached page is in a frame of somebody else",
-                ));
+                let rule = "a cached page is in a frame of another owner";
+                return Err(BrokenKernel::Frames(rule));
             }
         }
-        count(
-            "cached pages",
-            self.reclaim_state.cache.pages,
-            self.reclaim_state.cache.iter().count() as u64,
-        )?;
         let owned = self.memory.frames() - self.memory.free_frames() - self.memory.kernel_frames();
-        let known = mapped + reserved + self.reclaim_state.cache.pages;
+        let known = mapped + reserved + cache.pages();
         count("frames in use", owned, known)
     }
 
@@ -90,29 +82,15 @@ impl Kernel {
 
     fn check_counts(&self, space: &AddressSpace) -> Result<(), BrokenKernel> {
         let sum = |of: fn(&Region) -> u64| space.table.iter().map(|(_, r)| of(r)).sum::<u64>();
-        let counts = [
-            (
-                "resident pages",
-                space.resident,
-                sum(|r| r.present.count().into()),
-            ),
-            ("huge pages", space.huge, sum(|r| r.huge.is_some().into())),
-            (
-                "swapped pages",
-                space.swapped,
-                sum(|r| r.swapped.count().into()),
-            ),
-        ];
-        for (what, counted, there) in counts {
-            if counted != there {
-                return Err(BrokenKernel::Count {
-                    what,
-                    counted,
-                    there,
-                });
-            }
-        }
-        Ok(())
+        let present = sum(|region| region.present.count().into());
+        let swapped = sum(|region| region.swapped.count().into());
+        count("resident pages", space.resident, present)?;
+        count(
+            "huge pages",
+            space.huge,
+            sum(|region| region.huge.is_some().into()),
+        )?;
+        count("swapped pages", space.swapped, swapped)
     }
 
     fn check_region(

@@ -6,17 +6,17 @@ use super::costs::times;
 use super::fault_policies::FaultPolicy;
 use super::frontier::Frontier;
 use super::hosted::Hosted;
-use super::payer::{Accounts, Paid, Payer};
 use super::recency::Recency;
+use super::region::Region;
 use super::remapped::Remapped;
 use super::reservations::Reservations;
-use super::space::{AddressSpace, pages_of};
-use super::spaces::Spaces;
+use super::space::{AddressSpace, RegionId, pages_of};
 use super::swap::{Swap, SwapSpec};
 use super::threads::Threads;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
 use hawkeye_policy::HUGE_PAGE_BYTES;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -41,13 +41,14 @@ const MOST_BYTES: u64 = 1 << 40;
 pub struct Kernel {
     pub(super) memory: PhysicalMemory,
     pub(super) costs: KernelCosts,
-    pub(super) faults: FaultPolicy,
-    pub(super) spaces: Spaces,
+    pub(crate) faults: FaultPolicy,
+    /// Living address spaces, oldest first.
+    pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,
+    created_spaces: u32,
     pub(super) reclaim_state: ReclaimState,
     pub(super) huge_frames: HugeFrames,
     pub(super) threads: Threads,
     pub(super) reports: Reports,
-    pub(super) accounts: Accounts,
 }
 
 /// What can be taken back when memory runs short, in which order, and from which watermarks on.
@@ -97,17 +98,20 @@ impl Kernel {
             memory,
             costs: spec.costs,
             faults: spec.faults,
-            spaces: Spaces::default(),
+            spaces: BTreeMap::new(),
+            created_spaces: 0,
             huge_frames: HugeFrames::default(),
             threads: Threads::default(),
             reports: Reports::default(),
-            accounts: Accounts::default(),
         })
     }
 
     /// A new, empty address space.
     pub fn create_space(&mut self) -> SpaceId {
-        self.spaces.create()
+        let id = SpaceId(self.created_spaces);
+        self.created_spaces += 1;
+        self.spaces.insert(id, AddressSpace::new(id));
+        id
     }
 
     /// Maps private anonymous memory. It takes no significant time and no memory.
@@ -117,54 +121,55 @@ impl Kernel {
     pub fn map(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<()> {
         let pages = pages_of(&bytes)?;
         let mapped = self.space_mut(space)?.map(pages);
-        mapped.then_some(()).ok_or(KernelError::Occupied {
-            space,
-            start: bytes.start,
-            end: bytes.end,
-        })
+        mapped
+            .then_some(())
+            .ok_or(KernelError::Occupied(space, bytes))
     }
 
     /// Ends an address space. Everything in it is freed, and its program waits for that.
     ///
     /// # Errors
     /// No such address space.
-    pub fn exit(&mut self, space: SpaceId) -> Result<Paid> {
+    pub fn exit(&mut self, space: SpaceId) -> Result<Duration> {
         let mapped = self.space(space)?.mappings.iter();
         let mapped: Vec<Range<u64>> = mapped.map(|(start, end)| *start..*end).collect();
         let mut time = Duration::ZERO;
         for pages in mapped {
             time += self.unmap_pages(space, pages)?;
         }
-        let paid = self.pay(Payer::Program(space), time);
-        self.spaces.remove(space);
+        self.charge(space, time);
+        self.spaces.remove(&space);
         self.reports.frontier.forget(space);
         self.debug_check();
-        Ok(paid)
+        Ok(time)
     }
 
     pub(crate) fn space(&self, space: SpaceId) -> Result<&AddressSpace> {
-        self.spaces.get(space).ok_or(KernelError::Space(space))
+        self.spaces.get(&space).ok_or(KernelError::Space(space))
     }
 
     pub(crate) fn space_mut(&mut self, space: SpaceId) -> Result<&mut AddressSpace> {
-        self.spaces.get_mut(space).ok_or(KernelError::Space(space))
+        self.spaces.get_mut(&space).ok_or(KernelError::Space(space))
     }
 
-    pub(crate) fn pay(&mut self, by: Payer, time: Duration) -> Paid {
-        match by {
-            Payer::Program(space) => {
-                if let Some(space) = self.spaces.get_mut(space) {
-                    space.charged += time;
-                }
-            }
-            Payer::Kernel(thread) => self.accounts.charge_thread(thread, time),
-            Payer::Manager => self.accounts.charge_manager(time),
+    pub(crate) fn region(&self, at: RegionId) -> Option<&Region> {
+        self.spaces.get(&at.space)?.table.get(at.region)
+    }
+
+    pub(crate) fn region_mut(&mut self, at: RegionId) -> Option<&mut Region> {
+        self.spaces.get_mut(&at.space)?.table.get_mut(at.region)
+    }
+
+    /// A region; creates an untouched one if there was none.
+    pub(crate) fn touch_region(&mut self, at: RegionId) -> Result<&mut Region> {
+        Ok(self.space_mut(at.space)?.table.touch(at.region))
+    }
+
+    /// The program of an address space waits for this time.
+    pub(super) fn charge(&mut self, space: SpaceId, time: Duration) {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.charged += time;
         }
-        Paid { by, time }
-    }
-
-    pub(crate) fn fault_policy(&self) -> FaultPolicy {
-        self.faults
     }
 
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {

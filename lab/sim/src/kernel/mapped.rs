@@ -1,8 +1,7 @@
 //! The page sizes by which an address space is mapped, and its mappings that are too small for a
 //! huge page.
 
-use super::promoting::number;
-use super::space::{by_region, first_page};
+use super::space::{RegionId, by_region, first_page};
 use super::{Kernel, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, OutsideRegions, PAGES_PER_REGION, PageOrder, RegionAddr};
@@ -85,8 +84,8 @@ impl Kernel {
 
     /// Whether one mapping holds all of a region.
     pub fn holds_region(&self, space: SpaceId, region: RegionAddr) -> bool {
-        let found = self.spaces.get(space);
-        found.is_some_and(|space| space.holds_region(number(region)))
+        let found = self.spaces.get(&space);
+        found.is_some_and(|space| space.holds_region(RegionId::new(space.id, region).region))
     }
 }
 

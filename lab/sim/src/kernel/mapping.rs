@@ -4,20 +4,20 @@ use super::costs::times;
 use super::fault_policies::{FirstTouch, Zeroing};
 use super::faulting::Sum;
 use super::region::Reservation;
-use super::space::first_page;
-use super::{Kernel, Result, SpaceId};
+use super::space::RegionId;
+use super::{Kernel, Result};
 use crate::bits::PageBits;
-use crate::memory::{Allocated, Content, FrameRun, Owner};
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
+use crate::memory::{Allocated, Content, FrameRun, Owner, block_of};
+use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl Kernel {
     /// How to map a region: the policy's choice while it is empty, and base pages after that.
-    pub(super) fn choice(&mut self, space: SpaceId, region: u64) -> Result<FirstTouch> {
+    pub(super) fn choice(&mut self, at: RegionId) -> Result<FirstTouch> {
         let first_touch = self.faults.first_touch;
-        let space = self.space_mut(space)?;
-        let untouched = space.table.touch(region).untouched;
-        let chosen = untouched && space.holds_region(region);
+        let space = self.space_mut(at.space)?;
+        let untouched = space.table.touch(at.region).untouched;
+        let chosen = untouched && space.holds_region(at.region);
         Ok(if chosen {
             first_touch
         } else {
@@ -27,14 +27,13 @@ impl Kernel {
 
     pub(super) fn map_zero_page(
         &mut self,
-        space: SpaceId,
-        region: u64,
+        at: RegionId,
         (first, count): (u16, u16),
         choice: FirstTouch,
         sum: &mut Sum,
     ) -> Result<u16> {
         let fault_ns = self.costs.base_fault_ns;
-        let found = self.space_mut(space)?.table.touch(region);
+        let found = self.touch_region(at)?;
         if matches!(choice, FirstTouch::Huge { .. }) {
             found.zero_mapped = PageBits::FULL;
             found.huge_zero = true;
@@ -50,11 +49,11 @@ impl Kernel {
     }
 
     /// Maps a huge page, if the policy allows one in this region and one is available.
-    pub(super) fn map_huge(&mut self, space: SpaceId, region: u64, sum: &mut Sum) -> Result<bool> {
-        let FirstTouch::Huge { compact } = self.choice(space, region)? else {
+    pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut Sum) -> Result<bool> {
+        let FirstTouch::Huge { compact } = self.choice(at)? else {
             return Ok(false);
         };
-        let owner = self.owner(space, first_page(region))?;
+        let owner = self.owner(at, 0)?;
         let got = self.huge_frame(Content::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
             sum.faults.fall_back(PageOrder::HUGE);
@@ -64,49 +63,38 @@ impl Kernel {
         let (cold, zeroed) = self.zero_in_fault(&got, true, &mut sum.time);
         sum.zeroed += zeroed;
         sum.faults.huge += 1;
-        let space = self.space_mut(space)?;
-        space.resident += u64::from(PAGES_PER_REGION);
-        space.huge += 1;
-        let found = space.table.touch(region);
-        found.become_huge(crate::memory::block_of(got.frames.first));
-        found.cold = cold;
+        self.become_huge(at, block_of(got.frames.first), cold)?;
         Ok(true)
     }
 
     /// Maps zeroed base pages, as many as there is memory for at once.
     pub(super) fn map_base(
         &mut self,
-        space: SpaceId,
-        region: u64,
-        first: u16,
-        count: u16,
+        at: RegionId,
+        (first, count): (u16, u16),
         sum: &mut Sum,
     ) -> Result<u16> {
-        let page = first_page(region) + u64::from(first);
-        let owner = self.owner(space, page)?;
-        let reservation = self.space_mut(space)?.table.touch(region).reservation;
+        let owner = self.owner(at, first)?;
+        let reservation = self.touch_region(at)?.reservation;
         let got = match reservation {
             Some(reservation) => {
-                let frames = FrameRun::new(
-                    FrameRun::of_block(reservation.block).first + u32::from(first),
-                    count.into(),
-                );
+                let frames = FrameRun::within(reservation.block, first, count);
                 self.memory.hand_over(frames, owner);
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 Allocated { frames, dirty }
             }
-            None => self.base_frames(space, count, Content::Zeroed, owner, &mut sum.time)?,
+            None => self.base_frames(at.space, count, Content::Zeroed, owner, &mut sum.time)?,
         };
         let frames = got.frames;
         sum.time += times(frames.count.into(), self.costs.base_fault_ns);
         let (cold, zeroed) = self.zero_in_fault(&got, false, &mut sum.time);
         sum.zeroed += zeroed;
-        let owned = self.space_mut(space)?;
+        let owned = self.space_mut(at.space)?;
         owned.resident += u64::from(frames.count);
-        let found = owned.table.touch(region);
+        let found = owned.table.touch(at.region);
         found.map(first, frames);
         found.cold = cold;
-        self.populated(space, region, &mut sum.time);
+        self.populated(at, &mut sum.time);
         Ok(frames.count as u16)
     }
 
@@ -129,43 +117,39 @@ impl Kernel {
 
     pub(super) fn swap_in(
         &mut self,
-        space: SpaceId,
-        region: u64,
-        first: u16,
-        count: u16,
+        at: RegionId,
+        (first, count): (u16, u16),
         sum: &mut Sum,
     ) -> Result<u16> {
-        let owner = self.owner(space, first_page(region) + u64::from(first))?;
-        let got = self.base_frames(space, count, Content::Dirty, owner, &mut sum.time)?;
+        let owner = self.owner(at, first)?;
+        let got = self.base_frames(at.space, count, Content::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
         sum.time += times(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
         sum.time += self.reclaim_state.swap.read(pages);
         sum.faults.swapped_in += pages;
         self.reclaim_state.swap.used -= pages;
-        let space = self.space_mut(space)?;
+        let space = self.space_mut(at.space)?;
         space.resident += pages;
         space.swapped -= pages;
-        space.table.touch(region).map(first, got.frames);
+        space.table.touch(at.region).map(first, got.frames);
         Ok(got.frames.count as u16)
     }
 
-    pub(crate) fn owner(&self, space: SpaceId, page: u64) -> Result<Owner> {
-        let space = self.space(space)?.id.0;
+    /// The owner of the frame of a base page of a region.
+    pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<Owner> {
+        let (space, page) = (self.space(at.space)?.id.0, at.page(page));
         Ok(Owner::Anonymous { space, page })
     }
 
     /// Makes a reservation for a region that has none, if a huge frame is free.
-    pub(super) fn reserve(&mut self, space: SpaceId, region: u64) {
-        let page = first_page(region);
-        let owner = Owner::Reserved {
-            space: space.0,
-            page,
-        };
+    pub(super) fn reserve(&mut self, at: RegionId) {
+        let (space, page) = (at.space.0, at.page(0));
+        let owner = Owner::Reserved { space, page };
         let mut nothing = Duration::ZERO;
         let got = self.huge_frame(Content::Zeroed, owner, false, &mut nothing);
-        if let (Some(got), Ok(space)) = (got, self.space_mut(space)) {
-            space.table.touch(region).reservation = Some(Reservation {
-                block: crate::memory::block_of(got.frames.first),
+        if let (Some(got), Ok(found)) = (got, self.touch_region(at)) {
+            found.reservation = Some(Reservation {
+                block: block_of(got.frames.first),
                 zeroed: got.dirty == 0,
                 used: 0,
             });

@@ -5,6 +5,7 @@
 //! scan first reaches it; KSM waits until it has not changed from one scan to the next.
 
 use super::costs::times;
+use super::space::RegionId;
 use super::{Kernel, Result, SpaceId};
 use crate::memory::FrameTouch;
 use std::time::Duration;
@@ -55,8 +56,8 @@ impl Kernel {
                 space: space.0,
                 region: region + 1,
             };
-            let found = self.spaces.get(space).and_then(|s| s.table.get(region));
-            let Some(found) = found else {
+            let at = RegionId { space, region };
+            let Some(found) = self.region(at) else {
                 continue;
             };
             let present = u64::from(found.present.count());
@@ -67,10 +68,10 @@ impl Kernel {
                 continue;
             }
             // KSM splits a huge page to merge a part of it.
-            let splits = self.split_huge(space, region).unwrap_or(0);
+            let splits = self.split_huge(at).unwrap_or(0);
             *time += times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-            self.reports.remapped.note(space, region);
-            merged += u64::from(self.drop_zeros(space, region, time).unwrap_or(0));
+            self.reports.remapped.note(at);
+            merged += u64::from(self.drop_zeros(at, time).unwrap_or(0));
         }
         (scanned, merged)
     }
@@ -78,7 +79,7 @@ impl Kernel {
     fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
         let at = self.threads.merging_at;
         let first = SpaceId(at.space);
-        self.spaces.from(first).find_map(|space| {
+        self.spaces.range(first..).find_map(|(_, space)| {
             let from = if space.id == first { at.region } else { 0 };
             let region = space.table.next(from).filter(|_| space.mergeable)?;
             Some((space.id, region))

@@ -1,6 +1,6 @@
 //! Moves pages to other frames, and updates their owners.
 
-use super::space::{by_region, first_page};
+use super::space::{RegionId, by_region, first_page};
 use super::{Kernel, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Owner, Run, block_of};
@@ -24,7 +24,7 @@ impl Kernel {
         let Owner::Anonymous { space, page } = Owner::unpack(run.value) else {
             return all;
         };
-        let frame = FrameRun::of_block(block).first + u32::from(run.first);
+        let frame = FrameRun::within(block, run.first, run.count).first;
         match self.next_folio(SpaceId(space), page, frame, run.count) {
             None => all,
             Some((0, order)) => Piece {
@@ -46,7 +46,7 @@ impl Kernel {
         frame: u32,
         count: u16,
     ) -> Option<(u16, PageOrder)> {
-        let table = &self.spaces.get(space)?.table;
+        let table = &self.spaces.get(&space)?.table;
         by_region(page..page + u64::from(count)).find_map(|(region, first, count)| {
             let found = table.get(region).filter(|r| !r.folios.is_empty())?;
             let passed = first_page(region) + u64::from(first) - page;
@@ -65,7 +65,7 @@ impl Kernel {
             Owner::Anonymous { space, page } => self.remap(SpaceId(space), page, from, to),
             Owner::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
-                    self.reclaim_state.cache.moved(page, to);
+                    self.reclaim_state.cache.frames.insert(page, to);
                 }
             }
             Owner::Kernel { .. } | Owner::Reserved { .. } => {}
@@ -76,23 +76,24 @@ impl Kernel {
     /// on.
     fn remap(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
         for (region, first, count) in by_region(page..page + u64::from(from.count)) {
+            let at = RegionId { space, region };
             // Offset of this region's first page in the run.
-            let passed = first_page(region) + u64::from(first) - page;
-            let piece = FrameRun::new(from.first + passed as u32, count.into());
-            self.remap_in_region(space, region, first, piece, to + passed as u32);
+            let passed = (at.page(first) - page) as u32;
+            let piece = FrameRun::new(from.first + passed, count.into());
+            self.remap_in_region(at, first, piece, to + passed);
         }
     }
 
-    fn remap_in_region(&mut self, id: SpaceId, region: u64, first: u16, from: FrameRun, to: u32) {
-        let found = self.spaces.get(id).and_then(|s| s.table.get(region));
+    fn remap_in_region(&mut self, at: RegionId, first: u16, from: FrameRun, to: u32) {
+        let found = self.region(at);
         let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
         if huge {
-            self.end_joined(id, region);
+            self.end_joined(at);
         }
-        let Some(space) = self.spaces.get_mut(id) else {
+        let Some(space) = self.spaces.get_mut(&at.space) else {
             return;
         };
-        let Some(found) = space.table.get_mut(region) else {
+        let Some(found) = space.table.get_mut(at.region) else {
             return;
         };
         if huge && from.count == u32::from(PAGES_PER_REGION) && to % from.count == 0 {
@@ -102,7 +103,7 @@ impl Kernel {
         if huge {
             found.split();
             space.huge -= 1;
-            self.reports.remapped.note(id, region);
+            self.reports.remapped.note(at);
         }
         let had = |place: u16| u64::from(from.first) + u64::from(place - first);
         let runs = found.frames.within(first, from.count as u16);
@@ -116,7 +117,7 @@ impl Kernel {
         }
         found.end_scattered_folios();
         if !same.is_empty() {
-            self.reports.remapped.note_moved(id, region);
+            self.reports.remapped.note_moved(at);
         }
     }
 }

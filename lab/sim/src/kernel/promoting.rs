@@ -4,20 +4,20 @@ mod blocks;
 mod joined;
 
 use super::costs::times;
-use super::payer::{Paid, Payer};
+use super::reclaim::huge_run;
 use super::region::Region;
-use super::space::first_page;
+use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{Content, block_of};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::memory::{Content, Run, block_of};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
 
 /// The result of a promotion: memory that is mapped by larger pages now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collapsed {
     /// Its time, compaction included.
-    pub paid: Paid,
+    pub time: Duration,
     /// Time for which the program can't fault (the kernel holds `mmap_lock` for writing): copying
     /// and zeroing.
     pub locked: Duration,
@@ -25,10 +25,6 @@ pub struct Collapsed {
     pub copied: u64,
     /// Base pages that are present now and were not before.
     pub added: u64,
-}
-
-pub(crate) fn number(region: RegionAddr) -> u64 {
-    region.start() / HUGE_PAGE_BYTES
 }
 
 impl Kernel {
@@ -48,53 +44,70 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         order: PageOrder,
-        payer: Payer,
     ) -> Result<Collapsed> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
-            PageOrder::HUGE => self.collapse(space, region, payer),
-            small if small < PageOrder::HUGE => self.collapse_blocks(space, region, small, payer),
-            large => self.join(space, region, large, payer),
+            PageOrder::HUGE => self.collapse(RegionId::new(space, region)),
+            small if small < PageOrder::HUGE => {
+                self.collapse_blocks(RegionId::new(space, region), small)
+            }
+            large => self.join(RegionId::new(space, region), large),
         }
     }
 
-    fn collapse(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Collapsed> {
-        let at = number(region);
-        let found = self.space(space)?.table.get(at);
-        let fit = found.is_some_and(|found| {
-            found.huge.is_none() && !found.present.is_empty() && found.swapped.is_empty()
-        });
-        if !fit || !self.space(space)?.holds_region(at) {
-            return Err(KernelError::NotCandidate(space, region));
+    fn collapse(&mut self, at: RegionId) -> Result<Collapsed> {
+        let fits = |found: &Region| found.huge.is_none() && found.can_be_copied();
+        if !self.holds(at, fits)? {
+            return Err(at.is_no_candidate());
         }
         let mut time = Duration::ZERO;
-        let owner = self.owner(space, first_page(at))?;
+        let owner = self.owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(Content::Dirty, owner, true, &mut time);
-        let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
-        let owned = self.space_mut(space)?;
-        let found = owned.table.touch(at);
-        let copied = found.present.count();
-        let added = PAGES_PER_REGION - copied;
-        let old: Vec<_> = found.frames.iter().collect();
-        found.become_huge(block_of(got.frames.first));
-        found.cold = false;
-        owned.resident += u64::from(added);
-        owned.huge += 1;
+        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
+        let (old, added) = self.become_huge(at, block_of(got.frames.first), false)?;
+        let copied = PAGES_PER_REGION - added;
         for run in old {
             self.release(run);
         }
-        self.break_reservation(space, at);
+        self.break_reservation(at);
         let zeroed = if got.dirty == 0 { 0 } else { added };
         let pages = (copied.into(), added.into(), zeroed.into());
-        Ok(self.collapsed(payer, time, pages, (1, 1)))
+        Ok(self.collapsed(time, pages, (1, 1)))
+    }
+
+    /// Maps a region by a huge page. Returns the frames that it had, and the number of its base pages
+    /// that were not present.
+    pub(super) fn become_huge(
+        &mut self,
+        at: RegionId,
+        block: u32,
+        cold: bool,
+    ) -> Result<(Vec<Run>, u16)> {
+        let owned = self.space_mut(at.space)?;
+        let found = owned.table.touch(at.region);
+        let added = PAGES_PER_REGION - found.present.count();
+        let old = match found.huge {
+            Some(old) => vec![huge_run(old)],
+            None => found.frames.iter().collect(),
+        };
+        owned.huge += u64::from(found.huge.is_none());
+        owned.resident += u64::from(added);
+        found.become_huge(block);
+        found.cold = cold;
+        Ok((old, added))
+    }
+
+    /// Whether one mapping holds all of a region that fits.
+    fn holds(&self, at: RegionId, fits: impl Fn(&Region) -> bool) -> Result<bool> {
+        let space = self.space(at.space)?;
+        Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
     }
 
     /// Accounts for a collapse, in addition to `search`. `pages` counts base pages: copied, added,
     /// and zeroed among the added ones. `times` counts TLB flushes and scans of page tables.
     fn collapsed(
         &mut self,
-        payer: Payer,
         search: Duration,
         (copied, added, zeroed): (u64, u64, u64),
         (flushed, looked): (u64, u64),
@@ -103,10 +116,9 @@ impl Kernel {
             + times(zeroed, self.costs.zero_base_ns)
             + times(flushed, self.costs.shoot_down_ns);
         let time = search + locked + times(looked, self.costs.collapse_ns);
-        let paid = self.pay(payer, time);
         self.debug_check();
         Collapsed {
-            paid,
+            time,
             locked,
             copied,
             added,
@@ -114,47 +126,37 @@ impl Kernel {
     }
 
     /// A program had to wait for a collapse.
-    pub fn waited_for_lock(&mut self, space: SpaceId) -> Paid {
+    pub fn waited_for_lock(&mut self, space: SpaceId) -> Duration {
         let time = times(1, self.costs.lock_wait_ns);
-        self.pay(Payer::Program(space), time)
+        self.charge(space, time);
+        time
     }
 
     /// Maps a zeroed huge page in an empty region before its program touches it.
     ///
     /// # Errors
     /// The region isn't empty or can't be huge, or no huge frame is free.
-    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr, payer: Payer) -> Result<Paid> {
-        let at = number(region);
-        let empty = self
-            .space(space)?
-            .table
-            .get(at)
-            .is_none_or(Region::is_empty);
-        if !empty || !self.space(space)?.holds_region(at) {
-            return Err(KernelError::NotCandidate(space, region));
+    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
+        let at = RegionId::new(space, region);
+        let empty = self.region(at).is_none_or(Region::is_empty);
+        if !empty || !self.space(space)?.holds_region(at.region) {
+            return Err(at.is_no_candidate());
         }
         let mut time = Duration::ZERO;
-        let owner = self.owner(space, first_page(at))?;
+        let owner = self.owner(at, 0)?;
         let got = self.huge_frame(Content::Zeroed, owner, false, &mut time);
-        let got = got.ok_or(KernelError::NoFrames(space, region, PageOrder::HUGE))?;
+        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
         time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
-        let owned = self.space_mut(space)?;
-        owned.resident += u64::from(PAGES_PER_REGION);
-        owned.huge += 1;
-        let found = owned.table.touch(at);
-        found.become_huge(block_of(got.frames.first));
         // Another core zeroed it.
-        found.cold = true;
-        let paid = self.pay(payer, time);
+        self.become_huge(at, block_of(got.frames.first), true)?;
         self.debug_check();
-        Ok(paid)
+        Ok(time)
     }
 
     /// Records base pages of a region that the program accessed, by the processor's access bits.
     /// Reclaim uses them.
     pub fn note_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
-        let found = self.spaces.get_mut(space);
-        if let Some(found) = found.and_then(|space| space.table.get_mut(number(region))) {
+        if let Some(found) = self.region_mut(RegionId::new(space, region)) {
             found.accessed = found.accessed.or(pages.and(found.present));
         }
     }

@@ -8,16 +8,16 @@
 //! that came later. Memory that is seldom used goes if it is not accessed while it passes through
 //! the inactive list.
 
+use super::Kernel;
 use super::machine::ReclaimState;
-use super::{Kernel, SpaceId};
+use super::space::RegionId;
 use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed {
-    pub(crate) space: SpaceId,
-    pub(crate) region: u64,
+    pub(crate) region: RegionId,
     /// Its number from when it was listed. A region that was unmapped and touched again has another
     /// number.
     number: u64,
@@ -58,7 +58,7 @@ impl Kernel {
     /// Lists regions that were touched for the first time since the last call.
     pub(crate) fn list_touched(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
-        for space in self.spaces.iter_mut() {
+        for space in self.spaces.values_mut() {
             for region in space.table.take_created() {
                 let Some(found) = space.table.get_mut(region) else {
                     continue;
@@ -66,11 +66,9 @@ impl Kernel {
                 if found.listed.is_none() && swap.is_there() {
                     recency.count += 1;
                     found.listed = Some(recency.count);
-                    recency.active.push_back(Listed {
-                        space: space.id,
-                        region,
-                        number: recency.count,
-                    });
+                    let (space, number) = (space.id, recency.count);
+                    let region = RegionId { space, region };
+                    recency.active.push_back(Listed { region, number });
                 }
             }
         }
@@ -85,8 +83,7 @@ impl Kernel {
             } = &mut self.reclaim_state.recency;
             let low = inactive.is_empty() || inactive.len() * ratio < active.len();
             let at = if low { active } else { inactive }.pop_front()?;
-            let space = self.spaces.get_mut(at.space);
-            let found = space.and_then(|space| space.table.get_mut(at.region));
+            let found = self.region_mut(at.region);
             let Some(found) = found.filter(|found| found.listed == Some(at.number)) else {
                 continue;
             };

@@ -1,5 +1,6 @@
 //! Reclaim: takes back reservations first, then the page cache, then what can be swapped.
 
+use super::space::RegionId;
 use super::{Kernel, Result, SpaceId};
 use crate::memory::{FrameRun, Run};
 use hawkeye_policy::PageOrder;
@@ -29,19 +30,18 @@ impl Kernel {
     /// The address space that holds most memory. Linux would kill it when no memory is left
     /// (`oom_badness`).
     pub fn out_of_memory_victim(&self) -> Option<SpaceId> {
-        let largest = self
-            .spaces
-            .iter()
-            .max_by_key(|s| (s.resident + s.swapped, s.id))?;
-        Some(largest.id)
+        let spaces = self.spaces.values();
+        let largest = spaces.max_by_key(|s| (s.resident + s.swapped, s.id));
+        largest.map(|space| space.id)
     }
 
     /// Splits a region's huge page in the page table, if it has one. Splits the larger page that it
     /// is part of before that. Returns the number of splits.
-    pub(crate) fn split_huge(&mut self, space: SpaceId, region: u64) -> Result<u64> {
-        let larger = self.end_joined(space, region);
-        let space = self.space_mut(space)?;
-        let Some(found) = space.table.get_mut(region).filter(|r| r.huge.is_some()) else {
+    pub(crate) fn split_huge(&mut self, at: RegionId) -> Result<u64> {
+        let larger = self.end_joined(at);
+        let space = self.space_mut(at.space)?;
+        let found = space.table.get_mut(at.region);
+        let Some(found) = found.filter(|found| found.huge.is_some()) else {
             return Ok(0);
         };
         found.split();
@@ -51,16 +51,12 @@ impl Kernel {
 
     /// Turns the larger page that a region is part of into huge pages, in the same frames. Returns
     /// whether there was one.
-    pub(crate) fn end_joined(&mut self, space: SpaceId, region: u64) -> bool {
-        let Some(space) = self.spaces.get_mut(space) else {
+    pub(crate) fn end_joined(&mut self, at: RegionId) -> bool {
+        let Some(order) = self.region(at).and_then(|found| found.joined) else {
             return false;
         };
-        let joined = space.table.get(region).and_then(|found| found.joined);
-        let Some(order) = joined else {
-            return false;
-        };
-        for neighbour in regions_around(region, order) {
-            if let Some(found) = space.table.get_mut(neighbour) {
+        for region in regions_around(at.region, order) {
+            if let Some(found) = self.region_mut(RegionId { region, ..at }) {
                 found.joined = None;
             }
         }

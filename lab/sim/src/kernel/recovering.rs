@@ -1,8 +1,7 @@
 //! Finds base pages of zeros, and gives their memory back.
 
 use super::costs::times;
-use super::payer::{Paid, Payer};
-use super::promoting::number;
+use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -14,7 +13,7 @@ pub struct ZeroPages {
     /// Base pages that hold only zeros, at most as many as were asked for.
     pub zero_pages: u16,
     /// The time that the scan took.
-    pub paid: Paid,
+    pub time: Duration,
 }
 
 /// The result of a recovery.
@@ -25,7 +24,7 @@ pub struct DeDuplicated {
     /// Base pages of the region that still have memory of their own.
     pub left_present: u16,
     /// The time that the recovery took.
-    pub paid: Paid,
+    pub time: Duration,
 }
 
 impl Kernel {
@@ -39,9 +38,8 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         enough: u16,
-        payer: Payer,
     ) -> Result<ZeroPages> {
-        let found = self.space(space)?.table.get(number(region));
+        let found = self.region(RegionId::new(space, region));
         let found = found.filter(|found| found.huge.is_some());
         let found = found.ok_or(KernelError::NotHuge(space, region))?;
         let zeros = PageBits::FULL.minus(found.nonzero);
@@ -57,10 +55,9 @@ impl Kernel {
         }
         let time = times(seen.into(), self.costs.scan_zero_ns)
             + times(u64::from(end - seen), self.costs.scan_used_ns);
-        let paid = self.pay(payer, time);
         Ok(ZeroPages {
             zero_pages: seen,
-            paid,
+            time,
         })
     }
 
@@ -68,54 +65,39 @@ impl Kernel {
     ///
     /// # Errors
     /// The region is no huge page.
-    pub fn recover(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        payer: Payer,
-    ) -> Result<DeDuplicated> {
-        let at = number(region);
-        let splits = self.split_huge(space, at)?;
+    pub fn recover(&mut self, space: SpaceId, region: RegionAddr) -> Result<DeDuplicated> {
+        let at = RegionId::new(space, region);
+        let splits = self.split_huge(at)?;
         if splits == 0 {
             return Err(KernelError::NotHuge(space, region));
         }
         let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-        let freed = self.drop_zeros(space, at, &mut time)?;
-        let paid = self.pay(payer, time);
+        let freed = self.drop_zeros(at, &mut time)?;
         self.debug_check();
         Ok(DeDuplicated {
             bytes: u64::from(freed) * BASE_PAGE_BYTES,
             left_present: PAGES_PER_REGION - freed,
-            paid,
+            time,
         })
     }
 
     /// Scans all present base pages of a region and maps those of zeros to the shared zero page.
     /// Returns their number.
-    pub(crate) fn drop_zeros(
-        &mut self,
-        space: SpaceId,
-        region: u64,
-        time: &mut Duration,
-    ) -> Result<u16> {
-        let owned = self.space_mut(space)?;
-        let Some(found) = owned.table.get_mut(region) else {
+    pub(crate) fn drop_zeros(&mut self, at: RegionId, time: &mut Duration) -> Result<u16> {
+        let owned = self.space_mut(at.space)?;
+        let Some(found) = owned.table.get_mut(at.region) else {
             return Ok(0);
         };
         let zeros = found.present.minus(found.nonzero);
         let used = u64::from(found.present.count() - zeros.count());
-        let mut runs = Vec::new();
-        for (first, count) in zeros.each_run() {
-            runs.extend(found.frames.within(first, count));
-            found.unmap(first, count);
-        }
+        let runs = found.unmap_all(zeros);
         found.zero_mapped = found.zero_mapped.or(zeros);
         owned.resident -= u64::from(zeros.count());
         for run in runs {
             self.release(run);
         }
         if !zeros.is_empty() {
-            self.leave_reservation(space, region);
+            self.break_reservation(at);
         }
         let zeros = zeros.count();
         let costs = &self.costs;

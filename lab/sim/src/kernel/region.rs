@@ -63,6 +63,11 @@ impl Region {
             && self.reservation.is_none()
     }
 
+    /// Whether a larger page can replace it: something is present, and nothing in swap.
+    pub(crate) fn can_be_copied(&self) -> bool {
+        !self.present.is_empty() && self.swapped.is_empty()
+    }
+
     pub(crate) fn frame(&self, page: u16) -> Option<u32> {
         match self.huge {
             Some(block) => Some(FrameRun::of_block(block).first + u32::from(page)),
@@ -98,6 +103,16 @@ impl Region {
         }
         self.folios.end(pages);
         self.frames.remove(first, count);
+    }
+
+    /// The same for all of these pages; returns their frames.
+    pub(crate) fn unmap_all(&mut self, pages: PageBits) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for (first, count) in pages.each_run() {
+            runs.extend(self.frames.within(first, count));
+            self.unmap(first, count);
+        }
+        runs
     }
 
     /// Splits the huge page into 512 base pages in the same frames.

@@ -2,28 +2,29 @@
 //! same-page merging and, where the frames of pages matter, compaction. A processor must learn of
 //! them.
 
+use super::space::RegionId;
 use super::{Kernel, SpaceId};
-use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::RegionAddr;
 use std::collections::BTreeSet;
 
 /// Regions with such changes, if they are recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Remapped {
-    regions: Option<BTreeSet<(SpaceId, u64)>>,
+    regions: Option<BTreeSet<RegionId>>,
     /// Whether moves of pages to other frames count too.
     moves: bool,
 }
 
 impl Remapped {
-    pub(crate) fn note(&mut self, space: SpaceId, region: u64) {
+    pub(crate) fn note(&mut self, at: RegionId) {
         if let Some(regions) = &mut self.regions {
-            regions.insert((space, region));
+            regions.insert(at);
         }
     }
 
-    pub(crate) fn note_moved(&mut self, space: SpaceId, region: u64) {
+    pub(crate) fn note_moved(&mut self, at: RegionId) {
         if self.moves {
-            self.note(space, region);
+            self.note(at);
         }
     }
 }
@@ -40,9 +41,6 @@ impl Kernel {
     pub fn take_remapped(&mut self) -> Vec<(SpaceId, RegionAddr)> {
         let regions = self.reports.remapped.regions.as_mut().map(std::mem::take);
         let regions = regions.unwrap_or_default().into_iter();
-        let address = |region| RegionAddr::containing(region * HUGE_PAGE_BYTES);
-        regions
-            .map(|(space, region)| (space, address(region)))
-            .collect()
+        regions.map(|at| (at.space, at.address())).collect()
     }
 }

@@ -1,8 +1,8 @@
 //! FreeBSD's partly populated reservations, in the order of use.
 
+use super::Kernel;
 use super::costs::times;
-use super::space::first_page;
-use super::{Kernel, SpaceId};
+use super::space::RegionId;
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Owner, Run};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reservations {
     /// Regions by the time at which a page was last populated.
-    queue: BTreeMap<u64, (SpaceId, u64)>,
+    queue: BTreeMap<u64, RegionId>,
     clock: u64,
     /// Reservations that were broken because memory was short.
     pub(crate) broken: u64,
@@ -28,41 +28,34 @@ impl Reservations {
 impl Kernel {
     /// Pages of a region were mapped: its reservation moves to the end of the queue, and becomes a
     /// huge page when it is fully populated.
-    pub(crate) fn populated(&mut self, space: SpaceId, region: u64, time: &mut Duration) {
-        let Some(owned) = self.spaces.get_mut(space) else {
+    pub(crate) fn populated(&mut self, at: RegionId, time: &mut Duration) {
+        let Some(owned) = self.spaces.get_mut(&at.space) else {
             return;
         };
-        let Some(found) = owned.table.get_mut(region) else {
-            return;
-        };
+        let found = owned.table.touch(at.region);
         let Some(reservation) = &mut found.reservation else {
             return;
         };
-        self.huge_frames
-            .reservations
-            .queue
-            .remove(&reservation.used);
-        let frames = FrameRun::of_block(reservation.block);
-        let whole = Run::new(0, PAGES_PER_REGION, frames.first.into());
-        if found.frames.is(whole) {
-            let block = reservation.block;
+        let Reservations { queue, clock, .. } = &mut self.huge_frames.reservations;
+        queue.remove(&reservation.used);
+        let block = reservation.block;
+        let frames = FrameRun::of_block(block);
+        if found
+            .frames
+            .is(Run::new(0, PAGES_PER_REGION, frames.first.into()))
+        {
             found.reservation = None;
             found.become_huge(block);
             owned.huge += 1;
-            let owner = Owner::Anonymous {
-                space: space.0,
-                page: first_page(region),
-            };
-            self.memory.hand_over(frames, owner);
+            let (space, page) = (at.space.0, at.page(0));
+            self.memory
+                .hand_over(frames, Owner::Anonymous { space, page });
             // The page table is scanned once.
             *time += times(1, self.costs.read_region_ns);
         } else {
-            self.huge_frames.reservations.clock += 1;
-            reservation.used = self.huge_frames.reservations.clock;
-            self.huge_frames
-                .reservations
-                .queue
-                .insert(reservation.used, (space, region));
+            *clock += 1;
+            reservation.used = *clock;
+            queue.insert(*clock, at);
         }
     }
 
@@ -71,43 +64,31 @@ impl Kernel {
     pub(crate) fn break_reservations(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {
-            let Some((_, (space, region))) = self.huge_frames.reservations.queue.first_key_value()
-            else {
+            let Some((_, at)) = self.huge_frames.reservations.queue.first_key_value() else {
                 break;
             };
-            freed += self.break_reservation(*space, *region);
+            freed += self.break_reservation(*at);
             self.huge_frames.reservations.broken += 1;
         }
         freed
     }
 
     /// Ends the reservation of a region, if it has one; returns the number of unused frames that
-    /// this frees.
-    pub(crate) fn break_reservation(&mut self, space: SpaceId, region: u64) -> u64 {
-        let found = self.spaces.get_mut(space);
-        let found = found.and_then(|space| space.table.get_mut(region));
+    /// this frees. It also ends when pages of it are unmapped: FreeBSD puts these back into the
+    /// reservation and keeps it while a page is populated.
+    pub(crate) fn break_reservation(&mut self, at: RegionId) -> u64 {
+        let found = self.region_mut(at);
         let Some(reservation) = found.and_then(|found| found.reservation.take()) else {
             return 0;
         };
-        self.huge_frames
-            .reservations
-            .queue
-            .remove(&reservation.used);
+        let queue = &mut self.huge_frames.reservations.queue;
+        queue.remove(&reservation.used);
         let unused = self.memory.reserved_frames(reservation.block);
-        let start = FrameRun::of_block(reservation.block).first;
         for (first, count) in unused.each_run() {
-            self.memory
-                .free(FrameRun::new(start + u32::from(first), count.into()));
+            let frames = FrameRun::within(reservation.block, first, count);
+            self.memory.free(frames);
         }
         unused.count().into()
-    }
-
-    /// Pages of a region were unmapped and their frames freed: the rest of its reservation ends.
-    ///
-    /// FreeBSD puts the freed pages back into the reservation and keeps it while a page is
-    /// populated.
-    pub(crate) fn leave_reservation(&mut self, space: SpaceId, region: u64) {
-        self.break_reservation(space, region);
     }
 }
 

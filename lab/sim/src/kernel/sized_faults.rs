@@ -3,7 +3,7 @@
 
 use super::costs::times;
 use super::faulting::{Sized, Sum};
-use super::space::first_page;
+use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content};
@@ -29,34 +29,35 @@ impl Kernel {
     /// `first` is a page in empty memory of a region, and `count` pages from there on are touched.
     pub(super) fn map_sized(
         &mut self,
-        space: SpaceId,
-        region: u64,
+        at: RegionId,
         (first, count): (u16, u16),
         sum: &mut Sum,
     ) -> Result<Sized> {
-        let page = first_page(region) + u64::from(first);
-        let allowed = self.allowed_sizes(space, page)?;
+        let page = at.page(first);
+        let space = self.space(at.space)?;
+        let mapping = space.mapping(page);
+        let own = space.fault_sizes.unwrap_or(self.faults.sizes);
+        let allowed = mapping.as_ref().map_or(PageOrders::NONE, |_| own);
         let Some(smallest) = allowed.iter().next() else {
             // Another mapping may allow other sizes.
-            let mapping = self.space(space)?.mapping(page);
             let here = mapping.map_or(1, |mapping| mapping.end - page);
             return Ok(Sized::Base(u64::from(count).min(here) as u16));
         };
-        let found = self.space_mut(space)?.table.touch(region);
+        let found = self.touch_region(at)?;
         if found.reservation.is_some() {
             return Ok(Sized::Base(count));
         }
         let taken = found.present.or(found.zero_mapped).or(found.swapped);
         for order in allowed.iter().rev() {
             let block = block_around(first, order);
-            if !self.fits(space, page, order)? || !block.and(taken).is_empty() {
+            if !self.fits(at, first, order)? || !block.and(taken).is_empty() {
                 continue;
             }
-            let Some(got) = self.sized_frames(space, page, order)? else {
+            let Some(got) = self.sized_frames(at, first, order)? else {
                 sum.faults.fall_back(order);
                 continue;
             };
-            self.map_folio(space, region, (first, order), got, sum)?;
+            self.map_folio(at, (first, order), got, sum)?;
             let end = (first | (order.pages() as u16 - 1)) + 1;
             return Ok(Sized::Mapped(count.min(end - first)));
         }
@@ -65,17 +66,11 @@ impl Kernel {
         Ok(Sized::Base(count.min(end - first)))
     }
 
-    fn allowed_sizes(&self, space: SpaceId, page: u64) -> Result<PageOrders> {
-        let space = self.space(space)?;
-        let own = space.fault_sizes.unwrap_or(self.faults.sizes);
-        Ok(space.mapping(page).map_or(PageOrders::NONE, |_| own))
-    }
-
     /// Whether one mapping holds all of the block of this size around a page
     /// (`thp_vma_suitable_order`).
-    pub(super) fn fits(&self, space: SpaceId, page: u64, order: PageOrder) -> Result<bool> {
-        let start = page & !(order.pages() - 1);
-        let mapping = self.space(space)?.mapping(page);
+    pub(super) fn fits(&self, at: RegionId, page: u16, order: PageOrder) -> Result<bool> {
+        let start = at.page(page) & !(order.pages() - 1);
+        let mapping = self.space(at.space)?.mapping(at.page(page));
         Ok(mapping.is_some_and(|m| m.start <= start && start + order.pages() <= m.end))
     }
 
@@ -83,11 +78,11 @@ impl Kernel {
     /// reclaims nor compacts memory (`vma_thp_gfp_mask` under `defrag`'s default).
     pub(super) fn sized_frames(
         &mut self,
-        space: SpaceId,
-        page: u64,
+        at: RegionId,
+        page: u16,
         order: PageOrder,
     ) -> Result<Option<Allocated>> {
-        let owner = self.owner(space, page & !(order.pages() - 1))?;
+        let owner = self.owner(at, page & !(order.pages() as u16 - 1))?;
         if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
@@ -97,8 +92,7 @@ impl Kernel {
 
     fn map_folio(
         &mut self,
-        space: SpaceId,
-        region: u64,
+        at: RegionId,
         (first, order): (u16, PageOrder),
         got: Allocated,
         sum: &mut Sum,
@@ -109,10 +103,10 @@ impl Kernel {
         if let Some(count) = sum.faults.sized.get_mut(order.number() as usize) {
             *count += 1;
         }
-        let owned = self.space_mut(space)?;
+        let owned = self.space_mut(at.space)?;
         owned.resident += order.pages();
         owned.many_sizes = true;
-        let found = owned.table.touch(region);
+        let found = owned.table.touch(at.region);
         found.map_folio(order, first & !(order.pages() as u16 - 1), got.frames);
         found.cold = cold;
         Ok(())

@@ -2,7 +2,9 @@
 
 use super::table::RegionTable;
 use super::{KernelError, Result};
-use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -127,10 +129,7 @@ pub(crate) fn pages_of(bytes: &Range<u64>) -> Result<Range<u64>> {
     if aligned && !pages.is_empty() && pages.end <= END {
         Ok(pages)
     } else {
-        Err(KernelError::Range {
-            start: bytes.start,
-            end: bytes.end,
-        })
+        Err(KernelError::Range(bytes.clone()))
     }
 }
 
@@ -149,6 +148,38 @@ pub(crate) fn by_region(pages: Range<u64>) -> impl Iterator<Item = (u64, u16, u1
         from = to;
         Some(piece)
     })
+}
+
+/// A region of an address space, by its number: its address over 2 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RegionId {
+    pub(crate) space: SpaceId,
+    pub(crate) region: u64,
+}
+
+impl RegionId {
+    pub(crate) fn new(space: SpaceId, region: RegionAddr) -> Self {
+        let region = region.start() / HUGE_PAGE_BYTES;
+        Self { space, region }
+    }
+
+    /// Its first address.
+    pub(crate) fn address(self) -> RegionAddr {
+        RegionAddr::containing(self.region * HUGE_PAGE_BYTES)
+    }
+
+    pub(super) fn is_no_candidate(self) -> KernelError {
+        KernelError::NotCandidate(self.space, self.address())
+    }
+
+    pub(super) fn has_no_frames(self, order: PageOrder) -> KernelError {
+        KernelError::NoFrames(self.space, self.address(), order)
+    }
+
+    /// The number of one of its base pages in the address space.
+    pub(crate) fn page(self, page: u16) -> u64 {
+        first_page(self.region) + u64::from(page)
+    }
 }
 
 pub(crate) fn first_page(region: u64) -> u64 {

@@ -3,8 +3,7 @@
 use super::Kernel;
 use super::costs::times;
 use super::machine::ReclaimState;
-use super::recency::Listed;
-use super::region::Region;
+use super::space::RegionId;
 use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -134,7 +133,7 @@ impl Kernel {
             let Some(at) = self.next_inactive() else {
                 break;
             };
-            let (gone, more) = self.swap_out_of(at, want - done, time);
+            let (gone, more) = self.swap_out_of(at.region, want - done, time);
             done += gone;
             if more {
                 self.reclaim_state.recency.put_back(at);
@@ -147,28 +146,20 @@ impl Kernel {
 
     /// Swaps out pages of a region. Returns their number, and whether more of it can be swapped
     /// out.
-    fn swap_out_of(&mut self, at: Listed, want: u64, time: &mut Duration) -> (u64, bool) {
-        let Some(space) = self.spaces.get_mut(at.space) else {
-            return (0, false);
-        };
-        let Some(found) = space.table.get_mut(at.region) else {
+    fn swap_out_of(&mut self, at: RegionId, want: u64, time: &mut Duration) -> (u64, bool) {
+        let Some(found) = self.region_mut(at) else {
             return (0, false);
         };
         let accessed = std::mem::take(&mut found.accessed);
-        if found.huge.is_some() && !accessed.is_empty() {
-            return (0, false);
-        }
         let old = found.present.minus(accessed);
-        if old.is_empty() {
+        if old.is_empty() || found.huge.is_some() && !accessed.is_empty() {
             return (0, false);
         }
         if u64::from(old.count()) > want {
             // The rest of it will be visited again.
-            if let Some(found) = self.region_mut(at) {
-                found.accessed = accessed;
-            }
+            found.accessed = accessed;
         }
-        let splits = self.split_huge(at.space, at.region).unwrap_or(0);
+        let splits = self.split_huge(at).unwrap_or(0);
         *time += times(splits, self.costs.split_ns);
         let mut left = want;
         for (first, count) in old.each_run() {
@@ -180,32 +171,26 @@ impl Kernel {
             }
         }
         let pages = want - left;
-        self.reports.remapped.note(at.space, at.region);
+        self.reports.remapped.note(at);
         *time += times(pages, self.costs.swap_base_ns) + self.reclaim_state.swap.write(pages);
         (pages, u64::from(old.count()) > pages)
     }
 
-    fn region_mut(&mut self, at: Listed) -> Option<&mut Region> {
-        self.spaces.get_mut(at.space)?.table.get_mut(at.region)
-    }
-
-    fn swap_out_run(&mut self, at: Listed, first: u16, count: u16) {
-        let Some(space) = self.spaces.get_mut(at.space) else {
+    fn swap_out_run(&mut self, at: RegionId, first: u16, count: u16) {
+        let Some(space) = self.spaces.get_mut(&at.space) else {
             return;
         };
-        let Some(found) = space.table.get_mut(at.region) else {
-            return;
-        };
-        let runs: Vec<_> = found.frames.within(first, count).collect();
-        found.unmap(first, count);
-        found.swapped = found.swapped.or(PageBits::range(first, count));
+        let found = space.table.touch(at.region);
+        let pages = PageBits::range(first, count);
+        let runs = found.unmap_all(pages);
+        found.swapped = found.swapped.or(pages);
         space.resident -= u64::from(count);
         space.swapped += u64::from(count);
         self.reclaim_state.swap.used += u64::from(count);
         for run in runs {
             self.release(run);
         }
-        self.leave_reservation(at.space, at.region);
+        self.break_reservation(at);
     }
 }
 

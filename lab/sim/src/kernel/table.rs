@@ -54,22 +54,21 @@ impl RegionTable {
 
     /// All regions, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
-        self.blocks.iter().flat_map(|(block, slots)| {
-            let slots = slots.iter().enumerate();
-            slots
-                .filter_map(move |(i, slot)| Some((block * PER_BLOCK + i as u64, slot.as_deref()?)))
-        })
+        self.from(0)
     }
 
+    /// The number of the first region at or after `from`.
     pub(crate) fn next(&self, from: u64) -> Option<u64> {
-        self.blocks
-            .range(from / PER_BLOCK..)
-            .flat_map(|(block, slots)| {
-                let slots = slots.iter().enumerate();
-                slots.filter_map(move |(i, slot)| {
-                    slot.as_ref().map(|_| block * PER_BLOCK + i as u64)
-                })
-            })
-            .find(|region| *region >= from)
+        self.from(from).next().map(|(region, _)| region)
+    }
+
+    fn from(&self, from: u64) -> impl Iterator<Item = (u64, &Region)> {
+        let blocks = self.blocks.range(from / PER_BLOCK..);
+        let regions = blocks.flat_map(|(block, slots)| {
+            let numbers = block * PER_BLOCK..;
+            let regions = numbers.zip(slots);
+            regions.filter_map(|(number, slot)| Some((number, slot.as_deref()?)))
+        });
+        regions.skip_while(move |(number, _)| *number < from)
     }
 }

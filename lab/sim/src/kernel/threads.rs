@@ -3,11 +3,22 @@
 use super::Kernel;
 use super::costs::times;
 use super::merging::MergeCursor;
-use super::payer::{KernelThread, Payer};
 use crate::kernel::supply::RECLAIM_BATCH;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// A thread of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KernelThread {
+    /// kswapd: reclaims when memory runs low.
+    Kswapd,
+    /// Zeroes free memory.
+    Zeroing,
+    /// Merges pages of zeros.
+    Merging,
+}
 
 /// Settings of the thread that zeroes free memory in advance (paper, section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,12 +47,6 @@ pub struct MergeSpec {
     pub pages_per_s: u64,
 }
 
-impl Default for MergeSpec {
-    fn default() -> Self {
-        Self { pages_per_s: 5_000 }
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Threads {
     zeroing: Option<ZeroingSpec>,
@@ -50,6 +55,14 @@ pub(crate) struct Threads {
     /// Unused part of earlier steps that were too short for a page, in pages times nanoseconds.
     zeroing_credit: u128,
     merging_credit: u128,
+    /// CPU time so far.
+    pub(crate) times: BTreeMap<KernelThread, Duration>,
+}
+
+impl Threads {
+    fn charge(&mut self, thread: KernelThread, time: Duration) {
+        *self.times.entry(thread).or_default() += time;
+    }
 }
 
 /// The work of the kernel's threads in a step.
@@ -93,7 +106,7 @@ impl Kernel {
     }
 
     /// Zeroes all free memory at once, as the thread does on a machine that is idle for long
-    /// enough. No payer is charged.
+    /// enough. No thread is charged.
     pub fn zero_all(&mut self) {
         self.memory.zero_free(u64::MAX);
         self.debug_check();
@@ -128,7 +141,7 @@ impl Kernel {
                 break;
             }
         }
-        self.pay(Payer::Kernel(KernelThread::Kswapd), done.reclaiming);
+        self.threads.charge(KernelThread::Kswapd, done.reclaiming);
     }
 
     fn step_zeroing(&mut self, step: Duration, done: &mut Stepped) {
@@ -152,7 +165,7 @@ impl Kernel {
         } else {
             done.written_bytes
         };
-        self.pay(Payer::Kernel(KernelThread::Zeroing), done.zeroing);
+        self.threads.charge(KernelThread::Zeroing, done.zeroing);
     }
 
     fn step_merging(&mut self, step: Duration, done: &mut Stepped) {
@@ -161,6 +174,6 @@ impl Kernel {
         };
         let most = allowed(&mut self.threads.merging_credit, spec.pages_per_s, step);
         (done.merge_scanned, done.merged) = self.merge(most, &mut done.merging);
-        self.pay(Payer::Kernel(KernelThread::Merging), done.merging);
+        self.threads.charge(KernelThread::Merging, done.merging);
     }
 }

@@ -5,56 +5,28 @@ mod lists;
 
 use choosing::Pick;
 
-use super::block_set::BlockSet;
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::parts::{Part, Parts, aligned_pieces};
 use super::run_map::Run;
 use super::{Content, FrameTouch, HUGE_ORDER, ORDERS, Owner, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
-
-/// The frames of a free pageblock that are known to be zero.
-#[derive(Clone, Debug)]
-pub(super) enum Zeroes {
-    None,
-    All,
-    Some(Box<PageBits>),
-}
-
-impl Zeroes {
-    pub(super) fn of(bits: PageBits) -> Self {
-        if bits.is_empty() {
-            Self::None
-        } else if bits.full() {
-            Self::All
-        } else {
-            Self::Some(Box::new(bits))
-        }
-    }
-
-    pub(super) fn bits(&self) -> PageBits {
-        match self {
-            Self::None => PageBits::EMPTY,
-            Self::All => PageBits::FULL,
-            Self::Some(bits) => **bits,
-        }
-    }
-}
+use std::collections::BTreeSet;
 
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// Free as a whole, alone (order 9) or together with its buddy (10).
-    Free { order: u8, zeroes: Zeroes },
+    /// Free as a whole, alone (order 9) or together with its buddy (10), and its zeroed frames.
+    Free { order: u8, zeroes: PageBits },
     /// Allocated as one; the packed owner of its first frame.
     Owned(u64),
     /// In parts.
     Parts(Box<Parts>),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct List {
     /// Pageblocks that hold (or, from order 9 on, begin) such a block.
-    pub(super) blocks: BlockSet,
+    pub(super) blocks: BTreeSet<u32>,
     pub(super) count: u64,
 }
 
@@ -85,11 +57,7 @@ impl PhysicalMemory {
     pub fn new(bytes: u64) -> Self {
         let most = u64::from(u32::MAX / 4 / u32::from(PAGES_PER_REGION));
         let blocks = (bytes / HUGE_PAGE_BYTES).clamp(1, most) as u32;
-        let list = List {
-            blocks: BlockSet::new(blocks),
-            count: 0,
-        };
-        let orders = vec![list; usize::from(ORDERS)];
+        let orders = vec![List::default(); usize::from(ORDERS)];
         let frames = u64::from(blocks) * u64::from(PAGES_PER_REGION);
         let mut memory = Self {
             blocks: vec![State::Owned(0); blocks as usize],
@@ -328,7 +296,7 @@ impl PhysicalMemory {
         }
         self.blocks[block as usize] = State::Free {
             order: HUGE_ORDER,
-            zeroes: Zeroes::of(zero),
+            zeroes: zero,
         };
         let buddy = block ^ 1;
         let other = self.blocks.get(buddy as usize);

@@ -29,12 +29,14 @@ impl FrameRun {
         Self { first, count }
     }
 
+    /// `count` frames of a pageblock, from its frame `first` on.
+    pub(crate) fn within(block: u32, first: u16, count: u16) -> Self {
+        Self::new(first_of(block) + u32::from(first), count.into())
+    }
+
     /// The 512 frames of a pageblock.
     pub(crate) fn of_block(block: u32) -> Self {
-        Self {
-            first: first_of(block),
-            count: PAGES_PER_REGION.into(),
-        }
+        Self::within(block, 0, PAGES_PER_REGION)
     }
 
     /// Cuts the run at pageblock boundaries: for each pageblock its number, the first frame in it,

@@ -18,7 +18,7 @@ impl PhysicalMemory {
                 State::Owned(_) => {}
                 State::Free { order, zeroes } => {
                     free += u64::from(PAGES_PER_REGION);
-                    zeroed += u64::from(zeroes.bits().count());
+                    zeroed += u64::from(zeroes.count());
                     let index = index as u32;
                     if *order == HUGE_ORDER || index % 2 == 0 {
                         let content = self.whole_content(index, *order);
@@ -76,7 +76,7 @@ impl PhysicalMemory {
         there: bool,
     ) -> Result<(), &'static str> {
         let list = &self.lists[content.index()][usize::from(order)];
-        if (list.blocks.next(block) == Some(block)) == there {
+        if list.blocks.contains(&block) == there {
             Ok(())
         } else {
             Err("a free block is on a wrong list")
@@ -106,7 +106,7 @@ fn check_parts(parts: &Parts) -> Result<(), &'static str> {
         };
         let frames = PageBits::range(part.offset, 1 << part.order);
         if !frames.within(parts.free()) || part.content != parts.content(part.offset, part.order) {
-            return Err("a free block holds frames of somebody, or of another content");
+            return Err("a free block holds frames that have an owner, or another content");
         }
         let buddy = part.offset ^ (1 << part.order);
         if parts.part_at(part.order, buddy).is_some() {
@@ -120,7 +120,7 @@ fn check_parts(parts: &Parts) -> Result<(), &'static str> {
         owned = owned.or(PageBits::range(run.first, run.count));
     }
     if owned != PageBits::FULL.minus(parts.free()) || covered != parts.free() {
-        return Err("a frame is neither free nor somebody's, or both");
+        return Err("a frame is both free and owned, or neither");
     }
     if !parts.zero().within(parts.free()) {
         return Err("a zeroed frame is not free");

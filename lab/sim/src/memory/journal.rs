@@ -48,9 +48,7 @@ impl PhysicalMemory {
             return;
         }
         for (first, count) in frames.each_run() {
-            let start = FrameRun::of_block(block).first + u32::from(first);
-            let frames = FrameRun::new(start, count.into());
-            self.record(frames, Content::Zeroed);
+            self.record(FrameRun::within(block, first, count), Content::Zeroed);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Zeroes free memory before it is allocated (paper, section 3.1).
 
-use super::buddy::{State, Zeroes};
+use super::buddy::State;
 use super::parts::Part;
 use super::{Content, HUGE_ORDER, ORDERS, PhysicalMemory};
 use crate::bits::PageBits;
@@ -42,7 +42,7 @@ impl PhysicalMemory {
         let lists = &self.lists[Content::Dirty.index()];
         let orders = (0..ORDERS).rev();
         orders
-            .filter_map(|order| Some((lists[usize::from(order)].blocks.first()?, order)))
+            .filter_map(|order| Some((*lists[usize::from(order)].blocks.first()?, order)))
             .next()
     }
 
@@ -55,7 +55,7 @@ impl PhysicalMemory {
             let now = lowest(dirty, left);
             left -= u64::from(now.count());
             if let State::Free { zeroes, .. } = &mut self.blocks[member as usize] {
-                *zeroes = Zeroes::of(before.or(now));
+                *zeroes = before.or(now);
             }
             self.record_zeroed(member, now);
         }

@@ -1,5 +1,5 @@
 //! Values of 512 places, kept by runs. Neighbouring places with ascending values take no more room
-//! than one. Where there are many runs, each place has its own value.
+//! than one.
 
 /// Neighbouring places: `first + i` has the value `value + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,12 @@ impl Run {
         }
     }
 
+    /// All of it but its first places.
+    pub(crate) fn after(self, places: u16) -> Self {
+        let value = self.value + u64::from(places);
+        Self::new(self.first + places, self.count - places, value)
+    }
+
     fn end(self) -> u16 {
         self.first + self.count
     }
@@ -27,48 +33,22 @@ impl Run {
         let from = self.first.max(first);
         let to = self.end().min(end);
         (from < to).then(|| Self {
-            first: from,
             count: to - from,
-            value: self.value + u64::from(from - self.first),
+            ..self.after(from - self.first)
         })
     }
 }
 
 /// A partial map from the base pages of a region (or the frames of a pageblock) to numbers.
-#[derive(Clone, Debug)]
-pub(crate) enum RunMap {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunMap(
     /// In ascending order, disjoint, and as few as possible: no run continues the one before it.
-    Runs(Vec<Run>),
-    /// One value for each place.
-    Places(Box<[u64; PLACES]>),
-}
-
-const PLACES: usize = hawkeye_policy::PAGES_PER_REGION as usize;
-/// More runs than this are slower to move than places are to scan.
-const MOST_RUNS: usize = 48;
-/// A place without a value.
-const NONE: u64 = u64::MAX;
-
-impl Default for RunMap {
-    fn default() -> Self {
-        Self::Runs(Vec::new())
-    }
-}
+    Vec<Run>,
+);
 
 /// Index of the first run that ends after `place`.
 fn index(runs: &[Run], place: u16) -> usize {
     runs.partition_point(|run| run.end() <= place)
-}
-
-/// The first run, or part of one, in `from..end`.
-fn run_of_places(values: &[u64; PLACES], from: u16, end: u16) -> Option<Run> {
-    let first = (from..end).find(|place| values[usize::from(*place)] != NONE)?;
-    let value = values[usize::from(first)];
-    let alike = values[usize::from(first)..usize::from(end)].iter();
-    let count = alike
-        .zip(value..)
-        .take_while(|(value, next)| *value == next);
-    Some(Run::new(first, count.count() as u16, value))
 }
 
 fn goes_on(low: &Run, high: &Run) -> bool {
@@ -77,25 +57,16 @@ fn goes_on(low: &Run, high: &Run) -> bool {
 
 impl RunMap {
     pub(crate) fn of(run: Run) -> Self {
-        Self::Runs(vec![run])
+        Self(vec![run])
     }
 
     pub(crate) fn is(&self, run: Run) -> bool {
-        let mut runs = self.iter();
-        runs.next() == Some(run) && runs.next().is_none()
+        self.0 == [run]
     }
 
     pub(crate) fn get(&self, place: u16) -> Option<u64> {
-        match self {
-            Self::Runs(runs) => {
-                let run = runs.get(index(runs, place))?;
-                Some(run.clipped(place, place + 1)?.value)
-            }
-            Self::Places(values) => {
-                let value = values.get(usize::from(place)).copied();
-                value.filter(|value| *value != NONE)
-            }
-        }
+        let run = self.0.get(index(&self.0, place))?;
+        Some(run.clipped(place, place + 1)?.value)
     }
 
     /// Adds a run at places that have no value.
@@ -103,98 +74,51 @@ impl RunMap {
         if run.count == 0 {
             return;
         }
-        match self {
-            Self::Runs(runs) => {
-                insert_run(runs, run);
-                if runs.len() > MOST_RUNS {
-                    self.spread();
-                }
+        let runs = &mut self.0;
+        let at = index(runs, run.first);
+        debug_assert!(runs.get(at).is_none_or(|next| next.first >= run.end()));
+        let joins_next = runs.get(at).is_some_and(|next| goes_on(&run, next));
+        let before = at.checked_sub(1).and_then(|i| runs.get_mut(i));
+        if let Some(before) = before.filter(|before| goes_on(before, &run)) {
+            before.count += run.count;
+            if joins_next {
+                let next = runs.remove(at);
+                runs[at - 1].count += next.count;
             }
-            Self::Places(values) => {
-                let places = usize::from(run.first)..usize::from(run.end());
-                for (value, at) in (run.value..).zip(places) {
-                    debug_assert_eq!(values[at], NONE);
-                    values[at] = value;
-                }
-            }
+        } else if joins_next {
+            let next = &mut runs[at];
+            (next.first, next.value) = (run.first, run.value);
+            next.count += run.count;
+        } else {
+            runs.insert(at, run);
         }
-    }
-
-    fn spread(&mut self) {
-        let mut values = Box::new([NONE; PLACES]);
-        for run in self.iter() {
-            for i in 0..run.count {
-                values[usize::from(run.first + i)] = run.value + u64::from(i);
-            }
-        }
-        *self = Self::Places(values);
     }
 
     /// Removes the values of `count` places from `first` on.
     pub(crate) fn remove(&mut self, first: u16, count: u16) {
-        let end = first + count;
-        match self {
-            Self::Runs(runs) => {
-                let from = index(runs, first);
-                let to = from + runs[from..].partition_point(|run| run.first < end);
-                if from < to {
-                    let low = runs[from].clipped(0, first);
-                    let high = runs[to - 1].clipped(end, u16::MAX);
-                    runs.splice(from..to, low.into_iter().chain(high));
-                }
-            }
-            Self::Places(values) => values[usize::from(first)..usize::from(end)].fill(NONE),
+        let (runs, end) = (&mut self.0, first + count);
+        let from = index(runs, first);
+        let to = from + runs[from..].partition_point(|run| run.first < end);
+        if from < to {
+            let low = runs[from].clipped(0, first);
+            let high = runs[to - 1].clipped(end, u16::MAX);
+            runs.splice(from..to, low.into_iter().chain(high));
         }
     }
 
     /// The runs within `count` places from `first` on, cut at both ends.
     pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = Run> {
         let end = first + count;
-        let mut from = first;
-        let mut at = match self {
-            Self::Runs(runs) => index(runs, first),
-            Self::Places(_) => 0,
-        };
-        std::iter::from_fn(move || match self {
-            Self::Runs(runs) => {
-                let run = runs.get(at)?.clipped(first, end);
-                at += 1;
-                run
-            }
-            Self::Places(values) => {
-                let run = run_of_places(values, from, end)?;
-                from = run.end();
-                Some(run)
-            }
-        })
+        let runs = self.0[index(&self.0, first)..].iter();
+        runs.map_while(move |run| run.clipped(first, end))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
-        self.within(0, PLACES as u16)
+        self.0.iter().copied()
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
-fn insert_run(runs: &mut Vec<Run>, run: Run) {
-    let at = index(runs, run.first);
-    debug_assert!(runs.get(at).is_none_or(|next| next.first >= run.end()));
-    let joins_next = runs.get(at).is_some_and(|next| goes_on(&run, next));
-    let before = at.checked_sub(1).and_then(|i| runs.get_mut(i));
-    if let Some(before) = before.filter(|before| goes_on(before, &run)) {
-        before.count += run.count;
-        if joins_next {
-            let next = runs.remove(at);
-            runs[at - 1].count += next.count;
-        }
-    } else if joins_next {
-        let next = &mut runs[at];
-        (next.first, next.value) = (run.first, run.value);
-        next.count += run.count;
-    } else {
-        runs.insert(at, run);
+        self.0.clear();
     }
 }
 

@@ -30,7 +30,6 @@ impl AccessBits {
         }
     }
 
-    /// Sets how many pages share one bit.
     pub(crate) fn set_mark(&mut self, mark: Mark) {
         self.mark = mark;
     }
@@ -74,58 +73,5 @@ impl AccessBits {
             PageSize::Huge => {}
         }
         bits
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::presets::NEOVERSE_V2;
-    use super::*;
-
-    #[test]
-    fn bits_are_of_their_page_and_region() {
-        let mut bits = AccessBits::new(3, PageSize::Base);
-        assert_eq!(bits.of_region(1), [u64::MAX; WORDS]);
-        bits.clear(1);
-        assert_eq!(bits.of_region(1), [0; WORDS]);
-        let offset = (512 + 65) * 4096;
-        assert!(bits.set(offset) && !bits.set(offset));
-        assert_eq!(bits.of_region(1), [0, 2, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bits.of_region(0), [u64::MAX; WORDS]);
-        assert_eq!(bits.of_region(2), [u64::MAX; WORDS]);
-    }
-
-    #[test]
-    fn marked_pages_have_one_bit() {
-        let [_, group, ..] = Mark::of_sizes(NEOVERSE_V2.groups);
-        let mut bits = AccessBits::new(1, PageSize::Base);
-        bits.set_mark(group);
-        bits.clear(0);
-        assert_eq!(bits.are_set(20 << 12, 4), (false, false));
-        assert!(bits.set(20 << 12) && !bits.set(31 << 12));
-        assert_eq!(bits.of_region(0)[0], 0xffff_0000);
-        assert_eq!(bits.are_set(20 << 12, 4), (true, true));
-        assert_eq!(bits.are_set(12 << 12, 4), (false, false));
-    }
-
-    #[test]
-    fn the_last_one_completes_its_neighbours() {
-        let mut bits = AccessBits::new(1, PageSize::Base);
-        bits.clear(0);
-        for page in 4..7 {
-            assert!(bits.set(page << 12));
-        }
-        assert_eq!(bits.are_set(7 << 12, 4), (false, true));
-        assert_eq!(bits.are_set(6 << 12, 4), (false, false));
-    }
-
-    #[test]
-    fn a_huge_page_has_one_bit() {
-        let mut bits = AccessBits::new(70, PageSize::Huge);
-        bits.clear(65);
-        assert_eq!(bits.of_region(65), [0; WORDS]);
-        assert_eq!(bits.of_region(64), [u64::MAX; WORDS]);
-        assert!(bits.set((65 << 21) + 12_345));
-        assert_eq!(bits.of_region(65), [u64::MAX; WORDS]);
     }
 }

@@ -36,33 +36,28 @@ const BUCKETS_PART: u64 = 8;
 pub(crate) struct Accesses {
     bytes: u64,
     rng: Rng,
+    instructions: u32,
     generator: Generator,
 }
 
 #[derive(Clone, Debug)]
 enum Generator {
-    Random {
-        instructions: u32,
-    },
+    Random,
     Zipf {
         ranks: rand_distr::Zipf<f64>,
         pages: Scatter,
-        instructions: u32,
     },
     Stride {
         distance: u64,
         next: u64,
-        instructions: u32,
     },
     Chase {
         lines: Scatter,
         next: u64,
-        instructions: u32,
     },
     HotSpot {
         hot_bytes: u64,
         hot_reads: f64,
-        instructions: u32,
     },
     Blocks {
         blocks: u64,
@@ -70,7 +65,6 @@ enum Generator {
         used_bytes: u64,
         /// The block of the entry that was read.
         found: Option<u64>,
-        instructions: u32,
     },
     KeyValue {
         value_lines: u32,
@@ -78,12 +72,10 @@ enum Generator {
         done: u32,
         /// The line of the value that was read last.
         value: u64,
-        instructions: u32,
     },
     HashMap {
         /// Reads of this look-up that are done.
         done: u32,
-        instructions: u32,
     },
 }
 
@@ -92,117 +84,84 @@ impl Accesses {
     pub(crate) fn new(pattern: Pattern, bytes: u64, seed: u64) -> Self {
         let mut rng = Rng::new(seed, 0);
         let generator = match pattern {
-            Pattern::Random { instructions } => Generator::Random { instructions },
-            Pattern::Zipf {
-                theta,
-                instructions,
-            } => {
+            Pattern::Random { .. } => Generator::Random,
+            Pattern::Zipf { theta, .. } => {
                 let pages = bytes / BASE_PAGE_BYTES;
                 match rand_distr::Zipf::new(pages as f64, theta) {
                     Ok(ranks) => Generator::Zipf {
                         ranks,
                         pages: Scatter::new(pages, &mut rng),
-                        instructions,
                     },
                     // Only for no pages, or for a theta that was rejected before.
-                    Err(_) => Generator::Random { instructions },
+                    Err(_) => Generator::Random,
                 }
             }
-            Pattern::Stride {
-                bytes: distance,
-                instructions,
-            } => Generator::Stride {
-                distance,
+            Pattern::Stride { bytes, .. } => Generator::Stride {
+                distance: bytes,
                 next: 0,
-                instructions,
             },
-            Pattern::Chase { instructions } => Generator::Chase {
+            Pattern::Chase { .. } => Generator::Chase {
                 lines: Scatter::new(bytes / CACHE_LINE_BYTES, &mut rng),
                 next: 0,
-                instructions,
             },
             Pattern::HotSpot {
                 hot_memory,
                 hot_reads,
-                instructions,
+                ..
             } => Generator::HotSpot {
                 hot_bytes: ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES),
                 hot_reads,
-                instructions,
             },
             Pattern::Blocks {
                 block_bytes,
                 used_bytes,
-                instructions,
+                ..
             } => Generator::Blocks {
                 blocks: (bytes / (block_bytes + HANDLE_BYTES)).max(1),
                 block_bytes: block_bytes.min(bytes - HANDLE_BYTES),
                 used_bytes: used_bytes.min(bytes - HANDLE_BYTES),
                 found: None,
-                instructions,
             },
-            Pattern::KeyValue {
-                value_bytes,
-                instructions,
-            } => Generator::KeyValue {
+            Pattern::KeyValue { value_bytes, .. } => Generator::KeyValue {
                 value_lines: value_bytes.div_ceil(CACHE_LINE_BYTES as u32),
                 done: 0,
                 value: 0,
-                instructions,
             },
-            Pattern::HashMap { instructions } => Generator::HashMap {
-                done: 0,
-                instructions,
-            },
+            Pattern::HashMap { .. } => Generator::HashMap { done: 0 },
         };
         Self {
             bytes,
             rng,
+            instructions: pattern.instructions(),
             generator,
         }
     }
 
     #[inline]
     pub(crate) fn next(&mut self) -> Access {
-        let (bytes, rng) = (self.bytes, &mut self.rng);
+        let (bytes, rng, instructions) = (self.bytes, &mut self.rng, self.instructions);
         match &mut self.generator {
-            Generator::Random { instructions } => {
-                independent(draw(rng, 0, bytes, WORD_BYTES), *instructions)
-            }
-            Generator::Zipf {
-                ranks,
-                pages,
-                instructions,
-            } => {
+            Generator::Random => independent(draw(rng, 0, bytes, WORD_BYTES), instructions),
+            Generator::Zipf { ranks, pages } => {
                 let page = pages.of(ranks.sample(rng) as u64 - 1) * BASE_PAGE_BYTES;
-                let word = draw(rng, page, BASE_PAGE_BYTES, WORD_BYTES);
-                independent(word, *instructions)
+                independent(draw(rng, page, BASE_PAGE_BYTES, WORD_BYTES), instructions)
             }
-            Generator::Stride {
-                distance,
-                next,
-                instructions,
-            } => {
+            Generator::Stride { distance, next } => {
                 let offset = *next;
                 *next = offset.saturating_add(*distance);
                 if *next >= bytes {
                     *next = 0;
                 }
-                independent(offset, *instructions)
+                independent(offset, instructions)
             }
-            Generator::Chase {
-                lines,
-                next,
-                instructions,
-            } => {
+            Generator::Chase { lines, next } => {
                 let line = lines.of(*next);
                 *next = (*next + 1) % (bytes / CACHE_LINE_BYTES);
-                dependent(line * CACHE_LINE_BYTES, *instructions)
+                dependent(line * CACHE_LINE_BYTES, instructions)
             }
             Generator::HotSpot {
                 hot_bytes,
                 hot_reads,
-                instructions,
             } => {
                 let cold_bytes = bytes - *hot_bytes;
                 let (begin, length) = if cold_bytes < WORD_BYTES || rng.chance(*hot_reads) {
@@ -210,37 +169,35 @@ impl Accesses {
                 } else {
                     (*hot_bytes, cold_bytes)
                 };
-                independent(draw(rng, begin, length, WORD_BYTES), *instructions)
+                independent(draw(rng, begin, length, WORD_BYTES), instructions)
             }
             Generator::Blocks {
                 blocks,
                 block_bytes,
                 used_bytes,
                 found,
-                instructions,
             } => match found.take() {
                 None => {
                     let block = rng.below(*blocks);
                     *found = Some(block);
-                    independent(block * HANDLE_BYTES, *instructions - *instructions / 4)
+                    independent(block * HANDLE_BYTES, instructions - instructions / 4)
                 }
                 Some(block) => {
                     let begin = *blocks * HANDLE_BYTES + block * *block_bytes;
                     let word = draw(rng, begin, *used_bytes, WORD_BYTES);
-                    dependent(word, *instructions / 4)
+                    dependent(word, instructions / 4)
                 }
             },
             Generator::KeyValue {
                 value_lines,
                 done,
                 value,
-                instructions,
             } => {
                 let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
                 let step = *done;
                 *done = (step + 1) % (2 + *value_lines);
                 match step {
-                    0 => independent(draw(rng, 0, table, WORD_BYTES), *instructions),
+                    0 => independent(draw(rng, 0, table, WORD_BYTES), instructions),
                     1 => dependent(draw(rng, table, entries, ENTRY_BYTES), STEP_INSTRUCTIONS),
                     2 => {
                         let begin = table + entries;
@@ -254,12 +211,12 @@ impl Accesses {
                     }
                 }
             }
-            Generator::HashMap { done, instructions } => {
+            Generator::HashMap { done } => {
                 let buckets = bytes / BUCKETS_PART;
                 let step = *done;
                 *done = (step + 1) % 3;
                 match step {
-                    0 => independent(draw(rng, 0, buckets, WORD_BYTES), *instructions),
+                    0 => independent(draw(rng, 0, buckets, WORD_BYTES), instructions),
                     _ => {
                         let object = draw(rng, buckets, bytes - buckets, ENTRY_BYTES);
                         dependent(object, STEP_INSTRUCTIONS)
@@ -287,7 +244,6 @@ fn dependent(offset: u64, instructions: u32) -> Access {
 }
 
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
-#[inline]
 fn draw(rng: &mut Rng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
     begin + rng.below(bytes / item_bytes) * item_bytes
 }

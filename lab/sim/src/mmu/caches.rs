@@ -104,7 +104,7 @@ impl Shared {
     #[inline]
     fn access(&mut self, set: usize, tag: u32) -> bool {
         match self {
-            Self::Lru(sets) => sets.access(set, tag).is_hit(),
+            Self::Lru(sets) => sets.touch(set, tag),
             Self::Rrip(sets) => sets.access(set, tag),
         }
     }
@@ -133,7 +133,7 @@ impl Caches {
     #[inline]
     pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
         let (set, tag) = self.l1.split(line);
-        if self.l1.access(set, tag).is_hit() {
+        if self.l1.touch(set, tag) {
             return Level::L1;
         }
         self.load_beyond_first(line, frame_bytes, now)
@@ -144,7 +144,7 @@ impl Caches {
     pub(crate) fn load_beyond_first(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
         let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
         let (set, tag) = placed(self.l2.set_bits(), line, within_frame);
-        if self.l2.access(set, tag).is_hit() {
+        if self.l2.touch(set, tag) {
             return Level::L2;
         }
         let (set, tag) = placed(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);

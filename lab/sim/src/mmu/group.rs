@@ -53,21 +53,14 @@ impl Groups {
     /// Rejects orders out of range, and groups of huge pages that aren't marked. `owner` names the
     /// processor in the error.
     pub(crate) fn check(&self, owner: &'static str) -> Result<(), MmuError> {
-        match self.can_be() {
-            true => Ok(()),
-            false => Err(MmuError::Processor {
-                processor: owner,
-                part: "a group of pages",
-                allowed: "of order 2 to 6 of base pages, 1 to 6 and marked of huge pages",
-            }),
-        }
-    }
-
-    fn can_be(&self) -> bool {
         let base = self.base.is_none_or(|base| (2..=6).contains(&base.order));
         let huge = self.huge.is_none_or(|huge| {
             (1..=6).contains(&huge.order) && huge.condition == GroupCondition::Marked
         });
-        base && huge
+        (base && huge).then_some(()).ok_or(MmuError::Processor {
+            processor: owner,
+            part: "a group of pages",
+            allowed: "of order 2 to 6 of base pages, 1 to 6 and marked of huge pages",
+        })
     }
 }

@@ -66,16 +66,10 @@ impl Latencies {
     pub(crate) fn new(mean_cycles: f64, shape: LatencyShape) -> Self {
         let varies = shape != LatencyShape::SAME;
         // After rounding, the mean may differ from 100 %.
-        let mean_percent = shape
-            .0
-            .iter()
-            .map(|percent| f64::from(*percent))
-            .sum::<f64>()
-            / PARTS as f64;
+        let percents = shape.0.map(f64::from);
+        let mean_percent = percents.iter().sum::<f64>() / PARTS as f64;
         Self {
-            cycles: shape
-                .0
-                .map(|percent| mean_cycles * f64::from(percent) / mean_percent),
+            cycles: percents.map(|percent| mean_cycles * percent / mean_percent),
             random: varies.then(|| Rng::new(0, 1)),
         }
     }

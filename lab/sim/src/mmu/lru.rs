@@ -8,9 +8,6 @@ use super::vectors::{EMPTY, LANES, Place, lanes, lanes_mut, leave_missed, touch}
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
 
-/// Ways that are compared per branch.
-const CHUNK: usize = 4;
-
 /// Size of a set-associative structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,7 +49,6 @@ pub(crate) enum Lookup {
 }
 
 impl Lookup {
-    #[inline]
     pub(crate) fn is_hit(self) -> bool {
         self == Self::Hit
     }
@@ -101,25 +97,14 @@ impl LruSets {
     /// least recently used one.
     #[inline]
     pub(crate) fn access(&mut self, set: usize, tag: u32) -> Lookup {
-        let ways = self.set(set);
-        // Moves all ways before the tag back by one. It moves several ways per branch: half of the
-        // simulator's time goes here.
         let mut moved = tag;
-        let mut chunks = ways.chunks_exact_mut(CHUNK);
-        for chunk in &mut chunks {
-            let mut found = false;
-            for way in chunk.iter() {
-                found |= *way == tag;
+        for way in self.set(set) {
+            std::mem::swap(way, &mut moved);
+            if moved == tag {
+                return Lookup::Hit;
             }
-            if found {
-                return move_back(chunk, tag, moved);
-            }
-            let last = chunk[CHUNK - 1];
-            chunk.copy_within(..CHUNK - 1, 1);
-            chunk[0] = moved;
-            moved = last;
         }
-        move_back(chunks.into_remainder(), tag, moved)
+        Lookup::Miss { evicted: moved }
     }
 
     /// The same without the evicted tag: faster.
@@ -200,45 +185,16 @@ impl LruSets {
         }
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.tags.fill(u32x4::splat(EMPTY));
-    }
-
     /// Tags of a set, the most recently used first.
-    #[inline]
     fn set(&mut self, set: usize) -> &mut [u32] {
         &mut lanes_mut(&mut self.tags[set * self.vectors..][..self.vectors])[..self.ways]
     }
-}
-
-/// Puts `first` in front of some ways and moves the others back by one, up to the position of
-/// `tag`. Without `tag`, it evicts the last one.
-#[inline]
-fn move_back(ways: &mut [u32], tag: u32, first: u32) -> Lookup {
-    let mut moved = first;
-    for way in ways {
-        std::mem::swap(way, &mut moved);
-        if moved == tag {
-            return Lookup::Hit;
-        }
-    }
-    Lookup::Miss { evicted: moved }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn the_least_recently_used_makes_room() {
-        let mut sets = LruSets::new(Shape::new(4, 2));
-        for (tag, hit) in [(1, false), (2, false), (1, true), (3, false), (1, true)] {
-            assert_eq!(sets.access(0, tag).is_hit(), hit, "{tag}");
-        }
-        assert!(!sets.access(0, 2).is_hit(), "2 made room for 3");
-        assert!(!sets.access(1, 1).is_hit(), "sets share nothing");
-    }
 
     #[test]
     fn what_is_dropped_leaves_room() {
@@ -249,8 +205,6 @@ mod tests {
         sets.retain(|_, tag| tag != 3);
         assert!(!sets.access(0, 4).is_hit());
         assert!(sets.access(0, 1).is_hit() && sets.access(0, 2).is_hit());
-        sets.clear();
-        assert!(!sets.access(0, 1).is_hit());
     }
 
     #[test]

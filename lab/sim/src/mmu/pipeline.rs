@@ -182,14 +182,16 @@ impl Pipeline {
             }
         };
         self.counters.walks += 1;
-        let walk = self.tables.walk(offset, self.size);
         let (memory, walk_loads) = (&mut self.memory, &mut self.counters.walk_loads);
+        let (tables, size) = (&mut self.tables, self.size);
         let done = self.walkers.walk(entry, entered, start, |begin| {
-            walk.lines().iter().fold(begin, |at, line| {
-                let (level, arrives) = memory.load_for_walk(*line, at);
+            let mut at = begin;
+            tables.walk(offset, size, &mut |line| {
+                let (level, arrives) = memory.load_for_walk(line, at);
                 walk_loads[level as usize] += 1;
-                arrives
-            })
+                at = arrives;
+            });
+            at
         });
         self.counters.first_touches += u64::from(bits.set(offset));
         done
@@ -256,7 +258,6 @@ impl Order {
         self.youngest = self.next(self.youngest);
     }
 
-    #[inline]
     fn next(&self, index: usize) -> usize {
         (index + 1) & (self.under_way.len() - 1)
     }

@@ -66,11 +66,13 @@ const fn group(order: u32, condition: GroupCondition, in_l1: bool) -> Option<Gro
 
 // Intel. None of these holds neighbouring pages in one entry.
 
-const INTEL_L1_TLB: L1Tlb = L1Tlb::Split {
-    base: Shape::new(64, 4),
-    huge: Shape::new(32, 4),
-    giant: Shape::fully_associative(4),
-};
+const fn intel_l1_tlb(base: Shape, giant_entries: u32) -> L1Tlb {
+    L1Tlb::Split {
+        base,
+        huge: Shape::new(32, 4),
+        giant: Shape::fully_associative(giant_entries),
+    }
+}
 
 const INTEL_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(32, 4, 0);
 
@@ -82,7 +84,7 @@ pub const HASWELL: Processor = Processor {
     ghz: 2.6,
     width: 4,
     reorder_buffer: 192,
-    l1_tlb: INTEL_L1_TLB,
+    l1_tlb: intel_l1_tlb(Shape::new(64, 4), 4),
     l2_tlb: l2_tlb(1024, 8, 8, GiantPages::Nowhere, 7),
     groups: Groups::NONE,
     walk_caches: INTEL_WALK_CACHES,
@@ -141,11 +143,7 @@ pub const ICE_LAKE: Processor = Processor {
     ghz: 2.9,
     width: 5,
     reorder_buffer: 352,
-    l1_tlb: L1Tlb::Split {
-        base: Shape::new(64, 4),
-        huge: Shape::new(32, 4),
-        giant: Shape::fully_associative(8),
-    },
+    l1_tlb: intel_l1_tlb(Shape::new(64, 4), 8),
     l2_tlb: l2_tlb(2048, 16, 8, GiantPages::Among { ways: 8 }, 7),
     walkers: 2,
     memory: MemorySpec {
@@ -172,11 +170,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
     ghz: 3.0,
     width: 6,
     reorder_buffer: 512,
-    l1_tlb: L1Tlb::Split {
-        base: Shape::new(96, 6),
-        huge: Shape::new(32, 4),
-        giant: Shape::fully_associative(8),
-    },
+    l1_tlb: intel_l1_tlb(Shape::new(96, 6), 8),
     l2_tlb: ICE_LAKE.l2_tlb,
     walkers: 4,
     memory: MemorySpec {

@@ -46,7 +46,6 @@ pub struct Processor {
 /// Most entries of one TLB or walk cache, and most lines of a cache; no real one is larger.
 const MAX_ENTRIES: u32 = 1 << 26;
 
-/// Most entries of a walk cache.
 const MAX_WALK_ENTRIES: u32 = 255;
 
 impl Processor {
@@ -83,66 +82,44 @@ impl Processor {
         let walk_caches = [self.walk_caches, self.nested.walk_caches];
         let entries = walk_caches.iter().flat_map(|c| [c.pde, c.pdpte, c.pml4e]);
         let mut entries = entries.chain([self.nested.tlb]);
-        let rules = [
-            (l1_tlb, "the first-level TLB", sets),
-            (shape(self.l2_tlb.shape), "the second-level TLB", sets),
-            (
-                self.l2_tlb.large.is_none_or(shape),
-                "its part for larger pages",
-                sets,
-            ),
-            (
-                huge_ways.contains(&self.l2_tlb.huge_ways),
-                "its ways for huge pages",
-                "1 to all of its ways",
-            ),
-            (
-                giant_ways,
-                "its part for pages of 1 GiB",
-                "1 to all of its ways, or a power of two of whole sets",
-            ),
-            (
-                entries.all(|entries| entries <= MAX_WALK_ENTRIES),
-                "the number of entries of a walk cache or nested TLB",
-                "at most 255",
-            ),
-            (
-                memory.caches.iter().all(|level| shape(level.shape())),
-                "each cache",
-                sets,
-            ),
-            (
-                counts.iter().chain([&memory.fill_buffers]).all(|n| {
-                    // More than any processor has, and few enough for a linear search.
-                    (1..=1 << 16).contains(n)
-                }),
-                "width, reorder buffer, walkers and fill buffers",
-                "1 to 65,536 each",
-            ),
-            (
-                speeds.into_iter().all(positive),
-                "clock, latency and bandwidth",
-                "over 0 and finite",
-            ),
-            (
-                memory.latency_shape.is_possible(),
-                "how its memory's latency varies",
-                "over 0 per cent each",
-            ),
-            (
-                neighbours.is_finite() && neighbours >= 0.0,
-                "what its neighbours bring into the last level",
-                "at least 0 and finite",
-            ),
-        ];
-        match rules.into_iter().find(|(holds, ..)| !holds) {
-            Some((_, part, allowed)) => Err(MmuError::Processor {
+        let counts = counts.iter().chain([&memory.fill_buffers]);
+        // Not more than any processor has, and few enough for a linear search.
+        let mut few = counts.map(|count| (1..=1 << 16).contains(count));
+        let require = |holds: bool, part, allowed| match holds {
+            true => Ok(()),
+            false => Err(MmuError::Processor {
                 processor: self.name,
                 part,
                 allowed,
             }),
-            None => self.groups.check(self.name),
-        }
+        };
+        let large = self.l2_tlb.large.is_none_or(shape);
+        let huge = huge_ways.contains(&self.l2_tlb.huge_ways);
+        let caches = memory.caches.iter().all(|level| shape(level.shape()));
+        let walk_entries = entries.all(|entries| entries <= MAX_WALK_ENTRIES);
+        let brought = neighbours.is_finite() && neighbours >= 0.0;
+        require(l1_tlb, "the first-level TLB", sets)?;
+        require(shape(self.l2_tlb.shape), "the second-level TLB", sets)?;
+        require(large, "its part for larger pages", sets)?;
+        require(huge, "its ways for huge pages", "1 to all of its ways")?;
+        let allowed = "1 to all of its ways, or a power of two of whole sets";
+        require(giant_ways, "its part for pages of 1 GiB", allowed)?;
+        let part = "the number of entries of a walk cache or nested TLB";
+        require(walk_entries, part, "at most 255")?;
+        require(caches, "each cache", sets)?;
+        let part = "width, reorder buffer, walkers and fill buffers";
+        require(few.all(|few| few), part, "1 to 65,536 each")?;
+        let fast = speeds.into_iter().all(positive);
+        require(fast, "clock, latency and bandwidth", "over 0 and finite")?;
+        let possible = memory.latency_shape.is_possible();
+        require(
+            possible,
+            "how its memory's latency varies",
+            "over 0 per cent each",
+        )?;
+        let part = "what its neighbours bring into the last level";
+        require(brought, part, "at least 0 and finite")?;
+        self.groups.check(self.name)
     }
 }
 

@@ -34,7 +34,6 @@ impl<T: Copy + PartialEq> Slots<T> {
     }
 
     /// Drops work that is over at `before`; nothing is requested before that time any more.
-    #[inline]
     pub(crate) fn forget(&mut self, before: f64) {
         self.spans.retain(|span| span.end > before);
     }

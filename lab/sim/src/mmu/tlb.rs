@@ -1,8 +1,8 @@
 //! Two levels of TLB for data.
 
 use super::group::Groups;
-use super::lru::{Lookup, LruSets, Shape};
-use super::translation::{EntrySize, LeafSize, Orders};
+use super::lru::Shape;
+use super::translation::{EntrySize, FirstLevel, Orders, SecondLevel};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -77,31 +77,18 @@ pub(crate) struct Entry {
 /// stay in the first.
 #[derive(Clone, Debug)]
 pub(crate) struct Tlb {
-    /// For base pages, or for all.
-    l1: LruSets,
-    /// For huge pages, if they have their own.
-    l1_huge: Option<LruSets>,
+    first: FirstLevel,
+    second: SecondLevel,
     l1_orders: Orders,
-    l2: LruSets,
-    /// For all but single base pages, if they have their own.
-    l2_large: Option<LruSets>,
-    l2_huge_ways: usize,
     orders: Orders,
 }
 
 impl Tlb {
     pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: Groups) -> Self {
-        let (l1, l1_huge) = match l1 {
-            L1Tlb::Split { base, huge, .. } => (base, Some(huge)),
-            L1Tlb::Shared(shape) => (shape, None),
-        };
         Self {
-            l1: LruSets::new(l1),
-            l1_huge: l1_huge.map(LruSets::new),
+            first: FirstLevel::new(l1),
+            second: SecondLevel::new(l2),
             l1_orders: Orders::in_l1(groups),
-            l2: LruSets::new(l2.shape),
-            l2_large: l2.large.map(LruSets::new),
-            l2_huge_ways: l2.huge_ways as usize,
             orders: Orders::new(groups),
         }
     }
@@ -121,13 +108,15 @@ impl Tlb {
 
     #[inline]
     pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> Found {
-        if self.use_l1(offset, size) {
-            return Found::L1;
+        let page = page(offset);
+        let in_l1 = self.l1_orders.number(page, size);
+        if self.first.of_size(size).access(in_l1, size) {
+            Found::L1
+        } else if self.second.access(page, size, self.orders) {
+            Found::L2
+        } else {
+            Found::Nowhere
         }
-        if self.use_l2(offset, size) {
-            return Found::L2;
-        }
-        Found::Nowhere
     }
 
     /// Looks up each of these sizes in order, without creating an entry, up to the first hit; also
@@ -137,99 +126,36 @@ impl Tlb {
         offset: u64,
         sizes: [EntrySize; 2],
     ) -> Option<(Found, EntrySize)> {
-        let in_l1 = |size: &EntrySize| {
-            let (set, tag) = place(self.l1_of(*size), self.l1_orders, offset, *size);
-            self.l1_of(*size).count(set, |other| other == tag) > 0
-        };
-        let in_l2 = |size: &EntrySize| {
-            let (set, tag) = place(self.l2_of(*size), self.orders, offset, *size);
-            self.l2_of(*size).count(set, |other| other == tag) > 0
-        };
-        let known = sizes.into_iter().find(in_l1).map(|size| (Found::L1, size));
-        let known = known.or_else(|| sizes.into_iter().find(in_l2).map(|size| (Found::L2, size)));
-        if let Some((_, size)) = known {
-            self.look_up(offset, size);
+        let (page, l1_orders) = (page(offset), self.l1_orders);
+        let number = |size| l1_orders.number(page, size);
+        for size in sizes {
+            if self.first.of_size(size).access_known(number(size), size) {
+                return Some((Found::L1, size));
+            }
         }
-        known
-    }
-
-    #[inline]
-    fn use_l1(&mut self, offset: u64, size: EntrySize) -> bool {
-        let orders = self.l1_orders;
-        let l1 = match (&mut self.l1_huge, size.leaf()) {
-            (Some(huge), LeafSize::Huge) => huge,
-            _ => &mut self.l1,
-        };
-        let (set, tag) = place(l1, orders, offset, size);
-        l1.access(set, tag).is_hit()
-    }
-
-    #[inline]
-    fn use_l2(&mut self, offset: u64, size: EntrySize) -> bool {
-        if let (Some(large), true) = (&mut self.l2_large, size != EntrySize::Base) {
-            let (set, tag) = place(large, self.orders, offset, size);
-            return large.access(set, tag).is_hit();
-        }
-        let (set, tag) = place(&self.l2, self.orders, offset, size);
-        let Lookup::Miss { evicted } = self.l2.access(set, tag) else {
-            return true;
-        };
-        if size.leaf() == LeafSize::Huge && self.l2.count(set, is_huge) > self.l2_huge_ways {
-            self.l2.evict_instead(set, evicted, is_huge);
-        }
-        false
-    }
-
-    fn l1_of(&self, size: EntrySize) -> &LruSets {
-        match (&self.l1_huge, size.leaf()) {
-            (Some(huge), LeafSize::Huge) => huge,
-            _ => &self.l1,
-        }
-    }
-
-    fn l2_of(&self, size: EntrySize) -> &LruSets {
-        match &self.l2_large {
-            Some(large) if size != EntrySize::Base => large,
-            _ => &self.l2,
-        }
+        let mut sizes = sizes.into_iter();
+        let size = sizes.find(|size| self.second.access_known(page, *size, self.orders))?;
+        self.first.of_size(size).access(number(size), size);
+        Some((Found::L2, size))
     }
 
     /// Drops every entry for which `keep` returns false; `keep` gets the entry's first byte and the
     /// byte after it.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
-        let first = [Some(&mut self.l1), self.l1_huge.as_mut()];
-        let second = [Some(&mut self.l2), self.l2_large.as_mut()];
-        let first = first.into_iter().map(|level| (level, self.l1_orders));
-        let second = second.into_iter().map(|level| (level, self.orders));
-        for (level, orders) in first.chain(second) {
-            let Some(level) = level else { continue };
-            let set_bits = level.set_bits();
-            level.retain(|set, tag| {
-                let bytes = orders.bytes(EntrySize::from_bits(tag));
-                let begin = bytes * (u64::from(tag >> SIZE_BITS) << set_bits | set as u64);
-                keep(begin, begin + bytes)
-            });
-        }
+        let keep = |orders: Orders, number: u32, size| {
+            let bytes = orders.bytes(size);
+            keep(bytes * u64::from(number), bytes * (u64::from(number) + 1))
+        };
+        let (l1_orders, orders) = (self.l1_orders, self.orders);
+        self.first
+            .retain(|number, size| keep(l1_orders, number, size));
+        self.second
+            .retain(|number, size| keep(orders, number, size));
     }
 }
 
-/// Lowest bits of a tag, which are the size.
-const SIZE_BITS: u32 = 3;
-
-#[inline]
 fn page(offset: u64) -> u32 {
     (offset / BASE_PAGE_BYTES) as u32
-}
-
-/// Set and tag of the entry of this size that holds the byte at `offset`.
-#[inline]
-fn place(sets: &LruSets, orders: Orders, offset: u64, size: EntrySize) -> (usize, u32) {
-    let (set, high) = sets.split(orders.number(page(offset), size).into());
-    (set, high << SIZE_BITS | size as u32)
-}
-
-fn is_huge(tag: u32) -> bool {
-    EntrySize::from_bits(tag).leaf() == LeafSize::Huge
 }
 
 #[cfg(test)]

@@ -7,15 +7,12 @@ use wide::{i32x4, u32x4};
 /// Tag of an empty way: real tags have at most 31 bits.
 pub(super) const EMPTY: u32 = u32::MAX;
 
-/// Tags of a vector.
 pub(super) const LANES: usize = 4;
 
 pub(super) fn lanes(vectors: &[u32x4]) -> &[u32] {
     bytemuck::cast_slice(vectors)
 }
 
-/// The same, mutable.
-#[inline]
 pub(super) fn lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
     bytemuck::cast_slice_mut(vectors)
 }

@@ -2,22 +2,18 @@
 //! virtual machine those of the host as well.
 
 use super::caches::CACHE_LINE_BYTES;
-use super::lru::{LruSets, Shape};
 use super::page::PageSize;
+use super::translation::{Keys, MAX_LEVELS, UpperEntries};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// Entries of one level's tables in one cache line: 64 bytes of 8 each.
 const ENTRIES_PER_LINE: u64 = 8;
-/// Entries of a table.
 const ENTRIES_PER_TABLE: u64 = 512;
 /// Address bits below the entries of each level, from the page table up: PTE, PDE, PDPTE, PML4E.
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
 const PTE: usize = 0;
 const PDE: usize = 1;
-/// Most loads of a walk: four of the guest's tables; before each of them and for the page itself,
-/// four of the host's.
-const MOST_LOADS: usize = 24;
 
 /// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,30 +45,6 @@ pub struct NestedCaches {
     pub walk_caches: WalkCacheSizes,
 }
 
-/// The cache lines that a walk loads in turn, by their number in memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    lines: [u64; MOST_LOADS],
-    loads: usize,
-}
-
-impl Walk {
-    const NONE: Self = Self {
-        lines: [0; MOST_LOADS],
-        loads: 0,
-    };
-
-    pub(crate) fn lines(&self) -> &[u64] {
-        &self.lines[..self.loads]
-    }
-
-    #[inline]
-    fn push(&mut self, line: u64) {
-        self.lines[self.loads] = line;
-        self.loads += 1;
-    }
-}
-
 /// The page tables of an address space, the walk caches in front of them, and in a virtual machine
 /// the host's.
 #[derive(Clone, Debug)]
@@ -97,39 +69,37 @@ impl PageTables {
         self
     }
 
-    /// Walks for the byte at `offset`, mapped by a page of this size. Upper entries that it loads
-    /// are cached afterwards.
+    /// Walks for the byte at `offset`, mapped by a page of this size. Calls `load` for each cache
+    /// line that it loads, by its number in memory. Upper entries that it loads are cached
+    /// afterwards.
     #[inline]
-    pub(crate) fn walk(&mut self, offset: u64, size: PageSize) -> Walk {
-        let mut walk = Walk::NONE;
+    pub(crate) fn walk(&mut self, offset: u64, size: PageSize, load: &mut impl FnMut(u64)) {
         let leaf = leaf_level(size);
         let first = self.tables.first_level(offset, leaf);
         for level in (leaf..first).rev() {
             let entry = offset >> LEVEL_SHIFTS[level];
             if let Some(host) = &mut self.host {
-                host.find_table(level, entry / ENTRIES_PER_TABLE, &mut walk);
+                host.find_table(level, entry / ENTRIES_PER_TABLE, load);
             }
-            walk.push(self.tables.line(level, offset));
+            load(self.tables.line(level, offset));
         }
         if let Some(host) = &mut self.host {
-            host.walk(offset, &mut walk);
+            host.walk(offset, load);
         }
-        walk
     }
 
     /// Drops all upper entries, as every flush of a page does (Intel SDM, volume 3A, 4.10.4.1:
     /// INVLPG "invalidates all entries in all paging-structure caches"). Host translations stay
     /// (volume 3C, "Operations that Invalidate Cached Mappings": guest-physical mappings stay).
     pub(crate) fn flush(&mut self) {
-        self.tables.flush();
+        self.tables.upper.clear();
     }
 }
 
 /// Tables of four levels, and the caches of their upper entries.
 #[derive(Clone, Debug)]
 struct Tables {
-    /// By level from the page directory up; `None` where there is no cache.
-    caches: [Option<LruSets>; 3],
+    upper: UpperEntries,
     /// First line of each level's tables.
     begins: [u64; LEVEL_SHIFTS.len()],
     /// The line after all of them.
@@ -146,7 +116,7 @@ impl Tables {
             begin
         });
         Self {
-            caches: [sizes.pde, sizes.pdpte, sizes.pml4e].map(fully_associative),
+            upper: UpperEntries::new(sizes),
             begins,
             end,
         }
@@ -156,23 +126,16 @@ impl Tables {
     /// missing.
     #[inline]
     fn first_level(&mut self, address: u64, leaf: usize) -> usize {
-        let hit = (leaf + 1..LEVEL_SHIFTS.len()).find(|level| {
-            let entry = address >> LEVEL_SHIFTS[*level];
-            let cache = self.caches[*level - 1].as_mut();
-            cache.is_some_and(|cache| cache.access(0, entry as u32).is_hit())
-        });
-        hit.unwrap_or(LEVEL_SHIFTS.len())
+        let mut entries = [0; MAX_LEVELS];
+        for (entry, shift) in entries.iter_mut().zip(LEVEL_SHIFTS) {
+            *entry = (address >> shift) as u32;
+        }
+        let levels = LEVEL_SHIFTS.len();
+        self.upper.first_level(&entries, leaf, levels)
     }
 
-    #[inline]
     fn line(&self, level: usize, address: u64) -> u64 {
         self.begins[level] + (address >> LEVEL_SHIFTS[level]) / ENTRIES_PER_LINE
-    }
-
-    fn flush(&mut self) {
-        for cache in self.caches.iter_mut().flatten() {
-            cache.clear();
-        }
     }
 }
 
@@ -193,7 +156,7 @@ const GUEST_END: u64 = 1 << (12 + 31);
 struct Host {
     backed_by: PageSize,
     /// Nested TLB, for the guest's page tables.
-    tlb: Option<LruSets>,
+    tlb: Option<Keys>,
     tables: Tables,
 }
 
@@ -201,45 +164,39 @@ impl Host {
     fn new(caches: NestedCaches, backed_by: PageSize, begin: u64) -> Self {
         Self {
             backed_by,
-            tlb: fully_associative(caches.tlb),
+            tlb: Keys::new(caches.tlb),
             tables: Tables::new(caches.walk_caches, begin, GUEST_END),
         }
     }
 
     /// Translates the address of a guest's table, given by its level and number.
     #[inline]
-    fn find_table(&mut self, level: usize, number: u64, walk: &mut Walk) {
+    fn find_table(&mut self, level: usize, number: u64, load: &mut impl FnMut(u64)) {
         let address = (GUEST_TABLES[level] + number) * BASE_PAGE_BYTES;
         let page = address / self.backed_by.bytes();
         let tlb = self.tlb.as_mut();
-        if tlb.is_some_and(|tlb| tlb.access(0, page as u32).is_hit()) {
+        if tlb.is_some_and(|tlb| tlb.access(page as u32)) {
             return;
         }
-        self.walk(address, walk);
+        self.walk(address, load);
     }
 
     #[inline]
-    fn walk(&mut self, address: u64, walk: &mut Walk) {
+    fn walk(&mut self, address: u64, load: &mut impl FnMut(u64)) {
         let leaf = leaf_level(self.backed_by);
         let first = self.tables.first_level(address, leaf);
         for level in (leaf..first).rev() {
-            walk.push(self.tables.line(level, address));
+            load(self.tables.line(level, address));
         }
     }
 }
 
-/// The level of tables with entries that map pages of this size.
 #[inline]
 const fn leaf_level(size: PageSize) -> usize {
     match size {
         PageSize::Base => PTE,
         PageSize::Huge => PDE,
     }
-}
-
-/// A cache of this many entries; `None` for 0.
-fn fully_associative(entries: u32) -> Option<LruSets> {
-    (entries > 0).then(|| LruSets::new(Shape::fully_associative(entries)))
 }
 
 #[cfg(test)]
@@ -254,8 +211,14 @@ mod tests {
         PageTables::new(sizes, 4 * GIB)
     }
 
+    fn lines(tables: &mut PageTables, offset: u64, size: PageSize) -> Vec<u64> {
+        let mut lines = Vec::new();
+        tables.walk(offset, size, &mut |line| lines.push(line));
+        lines
+    }
+
     fn loads(tables: &mut PageTables, offset: u64) -> usize {
-        tables.walk(offset, PageSize::Base).lines().len()
+        lines(tables, offset, PageSize::Base).len()
     }
 
     #[test]
@@ -274,23 +237,21 @@ mod tests {
     #[test]
     fn a_walk_for_a_huge_page_ends_a_level_earlier() {
         let mut tables = tables();
-        assert_eq!(tables.walk(0, PageSize::Huge).lines().len(), 3);
-        assert_eq!(tables.walk(2 * MIB, PageSize::Huge).lines().len(), 1);
-        assert_eq!(tables.walk(GIB, PageSize::Huge).lines().len(), 3);
+        assert_eq!(lines(&mut tables, 0, PageSize::Huge).len(), 3);
+        assert_eq!(lines(&mut tables, 2 * MIB, PageSize::Huge).len(), 1);
+        assert_eq!(lines(&mut tables, GIB, PageSize::Huge).len(), 3);
     }
 
     #[test]
     fn a_line_holds_eight_entries_and_belongs_to_one_level() {
         let mut tables = tables();
-        let first = tables.walk(0, PageSize::Base);
-        let mut lines = first.lines().to_vec();
-        lines.sort_unstable();
-        lines.dedup();
-        assert_eq!(lines.len(), 4);
-        assert!(lines.iter().all(|line| *line >= 4 * GIB / 64));
+        let mut first = lines(&mut tables, 0, PageSize::Base);
+        first.sort_unstable();
+        first.dedup();
+        assert_eq!(first.len(), 4);
+        assert!(first.iter().all(|line| *line >= 4 * GIB / 64));
         let leaf = |tables: &mut PageTables, page: u64| {
-            let walk = tables.walk(page * 4096, PageSize::Base);
-            walk.lines().last().copied()
+            lines(tables, page * 4096, PageSize::Base).last().copied()
         };
         let zero = leaf(&mut tables, 0);
         assert_eq!(leaf(&mut tables, 7), zero);

@@ -10,7 +10,6 @@ pub(crate) struct Walkers {
     /// Time up to which active cycles are counted. No walk begins before it any more.
     counted_until: f64,
     active_cycles: f64,
-    /// Active cycles of all walkers, summed.
     pending_cycles: f64,
 }
 
@@ -26,7 +25,6 @@ impl Walkers {
 
     /// When a walk for this entry that is under way at `start` will be done; `start` if there is
     /// none.
-    #[inline]
     pub(crate) fn wait(&self, entry: Entry, start: f64) -> f64 {
         self.walks.wait(entry, start)
     }
@@ -52,12 +50,10 @@ impl Walkers {
         done
     }
 
-    /// Active cycles of all walkers, summed.
     pub(crate) fn pending_cycles(&self) -> f64 {
         self.pending_cycles
     }
 
-    /// Cycles with at least one active walker.
     pub(crate) fn active_cycles(&self) -> f64 {
         self.active_cycles + self.active(self.counted_until, f64::INFINITY)
     }

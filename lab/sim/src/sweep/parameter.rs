@@ -11,6 +11,8 @@ use std::time::Duration;
 use thiserror::Error;
 use toml::{Table, Value};
 
+type Result<T, E = SweepError> = std::result::Result<T, E>;
+
 /// The run that a sweep varies.
 #[derive(Clone, Debug)]
 pub struct Base {
@@ -21,6 +23,9 @@ pub struct Base {
     /// The workload's text.
     pub text: String,
 }
+
+const MACHINE: &str =
+    "memory, cores, fragment, page_table_levels, next_page_prefetch, seed, sample, longest_s";
 
 /// A key, split at its dots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +83,7 @@ impl Parameter {
     ///
     /// # Errors
     /// An unknown parameter, or a value that it can't have.
-    pub fn set(&self, base: &Base, value: &str) -> Result<(Setup, Workload), SweepError> {
+    pub fn set(&self, base: &Base, value: &str) -> Result<(Setup, Workload)> {
         let mut setup = base.setup;
         let mut path = self.key.split('.');
         let part = path.next().unwrap_or_default();
@@ -107,7 +112,7 @@ impl Parameter {
         Ok((setup, Workload::parse(&base.name, &base.text)?))
     }
 
-    fn set_machine(&self, setup: &mut Setup, key: &str, value: &str) -> Result<(), SweepError> {
+    fn set_machine(&self, setup: &mut Setup, key: &str, value: &str) -> Result<()> {
         match key {
             "memory" => {
                 let size: Result<Size, String> = value.parse();
@@ -128,24 +133,12 @@ impl Parameter {
                 let seconds = Duration::try_from_secs_f64(self.parsed(value, "a number")?);
                 setup.longest = seconds.map_err(|e| self.refused(value, e))?;
             }
-            _ => {
-                let known = [
-                    "memory",
-                    "cores",
-                    "fragment",
-                    "page_table_levels",
-                    "next_page_prefetch",
-                    "seed",
-                    "sample",
-                    "longest_s",
-                ];
-                return Err(self.unknown("machine", known.map(str::to_owned)));
-            }
+            _ => return Err(self.unknown("machine", MACHINE.split(", ").map(str::to_owned))),
         }
         Ok(())
     }
 
-    fn processor(&self, value: &str) -> Result<Processor, SweepError> {
+    fn processor(&self, value: &str) -> Result<Processor> {
         let found = PROCESSORS.iter().find(|processor| processor.name == value);
         found.copied().ok_or_else(|| {
             let known = PROCESSORS.map(|processor| processor.name).join(", ");
@@ -153,7 +146,7 @@ impl Parameter {
         })
     }
 
-    fn workload(&self, base: &Base, path: &[&str], value: &str) -> Result<Workload, SweepError> {
+    fn workload(&self, base: &Base, path: &[&str], value: &str) -> Result<Workload> {
         // An error in the unchanged text is not the parameter's fault.
         Workload::parse(&base.name, &base.text)?;
         let table: Result<Table, _> = base.text.parse();
@@ -169,7 +162,7 @@ impl Parameter {
         data: &T,
         path: &[&str],
         value: &str,
-    ) -> Result<T, SweepError> {
+    ) -> Result<T> {
         let mut whole = Value::try_from(data).map_err(|e| self.refused(value, e))?;
         self.put(&mut whole, path, value)?;
         let changed = whole.try_into();
@@ -177,7 +170,7 @@ impl Parameter {
     }
 
     /// Puts the value at the end of the path. The last key may be one that is not set yet.
-    fn put(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<(), SweepError> {
+    fn put(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<()> {
         let mut place = whole;
         for (depth, key) in path.iter().enumerate() {
             let known = keys(place);
@@ -210,11 +203,7 @@ impl Parameter {
             .join(".")
     }
 
-    fn parsed<T: std::str::FromStr>(
-        &self,
-        value: &str,
-        allowed: &'static str,
-    ) -> Result<T, SweepError> {
+    fn parsed<T: std::str::FromStr>(&self, value: &str, allowed: &'static str) -> Result<T> {
         let parsed = value.parse();
         parsed.map_err(|_| self.refused(value, format!("it is {allowed}")))
     }
@@ -241,7 +230,6 @@ impl Parameter {
     }
 }
 
-/// The keys that can follow.
 fn keys(place: &Value) -> Vec<String> {
     match place {
         Value::Table(table) => table.keys().cloned().collect(),

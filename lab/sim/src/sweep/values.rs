@@ -7,17 +7,14 @@ use thiserror::Error;
 pub enum ValuesError {
     /// Neither a value nor a range.
     #[error(
-        "{0:?} is no range: write FROM..TO+STEP or FROM..TO*FACTOR, such as 0..1+0.25 or 4GiB..64GiB*2"
+        "{0:?} is not a range: write FROM..TO+STEP or FROM..TO*FACTOR, such as 0..1+0.25 or 4GiB..64GiB*2"
     )]
     Range(String),
     /// A range with too many values, or without an end.
-    #[error("{range:?} has over {MOST} values: take larger steps")]
-    Endless {
-        /// The range as given.
-        range: String,
-    },
+    #[error("{0:?} has over {MOST} values: take larger steps")]
+    Endless(String),
     /// An empty value.
-    #[error("there is no value between two commas of {0:?}")]
+    #[error("a value is missing between two commas of {0:?}")]
     Empty(String),
 }
 
@@ -71,9 +68,7 @@ fn range(item: &str, values: &mut Vec<String>) -> Result<(), ValuesError> {
     };
     let count = (0..=MOST).take_while(|n| at(*n) <= end).count();
     if count > MOST {
-        return Err(ValuesError::Endless {
-            range: item.to_owned(),
-        });
+        return Err(ValuesError::Endless(item.to_owned()));
     }
     values.extend((0..count).map(|n| format!("{}{unit}", rounded(at(n)))));
     Ok(())
@@ -139,7 +134,7 @@ mod tests {
         assert!(matches!(parse_values("1,,2"), Err(ValuesError::Empty(_))));
         assert!(matches!(
             parse_values("1..1000000+1"),
-            Err(ValuesError::Endless { .. })
+            Err(ValuesError::Endless(_))
         ));
     }
 }

@@ -3,7 +3,7 @@
 //! (1), 2 registers written and 4 read (1 each), 2 addresses written and 4 read (8 each). An
 //! address of 0 is none.
 
-use super::error::{Position, TraceError};
+use super::error::{Position, Result, TraceError};
 use super::text::failed;
 use super::{Kind, TraceAccess};
 use std::io::Read;
@@ -38,8 +38,7 @@ impl<R: Read> Records<R> {
         Position::Byte(self.begin)
     }
 
-    /// The next record; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Record>, TraceError> {
+    pub(super) fn next(&mut self) -> Result<Option<Record>> {
         self.begin = self.end;
         let mut record = [0; RECORD_BYTES];
         let mut filled = 0;

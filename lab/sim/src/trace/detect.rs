@@ -16,11 +16,15 @@ pub enum Format {
     PerfScript,
 }
 
-/// Text formats, each with its line parser.
-const TEXTS: [(Format, Parse); 3] = [
-    (Format::Lackey, lackey::parse),
-    (Format::Drmemtrace, drmemtrace::parse),
-    (Format::PerfScript, perf_script::parse),
+/// Text formats, each with its line parser and with what a valid line contains.
+pub(super) const TEXTS: [(Format, Parse, &str); 3] = [
+    (Format::Lackey, lackey::parse, lackey::EXPECTED),
+    (Format::Drmemtrace, drmemtrace::parse, drmemtrace::EXPECTED),
+    (
+        Format::PerfScript,
+        perf_script::parse,
+        perf_script::EXPECTED,
+    ),
 ];
 
 impl Format {
@@ -57,8 +61,8 @@ impl Format {
             if line.starts_with("<--record#->") {
                 return Some(Self::Drmemtrace);
             }
-            let found = TEXTS.iter().find(|(_, parse)| is_access(parse));
-            found.map(|(format, _)| *format)
+            let found = TEXTS.iter().find(|(_, parse, _)| is_access(parse));
+            found.map(|(format, ..)| *format)
         })
     }
 }

@@ -24,6 +24,8 @@ impl fmt::Display for Position {
     }
 }
 
+pub(super) type Result<T, E = TraceError> = std::result::Result<T, E>;
+
 /// Why a trace, or the rest of it, can't be read.
 #[derive(Debug, Error)]
 pub enum TraceError {
@@ -36,7 +38,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// Reading failed.
-    #[error("can't read the trace on from {position}: {source}")]
+    #[error("can't read the trace at {position}: {source}")]
     Read {
         /// The last position.
         position: Position,
@@ -44,7 +46,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// A line or record is not of the format.
-    #[error("{position}: {found} is no line or record of the trace, but should be {expected}")]
+    #[error("{position}: {found} is not a valid line or record of the trace: expected {expected}")]
     Bad {
         /// Its position.
         position: Position,
@@ -63,18 +65,15 @@ pub enum TraceError {
     },
     /// The content has no known format.
     #[error(
-        "{name} is no trace that can be read: it should be the text of lackey, of drmemtrace's view tool or of \
+        "{0} is not a trace in a known format: expected the text of lackey, of drmemtrace's view tool or of \
          perf script, or a ChampSim trace"
     )]
-    Unknown {
-        /// Name of the file.
-        name: String,
-    },
+    Unknown(String),
     /// An error of a recording.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// The format is known but not supported.
-    #[error("{name} is {what}, which is not read: {instead}")]
+    #[error("{name} is {what}, which is not supported: {instead}")]
     Unsupported {
         /// Name of the file.
         name: String,

@@ -9,16 +9,11 @@ pub(super) const EXPECTED: &str =
     "\"I  ADDRESS,SIZE\", \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
 
 pub(super) fn parse(line: &str) -> Line {
-    access(line).map_or_else(
-        || {
-            if is_message(line) {
-                Line::Other
-            } else {
-                Line::Bad
-            }
-        },
-        Line::Access,
-    )
+    match access(line) {
+        Some(access) => Line::Access(access),
+        None if is_message(line) => Line::Other,
+        None => Line::Bad,
+    }
 }
 
 fn access(line: &str) -> Option<TraceAccess> {

@@ -1,7 +1,7 @@
 //! Traces in files.
 
 use super::detect::Format;
-use super::error::{Position, TraceError};
+use super::error::{Position, Result, TraceError};
 use super::reader::{BadRecords, Trace};
 use super::text::failed;
 use lzma_rust2::XzReader;
@@ -41,7 +41,7 @@ impl Trace<Box<dyn BufRead>> {
     /// # Errors
     ///
     /// The file can't be opened or read, or its format is not supported: see [`TraceError`].
-    pub fn open(path: &Path, bad: BadRecords) -> Result<Self, TraceError> {
+    pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
         let file = File::open(path).map_err(|source| TraceError::Open {
             path: path.to_owned(),
             source,
@@ -55,11 +55,7 @@ impl Trace<Box<dyn BufRead>> {
     /// # Errors
     ///
     /// The same as [`open`](Self::open).
-    pub fn detect(
-        name: &str,
-        input: impl BufRead + 'static,
-        bad: BadRecords,
-    ) -> Result<Self, TraceError> {
+    pub fn detect(name: &str, input: impl BufRead + 'static, bad: BadRecords) -> Result<Self> {
         let (begin, input) = look_at(input)?;
         if !begin.starts_with(XZ) {
             return detected(name, &begin, input, bad);
@@ -88,14 +84,12 @@ fn detected(
     }
     match Format::detect(name, begin) {
         Some(format) => Ok(Trace::new(format, Box::new(input), bad)),
-        None => Err(TraceError::Unknown {
-            name: name.to_owned(),
-        }),
+        None => Err(TraceError::Unknown(name.to_owned())),
     }
 }
 
 /// The beginning of some input, and the whole input.
-fn look_at<R: BufRead>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>), TraceError> {
+fn look_at<R: BufRead>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);
     let error = match read {

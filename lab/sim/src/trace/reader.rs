@@ -2,11 +2,10 @@
 
 use super::access::TraceAccess;
 use super::champsim::{self, Record, Records};
-use super::detect::Format;
-use super::error::{Position, TraceError};
+use super::detect::{Format, TEXTS};
+use super::error::{Result, TraceError};
 use super::fields::{Line, Parse};
 use super::text::{Lines, Next, shown};
-use super::{drmemtrace, lackey, perf_script};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::BufRead;
@@ -52,16 +51,13 @@ impl<R> fmt::Debug for Trace<R> {
 impl<R: BufRead> Trace<R> {
     /// A trace of this format, not compressed.
     pub fn new(format: Format, input: R, bad: BadRecords) -> Self {
-        let text = |input, parse, expected| Input::Text {
-            lines: Lines::new(input),
-            parse,
-            expected,
-        };
-        let input = match format {
-            Format::Lackey => text(input, lackey::parse, lackey::EXPECTED),
-            Format::Drmemtrace => text(input, drmemtrace::parse, drmemtrace::EXPECTED),
-            Format::PerfScript => text(input, perf_script::parse, perf_script::EXPECTED),
-            Format::ChampSim => Input::Records(Records::new(input)),
+        let input = match TEXTS.into_iter().find(|(of, ..)| *of == format) {
+            None => Input::Records(Records::new(input)),
+            Some((_, parse, expected)) => Input::Text {
+                lines: Lines::new(input),
+                parse,
+                expected,
+            },
         };
         Self {
             input,
@@ -77,16 +73,8 @@ impl<R: BufRead> Trace<R> {
         self.skipped
     }
 
-    /// Position of the line or record that was read last.
-    pub fn position(&self) -> Position {
-        match &self.input {
-            Input::Text { lines, .. } => lines.position(),
-            Input::Records(records) => records.position(),
-        }
-    }
-
     /// Reads on until there is an access; false at the end.
-    fn advance(&mut self) -> Result<bool, TraceError> {
+    fn advance(&mut self) -> Result<bool> {
         while self.waiting.is_empty() {
             let found = match &mut self.input {
                 Input::Text {
@@ -107,7 +95,7 @@ impl<R: BufRead> Trace<R> {
     }
 
     /// Skips and counts an error if [`BadRecords::Skip`] is set; else returns it.
-    fn judge(&mut self, error: TraceError) -> Result<(), TraceError> {
+    fn judge(&mut self, error: TraceError) -> Result<()> {
         let of_input = matches!(error, TraceError::Read { .. });
         if of_input || self.bad == BadRecords::Fail {
             return Err(error);
@@ -122,7 +110,7 @@ impl<R: BufRead> Trace<R> {
 }
 
 impl<R: BufRead> Iterator for Trace<R> {
-    type Item = Result<TraceAccess, TraceError>;
+    type Item = Result<TraceAccess>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended && self.waiting.is_empty() {
@@ -142,7 +130,6 @@ impl<R: BufRead> Iterator for Trace<R> {
     }
 }
 
-/// Content of a line or record.
 enum Found {
     Accesses(Option<TraceAccess>),
     Record(Record),
@@ -153,7 +140,7 @@ fn next_line<R: BufRead>(
     lines: &mut Lines<R>,
     parse: Parse,
     expected: &'static str,
-) -> Result<Found, TraceError> {
+) -> Result<Found> {
     let found = match lines.next()? {
         Next::End => return Ok(Found::End),
         Next::Cut => {
@@ -176,7 +163,7 @@ fn next_line<R: BufRead>(
     })
 }
 
-fn next_record<R: BufRead>(records: &mut Records<R>) -> Result<Found, TraceError> {
+fn next_record<R: BufRead>(records: &mut Records<R>) -> Result<Found> {
     match records.next()? {
         None => Ok(Found::End),
         Some(record) if champsim::is_record(&record) => Ok(Found::Record(record)),

@@ -1,7 +1,7 @@
 //! This project's own recordings: coverage over time, as the manager saw it. Other tables of a
 //! recording are ignored.
 
-use super::error::TraceError;
+use super::error::Result;
 use super::reader::BadRecords;
 use hawkeye_recording::{CoverageRow, RecordingError, RecordingRows, Row};
 use std::path::Path;
@@ -22,7 +22,7 @@ impl Recording {
     /// # Errors
     ///
     /// The file can't be opened, or is no recording that this version can read.
-    pub fn open(path: &Path, bad: BadRecords) -> Result<Self, TraceError> {
+    pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
         Ok(Self {
             rows: RecordingRows::open(path)?,
             bad,
@@ -38,7 +38,7 @@ impl Recording {
 }
 
 impl Iterator for Recording {
-    type Item = Result<CoverageRow, TraceError>;
+    type Item = Result<CoverageRow>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {

@@ -1,6 +1,6 @@
 //! Lines of a stream, one at a time.
 
-use super::error::{Position, TraceError};
+use super::error::{Position, Result, TraceError};
 use std::io::{BufRead, Read};
 
 /// Longest line; no trace format has longer ones.
@@ -15,7 +15,6 @@ pub(super) struct Lines<R> {
     number: u64,
 }
 
-/// Result of reading a line.
 pub(super) enum Next<'a> {
     End,
     Line(&'a str),
@@ -34,12 +33,11 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Position of the line that was read last.
     pub(super) fn position(&self) -> Position {
         Position::Line(self.number)
     }
 
-    pub(super) fn next(&mut self) -> Result<Next<'_>, TraceError> {
+    pub(super) fn next(&mut self) -> Result<Next<'_>> {
         self.line.clear();
         self.number += 1;
         let position = Position::Line(self.number);
@@ -49,10 +47,10 @@ impl<R: BufRead> Lines<R> {
         if read == 0 {
             return Ok(Next::End);
         }
-        if self.line.pop_if_newline() {
-            return Ok(match std::str::from_utf8(&self.line) {
+        if let Some(line) = self.line.strip_suffix(b"\n") {
+            return Ok(match std::str::from_utf8(line) {
                 Ok(line) => Next::Line(line.strip_suffix('\r').unwrap_or(line)),
-                Err(_) => Next::NoText(shown(&self.line)),
+                Err(_) => Next::NoText(shown(line)),
             });
         }
         if (read as u64) < MAX_BYTES {
@@ -60,20 +58,6 @@ impl<R: BufRead> Lines<R> {
         }
         self.input.skip_until(b'\n').map_err(failed)?;
         Ok(Next::NoText(shown(&self.line)))
-    }
-}
-
-trait Newline {
-    fn pop_if_newline(&mut self) -> bool;
-}
-
-impl Newline for Vec<u8> {
-    fn pop_if_newline(&mut self) -> bool {
-        let ends = self.last() == Some(&b'\n');
-        if ends {
-            self.pop();
-        }
-        ends
     }
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 pub enum WorkloadError {
     /// No workload has this name.
     #[error(
-        "there is no workload {name:?}; there are {known}; a file of your own is given by its path (NAME.toml)"
+        "there is no workload {name:?}; there are {known}; to use your own file, give its path (NAME.toml)"
     )]
     Unknown {
         /// The name asked for.

@@ -24,7 +24,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most spans of time.
 const SLOTS: usize = 32;
 /// Most streams of a process, apart from areas.
 const STRETCHES: u64 = 64;

@@ -13,7 +13,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no size: write it like 512MiB or 4GiB");
+        let wrong = || format!("{text:?} is not a size: write it as 512MiB or 4GiB");
         let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
         let (number, shift) = unit.map_or((text, 0), |(unit, shift)| {
             (text.trim_end_matches(unit), *shift)

@@ -1,6 +1,6 @@
 //! Small machines and workloads.
 
-use crate::support::reader;
+use crate::support::{one, reader};
 use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::{Setup, Simulated, simulate};
 use hawkeye_sim::systems;
@@ -32,6 +32,11 @@ pub fn parse(text: &str) -> Workload {
 pub fn run(system: &str, workload: &Workload, setup: &Setup) -> Simulated {
     let system = systems::by_name(system).unwrap();
     simulate(&system, workload, setup).unwrap()
+}
+
+/// One program with these areas and phases.
+pub fn program(areas: &str, phases: &str) -> Workload {
+    parse(&one(areas, phases))
 }
 
 /// One program with 128 MiB, and its accesses.

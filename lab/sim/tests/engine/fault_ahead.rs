@@ -1,6 +1,6 @@
 //! Memory prefaulted by the predictor of the live manager.
 
-use crate::common::{parse, run, small};
+use crate::common::{program, run, small};
 use hawkeye_sim::simulate::{Setup, Simulated};
 use hawkeye_sim::workloads::Workload;
 
@@ -9,25 +9,13 @@ const MIB: u64 = 1 << 20;
 /// Fills `pages` base pages of each region of 1 GiB, one every `page_ns` nanoseconds. Before that
 /// it waits until the manager allows prefaulting.
 fn filling(pages: u16, page_ns: f64) -> Workload {
-    parse(&format!(
-        r#"
-        name = "filling"
-        source = "a test"
-        [[process]]
-        name = "test"
-        [[process.area]]
-        name = "data"
-        size = "1GiB"
-        [[process.phase]]
-        kind = "wait"
-        seconds = 2.0
-        [[process.phase]]
-        kind = "fill"
-        area = "data"
-        pages_per_region = {pages}
-        page_ns = {page_ns}
-        "#
-    ))
+    let fill = format!(
+        r#"{{ kind = "fill", area = "data", pages_per_region = {pages}, page_ns = {page_ns} }}"#
+    );
+    program(
+        r#"{ name = "data", size = "1GiB" }"#,
+        &format!(r#"{{ kind = "wait", seconds = 2.0 }}, {fill}"#),
+    )
 }
 
 fn setup(fault_ahead: bool) -> Setup {

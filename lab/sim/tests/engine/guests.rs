@@ -1,6 +1,6 @@
 //! Virtual machines.
 
-use crate::common::{RANDOM, SEQUENTIAL, accessing, fragmented, parse, run, small};
+use crate::common::{RANDOM, SEQUENTIAL, accessing, fragmented, parse, program, run, small};
 use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::simulate::{Setup, Simulated};
@@ -81,19 +81,14 @@ fn each_side_is_managed_by_its_own_policy() {
 fn the_same_seed_gives_the_same_guests() {
     let workload = in_guest(accessing(20.0, RANDOM));
     let setup = with_guest("hawkeye-pmu", fragmented(20.0));
-    assert_eq!(
-        run("hawkeye-g", &workload, &setup),
-        run("hawkeye-g", &workload, &setup)
-    );
+    let run = || run("hawkeye-g", &workload, &setup);
+    assert_eq!(run(), run());
 }
 
 /// A guest with one program that has `data_mib` MiB of data and starts after `start_s`; its phases
-/// are tables in TOML.
+/// are tables of a TOML array.
 fn guest(memory_mib: u32, cores: u32, start_s: f64, data_mib: u32, phases: &[String]) -> String {
-    let phases = phases
-        .iter()
-        .map(|phase| format!("[[guest.process.phase]]\n{phase}\n"));
-    let phases: String = phases.collect();
+    let phases = phases.join(", ");
     format!(
         r#"
         [[guest]]
@@ -103,30 +98,28 @@ fn guest(memory_mib: u32, cores: u32, start_s: f64, data_mib: u32, phases: &[Str
         [[guest.process]]
         name = "test"
         start_s = {start_s:?}
-        [[guest.process.area]]
-        name = "data"
-        size = "{data_mib}MiB"
-        {phases}
+        area = [{{ name = "data", size = "{data_mib}MiB" }}]
+        phase = [{phases}]
         "#
     )
 }
 
 fn fill(page_ns: f64, pages_per_region: u32) -> String {
     format!(
-        "kind = \"fill\"\narea = \"data\"\npage_ns = {page_ns:?}\npages_per_region = {pages_per_region}"
+        r#"{{ kind = "fill", area = "data", page_ns = {page_ns:?}, pages_per_region = {pages_per_region} }}"#
     )
 }
 
 fn free(share: f64) -> String {
-    format!("kind = \"free\"\narea = \"data\"\nshare = {share:?}")
+    format!(r#"{{ kind = "free", area = "data", share = {share:?} }}"#)
 }
 
 fn wait(seconds: f64) -> String {
-    format!("kind = \"wait\"\nseconds = {seconds:?}")
+    format!(r#"{{ kind = "wait", seconds = {seconds:?} }}"#)
 }
 
 fn access(accesses: f64, streams: &str) -> String {
-    format!("kind = \"access\"\naccesses = {accesses:?}\nstream = [{streams}]")
+    format!(r#"{{ kind = "access", accesses = {accesses:?}, stream = [{streams}] }}"#)
 }
 
 fn guests(guests: &[String]) -> Workload {
@@ -158,17 +151,10 @@ fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
         ..small()
     };
     let swapped = |guest| {
-        let done = run("linux-4k", &overcommitted(), &with_guest(guest, setup));
-        assert!(
-            done.figures
-                .all_programs()
-                .all(|p| p.outcome == Outcome::Done)
-        );
-        done.figures
-            .guests
-            .iter()
-            .map(|g| g.swapped_bytes)
-            .sum::<u64>()
+        let figures = run("linux-4k", &overcommitted(), &with_guest(guest, setup)).figures;
+        let mut programs = figures.all_programs();
+        assert!(programs.all(|p| p.outcome == Outcome::Done));
+        figures.guests.iter().map(|g| g.swapped_bytes).sum::<u64>()
     };
     assert!(swapped("linux-4k") > 40 * MIB);
     assert_eq!(swapped("hawkeye-g"), 0);
@@ -187,24 +173,10 @@ fn a_host_without_memory_or_swap_kills_a_guest() {
 
 #[test]
 fn pages_in_swap_are_waited_for() {
-    let workload = parse(
-        r#"
-        name = "larger than memory"
-        source = "a test"
-        [[process]]
-        name = "test"
-        [[process.area]]
-        name = "data"
-        size = "300MiB"
-        [[process.phase]]
-        kind = "fill"
-        area = "data"
-        page_ns = 1000.0
-        [[process.phase]]
-        kind = "access"
-        accesses = 1e5
-        stream = [{ area = "data", pattern = "random", cycles = 100.0 }]
-        "#,
+    let workload = program(
+        r#"{ name = "data", size = "300MiB" }"#,
+        r#"{ kind = "fill", area = "data", page_ns = 1000.0 },
+           { kind = "access", accesses = 1e5, stream = [{ area = "data", pattern = "random", cycles = 100.0 }] }"#,
     );
     let with = |memory_bytes| Setup {
         memory_bytes,

@@ -1,21 +1,12 @@
 //! What phases of filling and freeing do, and the figures of a run.
 
-use crate::common::{accessing, parse, run, small};
+use crate::common::{accessing, parse, program, run, small};
 use hawkeye_sim::engine::{Outcome, ProgramFigures};
 
 const MIB: f64 = 1048576.0;
 
-fn program(system: &str, phases: &str) -> ProgramFigures {
-    let workload = parse(&format!(
-        r#"
-        name = "test"
-        source = "a test"
-        [[process]]
-        name = "test"
-        area = [{{ name = "data", size = "128MiB" }}]
-        phase = [{phases}]
-        "#
-    ));
+fn ran(system: &str, phases: &str) -> ProgramFigures {
+    let workload = program(r#"{ name = "data", size = "128MiB" }"#, phases);
     run(system, &workload, &small()).figures.programs[0].clone()
 }
 
@@ -27,7 +18,7 @@ fn rounds_free_what_they_are_told_to() {
     for (rounds, share) in [(1, 0.5), (20, 0.5), (7, 0.9), (3, 1.0)] {
         let free =
             format!(r#"{{ kind = "free", area = "data", share = {share}, rounds = {rounds} }}"#);
-        let done = program("linux-4k", &format!("{FILL}, {free}"));
+        let done = ran("linux-4k", &format!("{FILL}, {free}"));
         let left = 128.0 * (1.0 - share);
         for bytes in [done.useful_end_bytes, done.phases[1].rss_bytes] {
             let mib = bytes as f64 / MIB;
@@ -40,7 +31,7 @@ fn rounds_free_what_they_are_told_to() {
 #[test]
 fn rounds_go_through_all_of_the_area() {
     let free = r#"{ kind = "free", area = "data", share = 0.5, rounds = 50, page_ns = 1e6 }"#;
-    let done = program("ingens-50", &format!("{FILL}, {free}"));
+    let done = ran("ingens-50", &format!("{FILL}, {free}"));
     // Freeing takes 16 s. Meanwhile regions that are in use by more than half are promoted again
     // and again.
     let mib = done.phases[1].rss_bytes as f64 / MIB;
@@ -54,7 +45,7 @@ fn waits_for_cold_pages_can_overlap() {
         let fill = format!(
             r#"{{ kind = "fill", area = "data", page_ns = 0.0, waited_percent = {waited} }}"#
         );
-        program("hawkeye-pmu", &fill).wall_s
+        ran("hawkeye-pmu", &fill).wall_s
     };
     let pages = 32_768.0;
     assert!(((took(100.0) - took(0.0)) / pages - 90e-9).abs() < 1e-9);

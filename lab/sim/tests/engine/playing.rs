@@ -39,12 +39,10 @@ fn loads(addresses: impl Iterator<Item = u64>) -> String {
 /// Scattered addresses in some regions of the heap, in no order.
 fn scattered(regions: u64, count: u64) -> impl Iterator<Item = u64> {
     let step = |n: &u64| {
-        Some(
-            n.wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407),
-        )
+        n.wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407)
     };
-    let numbers = std::iter::successors(Some(1_u64), step);
+    let numbers = std::iter::successors(Some(1_u64), move |n| Some(step(n)));
     numbers
         .take(count as usize)
         .map(move |n| HEAP + (n >> 33) % (regions * 512) * PAGE)
@@ -130,14 +128,11 @@ fn what_is_swapped_out_is_brought_in_again() {
     assert_eq!(played.outcome, Outcome::Done, "{played:?}");
     let enough = done("linux-4k", &workload, &small());
     assert!(played.wall_s > 2.0 * enough.wall_s, "{played:?} {enough:?}");
-    let killed = done(
-        "linux-4k",
-        &workload,
-        &Setup {
-            swap: None,
-            ..setup
-        },
-    );
+    let setup = Setup {
+        swap: None,
+        ..setup
+    };
+    let killed = done("linux-4k", &workload, &setup);
     assert_eq!(killed.outcome, Outcome::Killed);
 }
 
@@ -152,25 +147,20 @@ fn what_is_no_workload_is_told() {
     assert!(told.contains("line 2"), "{told}");
     let lenient = Tape {
         bad: BadRecords::Skip,
-        ..Tape::new(path.clone())
+        ..Tape::new(path)
     };
-    let (workload, skipped) = traced(lenient, 1).unwrap();
+    let (workload, skipped) = traced(lenient.clone(), 1).unwrap();
     assert_eq!(skipped, 1);
     assert_eq!(done("linux-4k", &workload, &small()).accesses, 2.0);
     let code = file("code.lackey", "I  401000,4\n L ffffffff81000000,8\n");
     assert!(refused(Tape::new(code), 1).contains("loads and stores"));
     assert!(refused(Tape::new("/nowhere".into()), 1).contains("/nowhere"));
+    assert!(refused(lenient.clone(), 0).contains("repeat must be 1 or more"));
     let slow = Tape {
-        bad: BadRecords::Skip,
         scale: 0.0,
-        ..Tape::new(path.clone())
+        ..lenient
     };
     assert!(refused(slow, 1).contains("scale must be 1 to 1e9"));
-    let never = Tape {
-        bad: BadRecords::Skip,
-        ..Tape::new(path)
-    };
-    assert!(refused(never, 0).contains("repeat must be 1 or more"));
 }
 
 /// The trace was valid at the first reading, and is gone when it is played.

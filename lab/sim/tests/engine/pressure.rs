@@ -1,36 +1,16 @@
 //! Memory runs short.
 
-use crate::common::{parse, run, small};
+use crate::common::{parse, program, run, small};
 use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::simulate::Setup;
 
 /// A small Redis: filled, most of it deleted, filled again.
+const AREAS: &str = r#"{ name = "first", size = "200MiB" }, { name = "second", size = "120MiB" }"#;
 const REFILLED: &str = r#"
-    name = "refilled"
-    source = "a test"
-    [[process]]
-    name = "store"
-    [[process.area]]
-    name = "first"
-    size = "200MiB"
-    [[process.area]]
-    name = "second"
-    size = "120MiB"
-    [[process.phase]]
-    kind = "fill"
-    area = "first"
-    page_ns = 9000.0
-    [[process.phase]]
-    kind = "free"
-    area = "first"
-    share = 0.8
-    [[process.phase]]
-    kind = "wait"
-    seconds = 40.0
-    [[process.phase]]
-    kind = "fill"
-    area = "second"
-    page_ns = 20000.0
+    { kind = "fill", area = "first", page_ns = 9000.0 },
+    { kind = "free", area = "first", share = 0.8 },
+    { kind = "wait", seconds = 40.0 },
+    { kind = "fill", area = "second", page_ns = 20000.0 }
 "#;
 
 #[test]
@@ -40,7 +20,7 @@ fn recovery_saves_who_runs_out_of_memory_under_huge_pages() {
         rate: hawkeye_policy::Rate::per_second(20.0).ok(),
         ..small()
     };
-    let workload = parse(REFILLED);
+    let workload = program(AREAS, REFILLED);
     let linux = run("linux", &workload, &setup);
     assert_eq!(linux.figures.programs[0].outcome, Outcome::Killed);
     let base = run("linux-4k", &workload, &setup);
@@ -59,16 +39,11 @@ fn the_largest_is_killed() {
             [[process]]
             name = "{name}"
             start_s = {start_s}
-            [[process.area]]
-            name = "data"
-            size = "{mib}MiB"
-            [[process.phase]]
-            kind = "fill"
-            area = "data"
-            page_ns = 100.0
-            [[process.phase]]
-            kind = "wait"
-            seconds = 5.0
+            area = [{{ name = "data", size = "{mib}MiB" }}]
+            phase = [
+                {{ kind = "fill", area = "data", page_ns = 100.0 }},
+                {{ kind = "wait", seconds = 5.0 }},
+            ]
             "#
         )
     };

@@ -66,14 +66,8 @@ fn waiting_takes_as_long_on_a_full_machine() {
         area = [{ name = "data", size = "2MiB" }]
         phase = [{ kind = "wait", seconds = 20.0 }]
         "#;
-    let all = on(
-        1,
-        &[
-            sleeper.to_owned(),
-            program("a", "", 20.0),
-            program("b", "", 20.0),
-        ],
-    );
+    let [a, b] = ["a", "b"].map(|name| program(name, "", 20.0));
+    let all = on(1, &[sleeper.to_owned(), a, b]);
     assert!(close(all[0].wall_s, 20.0), "{all:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common::{RANDOM, accessing, parse, run, small};
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, Promoted, Sampling};
-use hawkeye_policy::{Needs, PageOrder, PageOrders, ProcessId, RegionAddr};
+use hawkeye_policy::{Needs, PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, Processor, ZEN_4};
 use hawkeye_sim::simulate::Setup;
@@ -38,6 +38,11 @@ fn only(engine: &mut Engine) -> ProcessId {
         .unwrap_or_else(|| panic!("nobody runs"))
 }
 
+fn sample(machine: &mut Engine, process: ProcessId) -> Result<ProcessSample, MachineError> {
+    let sample = machine.sample(process, Duration::MAX)?;
+    Ok(sample.done().expect("read at once"))
+}
+
 fn region(number: u64) -> RegionAddr {
     RegionAddr::containing(BEGIN + number * HUGE_BYTES)
 }
@@ -52,23 +57,16 @@ fn what_64_kib_bring_is_up_to_the_processor() {
     let overhead = |processor, system: &str| {
         let ran = run(system, &workload, &on(processor));
         let program = &ran.figures.programs[0];
-        let mapped = program
-            .sizes
-            .iter()
-            .find(|size| size.page_bytes == 64 << 10);
+        let mut sizes = program.sizes.iter();
+        let mapped = sizes.find(|size| size.page_bytes == 64 << 10);
         let share = mapped.map_or(0.0, |size| {
             size.mapped_end_bytes as f64 / program.rss_peak_bytes as f64
         });
         (program.overhead_percent, share)
     };
-    let (arm, arm_64) = (
-        overhead(NEOVERSE_V2, "linux-4k"),
-        overhead(NEOVERSE_V2, "linux-mthp-64kb"),
-    );
-    let (intel, intel_64) = (
-        overhead(ICE_LAKE, "linux-4k"),
-        overhead(ICE_LAKE, "linux-mthp-64kb"),
-    );
+    let systems = ["linux-4k", "linux-mthp-64kb"];
+    let [arm, arm_64] = systems.map(|system| overhead(NEOVERSE_V2, system));
+    let [intel, intel_64] = systems.map(|system| overhead(ICE_LAKE, system));
     assert_eq!((arm.1, arm_64.1, intel.1, intel_64.1), (0.0, 1.0, 0.0, 1.0));
     assert!(arm_64.0 < arm.0 / 2.0, "{arm:?} {arm_64:?}");
     assert!(
@@ -94,17 +92,11 @@ name = "test"
 source = ""
 [[process]]
 name = "program"
-[[process.area]]
-name = "heap"
-size = "1GiB"
-[[process.phase]]
-kind = "fill"
-area = "heap"
-page_ns = 10.0
-[[process.phase]]
-kind = "access"
-ideal_s = 1000.0
-stream = [{ area = "heap", pattern = "random", cycles = 60.0 }]
+area = [{ name = "heap", size = "1GiB" }]
+phase = [
+    { kind = "fill", area = "heap", page_ns = 10.0 },
+    { kind = "access", ideal_s = 1000.0, stream = [{ area = "heap", pattern = "random", cycles = 60.0 }] },
+]
 "#;
 
 #[test]
@@ -140,27 +132,16 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
         machine.start_window(process, Needs::OVERHEAD, Duration::MAX)?;
         let later = machine.now() + Duration::from_secs(3);
         machine.wait_until(later);
-        let sample = machine
-            .sample(process, Duration::MAX)?
-            .done()
-            .expect("read at once");
+        let sample = sample(machine, process)?;
         Ok(sample.overhead.map_or(0.0, |overhead| overhead.percent))
     };
     let mut last = overhead(&mut machine)?;
-    for size in [
-        K64,
-        PageOrder::HUGE,
-        PageOrder::HUGE_CONTIGUOUS,
-        PageOrder::GIANT,
-    ] {
+    for size in [4, 9, 13, 18].map(order) {
         for number in (0..512).step_by(size.regions() as usize) {
             let done = machine.promote(process, region(number), size, 0)?;
             assert!(matches!(done, Promoted::Done(_)), "{size} at {number}");
         }
-        let sample = machine
-            .sample(process, Duration::MAX)?
-            .done()
-            .expect("read at once");
+        let sample = sample(&mut machine, process)?;
         assert!(sample.regions.iter().all(|r| r.order == size));
         let now = overhead(&mut machine)?;
         // With 64 KiB pages the TLB covers as little of it as with base pages.
@@ -169,10 +150,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
         last = now;
     }
     machine.recover(process, region(3))?;
-    let sample = machine
-        .sample(process, Duration::MAX)?
-        .done()
-        .expect("read at once");
+    let sample = sample(&mut machine, process)?;
     let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
     assert_eq!((of(PageOrder::HUGE), of(PageOrder::BASE)), (511, 1));
     let refused = machine.promote(process, region(0), order(7), 0);
@@ -182,16 +160,16 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
 
 #[test]
 fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), MachineError> {
+    let pieces = r#""64MiB", pieces = { size = "128KiB", hole = "128KiB" }"#;
+    let more = r#"{ kind = "free", area = "heap", share = 0.5 }, { kind = "wait", seconds = 60.0 },
+        { kind = "fill", area = "heap", page_ns = 10.0 }, { kind = "access""#;
     let text = FILLED
-        .replace("size = \"1GiB\"", "size = \"64MiB\"\npieces = { size = \"128KiB\", hole = \"128KiB\" }")
-        .replace("[[process.phase]]\nkind = \"access\"", "[[process.phase]]\nkind = \"free\"\narea = \"heap\"\nshare = 0.5\n[[process.phase]]\nkind = \"wait\"\nseconds = 60.0\n[[process.phase]]\nkind = \"fill\"\narea = \"heap\"\npage_ns = 10.0\n[[process.phase]]\nkind = \"access\"");
+        .replace(r#""1GiB""#, pieces)
+        .replace(r#"{ kind = "access""#, more);
     let mut machine = engine("hawkeye-sizes", &text, &on(NEOVERSE_V2));
     machine.wait_until(Duration::from_secs(30));
     let process = only(&mut machine);
-    let sample = machine
-        .sample(process, Duration::MAX)?
-        .done()
-        .expect("read at once");
+    let sample = sample(&mut machine, process)?;
     assert!(sample.regions.is_empty());
     let left = sample.outside.mapped_bytes;
     assert_eq!(left.iter().sum::<u64>(), left[5]);
@@ -199,11 +177,7 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     assert_eq!(sample.outside.resident_bytes, left[5]);
     machine.set_fault_sizes(process, PageOrders::NONE.with(K64))?;
     machine.wait_until(Duration::from_secs(90));
-    let outside = machine
-        .sample(process, Duration::MAX)?
-        .done()
-        .expect("read at once")
-        .outside;
+    let outside = self::sample(&mut machine, process)?.outside;
     assert_eq!(
         (outside.mapped_bytes[5], outside.resident_bytes),
         (32 << 20, 32 << 20)
@@ -250,44 +224,22 @@ source = ""
 [[process]]
 name = "program"
 repeat = 20
-[[process.area]]
-name = "heap"
-size = "96MiB"
-[[process.area]]
-name = "pieces"
-size = "32MiB"
-pieces = { size = "192KiB", hole = "64KiB" }
-[[process.phase]]
-kind = "fill"
-area = "heap"
-pages_per_region = 64
-pages_per_run = 8
-page_ns = 10.0
-[[process.phase]]
-kind = "fill"
-area = "pieces"
-page_ns = 10.0
-[[process.phase]]
-kind = "access"
-ideal_s = 0.3
-stream = [{ area = "heap", pattern = "random", cycles = 60.0, stores_percent = 50.0 }]
-[[process.phase]]
-kind = "fill"
-area = "heap"
-page_ns = 10.0
-[[process.phase]]
-kind = "free"
-area = "pieces"
-share = 0.4
-[[process.phase]]
-kind = "access"
-ideal_s = 0.3
-stream = [{ area = "heap", pattern = "random", cycles = 60.0, stores_percent = 50.0 }]
-[[process.phase]]
-kind = "free"
-area = "heap"
-share = 0.3
+area = [
+    { name = "heap", size = "96MiB" },
+    { name = "pieces", size = "32MiB", pieces = { size = "192KiB", hole = "64KiB" } },
+]
+phase = [
+    { kind = "fill", area = "heap", pages_per_region = 64, pages_per_run = 8, page_ns = 10.0 },
+    { kind = "fill", area = "pieces", page_ns = 10.0 },
+    { kind = "access", ideal_s = 0.3, stream = [STREAM] },
+    { kind = "fill", area = "heap", page_ns = 10.0 },
+    { kind = "free", area = "pieces", share = 0.4 },
+    { kind = "access", ideal_s = 0.3, stream = [STREAM] },
+    { kind = "free", area = "heap", share = 0.3 },
+]
 "#;
+const STREAM: &str =
+    r#"{ area = "heap", pattern = "random", cycles = 60.0, stores_percent = 50.0 }"#;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
@@ -306,7 +258,7 @@ proptest! {
             sample: 1_000,
             ..on([ICE_LAKE, ZEN_4, NEOVERSE_V2][which])
         };
-        let mut machine = engine("hawkeye-sizes", CHANGING, &setup);
+        let mut machine = engine("hawkeye-sizes", &CHANGING.replace("STREAM", STREAM), &setup);
         machine.wait_until(Duration::from_millis(10));
         let process = only(&mut machine);
         for step in steps {

@@ -41,7 +41,7 @@ fn what_is_wrong_is_said_with_its_place() {
     assert!(Workload::parse("w", RIGHT).is_ok());
     let wrong = [
         ("size = \"4MiB\"", "size = \"4MB\"", "line 8"),
-        ("size = \"4MiB\"", "size = \"4MB\"", "no size"),
+        ("size = \"4MiB\"", "size = \"4MB\"", "not a size"),
         ("kind = \"fill\"", "kind = \"fil\"", "unknown variant `fil`"),
         ("page_ns = 1.0", "page_us = 1.0", "page_us"),
         (

@@ -2,31 +2,37 @@
 
 use crate::common::{RANDOM, SEQUENTIAL, accessing, parse, run, small};
 use crate::support::reader;
+use hawkeye_sim::engine::ProgramFigures;
+
+/// The program with these accesses under base pages and under huge pages.
+fn both(streams: &str) -> [ProgramFigures; 2] {
+    let workload = accessing(2.0, streams);
+    let run = |system| run(system, &workload, &small()).figures.programs[0].clone();
+    ["linux-4k", "linux"].map(run)
+}
+
+/// Time of its access phase.
+fn access_s(program: &ProgramFigures) -> f64 {
+    program.phases[1].end_s - program.phases[1].start_s
+}
 
 #[test]
 fn random_accesses_gain_by_huge_pages_what_counters_say() {
-    let workload = accessing(2.0, RANDOM);
-    let base = run("linux-4k", &workload, &small());
-    let huge = run("linux", &workload, &small());
-    let (base, huge) = (&base.figures.programs[0], &huge.figures.programs[0]);
-    let access = |p: &hawkeye_sim::engine::ProgramFigures| p.phases[1].end_s - p.phases[1].start_s;
-    let own =
-        |p: &hawkeye_sim::engine::ProgramFigures| access(p) * (1.0 - p.overhead_percent / 100.0);
+    let [base, huge] = both(RANDOM);
     assert!(base.overhead_percent > 10.0, "{}", base.overhead_percent);
     assert!(huge.overhead_percent < 1.0, "{}", huge.overhead_percent);
     // The time outside walks is the program's own work, and hits in the second level of the TLB: at
     // most 7 of 60 cycles.
-    assert!((2.0..2.25).contains(&own(base)), "{}", own(base));
-    assert!((2.0..2.25).contains(&own(huge)), "{}", own(huge));
+    for ran in [base, huge] {
+        let own = access_s(&ran) * (1.0 - ran.overhead_percent / 100.0);
+        assert!((2.0..2.25).contains(&own), "{own}");
+    }
 }
 
 #[test]
 fn sequential_accesses_gain_nothing() {
-    let workload = accessing(2.0, SEQUENTIAL);
-    let base = run("linux-4k", &workload, &small());
-    let huge = run("linux", &workload, &small());
-    let access = |p: &hawkeye_sim::engine::ProgramFigures| p.phases[1].end_s - p.phases[1].start_s;
-    let gain = access(&base.figures.programs[0]) / access(&huge.figures.programs[0]);
+    let [base, huge] = both(SEQUENTIAL);
+    let gain = access_s(&base) / access_s(&huge);
     assert!((0.99..1.02).contains(&gain), "{gain}");
 }
 
@@ -45,7 +51,7 @@ fn programs_share_the_cores() {
 #[test]
 fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
     let workload = hawkeye_sim::workloads::by_name("omnetpp").unwrap();
-    let access_s = |system, non_temporal| {
+    let ran_s = |system, non_temporal| {
         let setup = hawkeye_sim::simulate::Setup {
             memory_bytes: 80 << 30,
             zeroed_before: false,
@@ -56,15 +62,10 @@ fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
             },
             ..small()
         };
-        let done = run(system, &workload, &setup);
-        let phase = &done.figures.programs[0].phases[1];
-        phase.end_s - phase.start_s
+        access_s(&run(system, &workload, &setup).figures.programs[0])
     };
-    let alone = access_s("linux-4k", false);
-    let (through, past) = (
-        access_s("hawkeye-4k", false) / alone,
-        access_s("hawkeye-4k", true) / alone,
-    );
+    let alone = ran_s("linux-4k", false);
+    let [through, past] = [false, true].map(|past| ran_s("hawkeye-4k", past) / alone);
     assert!(past > 1.0 && past < 1.1, "{past}");
     assert!(through > 1.15 && through > past + 0.1, "{through}");
 }

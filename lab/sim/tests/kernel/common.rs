@@ -5,7 +5,7 @@ use hawkeye_sim::kernel::fault_policies::FaultPolicy;
 use hawkeye_sim::kernel::{Kernel, KernelCosts, KernelError, KernelSpec, SpaceId, SwapSpec};
 use std::ops::Range;
 
-pub type Outcome = Result<(), KernelError>;
+pub type Outcome<T = ()> = Result<T, KernelError>;
 
 pub const PAGE: u64 = 4096;
 pub const HUGE: u64 = 2 << 20;
@@ -23,25 +23,17 @@ pub fn spec(memory_bytes: u64, faults: FaultPolicy) -> KernelSpec {
 }
 
 /// A machine with an address space that has `bytes` mapped at [`AT`].
-pub fn machine(
-    memory_bytes: u64,
-    bytes: u64,
-    faults: FaultPolicy,
-) -> Result<(Kernel, SpaceId), KernelError> {
+pub fn machine(memory_bytes: u64, bytes: u64, faults: FaultPolicy) -> Outcome<(Kernel, SpaceId)> {
     with(spec(memory_bytes, faults), bytes)
 }
 
-pub fn swapping(
-    memory_bytes: u64,
-    bytes: u64,
-    faults: FaultPolicy,
-) -> Result<(Kernel, SpaceId), KernelError> {
+pub fn swapping(memory_bytes: u64, bytes: u64, faults: FaultPolicy) -> Outcome<(Kernel, SpaceId)> {
     let swap = Some(SwapSpec::ssd(1 << 30));
     let spec = spec(memory_bytes, faults);
     with(KernelSpec { swap, ..spec }, bytes)
 }
 
-pub fn with(spec: KernelSpec, bytes: u64) -> Result<(Kernel, SpaceId), KernelError> {
+pub fn with(spec: KernelSpec, bytes: u64) -> Outcome<(Kernel, SpaceId)> {
     let mut kernel = Kernel::new(spec)?;
     let space = kernel.create_space();
     kernel.map(space, bytes_at(0, bytes))?;
@@ -58,13 +50,11 @@ pub fn region(index: u64) -> RegionAddr {
 }
 
 pub fn rss(kernel: &Kernel, space: SpaceId) -> u64 {
-    kernel
-        .space_figures(space)
-        .map_or(0, |figures| figures.rss_bytes)
+    let figures = kernel.space_figures(space);
+    figures.map_or(0, |figures| figures.rss_bytes)
 }
 
 pub fn huge(kernel: &Kernel, space: SpaceId) -> u64 {
-    kernel
-        .space_figures(space)
-        .map_or(0, |figures| figures.huge_bytes / HUGE)
+    let figures = kernel.space_figures(space);
+    figures.map_or(0, |figures| figures.huge_bytes / HUGE)
 }

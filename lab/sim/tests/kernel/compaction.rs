@@ -50,9 +50,8 @@ fn programs_keep_their_pages_when_these_move() -> Outcome {
     let fmfi = kernel.figures().fmfi;
     assert!(fmfi > 0.5, "{fmfi}");
     let promoted = (0..4).filter(|index| {
-        let payer = hawkeye_sim::kernel::Payer::Manager;
         kernel
-            .promote(space, region(*index), PageOrder::HUGE, payer)
+            .promote(space, region(*index), PageOrder::HUGE)
             .is_ok()
     });
     assert!(promoted.count() > 0);

@@ -4,23 +4,20 @@ use crate::common::*;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE};
-use hawkeye_sim::kernel::{Access, KernelError, Payer};
-
-const BY: Payer = Payer::Manager;
+use hawkeye_sim::kernel::{Access, KernelError};
 
 #[test]
 fn promotion_copies_what_is_there_and_zeroes_the_rest() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
     kernel.touch_pages(space, region(1), PageBits::spread(100), Access::Write)?;
-    let done = kernel.promote(space, region(1), PageOrder::HUGE, BY)?;
+    let done = kernel.promote(space, region(1), PageOrder::HUGE)?;
     assert_eq!((done.copied, done.added), (100, 412));
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (1, HUGE));
     assert_eq!(kernel.useful_bytes(space)?, 100 * PAGE);
-    assert_eq!(kernel.manager_time(), done.paid.time);
-    assert!(done.locked < done.paid.time);
-    let again = kernel.promote(space, region(1), PageOrder::HUGE, BY);
+    assert!(done.locked < done.time);
+    let again = kernel.promote(space, region(1), PageOrder::HUGE);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(1))));
-    let empty = kernel.promote(space, region(2), PageOrder::HUGE, BY);
+    let empty = kernel.promote(space, region(2), PageOrder::HUGE);
     assert_eq!(empty, Err(KernelError::NotCandidate(space, region(2))));
     Ok(())
 }
@@ -32,12 +29,12 @@ fn recovery_gives_exactly_the_zeros_back() -> Outcome {
     kernel.touch_pages(space, region(0), used, Access::Write)?;
     kernel.touch_pages(space, region(0), PageBits::range(7, 1), Access::WriteZeros)?;
     assert_eq!(rss(&kernel, space), HUGE);
-    let few = kernel.scan_zeros(space, region(0), 10, BY)?;
-    let all = kernel.scan_zeros(space, region(0), 512, BY)?;
+    let few = kernel.scan_zeros(space, region(0), 10)?;
+    let all = kernel.scan_zeros(space, region(0), 512)?;
     let nonzero = if used.contains(7) { 99 } else { 100 };
     assert_eq!((few.zero_pages, all.zero_pages), (10, 512 - nonzero));
-    assert!(few.paid.time < all.paid.time);
-    let done = kernel.recover(space, region(0), BY)?;
+    assert!(few.time < all.time);
+    let done = kernel.recover(space, region(0))?;
     assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
     assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
     // The zero pages can still be read and written.
@@ -46,7 +43,7 @@ fn recovery_gives_exactly_the_zeros_back() -> Outcome {
     let write = kernel.touch_pages(space, region(0), PageBits::FULL, Access::Write)?;
     assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
     assert_eq!(
-        kernel.recover(space, region(0), BY),
+        kernel.recover(space, region(0)),
         Err(KernelError::NotHuge(space, region(0)))
     );
     Ok(())
@@ -62,12 +59,12 @@ fn what_is_filled_ahead_is_not_faulted_in() -> Outcome {
         .last()
         .map(|(_, advance)| (advance.region, advance.step, advance.dense));
     assert_eq!(last, Some((region(2), 1, true)));
-    kernel.fill_ahead(space, region(3), BY)?;
+    kernel.fill_ahead(space, region(3))?;
     let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), Access::Write)?;
     assert_eq!((touched.faults.total(), touched.cold), (0, 512));
-    let occupied = kernel.fill_ahead(space, region(3), BY);
+    let occupied = kernel.fill_ahead(space, region(3));
     assert_eq!(occupied, Err(KernelError::NotCandidate(space, region(3))));
-    let refused = kernel.fill_ahead(space, region(32), BY);
+    let refused = kernel.fill_ahead(space, region(32));
     assert_eq!(refused, Err(KernelError::NotCandidate(space, region(32))));
     Ok(())
 }
@@ -77,12 +74,12 @@ fn a_split_without_zeros_moves_nothing() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
     kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     let free = kernel.figures().free_bytes;
-    kernel.recover(space, region(0), BY)?;
+    kernel.recover(space, region(0))?;
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (0, HUGE));
     assert_eq!(kernel.figures().free_bytes, free);
     let touched = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
     assert_eq!(touched.faults.total(), 0);
-    kernel.promote(space, region(0), PageOrder::HUGE, BY)?;
+    kernel.promote(space, region(0), PageOrder::HUGE)?;
     assert_eq!(huge(&kernel, space), 1);
     Ok(())
 }

@@ -6,10 +6,9 @@ use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
-use hawkeye_sim::kernel::{Access, Kernel, KernelCosts, KernelError, Payer, SpaceId};
+use hawkeye_sim::kernel::{Access, Kernel, KernelCosts, KernelError, SpaceId};
 use std::time::Duration;
 
-const BY: Payer = Payer::Manager;
 const K64: PageOrder = PageOrder::CONTIGUOUS;
 const KIB: u64 = 1 << 10;
 const MIB_32: PageOrder = PageOrder::HUGE_CONTIGUOUS;
@@ -47,11 +46,8 @@ fn the_largest_page_that_fits_is_given() -> Outcome {
 
 #[test]
 fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
-    let (mut kernel, space) = machine(
-        64 * MIB,
-        4 * MIB,
-        only(PageOrders::NONE.with(K64).with(order(2))),
-    )?;
+    let sizes = only(PageOrders::NONE.with(K64).with(order(2)));
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 4 * KIB), Access::Read)?;
     // The zero page is mapped: 64 KiB don't fit, nor do the first 16.
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), Access::Write)?;
@@ -73,7 +69,7 @@ fn a_fault_costs_less_than_those_that_it_spares() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(K64)))?;
     let touched = kernel.touch(space, bytes_at(0, 64 * KIB), Access::Write)?;
     let zeroing = Duration::from_nanos(16 * costs.zero_base_ns);
-    let fault = touched.paid.time.saturating_sub(zeroing);
+    let fault = touched.time.saturating_sub(zeroing);
     let of = Duration::from_nanos;
     assert!(fault > of(costs.base_fault_ns) && fault < of(costs.huge_fault_ns));
     assert!(fault < of(2 * costs.base_fault_ns), "{fault:?}");
@@ -160,7 +156,7 @@ fn blocks_with_anything_in_them_are_promoted() -> Outcome {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
     let pages = PageBits::range(0, 17).or(PageBits::range(100, 1));
     kernel.touch_pages(space, region(0), pages, Access::Write)?;
-    let done = kernel.promote(space, region(0), K64, BY)?;
+    let done = kernel.promote(space, region(0), K64)?;
     // Three blocks: one is full, two have one page each.
     assert_eq!((done.copied, done.added), (18, 30));
     assert_eq!(kib(&kernel, space, K64), 3 * 64);
@@ -170,15 +166,15 @@ fn blocks_with_anything_in_them_are_promoted() -> Outcome {
     assert_eq!(done.locked, Duration::from_nanos(copied));
     let sample = kernel.sample(space, region(0));
     assert_eq!(sample.map(|s| (s.order, s.present)), Some((K64, 48)));
-    let again = kernel.promote(space, region(0), K64, BY);
+    let again = kernel.promote(space, region(0), K64);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // Larger pages include the memory that is present.
-    kernel.promote(space, region(0), order(6), BY)?;
+    kernel.promote(space, region(0), order(6))?;
     assert_eq!(
         (kib(&kernel, space, order(6)), kib(&kernel, space, K64)),
         (512, 0)
     );
-    kernel.promote(space, region(0), PageOrder::HUGE, BY)?;
+    kernel.promote(space, region(0), PageOrder::HUGE)?;
     assert_eq!(huge(&kernel, space), 1);
     Ok(())
 }
@@ -191,26 +187,26 @@ fn first(kernel: &Kernel, space: SpaceId) -> Option<PageOrder> {
 fn regions_become_one_page_and_huge_pages_again() -> Outcome {
     let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 30 * MIB), Access::Write)?;
-    let early = kernel.promote(space, region(0), MIB_32, BY);
+    let early = kernel.promote(space, region(0), MIB_32);
     assert_eq!(early, Err(KernelError::NotCandidate(space, region(0))));
     // The last one is mapped by base pages.
     kernel.touch(space, bytes_at(30 * MIB, HUGE), Access::Write)?;
     kernel.free(space, bytes_at(30 * MIB + 100 * PAGE, 412 * PAGE))?;
-    let done = kernel.promote(space, region(7), MIB_32, BY)?;
+    let done = kernel.promote(space, region(7), MIB_32)?;
     assert_eq!((done.copied, done.added), (15 * 512 + 100, 412));
     assert_eq!(first(&kernel, space), Some(MIB_32));
     assert_eq!(kib(&kernel, space, MIB_32), 32 << 10);
     assert_eq!((rss(&kernel, space), huge(&kernel, space)), (32 * MIB, 16));
-    let again = kernel.promote(space, region(0), MIB_32, BY);
+    let again = kernel.promote(space, region(0), MIB_32);
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // One of them is split; the others are huge pages.
-    kernel.recover(space, region(3), BY)?;
+    kernel.recover(space, region(3))?;
     assert_eq!(
         (first(&kernel, space), huge(&kernel, space)),
         (Some(PageOrder::HUGE), 15)
     );
-    kernel.promote(space, region(3), PageOrder::HUGE, BY)?;
-    kernel.promote(space, region(0), MIB_32, BY)?;
+    kernel.promote(space, region(3), PageOrder::HUGE)?;
+    kernel.promote(space, region(0), MIB_32)?;
     kernel.free(space, bytes_at(2 * MIB, 2 * MIB))?;
     assert_eq!(
         (first(&kernel, space), huge(&kernel, space)),
@@ -226,7 +222,7 @@ fn huge_pages_that_lie_in_a_row_are_not_copied() -> Outcome {
     // Each is alone on its machine and gets the lowest free block.
     let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
-    let done = kernel.promote(space, region(0), MIB_32, BY)?;
+    let done = kernel.promote(space, region(0), MIB_32)?;
     assert_eq!((done.copied, done.added), (0, 0));
     assert_eq!(first(&kernel, space), Some(MIB_32));
     Ok(())
@@ -239,7 +235,7 @@ fn a_range_is_emptied_of_what_can_move() -> Outcome {
         kernel.fragment(1.0, 7);
         kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
         let cached = kernel.figures().cached_bytes;
-        let done = kernel.promote(space, region(0), MIB_32, BY);
+        let done = kernel.promote(space, region(0), MIB_32);
         if moves {
             assert_eq!(done.map(|done| done.copied), Ok(16 * 512));
             assert_eq!(first(&kernel, space), Some(MIB_32));
@@ -265,9 +261,7 @@ fn compaction_moves_large_pages_as_wholes() -> Outcome {
     let before = kib(&kernel, space, K64);
     for number in 0..16 {
         // Each needs a huge frame, and there are eight.
-        kernel
-            .promote(space, region(number), PageOrder::HUGE, BY)
-            .ok();
+        kernel.promote(space, region(number), PageOrder::HUGE).ok();
     }
     kernel.check().map_err(|error| panic!("{error}"))?;
     let promoted = huge(&kernel, space);
@@ -282,12 +276,12 @@ fn a_gibibyte_is_one_page() -> Outcome {
     let (mut kernel, space) = machine(4 << 30, 2 << 30, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, 1 << 30), Access::Write)?;
     // Another program's memory lies before it, so it has to be copied.
-    let done = kernel.promote(space, region(5), PageOrder::GIANT, BY)?;
+    let done = kernel.promote(space, region(5), PageOrder::GIANT)?;
     assert_eq!(done.copied % (512 * 512), 0);
     assert_eq!(first(&kernel, space), Some(PageOrder::GIANT));
     assert_eq!(rss(&kernel, space), 1 << 30);
     let freed = kernel.free_pages(space, region(100), PageBits::range(0, 1))?;
-    assert!(freed.time > Duration::ZERO);
+    assert!(freed > Duration::ZERO);
     assert_eq!(huge(&kernel, space), 511);
     kernel.check().map_err(|error| panic!("{error}"))
 }

@@ -1,6 +1,7 @@
 //! The fast model and the plain one agree after any operations.
 
 use super::plain::Plain;
+use super::{FULL, random};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Levels, Mappings, Tables, Translator, TranslatorSpec, Work,
@@ -89,7 +90,6 @@ const REGIONS: [u64; 10] = [
     0x01fe_0000_0000_0000,
     0x01fe_0000_4000_0000,
 ];
-const FULL: [u64; 8] = [u64::MAX; 8];
 const SIZES: [LeafSize; 3] = [LeafSize::Base, LeafSize::Huge, LeafSize::Giant];
 /// Groups of base pages: all, none, some.
 const GROUPS: [u128; 5] = [
@@ -104,39 +104,47 @@ const GROUPS: [u128; 5] = [
 enum Step {
     /// Accesses: region, page in it, store.
     Access(Vec<(usize, u64, bool)>),
-    MapPages(usize, [u64; 8], bool),
-    /// Maps pages, and makes these groups of them one entry each.
-    MapGroups(usize, usize),
-    SetGroups(usize, usize),
-    MapHuge(usize),
-    MapHugeGroup(usize),
-    MapGiant(usize),
-    UnmapPages(usize, [u64; 8]),
-    Split(usize),
-    SetHost(usize, usize),
-    ClearAccessed(usize),
+    Change(usize, Change),
     InvalidateHost,
 }
 
+/// A change of one region.
+#[derive(Clone, Debug)]
+enum Change {
+    MapPages([u64; 8], bool),
+    /// Maps all pages, and makes these groups of them one entry each.
+    MapGroups(usize),
+    SetGroups(usize),
+    MapHuge,
+    MapHugeGroup,
+    MapGiant,
+    UnmapPages([u64; 8]),
+    Split,
+    SetHost(usize),
+    ClearAccessed,
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let region = 0..REGIONS.len();
     let some = proptest::array::uniform8(any::<u64>());
     // Few pages of many, so that some are reused.
     let page = prop_oneof![0u64..12, 500u64..512, (0u64..16).prop_map(|n| n * 32)];
-    let access = (region.clone(), page, any::<bool>());
+    let access = (0..REGIONS.len(), page, any::<bool>());
+    let change = prop_oneof![
+        2 => (some, any::<bool>()).prop_map(|(p, w)| Change::MapPages(p, w)),
+        2 => Just(Change::MapPages(FULL, false)),
+        2 => (0..GROUPS.len()).prop_map(Change::MapGroups),
+        1 => (0..GROUPS.len()).prop_map(Change::SetGroups),
+        2 => Just(Change::MapHuge),
+        2 => Just(Change::MapHugeGroup),
+        1 => Just(Change::MapGiant),
+        1 => some.prop_map(Change::UnmapPages),
+        1 => Just(Change::Split),
+        2 => (0..5usize).prop_map(Change::SetHost),
+        2 => Just(Change::ClearAccessed),
+    ];
     prop_oneof![
         8 => proptest::collection::vec(access, 1..120).prop_map(Step::Access),
-        2 => (region.clone(), some, any::<bool>()).prop_map(|(r, p, w)| Step::MapPages(r, p, w)),
-        2 => region.clone().prop_map(|r| Step::MapPages(r, FULL, false)),
-        2 => (region.clone(), 0..GROUPS.len()).prop_map(|(r, g)| Step::MapGroups(r, g)),
-        1 => (region.clone(), 0..GROUPS.len()).prop_map(|(r, g)| Step::SetGroups(r, g)),
-        2 => region.clone().prop_map(Step::MapHuge),
-        2 => region.clone().prop_map(Step::MapHugeGroup),
-        1 => region.clone().prop_map(Step::MapGiant),
-        1 => (region.clone(), some).prop_map(|(r, p)| Step::UnmapPages(r, p)),
-        1 => region.clone().prop_map(Step::Split),
-        2 => (region.clone(), 0..5usize).prop_map(|(r, s)| Step::SetHost(r, s)),
-        2 => region.prop_map(Step::ClearAccessed),
+        18 => (0..REGIONS.len(), change).prop_map(|(region, change)| Step::Change(region, change)),
         1 => Just(Step::InvalidateHost),
     ]
 }
@@ -176,128 +184,113 @@ impl Both {
     }
 
     fn step(&mut self, step: &Step) -> Checked {
-        let begin = |region: usize| REGIONS[region];
-        let address = |region: usize| RegionAddr::containing(REGIONS[region]);
         match step {
-            Step::Access(accesses) => {
-                let accesses: Vec<Access> = accesses
-                    .iter()
-                    .map(|(region, page, store)| {
-                        let address = begin(*region) + page * 4096 + 8 * page;
-                        if *store {
-                            Access::store(address)
-                        } else {
-                            Access::load(address)
-                        }
-                    })
-                    .collect();
-                let mut rest = &accesses[..];
-                loop {
-                    let done = self.fast.translate(&mut self.mappings, rest, WORK);
-                    for access in &rest[..done.accesses] {
-                        prop_assert!(self.plain.access(access.address(), access.is_store(), WORK));
-                    }
-                    rest = &rest[done.accesses..];
-                    let Some((faulted, after)) = rest.split_first() else {
-                        prop_assert_eq!(done.fault, None);
-                        break;
-                    };
-                    prop_assert!(done.fault.is_some());
-                    prop_assert!(
-                        !self
-                            .plain
-                            .access(faulted.address(), faulted.is_store(), WORK)
-                    );
-                    rest = after;
-                }
-            }
-            Step::MapPages(region, pages, protect) => {
-                let mapped = if *protect {
-                    self.mappings.map_protected(address(*region), *pages)
-                } else {
-                    self.mappings.map_pages(address(*region), *pages)
-                };
-                prop_assert!(mapped.is_ok());
-                self.plain.number(begin(*region));
-                self.plain.map_pages(begin(*region), *pages, *protect);
-                self.shoot_down(*region);
-            }
-            Step::MapGroups(region, groups) => {
-                let mapped = self.mappings.map_pages(address(*region), FULL);
-                prop_assert!(mapped.is_ok());
-                self.plain.number(begin(*region));
-                self.plain.map_pages(begin(*region), FULL, false);
-                self.set_groups(*region, *groups);
-            }
-            Step::SetGroups(region, groups) => self.set_groups(*region, *groups),
-            Step::MapHugeGroup(region) => {
-                let mapped = self.mappings.map_huge_group(address(*region));
-                self.plain.number(begin(*region));
-                let plain = self.plain.map_huge_group(begin(*region));
-                prop_assert_eq!(mapped.is_ok(), plain);
-                self.shoot_down(*region);
-            }
-            Step::MapHuge(region) => {
-                let mapped = self.mappings.map_huge(address(*region));
-                self.plain.number(begin(*region));
-                prop_assert_eq!(mapped.is_ok(), self.plain.map_huge(begin(*region)));
-                self.shoot_down(*region);
-            }
-            Step::MapGiant(region) => {
-                let mapped = self.mappings.map_giant(begin(*region) + 12_345);
-                self.plain.number(begin(*region));
-                prop_assert_eq!(mapped.is_ok(), self.plain.map_giant(begin(*region)));
-                self.shoot_down(*region);
-            }
-            Step::UnmapPages(region, pages) => {
-                let unmapped = self.mappings.unmap_pages(address(*region), *pages);
-                prop_assert_eq!(
-                    unmapped.is_ok(),
-                    self.plain.unmap_pages(begin(*region), *pages)
-                );
-                self.shoot_down(*region);
-            }
-            Step::Split(region) => {
-                self.mappings.split(address(*region));
-                self.plain.split(begin(*region));
-                self.shoot_down(*region);
-            }
-            Step::SetHost(region, size) => {
-                let set = self
-                    .mappings
-                    .set_host(address(*region), EntrySize::ALL[*size]);
-                prop_assert!(set.is_ok());
-                self.plain.number(begin(*region));
-                let host = EntrySize::ALL[*size];
-                self.plain.set_host(begin(*region), host);
-                self.fast.invalidate_host();
-                self.plain.invalidate_host();
-            }
-            Step::ClearAccessed(region) => {
-                self.mappings.clear_accessed(address(*region));
-                self.plain.clear_accessed(begin(*region));
-            }
-            Step::InvalidateHost => {
-                self.fast.invalidate_host();
-                self.plain.invalidate_host();
-            }
+            Step::Access(accesses) => self.access(accesses)?,
+            Step::Change(region, change) => self.change(REGIONS[*region], change)?,
+            Step::InvalidateHost => self.invalidate_host(),
         }
         self.compare()
     }
 
-    fn set_groups(&mut self, region: usize, groups: usize) {
-        let (begin, groups) = (REGIONS[region], GROUPS[groups]);
-        self.mappings
-            .set_groups(RegionAddr::containing(begin), groups);
-        self.plain.set_groups(begin, groups);
-        self.shoot_down(region);
+    fn access(&mut self, accesses: &[(usize, u64, bool)]) -> Checked {
+        let access = |(region, page, store): &(usize, u64, bool)| {
+            let address = REGIONS[*region] + page * 4096 + 8 * page;
+            match store {
+                true => Access::store(address),
+                false => Access::load(address),
+            }
+        };
+        let accesses: Vec<Access> = accesses.iter().map(access).collect();
+        let plain = &mut self.plain;
+        let mut makes = |access: &Access| plain.access(access.address(), access.is_store(), WORK);
+        let mut rest = &accesses[..];
+        loop {
+            let done = self.fast.translate(&mut self.mappings, rest, WORK);
+            prop_assert!(rest[..done.accesses].iter().all(&mut makes));
+            let Some((faulted, after)) = rest[done.accesses..].split_first() else {
+                prop_assert_eq!(done.fault, None);
+                return Ok(());
+            };
+            prop_assert!(done.fault.is_some() && !makes(faulted));
+            rest = after;
+        }
     }
 
-    fn shoot_down(&mut self, region: usize) {
-        let begin = REGIONS[region];
-        let end = begin + (2 << 20);
-        self.fast.invalidate(&self.mappings, begin..end);
-        self.plain.invalidate(begin, end);
+    fn change(&mut self, begin: u64, change: &Change) -> Checked {
+        let region = RegionAddr::containing(begin);
+        let (fast, plain) = (&mut self.mappings, &mut self.plain);
+        let only_known = matches!(
+            change,
+            Change::SetGroups(_) | Change::UnmapPages(_) | Change::Split | Change::ClearAccessed
+        );
+        if !only_known {
+            plain.number(begin);
+        }
+        let (fast, plain) = match change {
+            Change::MapPages(pages, protect) => {
+                plain.map_pages(begin, *pages, *protect);
+                let mapped = match protect {
+                    true => fast.map_protected(region, *pages),
+                    false => fast.map_pages(region, *pages),
+                };
+                (mapped.is_ok(), true)
+            }
+            Change::MapGroups(groups) => {
+                plain.map_pages(begin, FULL, false);
+                plain.set_groups(begin, GROUPS[*groups]);
+                let mapped = fast.map_pages(region, FULL);
+                fast.set_groups(region, GROUPS[*groups]);
+                (mapped.is_ok(), true)
+            }
+            Change::SetGroups(groups) => {
+                plain.set_groups(begin, GROUPS[*groups]);
+                fast.set_groups(region, GROUPS[*groups]);
+                (true, true)
+            }
+            Change::MapHuge => (fast.map_huge(region).is_ok(), plain.map_huge(begin)),
+            Change::MapHugeGroup => (
+                fast.map_huge_group(region).is_ok(),
+                plain.map_huge_group(begin),
+            ),
+            Change::MapGiant => (
+                fast.map_giant(begin + 12_345).is_ok(),
+                plain.map_giant(begin),
+            ),
+            Change::UnmapPages(pages) => (
+                fast.unmap_pages(region, *pages).is_ok(),
+                plain.unmap_pages(begin, *pages),
+            ),
+            Change::Split => {
+                fast.split(region);
+                plain.split(begin);
+                (true, true)
+            }
+            Change::SetHost(size) => {
+                plain.set_host(begin, EntrySize::ALL[*size]);
+                (fast.set_host(region, EntrySize::ALL[*size]).is_ok(), true)
+            }
+            Change::ClearAccessed => {
+                fast.clear_accessed(region);
+                plain.clear_accessed(begin);
+                (true, true)
+            }
+        };
+        prop_assert_eq!(fast, plain);
+        match change {
+            Change::SetHost(_) => self.invalidate_host(),
+            Change::ClearAccessed => {}
+            _ => {
+                let end = begin + (2 << 20);
+                self.fast.invalidate(&self.mappings, begin..end);
+                self.plain.invalidate(begin, end);
+            }
+        }
+        Ok(())
+    }
+
+    fn invalidate_host(&mut self) {
+        self.fast.invalidate_host();
+        self.plain.invalidate_host();
     }
 
     fn compare(&self) -> Checked {
@@ -355,24 +348,17 @@ fn as_the_plain_model_over_much_memory() -> Result<(), Box<dyn std::error::Error
             let regions = 256u64;
             for number in 0..regions {
                 let region = begin + (number << 21);
-                let who = RegionAddr::containing(region);
+                let address = RegionAddr::containing(region);
                 both.plain.number(region);
-                both.mappings.set_host(who, LeafSize::Base)?;
+                both.mappings.set_host(address, LeafSize::Base)?;
                 both.plain.set_host(region, EntrySize::Base);
-                both.mappings.map_pages(who, FULL)?;
+                both.mappings.map_pages(address, FULL)?;
                 both.plain.map_pages(region, FULL, false);
-                both.mappings.clear_accessed(who);
+                both.mappings.clear_accessed(address);
                 both.plain.clear_accessed(region);
             }
-            let mut random = 7u64;
-            let accesses: Vec<Access> = (0..30_000)
-                .map(|_| {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    Access::load(begin + (random >> 20) % (regions << 21))
-                })
-                .collect();
+            let random = random(7).map(|n| Access::load(begin + (n >> 20) % (regions << 21)));
+            let accesses: Vec<Access> = random.take(30_000).collect();
             for batch in accesses.chunks(1777) {
                 let done = both.fast.translate(&mut both.mappings, batch, WORK);
                 assert_eq!(done.fault, None);

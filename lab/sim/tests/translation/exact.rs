@@ -1,13 +1,9 @@
 //! Both models give the same counts where they model the same things.
 
+use super::{BEGIN, Outcome, random};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{Access, LeafSize, Mappings, Translator, TranslatorSpec, Work};
 use hawkeye_sim::mmu::{Groups, PROCESSORS, PageSize, Pattern, Processor, Run};
-
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-/// Where a run of the exact model has its memory.
-const BEGIN: u64 = 0x7f00_0000_0000;
 
 #[test]
 fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
@@ -147,15 +143,8 @@ fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
         }
     }
     let mut fast = Translator::new(&TranslatorSpec::native(processor))?;
-    let mut random = 3u64;
-    let batch: Vec<_> = (0..2 * accesses)
-        .map(|_| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            Access::load(BEGIN + (random >> 16) % (gib << 30))
-        })
-        .collect();
+    let random = random(3).map(|n| Access::load(BEGIN + (n >> 16) % (gib << 30)));
+    let batch: Vec<_> = random.take(2 * accesses as usize).collect();
     let (warm, measured) = batch.split_at(accesses as usize);
     fast.translate(&mut mappings, warm, Work::default());
     let before = fast.counters();

@@ -1,5 +1,6 @@
 //! Small cases worked out by hand.
 
+use super::{BEGIN, FULL, Outcome};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, Levels, Mappings, Tables, Translator, TranslatorSpec, Work,
@@ -9,11 +10,7 @@ use hawkeye_sim::mmu::{
     WalkCacheSizes,
 };
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-const BEGIN: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
-const FULL: [u64; 8] = [u64::MAX; 8];
 
 /// No walk caches. The second-level cache takes 10 cycles, the last level 40, memory 200.
 fn bare() -> Processor {
@@ -33,7 +30,7 @@ fn bare() -> Processor {
     processor
 }
 
-fn mapped(size: LeafSize, host: LeafSize) -> Result<Mappings, Box<dyn std::error::Error>> {
+fn mapped(size: LeafSize, host: LeafSize) -> Outcome<Mappings> {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(BEGIN);
     match size {
@@ -46,11 +43,7 @@ fn mapped(size: LeafSize, host: LeafSize) -> Result<Mappings, Box<dyn std::error
     Ok(mappings)
 }
 
-fn loads(
-    spec: &TranslatorSpec,
-    size: LeafSize,
-    host: LeafSize,
-) -> Result<u64, Box<dyn std::error::Error>> {
+fn loads(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> Outcome<u64> {
     let mut mappings = mapped(size, host)?;
     let mut core = Translator::new(spec)?;
     core.translate(&mut mappings, &[Access::load(BEGIN)], Work::default());
@@ -183,7 +176,7 @@ fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
 
 #[test]
 fn giant_pages_are_where_the_processor_has_them() -> Outcome {
-    let walks = |giant, gibs: u64| -> Result<u64, Box<dyn std::error::Error>> {
+    let walks = |giant, gibs: u64| -> Outcome<u64> {
         let mut processor = bare();
         processor.l2_tlb.giant = giant;
         let mut mappings = Mappings::new();
@@ -212,7 +205,7 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
 
 #[test]
 fn a_stream_is_walked_for_ahead() -> Outcome {
-    let count = |next_page_prefetch| -> Result<_, Box<dyn std::error::Error>> {
+    let count = |next_page_prefetch| -> Outcome<_> {
         let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
         let spec = TranslatorSpec {
             next_page_prefetch,

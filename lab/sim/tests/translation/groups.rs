@@ -1,5 +1,6 @@
 //! Groups of pages and pages of 1 GiB, worked out by hand.
 
+use super::{BEGIN, FULL, Outcome};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Mappings, TranslationCounters, Translator, TranslatorSpec, Work,
@@ -8,12 +9,8 @@ use hawkeye_sim::mmu::{
     Group, GroupCondition, Groups, NEOVERSE_V2, Processor, SKYLAKE, XIANGSHAN, ZEN_4,
 };
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-const BEGIN: u64 = 0x7f00_0000_0000;
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
-const FULL: [u64; 8] = [u64::MAX; 8];
 
 /// Mappings, and a core with empty TLBs.
 struct Machine {
@@ -22,7 +19,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
+    fn new(spec: &TranslatorSpec) -> Outcome<Self> {
         Ok(Self {
             mappings: Mappings::with_groups(spec.processor.groups)?,
             core: Translator::new(spec)?,
@@ -30,7 +27,7 @@ impl Machine {
     }
 
     /// The same with a region of base pages in groups, all bits cleared.
-    fn grouped(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
+    fn grouped(spec: &TranslatorSpec) -> Outcome<Self> {
         let mut machine = Self::new(spec)?;
         machine.map(FULL)?;
         machine.group(u128::MAX);
@@ -273,15 +270,9 @@ fn groups_that_cant_be_are_refused() {
             condition,
             in_l1: true,
         });
-        let groups = match huge {
-            true => Groups {
-                huge: group,
-                ..Groups::NONE
-            },
-            false => Groups {
-                base: group,
-                ..Groups::NONE
-            },
+        let groups = Groups {
+            base: group.filter(|_| !huge),
+            huge: group.filter(|_| huge),
         };
         let processor = Processor { groups, ..SKYLAKE };
         let core = Translator::new(&native(&processor)).is_err();

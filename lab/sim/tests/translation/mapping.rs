@@ -1,6 +1,7 @@
 //! The plain model's mappings, and operations that exist only in the fast model.
 
 use super::plain::{Plain, Region};
+use super::{BEGIN, FULL, Outcome};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::SKYLAKE;
 use hawkeye_sim::mmu::translation::{
@@ -8,14 +9,17 @@ use hawkeye_sim::mmu::translation::{
 };
 use std::collections::BTreeSet;
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-const FULL: [u64; 8] = [u64::MAX; 8];
-const BEGIN: u64 = 0x7f00_0000_0000;
-
 fn numbers(begin: u64, pages: [u64; 8]) -> impl Iterator<Item = u64> {
     let chosen = (0..512u64).filter(move |n| pages[(n / 64) as usize] >> (n % 64) & 1 == 1);
     chosen.map(move |n| (begin >> 12) + n)
+}
+
+impl Region {
+    fn clear(&mut self) {
+        self.present.clear();
+        self.protected.clear();
+        self.groups.clear();
+    }
 }
 
 impl Plain {
@@ -144,11 +148,7 @@ impl Plain {
                 }
                 return;
             }
-            None => {
-                region.present.clear();
-                region.protected.clear();
-                region.groups.clear();
-            }
+            None => region.clear(),
             Some(LeafSize::Base) => {}
         }
         for page in numbers(begin, pages) {
@@ -174,9 +174,7 @@ impl Plain {
         self.end_huge_group(begin);
         let region = self.region(begin);
         region.size = Some(LeafSize::Huge);
-        region.present.clear();
-        region.protected.clear();
-        region.groups.clear();
+        region.clear();
         self.forget_pages(begin, FULL);
         self.accessed.insert((LeafSize::Huge, begin >> 21));
         true
@@ -190,8 +188,7 @@ impl Plain {
         for number in Self::around(begin) {
             let region = self.region(number << 21);
             region.size = Some(LeafSize::Giant);
-            region.present.clear();
-            region.protected.clear();
+            region.clear();
         }
         self.accessed.insert((LeafSize::Giant, begin >> 30));
         true
@@ -338,17 +335,14 @@ fn faults_say_what_is_missing() -> Outcome {
 fn what_cant_be_mapped_is_refused() -> Outcome {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(1 << 57);
-    let address = Err(MappingError::Address { address: 1 << 57 });
+    let address = Err(MappingError::Address(1 << 57));
     assert_eq!(mappings.map_huge(region), address);
     let region = RegionAddr::containing(BEGIN);
     mappings.map_giant(BEGIN)?;
-    assert_eq!(
-        mappings.map_huge(region),
-        Err(MappingError::Giant { address: BEGIN })
-    );
+    assert_eq!(mappings.map_huge(region), Err(MappingError::Giant(BEGIN)));
     assert_eq!(
         mappings.map_giant(BEGIN),
-        Err(MappingError::Occupied { address: BEGIN })
+        Err(MappingError::Occupied(BEGIN))
     );
     mappings.unmap_giant(BEGIN)?;
     mappings.map_huge(region)?;
@@ -359,6 +353,6 @@ fn what_cant_be_mapped_is_refused() -> Outcome {
     }
     let address = chunks << 30;
     let refused = mappings.map_giant(address);
-    assert_eq!(refused, Err(MappingError::TooMuchMemory { address }));
+    assert_eq!(refused, Err(MappingError::TooMuchMemory(address)));
     Ok(())
 }

@@ -5,7 +5,7 @@ mod lists;
 mod walks;
 
 use hawkeye_sim::mmu::translation::{
-    EntrySize, LeafSize, TranslationCounters, TranslatorSpec, Work,
+    EntrySize, LeafSize, TranslationCounters as Counters, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb};
 use lists::{Entry, Lru, Tlb, Using};
@@ -60,7 +60,7 @@ pub struct Plain {
     nested_tlb: Lru<u32>,
     caches: [BTreeMap<u64, Lru<Line>>; 2],
     missed_last: Option<u64>,
-    pub counters: TranslationCounters,
+    pub counters: Counters,
 }
 
 impl Plain {
@@ -92,7 +92,7 @@ impl Plain {
             nested_tlb: Lru::new(nested.tlb as usize),
             caches: Default::default(),
             missed_last: None,
-            counters: TranslationCounters::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Plain {
         address: u64,
         (leaf, entry): (LeafSize, EntrySize),
         store: bool,
-        counters: &mut TranslationCounters,
+        counters: &mut Counters,
     ) -> u64 {
         if self.first_level(entry, address).access_it() {
             return 0;
@@ -186,12 +186,7 @@ impl Plain {
     }
 
     /// The same for a page of a group that is not seen as one: as the group, and as itself.
-    fn translate_seeming(
-        &mut self,
-        address: u64,
-        store: bool,
-        counters: &mut TranslationCounters,
-    ) -> u64 {
+    fn translate_seeming(&mut self, address: u64, store: bool, counters: &mut Counters) -> u64 {
         let both = [EntrySize::BaseGroup, EntrySize::Base];
         for size in both {
             if self.first_level(size, address).access_known() {
@@ -227,7 +222,7 @@ impl Plain {
         address: u64,
         leaf: LeafSize,
         store: bool,
-        counters: &mut TranslationCounters,
+        counters: &mut Counters,
     ) -> u64 {
         let cycles = self.walk(address, leaf, counters);
         if store {
@@ -311,11 +306,8 @@ impl Plain {
     /// The first level, about to use the entry of an address.
     fn first_level(&mut self, size: EntrySize, address: u64) -> Using<'_> {
         let entry = self.numbered(size, address, true);
-        let tlb = if self.l1_is_shared {
-            0
-        } else {
-            size.leaf() as usize
-        };
+        let own = size.leaf() as usize;
+        let tlb = if self.l1_is_shared { 0 } else { own };
         Using(self.l1[tlb].set(entry), entry)
     }
 
@@ -345,7 +337,7 @@ impl Plain {
         })
     }
 
-    fn prefetch(&mut self, address: u64, counters: &mut TranslationCounters) {
+    fn prefetch(&mut self, address: u64, counters: &mut Counters) {
         let number = address >> 12;
         let before = number.wrapping_sub(1);
         let follows = self.missed_last == Some(before) && before >> 18 == number >> 18;
@@ -390,28 +382,16 @@ impl Plain {
         for tlb in second.chain(&mut self.l2_large) {
             tlb.retain(&|entry| keep(&in_l2, entry));
         }
-        self.upper
-            .iter_mut()
-            .for_each(|cache| cache.entries.clear());
+        let upper = self.upper.iter_mut();
+        upper.for_each(|cache| cache.entries.clear());
     }
 
     /// Drops everything except lines.
     pub fn invalidate_host(&mut self) {
-        for tlb in self
-            .l1
-            .iter_mut()
-            .chain([&mut self.l2])
-            .chain(&mut self.l2_giant)
-            .chain(&mut self.l2_large)
-        {
-            tlb.retain(&|_| false);
-        }
-        self.upper
-            .iter_mut()
-            .for_each(|cache| cache.entries.clear());
-        self.host_upper
-            .iter_mut()
-            .for_each(|cache| cache.entries.clear());
+        // All addresses.
+        self.invalidate(0, u64::MAX);
+        let host = self.host_upper.iter_mut();
+        host.for_each(|cache| cache.entries.clear());
         self.nested_tlb.entries.clear();
     }
 }

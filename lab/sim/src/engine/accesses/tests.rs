@@ -4,7 +4,8 @@ use crate::bits::PageBits;
 use crate::workloads::{Area, Size};
 use std::collections::BTreeSet;
 
-fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
+/// A stream over an area of `regions` regions that uses `pages` pages of each.
+pub(in crate::engine) fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
     let area = Area {
         name: "a".to_owned(),
         size: Size(regions << 21),
@@ -21,7 +22,7 @@ fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
         pattern,
         weight: 1.0,
         stores_percent: 0.0,
-        cycles: 1.0,
+        cycles: 60.0,
         waited_percent: 100.0,
     };
     let source = Source::new(&stream, 1.0, &lots, &mut Rng::new(1, 1));

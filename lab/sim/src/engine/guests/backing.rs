@@ -2,10 +2,10 @@
 
 use super::guest::{Guest, region_of_block};
 use crate::engine::EngineError;
-use crate::kernel::{Kernel, SpaceId};
+use crate::kernel::{Kernel, RegionId, SpaceId};
 use crate::memory::FrameRun;
 use crate::mmu::translation::{LeafSize, Tables, Translator, TranslatorSpec};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -35,9 +35,7 @@ pub(super) fn each_piece(
     region: RegionAddr,
     mut then: impl FnMut(Piece),
 ) {
-    let found = inside.space(space).ok();
-    let found = found.and_then(|s| s.table.get(region.start() / HUGE_PAGE_BYTES));
-    let Some(found) = found else {
+    let Some(found) = inside.region(RegionId::new(space, region)) else {
         return;
     };
     if let Some(block) = found.huge {
@@ -66,9 +64,7 @@ pub(super) fn each_piece(
 
 /// Whether the host has mapped a pageblock of a guest's memory by a huge page.
 fn is_huge(host: &Kernel, space: SpaceId, block: u32) -> bool {
-    let found = host.space(space).ok();
-    let region = region_of_block(block).start() / HUGE_PAGE_BYTES;
-    let found = found.and_then(|s| s.table.get(region));
+    let found = host.region(RegionId::new(space, region_of_block(block)));
     found.is_some_and(|found| found.huge.is_some())
 }
 
@@ -163,7 +159,7 @@ impl Guest {
         for block in 0..blocks {
             let region = region_of_block(block);
             let away = host.away(space, region);
-            assert_eq!(away, inside.known_away(block), "{region} of {}", self.id);
+            assert_eq!(away, inside.away_of(block), "{region} of {}", self.id);
             let backed = host.present(space, region).or(away);
             let first = FrameRun::of_block(block).first;
             for page in 0..PAGES_PER_REGION {

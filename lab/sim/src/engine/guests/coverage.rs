@@ -6,14 +6,11 @@ use super::guest::{Guest, block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
 use crate::engine::accesses::touched;
-use crate::engine::coverage::draw;
+use crate::engine::coverage::{draw, process_sample};
 use crate::engine::figures::Tally;
 use crate::engine::program::{Viewer, Window};
 use crate::kernel::Kernel;
-use hawkeye_policy::{
-    CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, ProcessSample,
-    RegionAddr, Terms,
-};
+use hawkeye_policy::{PAGES_PER_REGION, ProcessSample, RegionAddr};
 use std::time::Duration;
 
 /// Reclaim looks for old pages when memory is at most this many times the high watermark.
@@ -102,30 +99,8 @@ impl Guest {
                 }
             }
         }
-        let lasted = self.window.map(|opened| now.saturating_sub(opened));
-        let lasted_ns = lasted.map_or(0.0, |lasted| lasted.as_nanos() as f64);
-        ProcessSample {
-            outside: OutsideRegions::default(),
-            faults: None,
-            process: self.id,
-            source: if self.window.is_some() {
-                CoverageSource::AccessBits
-            } else {
-                CoverageSource::Population
-            },
-            regions,
-            first_touches: 0,
-            overhead: (tally.cycles > 0.0)
-                .then(|| Overhead::exact(tally.overhead_percent(), OverheadSource::Counters)),
-            walks_seen: 1.0,
-            cpu_cores: if self.window.is_some() {
-                busy_ns / lasted_ns.max(1.0)
-            } else {
-                1.0
-            },
-            age: now,
-            terms: Terms::default(),
-        }
+        let seen = self.window.map(|opened| (opened, tally, busy_ns));
+        process_sample(self.id, regions, seen, now)
     }
 }
 

@@ -43,21 +43,15 @@ impl Engine {
         guest: &GuestWorkload,
     ) -> Result<(), EngineError> {
         let number = (self.programs.len() + self.guests.len()) as u32;
-        let inside = host.guests;
-        let spec = EngineSpec {
-            memory_bytes: guest.memory.0,
-            cores: guest.cores,
-            faults: inside.faults,
-            promotable: inside.promotable,
-            zeroing: inside.zeroing,
-            fault_ahead: inside.fault_ahead,
-            fragmented: inside.fragmented,
-            swap: None,
-            merging: None,
-            // Programs of two guests draw different numbers.
-            seed: host.seed.wrapping_add(u64::from(number) << 32),
+        let mut spec = EngineSpec {
+            kernel: host.guests,
             ..*host
         };
+        (spec.setup.memory_bytes, spec.setup.cores) = (guest.memory.0, guest.cores);
+        (spec.setup.swap, spec.setup.merging) = (None, None);
+        spec.setup.fragmented = host.setup.guest_fragmented;
+        // Programs of two guests draw different numbers.
+        spec.setup.seed = host.setup.seed.wrapping_add(u64::from(number) << 32);
         let machine = Box::new(Self::with(&spec, &guest.processes, true)?);
         let space = self.kernel.create_space();
         let bytes = machine.kernel.figures().total_bytes;

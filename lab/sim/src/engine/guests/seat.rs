@@ -107,6 +107,11 @@ macro_rules! forward {
             self.with(|engine| engine.$name($($argument),*))
         }
     )*};
+    (&self; $(fn $name:ident() -> $result:ty;)*) => {$(
+        fn $name(&self) -> $result {
+            self.with(|engine| engine.$name())
+        }
+    )*};
 }
 
 impl Machine for Seat {
@@ -122,16 +127,11 @@ impl Machine for Seat {
         fn footprint(process: ProcessId, until: Duration) -> Result<Progress<Footprint>>;
     }
 
-    fn now(&self) -> Duration {
-        self.with(|engine| engine.now())
-    }
-
-    fn shape(&self) -> MachineShape {
-        self.with(|engine| engine.shape())
-    }
-
-    fn own_costs(&self) -> OwnCosts {
-        self.with(|engine| engine.own_costs())
+    forward! {
+        &self;
+        fn now() -> Duration;
+        fn shape() -> MachineShape;
+        fn own_costs() -> OwnCosts;
     }
 }
 

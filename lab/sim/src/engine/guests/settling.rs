@@ -98,7 +98,7 @@ impl Engine {
                 match self.kernel.touch_pages(space, region, pages, access) {
                     Ok(touched) => {
                         let exits = touched.faults.total().min(u64::from(u32::MAX)) as u32;
-                        time += touched.paid.time + EXIT * exits;
+                        time += touched.time + EXIT * exits;
                         break;
                     }
                     Err(KernelError::OutOfMemory(_)) => {

@@ -1,12 +1,11 @@
 //! Promotion of parts of a region to pages smaller than a huge page.
 
-use super::{Collapsed, number};
+use super::Collapsed;
 use crate::bits::PageBits;
-use crate::kernel::payer::Payer;
 use crate::kernel::sized_faults::block_around;
-use crate::kernel::space::first_page;
-use crate::kernel::{Kernel, KernelError, Result, SpaceId};
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::kernel::space::RegionId;
+use crate::kernel::{Kernel, Result};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,76 +19,60 @@ impl Kernel {
     /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
     /// aligned, has something present and lies in one mapping. It must not be in a page of this
     /// size or a larger one. As in khugepaged, it must have nothing in swap.
-    pub(super) fn collapse_blocks(
-        &mut self,
-        space: SpaceId,
-        region: RegionAddr,
-        order: PageOrder,
-        payer: Payer,
-    ) -> Result<Collapsed> {
-        let at = number(region);
+    pub(super) fn collapse_blocks(&mut self, at: RegionId, order: PageOrder) -> Result<Collapsed> {
         let mut blocks = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(order.pages() as usize) {
-            if self.is_candidate(space, at, first, order)? {
+            if self.is_candidate(at, first, order)? {
                 blocks.push(first);
             }
         }
         let mut done = Vec::new();
         for first in &blocks {
-            match self.collapse_block(space, at, *first, order)? {
+            match self.collapse_block(at, *first, order)? {
                 Some(block) => done.push(block),
                 None => break,
             }
         }
         if done.is_empty() {
             return Err(match blocks.len() {
-                0 => KernelError::NotCandidate(space, region),
-                _ => KernelError::NoFrames(space, region, order),
+                0 => at.is_no_candidate(),
+                _ => at.has_no_frames(order),
             });
         }
         let sum = |of: fn(&Block) -> u16| done.iter().map(|b| u64::from(of(b))).sum::<u64>();
         let pages = (sum(|b| b.copied), sum(|b| b.added), sum(|b| b.zeroed));
         // Each block is locked, emptied and flushed by itself; the region is scanned once.
         let times = (done.len() as u64, 1);
-        Ok(self.collapsed(payer, Duration::ZERO, pages, times))
+        Ok(self.collapsed(Duration::ZERO, pages, times))
     }
 
-    fn is_candidate(
-        &self,
-        space: SpaceId,
-        region: u64,
-        first: u16,
-        order: PageOrder,
-    ) -> Result<bool> {
-        let owned = self.space(space)?;
-        let Some(found) = owned.table.get(region).filter(|r| r.huge.is_none()) else {
+    fn is_candidate(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
+        let found = self.space(at.space)?.table.get(at.region);
+        let Some(found) = found.filter(|found| found.huge.is_none()) else {
             return Ok(false);
         };
         let pages = block_around(first, order);
         let has = |set: PageBits| !pages.and(set).is_empty();
-        let page = first_page(region) + u64::from(first);
         Ok(has(found.present)
             && !has(found.swapped)
             && !has(found.folios.at_least(order))
-            && self.fits(space, page, order)?)
+            && self.fits(at, first, order)?)
     }
 
     /// `None`: there is no memory for it.
     fn collapse_block(
         &mut self,
-        space: SpaceId,
-        region: u64,
+        at: RegionId,
         first: u16,
         order: PageOrder,
     ) -> Result<Option<Block>> {
-        let page = first_page(region) + u64::from(first);
-        let Some(got) = self.sized_frames(space, page, order)? else {
+        let Some(got) = self.sized_frames(at, first, order)? else {
             return Ok(None);
         };
         let pages = order.pages() as u16;
-        let owned = self.space_mut(space)?;
+        let owned = self.space_mut(at.space)?;
         owned.many_sizes = true;
-        let found = owned.table.touch(region);
+        let found = owned.table.touch(at.region);
         let block = block_around(first, order);
         let old: Vec<_> = found.frames.within(first, pages).collect();
         let (there, written) = (found.present.and(block), found.written.and(block));
@@ -106,7 +89,7 @@ impl Kernel {
         for run in old {
             self.release(run);
         }
-        self.break_reservation(space, region);
+        self.break_reservation(at);
         Ok(Some(Block {
             copied: there.count(),
             added,

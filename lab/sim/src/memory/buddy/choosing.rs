@@ -19,7 +19,7 @@ impl PhysicalMemory {
             let mut larger = lists.skip(order.into());
             let (list, order) = larger.find(|(list, _)| list.count > 0)?;
             Some(Pick {
-                block: list.blocks.first()?,
+                block: *list.blocks.first()?,
                 order,
                 content,
             })

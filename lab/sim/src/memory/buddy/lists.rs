@@ -8,7 +8,7 @@ use crate::memory::{Content, HUGE_ORDER};
 impl PhysicalMemory {
     pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
         match self.blocks.get(block as usize) {
-            Some(State::Free { zeroes, .. }) => zeroes.bits(),
+            Some(State::Free { zeroes, .. }) => *zeroes,
             Some(State::Parts(parts)) => parts.zero(),
             Some(State::Owned(_)) | None => PageBits::EMPTY,
         }
@@ -42,7 +42,7 @@ impl PhysicalMemory {
         let content = self.whole_content(block, order);
         let list = &mut self.lists[content.index()][usize::from(order)];
         list.count -= 1;
-        list.blocks.remove(block);
+        list.blocks.remove(&block);
     }
 
     pub(in crate::memory) fn add_part(&mut self, block: u32, offset: u16, order: u8) {
@@ -65,7 +65,9 @@ impl PhysicalMemory {
         let more = parts.any(part.order, part.content);
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
-        list.blocks.set(block, more);
+        if !more {
+            list.blocks.remove(&block);
+        }
     }
 
     pub(in crate::memory) fn parts(&self, block: u32) -> Option<&Parts> {

@@ -72,30 +72,3 @@ impl TranslationCounters {
         late
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_of_a_run_is_what_it_added() {
-        let early = TranslationCounters {
-            accesses: 10,
-            walks_by_size: [1, 0, 1, 0, 0],
-            millicycles: 1_000_000,
-            ..TranslationCounters::default()
-        };
-        let late = TranslationCounters {
-            accesses: 30,
-            l1_misses: 9,
-            walks_by_size: [4, 0, 3, 0, 1],
-            load_walk_cycles: 300,
-            store_walk_cycles: 200,
-            millicycles: 3_000_000,
-            ..early
-        };
-        let part = late.since(&early);
-        assert_eq!((part.accesses, part.walks(), part.cycles()), (20, 6, 2000));
-        assert_eq!(part.walks_of(EntrySize::Huge), 2);
-    }
-}

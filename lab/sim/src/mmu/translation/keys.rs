@@ -6,14 +6,14 @@ use wide::u32x4;
 
 /// Keys of at most 31 bits, with exact LRU replacement.
 #[derive(Clone, Debug)]
-pub(super) enum Keys {
+pub(in crate::mmu) enum Keys {
     Four([u32x4; 1]),
     Any(Recent),
 }
 
 impl Keys {
     /// `None` for no entries.
-    pub(super) fn new(entries: u32) -> Option<Self> {
+    pub(in crate::mmu) fn new(entries: u32) -> Option<Self> {
         match entries {
             0 => None,
             4 => Some(Self::Four(empty())),
@@ -23,14 +23,14 @@ impl Keys {
 
     /// Uses a key; true if it was there.
     #[inline(always)]
-    pub(super) fn access(&mut self, key: u32) -> bool {
+    pub(in crate::mmu) fn access(&mut self, key: u32) -> bool {
         match self {
             Self::Four(keys) => touch(keys, key),
             Self::Any(keys) => keys.access(key),
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::mmu) fn clear(&mut self) {
         match self {
             Self::Four(keys) => *keys = empty(),
             Self::Any(keys) => keys.clear(),

@@ -157,7 +157,6 @@ impl Mappings {
     }
 
     /// The blocks by address, for [`page_in`](Self::page_in).
-    #[inline]
     pub(super) fn blocks(&self) -> &[u16] {
         &self.numbers
     }
@@ -178,7 +177,6 @@ impl Mappings {
         }
     }
 
-    #[inline]
     pub(super) fn state(&self, page: u32) -> RegionState {
         self.states[region_of(page)]
     }
@@ -212,7 +210,6 @@ impl Mappings {
     }
 
     /// How walks for pages in entries of this size set access bits, apart from the host.
-    #[inline]
     pub(super) fn mark_of(&self, own: EntrySize) -> Mark {
         self.marks[own as usize]
     }
@@ -227,24 +224,20 @@ impl Mappings {
     }
 
     /// Sizes of entries in the second level.
-    #[inline]
     pub(super) fn orders(&self) -> Orders {
         self.orders
     }
 
     /// Sizes of entries in the first level.
-    #[inline]
     pub(super) fn l1_orders(&self) -> Orders {
         self.l1_orders
     }
 
     /// Bits of an address that select its entry in the first level, by [`EntrySize`].
-    #[inline]
     pub(super) fn l1_entries(&self) -> [u64; 5] {
         self.l1_entries
     }
 
-    #[inline]
     pub(super) fn places(&self) -> &[Place] {
         &self.places
     }

@@ -6,7 +6,7 @@ use wide::u32x4;
 
 /// Keys in order of use: the last ones of a growing row.
 #[derive(Clone, Debug)]
-pub(super) struct Recent {
+pub(in crate::mmu) struct Recent {
     row: Vec<u32>,
     places: usize,
     /// Number of known keys by their last bits. For most unknown keys it is 0.

@@ -108,12 +108,10 @@ impl From<PageSize> for LeafSize {
 pub(crate) struct Orders(u64);
 
 impl Orders {
-    /// Sizes in the second level.
     pub(crate) fn new(groups: Groups) -> Self {
         Self::of_groups(groups, |_| true)
     }
 
-    /// Sizes in the first level.
     pub(crate) fn in_l1(groups: Groups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }
@@ -144,37 +142,5 @@ impl Orders {
 
     pub(crate) const fn bytes(self, size: EntrySize) -> u64 {
         BASE_PAGE_BYTES << self.of(size)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::super::group::GroupCondition;
-    use super::*;
-
-    #[test]
-    fn orders_are_those_of_pages_and_groups() {
-        let group = |order, in_l1| {
-            Some(Group {
-                order,
-                condition: GroupCondition::Marked,
-                in_l1,
-            })
-        };
-        let groups = Groups {
-            base: group(4, true),
-            huge: group(4, false),
-        };
-        let orders = Orders::new(groups);
-        let kib = |orders: Orders| EntrySize::ALL.map(|size| orders.bytes(size) >> 10);
-        assert_eq!(kib(orders), [4, 64, 2 << 10, 32 << 10, 1 << 20]);
-        let in_l1 = Orders::in_l1(groups);
-        assert_eq!(kib(in_l1), [4, 64, 2 << 10, 2 << 10, 1 << 20]);
-        assert_eq!(orders.number(0x12345, EntrySize::BaseGroup), 0x1234);
-        assert_eq!(orders.number(0x12345, EntrySize::HugeGroup), 0x9);
-        for (bits, size) in (0..).zip(EntrySize::ALL) {
-            assert_eq!((EntrySize::from_bits(bits), size as u32), (size, bits));
-            assert!(size.leaf().bytes() <= orders.bytes(size));
-        }
     }
 }

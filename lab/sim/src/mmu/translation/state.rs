@@ -18,19 +18,11 @@ const SOME_GROUPS: u8 = 1 << 7;
 /// What one TLB entry holds, by the lower six bits.
 static ENTRIES: [EntrySize; 64] = {
     let mut entries = [EntrySize::Base; 64];
-    let mut bits = 0;
+    let mut bits: u32 = 0;
     while bits < 64 {
-        let size = bits & SIZE as usize;
-        let size = if size == 0 { 0 } else { size - 1 };
+        let size = (bits & SIZE as u32).saturating_sub(1);
         let host = bits >> HOST_SHIFT;
-        let smaller = if size < host { size } else { host };
-        entries[bits] = match smaller {
-            0 => EntrySize::Base,
-            1 => EntrySize::BaseGroup,
-            2 => EntrySize::Huge,
-            3 => EntrySize::HugeGroup,
-            _ => EntrySize::Giant,
-        };
+        entries[bits as usize] = EntrySize::from_bits(if size < host { size } else { host });
         bits += 1;
     }
     entries
@@ -61,17 +53,14 @@ impl RegionState {
     }
 
     /// The state of a page in a group, in a region with some groups.
-    #[inline]
     pub(super) const fn of_group(self) -> Self {
         Self(self.0 & !SIZE | (EntrySize::BaseGroup as u8 + 1))
     }
 
-    #[inline]
     pub(super) const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
 
-    #[inline]
     pub(super) const fn byte(self) -> u8 {
         self.0
     }
@@ -85,65 +74,31 @@ impl RegionState {
     }
 
     /// Size of an entry that its own tables would allow, without the host. Only for mapped regions.
-    #[inline]
     pub(super) const fn own(self) -> EntrySize {
         EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
     }
 
     /// Size of its pages. Only for mapped regions.
-    #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
         self.own().leaf()
     }
 
-    #[inline]
     pub(super) const fn host(self) -> EntrySize {
         EntrySize::from_bits((self.0 >> HOST_SHIFT) as u32)
     }
 
     /// Size of the TLB entry that can hold a page of it.
-    #[inline]
     pub(super) const fn entry(self) -> EntrySize {
         ENTRIES[(self.0 & 63) as usize]
     }
 
     /// Whether no access to it can fault, and entries of one size hold all of it.
-    #[inline]
     pub(super) const fn is_whole(self) -> bool {
         self.0 & WHOLE != 0
     }
 
     /// Whether some of its base pages are in groups, and some not.
-    #[inline]
     pub(super) const fn has_some_groups(self) -> bool {
         self.0 & SOME_GROUPS != 0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_is_of_the_smaller_size() {
-        for size in EntrySize::ALL {
-            for host in EntrySize::ALL {
-                let state = RegionState::new(Some(size), host, true);
-                assert_eq!((state.size(), state.own()), (Some(size.leaf()), size));
-                assert_eq!((state.host(), state.entry()), (host, size.min(host)));
-                assert!(state.is_whole() && !state.has_some_groups());
-                let other = RegionState::new(Some(size), EntrySize::Base, true).with_host(host);
-                assert_eq!(other, state);
-            }
-        }
-        let some = RegionState::new(Some(EntrySize::Base), EntrySize::Giant, false);
-        let some = some.with_some_groups();
-        assert_eq!(
-            (some.size(), some.entry()),
-            (Some(LeafSize::Base), EntrySize::Base)
-        );
-        assert_eq!(some.of_group().entry(), EntrySize::BaseGroup);
-        assert_eq!(RegionState::UNMAPPED.size(), None);
-        assert!(!RegionState::UNMAPPED.is_whole());
     }
 }

@@ -7,18 +7,17 @@ use crate::mmu::lru::{Lookup, LruSets, Shape};
 
 /// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
-pub(super) enum Tags {
+pub(in crate::mmu) enum Tags {
     Sets(LruSets),
     Associative(Box<Associative>),
 }
 
 /// Number of entries from which on a comparison with each is slower.
 const FEW: u32 = 17;
-/// Number of bits of a tag that are the size.
 const SIZE_BITS: u32 = 3;
 
 impl Tags {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(in crate::mmu) fn new(shape: Shape) -> Self {
         if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
             Self::Associative(Box::new(Associative::new(shape.entries)))
         } else {
@@ -28,7 +27,7 @@ impl Tags {
 
     /// Uses a page; true if it was there.
     #[inline]
-    pub(super) fn access(&mut self, number: u32, size: EntrySize) -> bool {
+    pub(in crate::mmu) fn access(&mut self, number: u32, size: EntrySize) -> bool {
         match self {
             Self::Sets(sets) => {
                 let (set, tag) = place(sets, number, size);
@@ -39,7 +38,7 @@ impl Tags {
     }
 
     /// Uses a page if it is there; true if it was.
-    pub(super) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
+    pub(in crate::mmu) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
         let known = match self {
             Self::Sets(sets) => {
                 let (set, tag) = place(sets, number, size);
@@ -95,7 +94,7 @@ impl Tags {
     }
 
     /// Drops every page for which `keep` returns false.
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
+    pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Sets(sets) => {
                 let set_bits = sets.set_bits();
@@ -110,12 +109,10 @@ impl Tags {
     }
 }
 
-#[inline]
 fn key(number: u32, size: EntrySize) -> u64 {
     u64::from(number) << SIZE_BITS | size as u64
 }
 
-/// Set and tag of a page.
 #[inline]
 fn place(sets: &LruSets, number: u32, size: EntrySize) -> (usize, u32) {
     let (set, high) = sets.split(u64::from(number));

@@ -8,13 +8,13 @@ use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
-pub(super) enum FirstLevel {
+pub(in crate::mmu) enum FirstLevel {
     Split([Tags; 3]),
     Shared(Tags),
 }
 
 impl FirstLevel {
-    pub(super) fn new(tlb: L1Tlb) -> Self {
+    pub(in crate::mmu) fn new(tlb: L1Tlb) -> Self {
         match tlb {
             L1Tlb::Split { base, huge, giant } => Self::Split([base, huge, giant].map(Tags::new)),
             L1Tlb::Shared(shape) => Self::Shared(Tags::new(shape)),
@@ -45,14 +45,14 @@ impl FirstLevel {
     }
 
     #[inline]
-    pub(super) fn of_size(&mut self, size: EntrySize) -> &mut Tags {
+    pub(in crate::mmu) fn of_size(&mut self, size: EntrySize) -> &mut Tags {
         match self {
             Self::Split(by_size) => &mut by_size[size.leaf() as usize],
             Self::Shared(tags) => tags,
         }
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
+    pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Split(by_size) => by_size.iter_mut().for_each(|tags| tags.retain(&keep)),
             Self::Shared(tags) => tags.retain(keep),
@@ -76,43 +76,33 @@ fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct SecondLevel {
+pub(in crate::mmu) struct SecondLevel {
+    spec: L2Tlb,
     shared: Tags,
-    ways: u32,
-    huge_ways: u32,
-    giant: Giants,
+    /// For pages of 1 GiB, if they have their own.
+    giant: Option<Tags>,
     /// For all but single base pages, if there is a separate part.
     large: Option<Tags>,
 }
 
-#[derive(Clone, Debug)]
-enum Giants {
-    Nowhere,
-    Among(u32),
-    Own(Tags),
-    AsHuge,
-}
-
 impl SecondLevel {
-    pub(super) fn new(tlb: L2Tlb) -> Self {
+    pub(in crate::mmu) fn new(spec: L2Tlb) -> Self {
+        let giant = match spec.giant {
+            GiantPages::Own(shape) => Some(Tags::new(shape)),
+            _ => None,
+        };
         Self {
-            shared: Tags::new(tlb.shape),
-            ways: tlb.shape.ways,
-            huge_ways: tlb.huge_ways,
-            large: tlb.large.map(Tags::new),
-            giant: match tlb.giant {
-                GiantPages::Nowhere => Giants::Nowhere,
-                GiantPages::Among { ways } => Giants::Among(ways),
-                GiantPages::Own(shape) => Giants::Own(Tags::new(shape)),
-                GiantPages::AsHuge => Giants::AsHuge,
-            },
+            spec,
+            shared: Tags::new(spec.shape),
+            giant,
+            large: spec.large.map(Tags::new),
         }
     }
 
     /// Uses the pages of misses, moves those that missed to the front, and returns their number.
     #[inline(never)]
     pub(super) fn filter(&mut self, misses: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
-        let all_ways = self.huge_ways == self.ways;
+        let all_ways = self.spec.huge_ways == self.spec.shape.ways;
         let own = |miss: Miss| miss.state().entry();
         match (one_size(misses, kind), &mut self.large) {
             (Some(EntrySize::Base), _) => {
@@ -135,29 +125,38 @@ impl SecondLevel {
     }
 
     /// Uses the entry of this size that holds `page`; true if it was there.
-    pub(super) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+    pub(in crate::mmu) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
         let number = orders.number(page, size);
         if let (Some(large), true) = (&mut self.large, size != EntrySize::Base) {
             return large.access(number, size);
         }
-        let (size, ways) = match (size.leaf(), &mut self.giant) {
-            (LeafSize::Base, _) => (size, self.ways),
-            (LeafSize::Huge, _) => (size, self.huge_ways),
-            (LeafSize::Giant, Giants::AsHuge) => {
+        let all_ways = self.spec.shape.ways;
+        let ways = match (size.leaf(), self.spec.giant) {
+            (LeafSize::Base, _) => all_ways,
+            (LeafSize::Huge, _) => self.spec.huge_ways,
+            (LeafSize::Giant, GiantPages::AsHuge) => {
                 return self.access(page, EntrySize::Huge, orders);
             }
-            (LeafSize::Giant, Giants::Among(ways)) => (size, *ways),
-            (LeafSize::Giant, Giants::Nowhere) => return false,
-            (LeafSize::Giant, Giants::Own(tags)) => return tags.access(number, size),
+            (LeafSize::Giant, GiantPages::Among { ways }) => ways,
+            (LeafSize::Giant, GiantPages::Nowhere) => return false,
+            (LeafSize::Giant, GiantPages::Own(_)) => {
+                let own = self.giant.as_mut();
+                return own.is_some_and(|tags| tags.access(number, size));
+            }
         };
-        if ways == self.ways {
+        if ways == all_ways {
             return self.shared.access(number, size);
         }
         self.shared.access_within(number, size, ways as usize)
     }
 
     /// Uses the entry of base pages that holds `page` if it is there; true if it was.
-    pub(super) fn access_known(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+    pub(in crate::mmu) fn access_known(
+        &mut self,
+        page: u32,
+        size: EntrySize,
+        orders: Orders,
+    ) -> bool {
         let tags = match &mut self.large {
             Some(large) if size != EntrySize::Base => large,
             _ => &mut self.shared,
@@ -165,13 +164,10 @@ impl SecondLevel {
         tags.access_known(orders.number(page, size), size)
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
-        self.shared.retain(&keep);
-        if let Giants::Own(tags) = &mut self.giant {
+    pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
+        let others = self.giant.iter_mut().chain(&mut self.large);
+        for tags in others.chain([&mut self.shared]) {
             tags.retain(&keep);
-        }
-        if let Some(tags) = &mut self.large {
-            tags.retain(keep);
         }
     }
 }

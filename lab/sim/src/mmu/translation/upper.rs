@@ -10,21 +10,21 @@ use wide::u32x4;
 /// Pairs of walks that are compared to decide whether walks repeat.
 const LOOKED_AT: usize = 64;
 /// Levels of tables, from the lowest: PTE, PDE, PDPTE, PML4E, PML5E.
-pub(super) const MAX_LEVELS: usize = 5;
+pub(in crate::mmu) const MAX_LEVELS: usize = 5;
 
 /// Caches of upper entries, by level from the page directory up; `None` where there is no cache.
 #[derive(Clone, Debug)]
-pub(super) struct UpperEntries([Option<Keys>; 3]);
+pub(in crate::mmu) struct UpperEntries([Option<Keys>; 3]);
 
 impl UpperEntries {
-    pub(super) fn new(sizes: WalkCacheSizes) -> Self {
+    pub(in crate::mmu) fn new(sizes: WalkCacheSizes) -> Self {
         Self([sizes.pde, sizes.pdpte, sizes.pml4e].map(Keys::new))
     }
 
     /// Number of levels that a walk through these entries must load, including the leaf. Caches the
     /// entries that were missing.
     #[inline(always)]
-    pub(super) fn first_level(
+    pub(in crate::mmu) fn first_level(
         &mut self,
         entries: &[u32; MAX_LEVELS],
         leaf: usize,
@@ -77,7 +77,7 @@ impl UpperEntries {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::mmu) fn clear(&mut self) {
         self.0.iter_mut().flatten().for_each(Keys::clear);
     }
 }

@@ -148,7 +148,6 @@ fn load(
     let (page, leaf, cause) = (walk.page(), kind.leaf(walk), kind.cause(walk));
     // Whether upper tables are loaded is unpredictable; whether that would change anything is
     // predictable.
-    // predictable.
     let [pdpte, pml4e, pml5e] = place.lines;
     let mut newest = loader.is_newest(pdpte) & loader.is_newest(pml4e);
     if levels == MAX_LEVELS {

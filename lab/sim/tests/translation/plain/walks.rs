@@ -2,15 +2,10 @@
 
 use super::lists::Lru;
 use super::{Line, Plain};
-use hawkeye_sim::mmu::translation::{LeafSize, Tables, TranslationCounters};
+use hawkeye_sim::mmu::translation::{LeafSize, Tables, TranslationCounters as Counters};
 
 impl Plain {
-    pub(super) fn walk(
-        &mut self,
-        address: u64,
-        leaf: LeafSize,
-        counters: &mut TranslationCounters,
-    ) -> u64 {
+    pub(super) fn walk(&mut self, address: u64, leaf: LeafSize, counters: &mut Counters) -> u64 {
         let host = self.regions[&(address >> 21)].host.leaf();
         let entries = self.entries(address);
         let (levels, nested) = match self.spec.tables {
@@ -90,7 +85,7 @@ impl Plain {
         lines.extend(loaded.map(|level| (kind + level as u32, entries[level] / 8)));
     }
 
-    fn load(&mut self, line: Line, counters: &mut TranslationCounters) -> u64 {
+    fn load(&mut self, line: Line, counters: &mut Counters) -> u64 {
         let memory = &self.spec.processor.memory;
         let name = line.0 << 28 | line.1;
         let hash = u64::from(name.wrapping_mul(0x9e37_79b1));

@@ -1,7 +1,7 @@
 //! Changes of mappings.
 
 use super::{FULL, Mappings, WORDS, is_set, set, words};
-use crate::mmu::translation::error::MappingError;
+use crate::mmu::translation::error::{MappingError, Result};
 use crate::mmu::translation::place::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
 use crate::mmu::translation::state::RegionState;
@@ -17,11 +17,7 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn map_pages(
-        &mut self,
-        region: RegionAddr,
-        pages: [u64; WORDS],
-    ) -> Result<(), MappingError> {
+    pub fn map_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, false)
     }
 
@@ -31,20 +27,11 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn map_protected(
-        &mut self,
-        region: RegionAddr,
-        pages: [u64; WORDS],
-    ) -> Result<(), MappingError> {
+    pub fn map_protected(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, true)
     }
 
-    fn add_pages(
-        &mut self,
-        region: RegionAddr,
-        pages: [u64; WORDS],
-        protect: bool,
-    ) -> Result<(), MappingError> {
+    fn add_pages(&mut self, region: RegionAddr, pages: [u64; WORDS], protect: bool) -> Result<()> {
         let index = self.make(region.start())?;
         match self.states[index].size() {
             Some(LeafSize::Base) => {}
@@ -81,11 +68,7 @@ impl Mappings {
     /// # Errors
     ///
     /// The region is in a page of 1 GiB.
-    pub fn unmap_pages(
-        &mut self,
-        region: RegionAddr,
-        pages: [u64; WORDS],
-    ) -> Result<(), MappingError> {
+    pub fn unmap_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         let Some(index) = self.known(region.start()) else {
             return Ok(());
         };
@@ -110,7 +93,7 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn map_huge(&mut self, region: RegionAddr) -> Result<(), MappingError> {
+    pub fn map_huge(&mut self, region: RegionAddr) -> Result<()> {
         let index = self.make(region.start())?;
         let state = self.states[index];
         if state.size() == Some(LeafSize::Giant) {
@@ -137,13 +120,13 @@ impl Mappings {
     /// # Errors
     ///
     /// Something is mapped there; see [`MappingError`].
-    pub fn map_giant(&mut self, address: u64) -> Result<(), MappingError> {
+    pub fn map_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.chunk_regions(address)?;
         if self.states[regions.clone()]
             .iter()
             .any(|state| state.size().is_some())
         {
-            return Err(MappingError::Occupied { address });
+            return Err(MappingError::Occupied(address));
         }
         set(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
         for state in &mut self.states[regions] {
@@ -157,7 +140,7 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn unmap_giant(&mut self, address: u64) -> Result<(), MappingError> {
+    pub fn unmap_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.chunk_regions(address)?;
         for state in &mut self.states[regions] {
             *state = RegionState::new(None, state.host(), false);
@@ -175,11 +158,7 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn set_host(
-        &mut self,
-        region: RegionAddr,
-        host: impl Into<EntrySize>,
-    ) -> Result<(), MappingError> {
+    pub fn set_host(&mut self, region: RegionAddr, host: impl Into<EntrySize>) -> Result<()> {
         let host = host.into();
         let index = self.make(region.start())?;
         let before = self.states[index].host();
@@ -208,7 +187,7 @@ impl Mappings {
         first..first + regions
     }
 
-    fn chunk_regions(&mut self, address: u64) -> Result<Range<usize>, MappingError> {
+    fn chunk_regions(&mut self, address: u64) -> Result<Range<usize>> {
         let first = self.make(address & !(CHUNK_BYTES - 1))?;
         Ok(first..first + REGIONS_PER_CHUNK)
     }
@@ -252,7 +231,5 @@ impl Mappings {
 }
 
 fn giant(region: RegionAddr) -> MappingError {
-    MappingError::Giant {
-        address: region.start(),
-    }
+    MappingError::Giant(region.start())
 }

@@ -1,7 +1,7 @@
 //! Neighbouring pages that one TLB entry can hold.
 
 use super::{Mappings, WORDS, words};
-use crate::mmu::translation::error::MappingError;
+use crate::mmu::translation::error::Result;
 use crate::mmu::translation::place::region_of;
 use crate::mmu::translation::sizes::EntrySize;
 use crate::mmu::translation::state::RegionState;
@@ -120,7 +120,7 @@ impl Mappings {
     /// # Errors
     ///
     /// See [`MappingError`].
-    pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<(), MappingError> {
+    pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<()> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
         let bytes = regions * HUGE_PAGE_BYTES;
         let first = region.start() / bytes * bytes;

@@ -1,7 +1,7 @@
 //! Pieces of 1 GiB, and the tables that lead to them.
 
 use super::{ADDRESS_BITS, BLOCK_SHIFT, CHUNKS_PER_BLOCK, Mappings, WORDS};
-use crate::mmu::translation::error::MappingError;
+use crate::mmu::translation::error::{MappingError, Result};
 use crate::mmu::translation::place::{MAX_CHUNKS, Place, REGIONS_PER_CHUNK};
 use crate::mmu::translation::state::RegionState;
 
@@ -13,15 +13,15 @@ impl Mappings {
     }
 
     /// Index of a region; creates its piece if needed.
-    pub(super) fn make(&mut self, address: u64) -> Result<usize, MappingError> {
+    pub(super) fn make(&mut self, address: u64) -> Result<usize> {
         if address >> ADDRESS_BITS != 0 {
-            return Err(MappingError::Address { address });
+            return Err(MappingError::Address(address));
         }
         if let Some(index) = self.known(address) {
             return Ok(index);
         }
         if self.places.len() >= MAX_CHUNKS {
-            return Err(MappingError::TooMuchMemory { address });
+            return Err(MappingError::TooMuchMemory(address));
         }
         let number = &mut self.numbers[(address >> BLOCK_SHIFT) as usize];
         if *number == 0 {
