@@ -16,7 +16,7 @@ pub mod speed;
 mod testing;
 
 pub(super) use running::{Running, answer_within, output_of};
-pub(super) use server::{die_with_us, in_background, redis_command};
+pub(super) use server::{in_background, redis_command};
 
 use crate::live::prelude::*;
 use hawkeye_workload::{Hot, Latencies, Pace};

@@ -47,7 +47,7 @@ impl RedisServer {
         let this = Self { server, folder };
         let answers = || Ok((this.cli(&["PING"])?.trim() == "PONG").then_some(()));
         if answer_within(Duration::from_secs(10), answers)?.is_none() {
-            bail!("redis-server does not answer after 10 s");
+            bail!("redis-server did not answer within 10 s");
         }
         Ok(this)
     }
@@ -101,10 +101,10 @@ impl RedisServer {
         while from < keys.end {
             let to = (from + piece).min(keys.end);
             let (first, last) = (from.to_string(), to.to_string());
-            self.told(
-                &[&["EVAL", script, "0", &first, &last], words].concat(),
-                "OK",
-            )?;
+            let answer = self.cli(&[&["EVAL", script, "0", &first, &last], words].concat())?;
+            if !answer.starts_with("OK") {
+                bail!("Redis refused a script over its keys: {:?}", answer.trim());
+            }
             from = to;
         }
         Ok(())
@@ -117,41 +117,19 @@ impl RedisServer {
         command.arg("-s").arg(self.folder.path().join("socket"));
         command.args(["-t", "get", "-n", &requests, "-r", &keys]);
         command.args(["-P", "16", "-c", "50", "--csv"]);
-        let said = said_by(&mut command)?;
+        let output = output(&mut command)?;
         // "test","rps",...  then  "GET","512345.67",...
-        said.lines()
-            .find_map(|line| {
-                let rest = line.strip_prefix("\"GET\",\"")?;
-                rest.split('"').next()?.parse().ok()
-            })
-            .ok_or_else(|| impossible!("redis-benchmark printed no figure"))
-    }
-
-    pub fn configure(&self, name: &str, value: &str) -> Result<()> {
-        self.told(&["CONFIG", "SET", name, value], "OK")
-    }
-
-    /// Starts a forked child that writes all data to a file.
-    pub fn begin_save(&self) -> Result<()> {
-        self.told(&["BGSAVE"], "Background saving started")
-    }
-
-    /// Whether such a child is running.
-    pub fn is_saving(&self) -> Result<bool> {
-        let said = self.cli(&["INFO", "persistence"])?;
-        Ok(said.contains("rdb_bgsave_in_progress:1"))
-    }
-
-    /// Whether the last such child wrote all data.
-    pub fn last_save_succeeded(&self) -> Result<bool> {
-        let said = self.cli(&["INFO", "persistence"])?;
-        Ok(said.contains("rdb_last_bgsave_status:ok"))
+        let rate = output.lines().find_map(|line| {
+            let rest = line.strip_prefix("\"GET\",\"")?;
+            rest.split('"').next()?.parse().ok()
+        });
+        rate.ok_or_else(|| impossible!("redis-benchmark printed no rate of GET requests"))
     }
 
     pub fn memory(&self) -> Result<RedisMemory> {
-        let said = self.cli(&["INFO", "memory"])?;
-        let used_bytes = field(&said, "used_memory").and_then(|bytes| bytes.parse().ok());
-        let gone = || impossible!("Redis told nothing of its memory: it is gone");
+        let info = self.cli(&["INFO", "memory"])?;
+        let used_bytes = field(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
+        let gone = || impossible!("Redis did not report its memory: the server has ended");
         Ok(RedisMemory {
             used_bytes: used_bytes.ok_or_else(gone)?,
             rss_bytes: hawkeye_linux::processes::process::rss_bytes(self.pid())?,
@@ -163,26 +141,13 @@ impl RedisServer {
         self.server.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// Sends a command; the answer must start with `expected`.
-    fn told(&self, words: &[&str], expected: &str) -> Result<()> {
-        let said = self.cli(words)?;
-        if !said.starts_with(expected) {
-            bail!("Redis refused {}: {:?}", words[0], said.trim());
-        }
-        Ok(())
-    }
-
     fn cli(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new("redis-cli");
-        said_by(
-            command
-                .arg("-s")
-                .arg(self.folder.path().join("socket"))
-                .args(words),
-        )
+        command.arg("-s").arg(self.folder.path().join("socket"));
+        output(command.args(words))
     }
 }
 
-fn said_by(command: &mut Command) -> Result<String> {
+fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output_of(command)?.stdout).into_owned())
 }

@@ -32,7 +32,7 @@ impl Itanium {
     pub fn execute(self) -> Result<()> {
         let reports = published::simulate(
             &itanium::TABLES,
-            |table| table.name,
+            |table| table.name.into(),
             &self.names,
             self.json,
             |table| Ok(itanium::simulate(table, threads())?),
