@@ -1,4 +1,5 @@
-//! How fairly equal programs are treated during promotion (after the paper's Table 5).
+//! How fairly equal programs are treated during promotion. Alias: `table-5`, after the HawkEye
+//! paper's Table 5.
 
 use super::prelude::*;
 use super::programs::speed::{go, relative_speeds, stop};
@@ -59,7 +60,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         describe(policy, &points, report);
     }
     report.note(format!(
-        "{PROGRAMS} programs of {MIB} MiB, 90 % of the reads in the top 256 MiB, all at the same time on the same cores; at most {PROMOTIONS_PER_S} promotions a second. Overhead: speed lost to the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
+        "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. Overhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
         sizes.turns,
         sizes.turn.as_secs_f64(),
     ));
@@ -158,7 +159,7 @@ fn describe(policy: &str, points: &[Point], report: &mut Report) {
     }
     if later.len() < BUDGETS.len() {
         report.note(format!(
-            "{policy} was still under {} promotions when its time was up.",
+            "{policy} made fewer than {} promotions before its time limit.",
             BUDGETS[later.len()]
         ));
     }
@@ -205,13 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_what_was_not_reached() {
-        let mut report = Report::new("table-5");
+    fn a_report_names_the_budget_that_was_not_reached() {
+        let mut report = Report::new("fairness");
         let points = [point(0, [0.5; 3]), point(100, [0.6, 0.6, 0.6])];
         describe("hawkeye-g", &points, &mut report);
         assert_eq!(report.rows.len(), 2);
         describe("linux", &points[..1], &mut report);
-        assert_eq!(report.rows.len(), 2, "nothing was seen, so nothing is told");
-        assert!(report.notes[0].contains("under 192"), "{:?}", report.notes);
+        assert_eq!(
+            report.rows.len(),
+            2,
+            "without a later point there is no row"
+        );
+        let note = &report.notes[0];
+        assert!(note.contains("fewer than 192"), "{note}");
     }
 }

@@ -1,5 +1,5 @@
-//! Programs that touch much new memory at once, beside base pages and THP=always (the paper's Table
-//! 8).
+//! Programs that touch much new memory at once, beside base pages and THP=always. Alias: `table-8`,
+//! after the HawkEye paper's Table 8.
 //!
 //! Each runs on one core, and one core is spare, as for a program with one busy thread on a larger
 //! machine. All are started as a user would start them: `hawkeye run --fault-ahead on -- PROGRAM`.
@@ -15,7 +15,7 @@ use launch::{Launch, Ready};
 const WAYS: [(&str, &str, bool); 3] = [
     ("base pages", "never", false),
     ("THP always", "always", false),
-    ("filled ahead", "always", true),
+    ("prefaulted", "always", true),
 ];
 const ALWAYS: usize = 1;
 
@@ -26,8 +26,8 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     host.warm_up_for(scale)?;
     let hash_map = Compiled::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
     let programs = [
-        ("JVM, its heap touched at start", jvm(gib), Some(gib)),
-        ("QEMU, its memory preallocated", qemu(gib), Some(gib)),
+        ("JVM, heap touched at start", jvm(gib), Some(gib)),
+        ("QEMU, memory preallocated", qemu(gib), Some(gib)),
         ("hash map, inserts", inserts_into(&hash_map, gib), None),
     ];
     for (name, (package, program), warm_gib) in programs {
@@ -61,8 +61,8 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     }
     host.set_enabled("madvise")?;
     report.note(format!(
-        "{gib} GiB each, median of {turns}. The program (Redis with its client) is kept on one core, the other is spare. \
-         The time of `hawkeye run` to start is in the figures, with a warm start for the first two."
+        "{gib} GiB each, median of {turns}. The program (and Redis' client) stays on one core; the other core is spare. \
+         The figures include the start of `hawkeye run`, with a warm start for the first two programs."
     ));
     Ok(())
 }

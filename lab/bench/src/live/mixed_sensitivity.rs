@@ -1,5 +1,5 @@
-//! A program that gains from huge pages beside one that does not, with promotions for one of them
-//! (after the paper's Table 9).
+//! A program that gains from huge pages beside one that does not, with promotions for one of them.
+//! Alias: `table-9`, after the HawkEye paper's Table 9.
 
 use super::Managed;
 use super::prelude::*;
@@ -23,7 +23,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     for program in &huge {
         let percent = promote_all(program.pid())?;
         report.note(format!(
-            "{percent:.1} % of the memory of an all-huge program is huge."
+            "{percent:.1} % of an all-huge program's memory is huge."
         ));
     }
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
@@ -52,7 +52,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         }
     }
     report.note(format!(
-        "{} MiB each, both at the same time; {} promotions at most, {} s at most; median of {} turns of {} s, in turn with an all-huge pair, by reads per second of CPU time. Sampled every {} s.",
+        "Two programs of {} MiB run at the same time. At most {} promotions and {} s; median of {} turns of {} s, in turn with an all-huge pair, by reads per second of CPU time. Sampled every {} s.",
         sizes.mib,
         sizes.mib / 2,
         sizes.at_most.as_secs(),

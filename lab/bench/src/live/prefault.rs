@@ -1,5 +1,5 @@
 //! Prefault beside base pages and THP=always: the speed of first touches, and the memory filled in
-//! vain.
+//! vain. Alias: `fault-ahead`.
 
 use super::prelude::*;
 use hawkeye_linux::prefault::FaultAhead;
@@ -10,9 +10,9 @@ const WAYS: [(&str, &str, Option<usize>); 4] = [
     ("base pages", "madvise", None),
     ("THP always", "always", None),
     // Faults get base pages.
-    ("filled ahead, by collapse", "madvise", Some(BASE)),
+    ("prefaulted by collapse", "madvise", Some(BASE)),
     // Filled by remote reads; faults get huge pages too.
-    ("filled ahead, huge faults", "always", Some(ALWAYS)),
+    ("prefaulted, huge faults", "always", Some(ALWAYS)),
 ];
 const BASE: usize = 0;
 const ALWAYS: usize = 1;
@@ -21,11 +21,11 @@ const ALWAYS: usize = 1;
 const PROGRAMS: [(&str, &str); 7] = [
     ("in order", ""),
     (
-        "in order, 200 us of work a region",
+        "200 us of work per region",
         "--work-us 200 --latencies --rounds 2",
     ),
     (
-        "in order, 1 ms of work a region",
+        "1 ms of work per region",
         "--work-us 1000 --latencies --rounds 2",
     ),
     ("descending", "--order descending"),
@@ -35,12 +35,10 @@ const PROGRAMS: [(&str, &str); 7] = [
 ];
 
 struct Seen {
-    elapsed_s: f64,
-    mean_ns: f64,
-    p99_ns: f64,
-    /// The same once the memory is present.
-    mean_again_ns: f64,
-    p99_again_ns: f64,
+    /// Seconds of all touches, and the mean and p99 of one in nanoseconds; then the same again once
+    /// the memory is present.
+    first: [f64; 3],
+    again: [f64; 3],
     filled: u64,
     fill_cpu_s: f64,
 }
@@ -66,10 +64,10 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             let mut beside = String::new();
             if let Some(without) = without {
                 let over = |one: usize, other: usize| {
-                    median_of(&turns, |turn| turn[one].elapsed_s / turn[other].elapsed_s)
+                    median_of(&turns, |turn| turn[one].first[0] / turn[other].first[0])
                 };
                 beside = format!(
-                    "{:.2} times as fast as THP always, {:+.1} % time beside {}; {:.0} of {} regions filled in {:.2} s of CPU; ",
+                    "{:.2} times as fast as THP always; {:+.1} % time compared with {}; {:.0} of {} regions filled in {:.2} s of CPU; ",
                     over(ALWAYS, way),
                     (over(way, without) - 1.0) * 100.0,
                     WAYS[without].0,
@@ -80,23 +78,20 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             }
             if options.contains("latencies") {
                 beside += &format!(
-                    "a touch {:.0} ns, p99 {:.0}; of memory that is there {:.0} and {:.0}",
-                    seen(|seen| seen.mean_ns),
-                    seen(|seen| seen.p99_ns),
-                    seen(|seen| seen.mean_again_ns),
-                    seen(|seen| seen.p99_again_ns),
+                    "a touch takes {:.0} ns, p99 {:.0}; of present memory {:.0} and {:.0}",
+                    seen(|seen| seen.first[1]),
+                    seen(|seen| seen.first[2]),
+                    seen(|seen| seen.again[1]),
+                    seen(|seen| seen.again[2]),
                 );
             }
-            report.row(
-                format!("{program}: {name}"),
-                seen(|seen| seen.elapsed_s),
-                "s",
-                beside.trim_end_matches("; "),
-            );
+            let seconds = seen(|seen| seen.first[0]);
+            let beside = beside.trim_end_matches("; ");
+            report.row(format!("{program}: {name}"), seconds, "s", beside);
         }
     }
     report.note(format!(
-        "{mib} MiB, one byte of each base page; median of {turns}. The filler takes a second core."
+        "The program touches one byte of each base page of {mib} MiB; median of {turns}. The filler uses a second core."
     ));
     Ok(())
 }
@@ -130,22 +125,15 @@ fn one(host: &mut Host, mib: u64, options: &str, way: (&str, &str, Option<usize>
                 mean_ns,
                 p99_ns,
                 ..
-            } => touched.push((elapsed_s, mean_ns, p99_ns)),
+            } => touched.push([elapsed_s, mean_ns, p99_ns]),
             Event::Verified { bad_bytes: 0, .. } => break,
-            other => {
-                bail!("the workload says {other:?}");
-            }
+            other => bail!("unexpected event of the workload: {other:?}"),
         }
     }
     let filled = fault_ahead.map(|f| f.statistics()).unwrap_or_default();
-    let first = touched.first().copied().unwrap_or_default();
-    let again = touched.last().copied().unwrap_or_default();
     Ok(Seen {
-        elapsed_s: first.0,
-        mean_ns: first.1,
-        p99_ns: first.2,
-        mean_again_ns: again.1,
-        p99_again_ns: again.2,
+        first: touched.first().copied().unwrap_or_default(),
+        again: touched.last().copied().unwrap_or_default(),
         filled: filled.filled,
         fill_cpu_s: filled.cpu.as_secs_f64(),
     })

@@ -1,5 +1,5 @@
-//! Redis with 60 % of its keys deleted, and then a memory shortage (after the paper's Table 7):
-//! base pages, THP always and managed, side by side.
+//! Redis with 60 % of its keys deleted, and then a memory shortage: base pages, THP always and
+//! managed, side by side. Alias: `table-7`, after the HawkEye paper's Table 7.
 
 use super::prelude::*;
 use super::pressure::Pressure;
@@ -41,7 +41,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let mut servers = Vec::new();
     for system in SYSTEMS {
         system.prepare(host)?;
-        let server = RedisServer::start(system.name(), |command| command)?;
+        let server = RedisServer::start(|command| command)?;
         server.fill(0, sizes.keys, VALUE_BYTES)?;
         settle(host, system, &server, sizes, report)?;
         server.delete(sizes.keys, DELETED_PERCENT)?;
@@ -52,10 +52,10 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     compare(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
         run_short(host, &servers, short, report)?;
-        compare(&servers, sizes, "then memory short", report)?;
+        compare(&servers, sizes, "then short memory", report)?;
     }
     report.note(format!(
-        "{} values of {VALUE_BYTES} bytes each; redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all of them there at the same time. Managers' settings are the defaults.",
+        "Each server has {} values of {VALUE_BYTES} bytes. Speed by redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all servers are present at the same time. Managers have default settings.",
         sizes.keys, sizes.turns,
     ));
     Ok(())
@@ -78,7 +78,7 @@ fn run_short(
         }
     }
     report.note(format!(
-        "Memory short: neighbours fill the machine to {:.1} % for {} s a server, and are gone again when the speed is measured.",
+        "Short memory: neighbours fill the machine to {:.1} % for {} s for each server, and end before the speed is measured.",
         pressure.used_percent,
         short.as_secs()
     ));
@@ -134,7 +134,7 @@ fn compare(
             rate / 1e3,
             "k GET/s",
             format!(
-                "{:+.1} % to THP always; {} MiB resident, {:+.1} % to base pages, {:.0} % of it data",
+                "{:+.1} % compared with THP always; {} MiB resident, {:+.1} % compared with base pages, {:.0} % of it data",
                 (rate / always - 1.0) * 100.0,
                 memory.rss_bytes >> 20,
                 (memory.rss_bytes as f64 / base_bytes as f64 - 1.0) * 100.0,

@@ -1,5 +1,5 @@
-//! Redis in a container: filled, 80 % deleted, filled again with large values (after the paper's
-//! Figure 1). A Redis with bloated memory is killed in the last phase.
+//! Redis in a container: filled, 80 % deleted, filled again with large values. A Redis with bloated
+//! memory is killed in the last phase. Alias: `figure-1`, after the HawkEye paper's Figure 1.
 
 use super::cgroup::MemoryCgroup;
 use super::prelude::*;
@@ -67,7 +67,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let panel = Panel::over_time(title, "resident (GiB)", lines);
     report.panels.push(panel);
     report.note(format!(
-        "A container of {} MiB without swap: values of {SMALL_BYTES} bytes until it is {FULL_PERCENT} % full, {DELETED_PERCENT} % of them deleted at random, {} s later values of {LARGE_BYTES} bytes until it is as full again. Useful: what Redis has allocated, of what is resident.",
+        "A container of {} MiB without swap. Redis stores values of {SMALL_BYTES} bytes until it is {FULL_PERCENT} % full; {DELETED_PERCENT} % of them are deleted at random; {} s later Redis stores values of {LARGE_BYTES} bytes until it is as full again. Useful: the share of resident memory that Redis has allocated.",
         sizes.limit_mib,
         sizes.pause.as_secs(),
     ));
@@ -81,13 +81,10 @@ fn gib(bytes: u64) -> f64 {
 fn describe(system: System, story: &Story, report: &mut Report) {
     let last = story.points.last().map(|(_, memory)| *memory);
     let useful = last.map_or(0.0, |memory| memory.useful_percent());
-    let highest = story
-        .points
-        .iter()
-        .map(|(_, memory)| memory.rss_bytes)
-        .max();
+    let rss = story.points.iter().map(|(_, memory)| memory.rss_bytes);
+    let highest = rss.max();
     let how = match &story.ended {
-        None => "lived".to_owned(),
+        None => "survived".to_owned(),
         Some(why) => format!("{why} in phase {}", story.phases + 1),
     };
     report.row(
@@ -95,7 +92,7 @@ fn describe(system: System, story: &Story, report: &mut Report) {
         useful,
         "%",
         format!(
-            "{how}; {:.2} GiB allocated, {:.2} GiB resident, {:.2} GiB at most",
+            "{how}; {:.2} GiB allocated, {:.2} GiB resident, peak {:.2} GiB",
             last.map_or(0.0, |memory| gib(memory.used_bytes)),
             last.map_or(0.0, |memory| gib(memory.rss_bytes)),
             gib(highest.unwrap_or(0)),
@@ -107,8 +104,8 @@ fn describe(system: System, story: &Story, report: &mut Report) {
 fn tell(host: &mut Host, system: System, sizes: Sizes, report: &mut Report) -> Result<Story> {
     system.prepare(host)?;
     let limit = sizes.limit_mib << 20;
-    let group = MemoryCgroup::new("hawkeye-bench-figure-1", limit)?;
-    let server = RedisServer::start("figure-1", |command| group.around(&command))?;
+    let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
+    let server = RedisServer::start(|command| group.around(&command))?;
     let pid = server.pid();
     let promoter = system.promoter(host)?;
     let phases = || Story::of(server, sizes);
@@ -186,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_killed_is_said_with_its_phase() {
-        let mut report = Report::new("figure-1");
+    fn a_kill_is_reported_with_its_phase() {
+        let mut report = Report::new("redis-refill");
         let story = Story {
             points: vec![point(7, 7), point(2, 8)],
             phases: 2,

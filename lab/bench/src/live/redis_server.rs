@@ -1,14 +1,16 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
-use super::programs::scratch::Scratch;
-use super::programs::{Running, answer_within, in_background, output_of, packages, redis_command};
+use super::programs::{
+    Running, answer_within, in_background, output_of, packages, redis_command, temporary_folder,
+};
 use crate::live::prelude::*;
 use hawkeye_linux::fields::field;
 use nix::sys::signal::Signal;
+use tempfile::TempDir;
 
 pub struct RedisServer {
     server: Running,
-    folder: Scratch,
+    folder: TempDir,
 }
 
 /// Redis' memory, as reported by Redis and by the kernel.
@@ -32,7 +34,7 @@ const PIECE: u64 = 50_000;
 impl RedisServer {
     /// Starts the server and waits until it answers. `within` may wrap the command, for example to
     /// run it in a cgroup. Missing packages are installed.
-    pub fn start(name: &str, within: impl FnOnce(Command) -> Command) -> Result<Self> {
+    pub fn start(within: impl FnOnce(Command) -> Command) -> Result<Self> {
         for (program, package) in [
             ("redis-server", "redis-server"),
             ("redis-cli", "redis-tools"),
@@ -40,8 +42,8 @@ impl RedisServer {
         ] {
             packages::need(program, package)?;
         }
-        let folder = Scratch::new(name)?;
-        let mut command = within(redis_command(&folder));
+        let folder = temporary_folder()?;
+        let mut command = within(redis_command(folder.path()));
         in_background(&mut command);
         let server = Running::start(&mut command, Signal::SIGKILL)?;
         let this = Self { server, folder };

@@ -1,5 +1,5 @@
-//! A TLB-sensitive program started before and after a large Redis with little to do (after the
-//! paper's Figure 8): the order should not matter.
+//! A TLB-sensitive program started before and after a large Redis with little to do: the order
+//! should not matter. Alias: `figure-8`, after the HawkEye paper's Figure 8.
 
 use super::prelude::*;
 use hawkeye_manager::Journal;
@@ -37,7 +37,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         rows.row("difference between the orders", difference, "%", goal);
     }
     report.note(format!(
-        "{} MiB read at random; Redis with {} MiB in values of 4 KiB, asked little; {} promotions at most, {} s at most; median of {} turns of {} s, in turn with an all-huge reader, by reads per second of CPU time.",
+        "The program reads {} MiB at random. Redis has {} MiB in values of 4 KiB and little load. At most {} promotions and {} s; median of {} turns of {} s, in turn with an all-huge reader, by reads per second of CPU time.",
         sizes.mib,
         redis_mib,
         sizes.mib / 2,
@@ -90,13 +90,10 @@ fn measure(
         sensitive.stop()?;
         promoted = [sensitive.pid(), redis.pid()].map(|pid| done.promoted_of(pid));
     }
-    let mut relative = Vec::new();
-    for _ in 0..sizes.turns {
-        let ours = turn(sensitive.as_mut(), sizes.turn)?;
-        let theirs = turn(huge.as_mut(), sizes.turn)?;
-        relative.push(ours.per_cpu_s * 100.0 / theirs.per_cpu_s);
-    }
-    Ok((median(&relative), promoted))
+    let both = [&mut sensitive, huge];
+    let rounds = in_turn(both, sizes.turn, |n| n < sizes.turns)?;
+    let relative = |[ours, theirs]: &[Speed; 2]| ours.per_cpu_s * 100.0 / theirs.per_cpu_s;
+    Ok((median_of(&rounds, relative), promoted))
 }
 
 #[cfg(test)]
@@ -104,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_difference_knows_no_order() {
+    fn the_difference_does_not_depend_on_the_order() {
         assert_eq!(difference_percent(100.0, 98.0), 2.0);
         assert_eq!(difference_percent(98.0, 100.0), 2.0);
         assert_eq!(difference_percent(55.0, 55.0), 0.0);

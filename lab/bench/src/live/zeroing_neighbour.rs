@@ -1,5 +1,5 @@
-//! Effect of prefault on a neighbour's caches and its share of memory bandwidth. Alias: `figure-10`,
-//! because the HawkEye paper's Figure 10 shows that of zeroing in advance.
+//! Effect of prefault on a neighbour's caches and its share of memory bandwidth. Alias:
+//! `figure-10`, after the HawkEye paper's Figure 10, which is about zeroing in advance.
 
 use super::prefault::filler;
 use super::prelude::*;
@@ -52,16 +52,12 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
                 None => format!("{name}, no limit"),
             };
             let gib_per_s = filled * HUGE_PAGE_BYTES as f64 / f64::from(1 << 30);
-            report.row(
-                what,
-                median(&slower),
-                "% slower",
-                format!("{filled:.0} regions/s were filled, {gib_per_s:.2} GiB/s"),
-            );
+            let beside = format!("filled: {filled:.0} regions/s, {gib_per_s:.2} GiB/s");
+            report.row(what, median(&slower), "% slower", beside);
         }
     }
     report.note(format!(
-        "A neighbour on one core, the filler on the other; median of {turns} turns of {} ms, each between two alone.",
+        "The neighbour runs on one core, the filler on the other; median of {turns} turns of {} ms, each between two turns without a filler.",
         turn.as_millis()
     ));
     Ok(())
@@ -85,7 +81,7 @@ fn beside(
     // after a rest.
     std::thread::sleep(Duration::from_millis(50));
     let before = filler.statistics().filled;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let speed = neighbour.measure(turn)?;
     let filled = filler.statistics().filled - before;
     Ok((speed, filled as f64 / begun.elapsed().as_secs_f64()))

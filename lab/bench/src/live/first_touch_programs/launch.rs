@@ -53,7 +53,7 @@ impl Launch {
                 bail!("{} ended with {status}", self.words.join(" "));
             }
         } else if line.is_empty() {
-            bail!("{} said nothing", self.words.join(" "));
+            bail!("{} printed nothing", self.words.join(" "));
         }
         Ok(begun.elapsed().as_secs_f64())
     }
@@ -75,7 +75,7 @@ pub(super) fn command(
             command.args(["--warm", &format!("{gib}GiB")]);
         }
         // This experiment owns the machine, not the `hawkeye run` processes.
-        let state = format!("hawkeye-bench-{}-table-8", std::process::id());
+        let state = format!("hawkeye-bench-{}-state", std::process::id());
         command.env("HAWKEYE_STATE_DIR", std::env::temp_dir().join(state));
         command.args(["--", "taskset"]);
     }
