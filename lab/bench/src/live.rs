@@ -108,6 +108,6 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     "programs": real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
     "latency": latency::run, "latency of Redis and memcached while they grow, by system";
     "no-gain": no_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
-    "recovery": recovery::run, "programs started in fragmented memory: time until they are fast, and time saved by a promotion, by system";
+    "recovery": recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";
     "walk-rate" = "run-rate": walk_rate::run, "estimated overhead of nine programs beside their measured gain from huge pages";
 };
