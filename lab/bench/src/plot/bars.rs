@@ -1,6 +1,6 @@
 //! Bars, one below the other, so that each has room for its name.
 
-use super::canvas::{Drawing, FONT, failed};
+use super::svg::{Drawing, FONT, failed};
 use super::ticks::shown;
 use super::{Panel, PlotError};
 use plotters::prelude::*;
