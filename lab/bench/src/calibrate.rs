@@ -64,7 +64,6 @@ impl Notes {
         spread
     }
 
-    /// Notes a figure; returns its median if there is one.
     fn found(&mut self, what: &'static str, found: Found) -> Option<f64> {
         match found {
             Ok(spread) => Some(self.note(what, "ns", spread).median),

@@ -57,7 +57,6 @@ pub struct Experiment {
     pub name: Name,
     /// What it shows, in one line.
     pub shows: &'static str,
-    /// Runs it and fills the report.
     run: fn(&mut Host, Scale, &mut Report) -> Result<()>,
 }
 

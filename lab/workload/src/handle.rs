@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum HandleError {
     /// The workload could not be started.
-    #[error("could not start {program}: {source}")]
+    #[error("starting the workload {program}: {source}")]
     Spawn {
         /// The program.
         program: String,
@@ -22,7 +22,7 @@ pub enum HandleError {
         source: io::Error,
     },
     /// The workload no longer reads its standard input.
-    #[error("could not tell the workload to {request}: {source}")]
+    #[error("sending the request \"{request}\" to the workload: {source}")]
     Send {
         /// The request that it should have carried out.
         request: Request,
@@ -30,10 +30,10 @@ pub enum HandleError {
         source: io::Error,
     },
     /// The workload printed a line that is not an event.
-    #[error("the workload printed {0:?}, which is no event")]
+    #[error("unexpected output of the workload: {0:?}")]
     Protocol(String),
     /// The workload was silent for too long.
-    #[error("the workload said nothing for {0:?}")]
+    #[error("the workload reported nothing for {0:?}")]
     Timeout(Duration),
     /// The workload has ended, or closed its standard output.
     #[error("the workload has ended")]

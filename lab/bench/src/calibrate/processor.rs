@@ -12,7 +12,6 @@ use hawkeye_sim::mmu::{
     Replacement, Run, Shape, presets,
 };
 
-/// Upper bound on the fill buffers of a core.
 const MOST_BUFFERS: f64 = 64.0;
 /// Upper bound on the instructions that a core runs ahead.
 const MOST_AHEAD: f64 = 2048.0;
@@ -235,7 +234,6 @@ fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     held.last().map(|latency| latency.bytes as u64)
 }
 
-/// Sets the TLB's reach, if that is the size of a TLB.
 fn set_tlb(made: &mut Processor, walks: &WalkCosts) {
     let preset = made.l2_tlb;
     let shape = Shape::new(walks.tlb_pages, preset.shape.ways);

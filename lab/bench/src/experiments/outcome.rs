@@ -80,7 +80,6 @@ impl Outcome {
     }
 }
 
-/// The title of one side of an experiment.
 pub(super) fn title(name: Name, is_live: bool) -> String {
     let is_second = !is_live && EXPERIMENTS.iter().any(|live| live.name == name);
     let side = if is_second { "-simulated" } else { "" };

@@ -99,7 +99,6 @@ fn commit_built() -> Option<String> {
     }
 }
 
-/// The output of a program, if it succeeds.
 fn said_by(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;

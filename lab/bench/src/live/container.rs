@@ -17,7 +17,6 @@ const USED_PAGES: u64 = 16;
 struct System(&'static str, &'static str, bool, bool);
 
 const NEVER: System = System("THP never", "never", true, false);
-/// The kernel's defaults.
 const ALWAYS: System = System("THP always", "always", true, false);
 const MANAGED: System = System("managed", "always", true, true);
 const MANAGED_ALONE: System = System("managed, no kernel split", "always", false, true);
@@ -42,7 +41,6 @@ impl System {
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
     killed: bool,
-    /// Huge pages that the manager split, and those that the kernel split at the limit.
     split: u64,
     kernel_split: u64,
     manager_cpu_s: f64,

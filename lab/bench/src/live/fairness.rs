@@ -6,7 +6,6 @@ use super::programs::speed::{go, relative_speeds, stop};
 
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
-/// Memory of each program.
 const MIB: u64 = 1024;
 const HOT_SPOT: Kind = reader("hot-spot", "hot-spot --hot-mib 256");
 /// Numbers of promotions at which the programs are measured: up to all of the hot regions (384),
@@ -165,7 +164,6 @@ fn describe(policy: &str, points: &[Point], report: &mut Report) {
     }
 }
 
-/// The budget at which a point was measured.
 fn nearest_budget(point: &Point) -> u64 {
     let reached = BUDGETS
         .into_iter()

@@ -132,7 +132,6 @@ impl Host {
         Ok(Workload::spawn_command(command)?)
     }
 
-    /// The command for a workload, given as on the command line.
     pub(super) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("workload").args(words.split_whitespace());

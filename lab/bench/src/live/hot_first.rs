@@ -33,7 +33,6 @@ struct Speed {
     /// Speed of the same program all under huge pages, measured in turn.
     all_huge_per_s: f64,
     promoted: usize,
-    /// Promotions in the hot part.
     promoted_hot: usize,
 }
 

@@ -94,7 +94,6 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Reports the longest call of all turns, and of each turn.
 fn describe(name: &str, turns: &[Longest], goal: &str, report: &mut Report) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);

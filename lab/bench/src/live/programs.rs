@@ -56,7 +56,6 @@ pub enum Kind {
     },
     Redis,
     Memcached,
-    /// A hash map in a Java virtual machine, with look-ups of random keys.
     JavaHashMap,
     /// PostgreSQL, with look-ups of random rows by pgbench.
     Postgres,
@@ -206,7 +205,6 @@ pub(super) fn temporary_folder() -> Result<TempDir> {
     folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
 }
 
-/// Writes a file into a folder; returns its path.
 fn write(folder: &TempDir, file: &str, contents: &str) -> Result<PathBuf> {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::file("writing", &path))?;

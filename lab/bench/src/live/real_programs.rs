@@ -56,7 +56,6 @@ fn describe(
     );
 }
 
-/// Formats a number in short form.
 fn with_unit(number: f64) -> String {
     match number {
         n if n >= 1e7 => format!("{:.0} M", n / 1e6),

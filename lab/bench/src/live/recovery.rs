@@ -24,7 +24,6 @@ const SAME: [System; 4] = [
     System::HawkeyeG,
     System::Base,
 ];
-/// Systems at their own pace.
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
 /// A program has recovered when this share of its used memory is huge, in per cent.
 const RECOVERED_PERCENT: f64 = 50.0;

@@ -18,7 +18,6 @@ const VALUE_BYTES: u64 = 4000;
 #[derive(Clone, Copy)]
 struct Sizes {
     keys: u64,
-    /// Requests in one turn.
     requests: u64,
     turns: usize,
     /// Time of each system for its promotions after the deletion, under load.

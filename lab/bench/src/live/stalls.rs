@@ -117,7 +117,6 @@ fn setting(file: &str) -> PathBuf {
 struct Side {
     name: String,
     policy: Option<&'static str>,
-    /// The fault times of each round.
     rounds: Vec<FaultTimes>,
     windows: u64,
     promoted: u64,
@@ -193,7 +192,6 @@ impl Side {
 struct SlowestFirst(Vec<(u64, u64, usize)>);
 
 impl SlowestFirst {
-    /// Takes the first `rounds` rounds.
     fn of(side: &Side, rounds: usize) -> Self {
         let mut faults = Vec::new();
         for (round, times) in side.rounds.iter().take(rounds).enumerate() {

@@ -17,7 +17,6 @@ const NEIGHBOURS: [(&str, &str); 4] = [
 ];
 /// Regions filled per second; the last is unlimited.
 const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
-/// The neighbour's core, and the filler's.
 const CORES: [usize; 2] = [0, 1];
 
 /// Runs each neighbour beside a filler of each rate, and in turn without a filler.

@@ -112,7 +112,6 @@ impl Bench {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    /// Result of one side.
     fn outcome(&self, experiment: &Experiment, host: Option<&mut Host>) -> Result<Outcome> {
         let scale = match self.quick {
             true => Scale::Quick,
@@ -139,7 +138,6 @@ impl Bench {
         self.quick && self.names.is_empty() && table.is_long()
     }
 
-    /// The experiments that are named, with the sides that are wanted.
     fn chosen(&self) -> Result<Vec<Experiment>> {
         let all = experiments::all();
         for name in &self.names {
@@ -179,7 +177,6 @@ fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> 
     Ok(())
 }
 
-/// Index of all sides of the experiments that were ever written into the folder.
 fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all().into_iter().flat_map(Experiment::sides) {

@@ -20,7 +20,6 @@ pub(super) struct Launch {
     pub(super) ready: Ready,
 }
 
-/// The core of the programs.
 pub(super) const CORE: usize = 0;
 
 impl Launch {

@@ -75,7 +75,6 @@ fn shared(pid: u32) -> Result<Vec<Range<u64>>> {
     Ok(maps.lines().filter_map(shared_regions).collect())
 }
 
-/// The shared regions of a line of `/proc/PID/maps`.
 fn shared_regions(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -46,7 +46,6 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
     Ok(())
 }
 
-/// A server, and pgbench with its one backend.
 pub(super) struct Postgres {
     // Dropped first: pgbench must not outlive the server.
     client: Running,

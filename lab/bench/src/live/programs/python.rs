@@ -9,7 +9,6 @@ use crate::live::prelude::*;
 const CONSOLE: &str = include_str!("python/console.py");
 /// Debian's interpreter: Debian's packages are only for this one.
 const INTERPRETER: &str = "/usr/bin/python3";
-/// The folder of Debian's packages.
 const PACKAGES: &str = "/usr/lib/python3/dist-packages";
 /// The folder of packages from PyPI; only root can write there.
 const FROM_PYPI: &str = "/var/cache/hawkeye/python";

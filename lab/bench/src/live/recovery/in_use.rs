@@ -21,7 +21,6 @@ pub(super) struct InUse {
     tables: PageTables,
     target: Target,
     ranges: Vec<Range<u64>>,
-    /// Touched pages in all turns, by region.
     touched: BTreeMap<RegionAddr, u64>,
 }
 

@@ -43,7 +43,6 @@ impl Subject {
         self.kind.resident_bytes(self.mib)
     }
 
-    /// Starts the program and lets it work for a while.
     pub(super) fn start(&self, host: &Host, warm_up: Duration) -> Result<Box<dyn Program>> {
         let mut program = match self.of_ours() {
             true => self.kind.start(host, self.mib)?,

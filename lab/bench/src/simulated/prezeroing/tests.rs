@@ -1,6 +1,5 @@
 use super::*;
 
-/// A kernel that behaves like the model.
 const LIKE_THE_MODEL: &str = "\
 [    1.2] something of the console's
 kernel 7.2.0
