@@ -206,7 +206,7 @@ fn mistakes_are_reported_in_a_sentence() {
         ),
         (
             "run --system linux --recording bad.parquet",
-            "no whole Parquet file",
+            "Parquet file",
         ),
         (
             "run --system linux --workload tiny.toml --svg /no/where.svg",
