@@ -204,10 +204,7 @@ fn mistakes_are_reported_in_a_sentence() {
             "run --system linux --workload tiny.toml --costs none.toml",
             "reading none.toml",
         ),
-        (
-            "run --system linux --recording bad.parquet",
-            "Parquet file",
-        ),
+        ("run --system linux --recording bad.parquet", "Parquet file"),
         (
             "run --system linux --workload tiny.toml --svg /no/where.svg",
             "writing /no/where.svg",

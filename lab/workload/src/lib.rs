@@ -56,7 +56,7 @@ pub enum WorkloadCommand {
     HotSpot(AccessArgs),
     /// Read independent random words of all memory.
     Random(AccessArgs),
-    /// Read pages whose popularity follows Zipf's law, scattered over all memory.
+    /// Read pages with a popularity by Zipf's law, scattered over all memory.
     Zipf(ZipfArgs),
     /// Read every word in address order, repeatedly.
     Sequential(AccessArgs),

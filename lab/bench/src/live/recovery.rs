@@ -1,8 +1,8 @@
 //! Programs started while memory is fragmented (after the HawkEye paper's Figure 5): how soon the
 //! memory in use is under huge pages, and for how long each promotion keeps it so.
 //!
-//! Speeds are not measured here: what huge pages gain changes with the machine's neighbours from run
-//! to run. The simulated `fragmented-speedup` has them.
+//! Speeds are not measured here: the gain from huge pages changes with the machine's neighbours.
+//! The simulated `fragmented-speedup` has them.
 
 mod fragmented;
 mod in_use;

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// Show promotion and recovery in the simulator.
 ///
-/// Hot memory gets huge pages, and bloat is recovered. For machines where `hawkeye demo` cannot run.
+/// Hot memory gets huge pages, and bloat is recovered. It is for machines where `hawkeye demo`
+/// cannot run.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab demo --json demo.json")]
 pub struct Demo {

@@ -8,8 +8,8 @@ pub(super) struct Subject {
     mib: u64,
 }
 
-/// Nearly all requests are for a tenth of the keys. Page walks of another tenth would cost more than
-/// those of the hot part, because the caches hold less of their page tables.
+/// Nearly all requests are for a tenth of the keys. With fewer of them, the page walks of the other
+/// keys would cost more than those of the hot part, because caches hold less of their page tables.
 const HOT: Hot = Hot {
     keys_percent: 10,
     questions_percent: 99,

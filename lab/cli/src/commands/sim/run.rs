@@ -50,7 +50,8 @@ pub struct Run {
 
     /// Record the manager to FILE, as Parquet.
     ///
-    /// FILE has what the manager samples and does, for `hawkeye report`; see docs/use/recordings.md.
+    /// FILE has the manager's samples and actions, for `hawkeye report`; see
+    /// docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
