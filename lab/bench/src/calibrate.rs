@@ -64,7 +64,6 @@ impl Notes {
         spread
     }
 
-    /// Notes a figure; returns its median if there is one.
     fn found(&mut self, what: &'static str, found: Found) -> Option<f64> {
         match found {
             Ok(spread) => Some(self.note(what, "ns", spread).median),
@@ -76,7 +75,7 @@ impl Notes {
     }
 
     fn never(&mut self, what: &'static str, why: &str) {
-        let why = format!("{why}; the default stands");
+        let why = format!("{why}; the default is used");
         self.missing.push(Missing { what, why });
     }
 }
@@ -124,8 +123,8 @@ impl Calibrated {
     /// # Errors
     /// None for finite figures.
     pub fn to_file(&self) -> Result<String> {
-        let mut text = "# What work costs on one machine, by `hawkeye-lab calibrate`; for `--costs` of `hawkeye-lab sim`.\n#\n\
-            # Measured: the median of several turns (least - greatest).\n"
+        let mut text = "# Costs of work on one machine, measured by `hawkeye-lab calibrate`, for `hawkeye-lab sim --costs`.\n#\n\
+            # Measured: the median of several turns (minimum - maximum).\n"
             .to_owned();
         for figure in &self.figures {
             // Writing to a string never fails.
@@ -136,7 +135,7 @@ impl Calibrated {
         }
         let _ = writeln!(
             text,
-            "# The processor's data that can't be measured is that of {}.\n",
+            "# Data of the processor that cannot be measured is that of {}.\n",
             self.like
         );
         let machine = self.machine.to_toml();

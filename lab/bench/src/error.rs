@@ -30,7 +30,7 @@ pub enum BenchError {
     #[error(transparent)]
     Simulation(#[from] MmuError),
     /// A program of the experiment could not be run.
-    #[error("running {program}: {source}")]
+    #[error("running {program} failed: {source}")]
     Program {
         /// The program.
         program: String,

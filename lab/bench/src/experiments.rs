@@ -3,6 +3,7 @@
 mod outcome;
 mod results;
 
+pub use crate::name::Name;
 pub use outcome::{Outcome, Side};
 pub use results::{FIGURES, Results, Written, index};
 
@@ -13,7 +14,7 @@ use crate::simulated::paper::{TABLES, Table};
 #[derive(Clone, Copy)]
 pub struct Experiment {
     /// Name on the command line.
-    pub name: &'static str,
+    pub name: Name,
     /// Its side on the running kernel.
     pub live: Option<&'static live::Experiment>,
     /// Its side on the simulated machine.
@@ -40,10 +41,7 @@ impl Experiment {
 
     /// The title of its first side's results.
     pub fn title(&self) -> String {
-        match self.live {
-            Some(_) => self.name.to_owned(),
-            None => outcome::simulated_title(self.name),
-        }
+        outcome::title(self.name, self.live.is_some())
     }
 }
 
@@ -69,21 +67,28 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_has_a_name_of_its_own_and_a_side() {
-        let names: BTreeSet<_> = all().iter().map(|experiment| experiment.name).collect();
-        assert_eq!(names.len(), all().len());
+    fn each_has_a_unique_name_and_a_side() {
+        let names = all().into_iter().flat_map(|e| [e.name.name, e.name.alias]);
+        let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        assert_eq!(names.len(), BTreeSet::from_iter(&names).len(), "{names:?}");
         for experiment in all() {
             assert!(experiment.live.is_some() || experiment.simulated.is_some());
             assert!(!experiment.shows().is_empty(), "{}", experiment.name);
         }
-        let table_5 = all().into_iter().find(|e| e.name == "table-5");
-        assert!(table_5.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
-        let titles: Vec<_> = all()
-            .into_iter()
-            .flat_map(Experiment::sides)
-            .map(|side| side.title())
-            .collect();
-        let different: BTreeSet<_> = titles.iter().collect();
-        assert_eq!(titles.len(), different.len(), "{titles:?}");
+        for name in ["fairness", "table-5", "table_5"] {
+            let mut found = all().into_iter().filter(|e| e.name.is(name));
+            assert!(
+                found
+                    .next()
+                    .is_some_and(|e| e.live.is_some() && e.simulated.is_some())
+            );
+        }
+        let sides = all().into_iter().flat_map(Experiment::sides);
+        let titles: Vec<_> = sides.map(|side| side.title()).collect();
+        assert_eq!(
+            titles.len(),
+            BTreeSet::from_iter(&titles).len(),
+            "{titles:?}"
+        );
     }
 }

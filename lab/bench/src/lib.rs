@@ -15,6 +15,7 @@ mod error;
 pub mod experiments;
 pub mod live;
 mod machine_costs;
+mod name;
 pub mod plot;
 pub mod results;
 pub mod simulated;

@@ -6,45 +6,41 @@
 //! programs that run. `report.rs` has what is printed, `prelude.rs` what nearly all experiments
 //! use.
 
-mod bgsave;
 mod bloat;
 mod cgroup;
 mod collapse;
 mod container;
-mod fault_ahead;
-mod figure_1;
-mod figure_10;
-mod figure_8;
-mod guest;
-mod guest_memory;
+mod fairness;
+mod first_touch_programs;
 pub(crate) mod host;
 mod hot_first;
 mod latency;
 mod managed;
 mod many_processes;
+mod mixed_sensitivity;
 mod no_gain;
 mod one_tib;
 mod polling;
+mod prefault;
 mod prelude;
 mod pressure;
 pub(crate) mod programs;
 mod real_programs;
 mod recovery;
+mod redis_bloat;
+mod redis_refill;
 mod redis_server;
 pub(crate) mod report;
-mod run_rate;
 mod sampling;
-pub(crate) mod scale;
-mod shared_memory;
+mod scale;
 mod small_pages;
 mod stalls;
+mod start_order;
 mod steady;
 mod systems;
-mod table_5;
-mod table_7;
-mod table_8;
-mod table_9;
+mod walk_rate;
 mod zero_scan;
+mod zeroing_neighbour;
 
 pub use cgroup::MemoryCgroup;
 pub use host::Host;
@@ -53,14 +49,14 @@ pub use report::{Managing, Report, Row, Rows};
 pub use scale::Scale;
 
 use crate::error::Result;
+use crate::name::Name;
 
 /// An experiment: its name, what it shows, and how to run it.
 pub struct Experiment {
     /// Name on the command line.
-    pub name: &'static str,
+    pub name: Name,
     /// What it shows, in one line.
     pub shows: &'static str,
-    /// Runs it and fills the report.
     run: fn(&mut Host, Scale, &mut Report) -> Result<()>,
 }
 
@@ -77,39 +73,40 @@ impl Experiment {
 }
 
 macro_rules! experiments {
-    ($($name:literal: $run:path, $shows:literal;)*) => {
-        &[$(Experiment { name: $name, shows: $shows, run: $run }),*]
+    ($($name:literal $(= $alias:literal)?: $run:path, $shows:literal;)*) => {
+        &[$(Experiment {
+            name: Name::of($name, concat!($($alias)?)),
+            shows: $shows,
+            run: $run,
+        }),*]
     };
 }
 
-/// All live experiments, shortest first.
+/// All live experiments, shortest first. The number of a paper's table or figure, or an earlier
+/// name, is an alias.
 pub const EXPERIMENTS: &[Experiment] = experiments! {
     "sampling": sampling::run, "cost of reading coverage, per region and per huge page";
-    "zero-scan": zero_scan::run, "cost of looking for zero pages in huge pages in use, bloated and empty";
-    "collapse": collapse::run, "how fast regions are promoted when nothing limits it";
-    "bloat": bloat::run, "memory before and after recovery, against what is in use";
-    "guest-memory": guest_memory::run, "memory that a virtual machine has freed, given back to its host by recovery alone";
-    "container": container::run, "a container bloated to its limit: killed or recovered, by how fast it grows";
-    "bgsave": bgsave::run, "Redis saving by a forked child in a container that is nearly full: killed or not, and its peak memory";
-    "shared-memory": shared_memory::run, "memory of forked workers and pages merged by KSM, by policy";
-    "small-pages": small_pages::run, "speed and memory by pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB, measured and predicted";
-    "hot-first": hot_first::run, "speed by policy under the same small budget of promotions";
-    "steady": steady::run, "what managing costs when there is nothing to do";
-    "many-processes": many_processes::run, "what looking after a machine costs while processes come and go";
-    "fault-ahead": fault_ahead::run, "how fast new memory is touched when it is zeroed in advance, and what is filled in vain";
-    "stalls": stalls::run, "how long page faults of a managed program take: by policy, page size and unmanaged memory beside it";
-    "table-8": table_8::run, "Redis, a hash map, a JVM and QEMU with memory zeroed in advance, beside THP=always";
-    "figure-10": figure_10::run, "how much zeroing in advance slows a neighbour down, by its rate";
-    "table-7": table_7::run, "Redis under base pages, always and managed, with 60 % of its keys deleted, then memory short";
-    "figure-1": figure_1::run, "Redis in a container, filled, 80 % deleted, filled again: killed or not, and what of its memory is data";
-    "one-tib": one_tib::run, "how long a process with 1 TiB mapped is held up while it is sampled";
-    "figure-8": figure_8::run, "a sensitive program started before and after a large idle Redis, by policy";
-    "table-9": table_9::run, "random beside sequential reads with promotions for one of them, by policy";
-    "table-5": table_5::run, "how evenly three equal programs are served while promotion goes on, by policy";
-    "programs": real_programs::run, "what huge pages gain Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
-    "latency": latency::run, "how long Redis and memcached take to answer while they grow, by system";
-    "no-gain": no_gain::run, "what managing costs programs that huge pages gain nothing, in speed and memory";
-    "recovery": recovery::run, "programs started in fragmented memory: time until they are fast, and time saved by a promotion, by system";
-    "run-rate-sim": crate::simulated::run_rate::run, "estimated overhead against the simulated processor's counters, without any cap";
-    "run-rate": run_rate::run, "estimated overhead of nine programs beside what huge pages gain them";
+    "zero-scan": zero_scan::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
+    "collapse": collapse::run, "promotion rate when nothing limits it";
+    "bloat": bloat::run, "resident memory before and after recovery, beside the memory in use";
+    "container": container::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";
+    "small-pages": small_pages::run, "speed and memory with pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB: measured and predicted";
+    "hot-first": hot_first::run, "speed by policy, each with the same small number of promotions";
+    "steady": steady::run, "cost of a manager that has nothing to do";
+    "many-processes": many_processes::run, "cost of managing a whole machine while processes start and end";
+    "prefault" = "fault-ahead": prefault::run, "time to touch new memory that is prefaulted, and memory prefaulted in vain";
+    "stalls": stalls::run, "duration of a managed program's page faults, by policy, page size and unmanaged memory beside it";
+    "first-touch-programs" = "table-8": first_touch_programs::run, "Redis, a hash map, a JVM and QEMU with prefault, beside base pages and THP always";
+    "zeroing-neighbour" = "figure-10": zeroing_neighbour::run, "how much prefault slows a program on another core, by its rate";
+    "redis-bloat" = "table-7": redis_bloat::run, "Redis with 60 % of its keys deleted, then with short memory: base pages, THP always and managed";
+    "redis-refill" = "figure-1": redis_refill::run, "Redis in a container, filled, 80 % deleted, filled again: killed or not, and how much of its memory is data";
+    "one-tib": one_tib::run, "longest delay of a process with 1 TiB mapped while it is sampled";
+    "start-order" = "figure-8": start_order::run, "a sensitive program started before and after a large idle Redis, by policy";
+    "mixed-sensitivity" = "table-9": mixed_sensitivity::run, "random reads beside sequential reads, with promotions for one of them, by policy";
+    "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
+    "programs": real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
+    "latency": latency::run, "latency of Redis and memcached while they grow, by system";
+    "no-gain": no_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
+    "recovery": recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";
+    "walk-rate" = "run-rate": walk_rate::run, "estimated overhead of nine programs beside their measured gain from huge pages";
 };

@@ -3,7 +3,6 @@
 
 mod axis;
 mod bars;
-mod canvas;
 mod marks;
 mod svg;
 mod ticks;
@@ -78,7 +77,7 @@ pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
 
 /// A figure that can't be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the figure can't be drawn: {0}")]
+#[error("drawing the figure: {0}")]
 pub struct PlotError(String);
 
 impl Panel {
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_flat_lines_are_drawn_and_nonsense_is_refused() {
+    fn empty_and_flat_lines_are_drawn_and_nan_is_refused() {
         for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)]] {
             let content = Content::Lines {
                 x_label: "time (s)".to_owned(),

@@ -3,6 +3,5 @@
 pub mod itanium;
 pub mod paper;
 pub mod prezeroing;
-pub(crate) mod run_rate;
 pub(crate) mod small_pages;
 pub mod this_machine;

@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Exit code of a command that failed.
 const COULD_NOT: u8 = 1;
 
-/// Huge pages measured and simulated: every system on one machine model, and on this kernel.
+/// Measure and simulate huge pages: every system on one machine model, and on this kernel.
 #[derive(Parser)]
 #[command(
     name = "hawkeye-lab",
@@ -28,7 +28,7 @@ const COULD_NOT: u8 = 1;
 Examples:
   hawkeye-lab sim compare --systems linux,hawkeye --workloads random
   hawkeye-lab bench --list
-`hawkeye-lab help COMMAND` says more about each option than --help does."
+`hawkeye-lab help COMMAND` describes each option in full; --help is short."
 )]
 struct Arguments {
     /// Print help.
@@ -48,7 +48,7 @@ enum Command {
     Calibrate(commands::calibrate::Calibrate),
     Bench(commands::bench::Bench),
     Demo(commands::demo::Demo),
-    /// One of our own programs to try things on.
+    /// Run a program that uses memory in a known way.
     #[command(subcommand, hide = true)]
     Workload(hawkeye_workload::WorkloadCommand),
 }
@@ -87,14 +87,13 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// Log levels from `HAWKEYE_LOG`, such as `info` or `warn,hawkeye_linux=debug`.
 fn log_filter() -> Targets {
     let usual = Targets::new().with_default(LevelFilter::WARN);
     let Some(text) = std::env::var_os("HAWKEYE_LOG").filter(|text| !text.is_empty()) else {
         return usual;
     };
     text.to_string_lossy().parse().unwrap_or_else(|error| {
-        eprintln!("hawkeye-lab: HAWKEYE_LOG is ignored: {error}");
+        eprintln!("hawkeye-lab: HAWKEYE_LOG is ignored, the level is warn: {error}");
         usual
     })
 }

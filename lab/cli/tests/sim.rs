@@ -179,7 +179,7 @@ fn a_recording_is_made_and_replayed() {
 }
 
 #[test]
-fn mistakes_are_told_in_a_sentence() {
+fn mistakes_are_reported_in_a_sentence() {
     let folder = Folder::new("mistakes");
     std::fs::write(folder.0.join("bad.toml"), "[costs]\n").expect("a file");
     std::fs::write(folder.0.join("bad.parquet"), "no Parquet").expect("a file");
@@ -202,7 +202,7 @@ fn mistakes_are_told_in_a_sentence() {
         ),
         (
             "run --system linux --workload tiny.toml --costs none.toml",
-            "none.toml can't be read",
+            "reading none.toml",
         ),
         (
             "run --system linux --recording bad.parquet",
@@ -210,7 +210,7 @@ fn mistakes_are_told_in_a_sentence() {
         ),
         (
             "run --system linux --workload tiny.toml --svg /no/where.svg",
-            "/no/where.svg can't be written",
+            "writing /no/where.svg",
         ),
     ] {
         let error = folder.refused(words);
@@ -238,7 +238,7 @@ fn a_trace_is_a_workload() {
     let output = folder.sim(&lenient);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && told.contains("left out: 1"),
+        output.status.success() && told.contains("lines or records: 1"),
         "{told}"
     );
 }

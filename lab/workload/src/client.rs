@@ -155,7 +155,6 @@ impl Client {
         Ok(())
     }
 
-    /// Inserted keys count as stored from then on.
     fn latencies(&mut self, pace: Pace) -> Result<Latencies> {
         let latencies = latency::latencies(&self.socket, self.questions, pace)?;
         self.questions.keys += latencies.inserted;

@@ -9,7 +9,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 /// Time between two checks for the end.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// Input from standard input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     Request(Request),
@@ -71,7 +70,6 @@ impl Console {
         Ok(())
     }
 
-    /// The next input, if there is any.
     pub(crate) fn poll(&mut self) -> Option<Input> {
         match self.input().try_recv() {
             Ok(input) => Some(input),

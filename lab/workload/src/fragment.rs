@@ -39,7 +39,7 @@ pub struct FragmentArgs {
 fn share(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok();
     let value = value.filter(|value| (0.0..=1.0).contains(value));
-    value.ok_or_else(|| "a share is between 0 and 1".to_owned())
+    value.ok_or_else(|| "expected a share between 0 and 1".to_owned())
 }
 
 /// Bytes filled between two reads of the amount of free memory.
@@ -90,7 +90,7 @@ fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize)> {
     let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
     if bytes == 0 {
         return Err(WorkloadError::Usage(format!(
-            "only {} MiB are free: nothing is left beside --spare-mib {}",
+            "only {} MiB are free, but --spare-mib is {}: use a smaller value",
             free.bytes >> 20,
             spare >> 20
         )));

@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum HandleError {
     /// The workload could not be started.
-    #[error("could not start {program}: {source}")]
+    #[error("starting the workload {program}: {source}")]
     Spawn {
         /// The program.
         program: String,
@@ -22,7 +22,7 @@ pub enum HandleError {
         source: io::Error,
     },
     /// The workload no longer reads its standard input.
-    #[error("could not tell the workload to {request}: {source}")]
+    #[error("sending the request \"{request}\" to the workload: {source}")]
     Send {
         /// The request that it should have carried out.
         request: Request,
@@ -30,10 +30,10 @@ pub enum HandleError {
         source: io::Error,
     },
     /// The workload printed a line that is not an event.
-    #[error("the workload printed {0:?}, which is no event")]
+    #[error("unexpected output of the workload: {0:?}")]
     Protocol(String),
     /// The workload was silent for too long.
-    #[error("the workload said nothing for {0:?}")]
+    #[error("the workload reported nothing for {0:?}")]
     Timeout(Duration),
     /// The workload has ended, or closed its standard output.
     #[error("the workload has ended")]
@@ -74,31 +74,14 @@ impl Workload {
 
     /// Starts a command that runs a workload, perhaps through another program that passes standard
     /// input and output on. Its standard error stays as the command has it.
-    pub fn spawn_command(command: Command) -> Result<Self, HandleError> {
-        Self::spawn_hearing(command, |_| true)
-    }
-
-    /// As [`Self::spawn_command`] behind a terminal, such as a virtual machine's console. A
-    /// terminal echoes input, and others print to it too. The handle therefore skips lines that
-    /// can't be events.
-    pub fn spawn_behind_terminal(command: Command) -> Result<Self, HandleError> {
-        Self::spawn_hearing(command, |line| line.starts_with('{'))
-    }
-
-    fn spawn_hearing(mut command: Command, hears: fn(&str) -> bool) -> Result<Self, HandleError> {
+    pub fn spawn_command(mut command: Command) -> Result<Self, HandleError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let program = || command.get_program().to_string_lossy().into_owned();
-        let name = program();
-        let failed = |source| HandleError::Spawn {
-            program: name,
-            source,
-        };
+        let program = command.get_program().to_string_lossy().into_owned();
+        let failed = |source| HandleError::Spawn { program, source };
         let mut child = command.spawn().map_err(failed)?;
         let input = child.stdin.take();
-        let lines = child
-            .stdout
-            .take()
-            .map_or_else(|| mpsc::channel().1, |output| read_lines(output, hears));
+        let output = child.stdout.take();
+        let lines = output.map_or_else(|| mpsc::channel().1, read_lines);
         Ok(Self {
             child,
             input,
@@ -281,11 +264,11 @@ fn failure(event: &Event) -> Option<HandleError> {
     }
 }
 
-fn read_lines(output: ChildStdout, hears: fn(&str) -> bool) -> Receiver<String> {
+fn read_lines(output: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if hears(&line) && sender.send(line).is_err() {
+            if sender.send(line).is_err() {
                 break;
             }
         }

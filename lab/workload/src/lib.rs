@@ -52,53 +52,49 @@ use console::Console;
 /// The workloads and their options, to be embedded as a subcommand.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum WorkloadCommand {
-    /// Random reads, most of them in a hot part at the highest addresses (512 MiB unless told).
+    /// Read at random, mostly in a hot part at the highest addresses [default: 512 MiB].
     HotSpot(AccessArgs),
-    /// Independent random reads over all memory.
+    /// Read independent random words of all memory.
     Random(AccessArgs),
-    /// Independent reads of pages that differ in popularity by Zipf's law, scattered over all
-    /// memory.
+    /// Read pages with a popularity by Zipf's law, scattered over all memory.
     Zipf(ZipfArgs),
-    /// Every word in address order, again and again.
+    /// Read every word in address order, repeatedly.
     Sequential(AccessArgs),
-    /// One word at equal distances, in address order (see --stride-bytes).
+    /// Read one word at equal distances, in address order (see --stride-bytes).
     Stride(AccessArgs),
-    /// Dependent reads: a pointer chase over one random cycle through all cache lines.
+    /// Chase pointers over one random cycle through all cache lines: dependent reads.
     Chase(AccessArgs),
-    /// Reads of random words in many blocks that are mapped one by one, partly used, and replaced.
+    /// Read random words in many blocks that are mapped one by one, partly used, and replaced.
     Blocks(BlocksArgs),
-    /// Memory of which most pages hold nothing but zeros; frees, refills and verifies on request.
+    /// Hold mostly zero-filled memory; free, refill and verify it on request.
     Bloat(BloatArgs),
-    /// Memory in full use; frees, refills and verifies on request.
+    /// Hold memory in full use; free, refill and verify it on request.
     Burner(BurnerArgs),
-    /// Memory that grows region by region with a few pages used of each, then is verified.
+    /// Grow region by region, use a few pages of each, then verify.
     Grow(GrowArgs),
-    /// New memory, page after page or at random, and how long that takes.
+    /// Touch new memory in order or at random, and report the time.
     Touch(TouchArgs),
-    /// A huge address space: a small file mapped many times. Times its own mmap, munmap and faults.
+    /// Map a small file many times, and time mmap, munmap and page faults.
     OneTib(OneTibArgs),
-    /// One new page at equal distances beside memory that is read at random, and how long each
-    /// fault takes.
+    /// Touch new pages at equal intervals beside random reads, and time each page fault.
     Stalls(StallsArgs),
-    /// Threads that write and verify memory while they remap, fork, free and protect it.
+    /// Write and verify memory in threads that remap, fork, free and protect it.
     Torture(TortureArgs),
-    /// Starts and joins threads without end.
+    /// Start and join threads repeatedly.
     ThreadStorm(ThreadStormArgs),
-    /// Forks children that write to memory and exit, without end.
+    /// Fork children that write to memory and exit, repeatedly.
     ForkStorm(ForkStormArgs),
-    /// Many small processes, some of which end and are replaced each second.
+    /// Run many small processes, and replace some of them each second.
     Crowd(CrowdArgs),
-    /// Memory that processes share: forked workers that read it copy-on-write, or pages that KSM
-    /// merges.
+    /// Share memory between forked workers, copy-on-write, or by KSM.
     Shared(SharedArgs),
-    /// Asks a running Redis or memcached for random keys that it has stored there, or times single
-    /// answers.
+    /// Request random keys of a running Redis or memcached, or time single answers.
     Ask(AskArgs),
-    /// Fragments free memory to a target, and holds it so until told to end.
+    /// Fragment free memory to a target, and hold it until the end of input.
     Fragment(FragmentArgs),
-    /// Executes itself again after a delay.
+    /// Execute itself again after a delay.
     ExecSelf(ExecArgs),
-    /// Touches memory, waits and exits.
+    /// Touch memory, wait and exit.
     ExitAfter(ExitArgs),
 }
 

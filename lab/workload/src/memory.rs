@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 pub(crate) const PAGE: usize = hawkeye_policy::BASE_PAGE_BYTES as usize;
 /// Size of a region (a huge page), in bytes.
 pub(crate) const REGION: usize = hawkeye_policy::HUGE_PAGE_BYTES as usize;
-/// Base pages in a region.
 pub(crate) const REGION_PAGES: usize = REGION / PAGE;
 /// Eight-byte words in a base page.
 pub(crate) const PAGE_WORDS: usize = PAGE / 8;
@@ -96,7 +95,6 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps memory that stays shared with forked children.
     pub(crate) fn shared(bytes: usize) -> Result<Self, MemoryError> {
         map_anonymous(bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
     }

@@ -8,7 +8,6 @@ const SPREAD: usize = 5;
 /// With tail bytes, one in `TAIL_EVERY` used pages has only its last byte set.
 const TAIL_EVERY: usize = 4;
 
-/// Result of a check of every byte.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub checked_bytes: u64,
@@ -55,7 +54,6 @@ impl PatternedMemory {
         self.pattern.write(&mut self.memory, count);
     }
 
-    /// As [`Self::write`], in one region.
     pub(super) fn write_region(&mut self, region: usize, count: usize) {
         self.pattern.write_region(&mut self.memory, region, count);
     }
@@ -193,12 +191,10 @@ fn word_of(contents: &Contents, word: usize) -> u64 {
         .map_or(0, |(_, value)| *value)
 }
 
-/// The page of a region that is used at position `rank`.
 fn spread(rank: usize) -> usize {
     rank * SPREAD % REGION_PAGES
 }
 
-/// Runs of neighbours that are set.
 fn runs(set: &[bool]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for at in (0..set.len()).filter(|at| set[*at]) {

@@ -77,7 +77,6 @@ pub(crate) fn together<'a, const N: usize>(
     })
 }
 
-/// Reads words of memory at random until the flag is set.
 pub(crate) fn read_at_random(memory: &Mapping, over: &AtomicBool) -> Result<()> {
     /// Reads between two checks of the flag.
     const BATCH: usize = 8192;
@@ -162,7 +161,6 @@ impl Child {
         }
     }
 
-    /// Waits for the end of the child and returns its wait status.
     pub(crate) fn wait(self) -> io::Result<i32> {
         let status = self.reap();
         std::mem::forget(self);

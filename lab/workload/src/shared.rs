@@ -41,7 +41,6 @@ pub struct SharedArgs {
 }
 
 impl SharedArgs {
-    /// The first word of a page; the rest of it is zero.
     fn first_word(&self, page: u64) -> u64 {
         match self.mergeable {
             Some(different) if page % self.mergeable_every == 0 => {
@@ -54,7 +53,6 @@ impl SharedArgs {
 
 /// Reads between two checks for requests.
 const BATCH: usize = 4096;
-/// The parent's pause after each batch.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Time between two checks for requests of a parent that does not read.
 const IDLE: Duration = Duration::from_millis(50);

@@ -16,7 +16,6 @@ const KEYS: usize = 100;
 
 /// Requests of all connections to the server.
 struct Server {
-    /// Number of gets that it answers.
     most: usize,
     /// The number of the get that is delayed, together with all requests that arrive meanwhile.
     stall_at: usize,
@@ -141,7 +140,7 @@ fn a_lost_key_ends_it_with_what_was_answered() {
 }
 
 #[test]
-fn where_nobody_listens_is_told() {
+fn a_socket_without_a_listener_is_an_error() {
     let words = "ask --dialect redis --keys 1 --socket /nonexistent/socket";
     let program = env!("CARGO_BIN_EXE_hawkeye-workload");
     let mut client = Workload::spawn(program, words.split(' ')).unwrap();
@@ -153,7 +152,7 @@ fn where_nobody_listens_is_told() {
 }
 
 #[test]
-fn whoever_waits_behind_a_slow_answer_is_counted() {
+fn a_request_behind_a_slow_answer_counts_as_slow() {
     let mut asking = asking("stall", usize::MAX, 200);
     let latencies = asking.latencies(Duration::from_secs(1), 500, 0);
     assert_eq!(latencies.questions, 500);

@@ -13,7 +13,6 @@ fn start(line: &str) -> Workload {
     .unwrap()
 }
 
-/// Reads events until `last` accepts one.
 fn until(workload: &mut Workload, last: impl Fn(&Event) -> bool) -> Event {
     loop {
         let event = workload.next_event(SOON).unwrap();

@@ -25,8 +25,8 @@ pub(super) fn of(memory_ns: f64, notes: &mut Notes) -> Result<KernelCosts> {
         "zero a base page past the caches",
         "zero a huge page",
         "copy a base page",
-        "look at a base page that is not zero",
-        "look at all of a base page that is zero",
+        "scan a base page that is not zero",
+        "scan a base page that is zero",
     ];
     for (what, spread) in whats.into_iter().zip(copying) {
         notes.note(what, "ns", spread);
@@ -40,9 +40,9 @@ pub(super) fn of(memory_ns: f64, notes: &mut Notes) -> Result<KernelCosts> {
     costs.scan_used_ns = ns(scan_used);
     costs.scan_zero_ns = ns(scan_zero);
 
-    let what = "fault on a base page, zeroing included";
+    let what = "fault on a base page, including zeroing";
     costs.base_fault_ns = ns(notes.note(what, "ns", faults.base).median - zero_base);
-    let what = "fault on a huge page, zeroing included";
+    let what = "fault on a huge page, including zeroing";
     if let Some(huge) = notes.found(what, faults.huge) {
         costs.huge_fault_ns = ns(huge - zero_huge);
     }
@@ -57,7 +57,7 @@ pub(super) fn of(memory_ns: f64, notes: &mut Notes) -> Result<KernelCosts> {
     let what = "copy a region's page table for a fork";
     costs.fork_region_ns = ns(notes.note(what, "ns", faults.fork_region).median);
 
-    let what = "take a translation out of another core's TLB";
+    let what = "remove a translation from another core's TLB";
     if let Some(shoot_down) = notes.found(what, shoot_down) {
         costs.shoot_down_ns = ns(shoot_down);
     }
@@ -68,11 +68,11 @@ pub(super) fn of(memory_ns: f64, notes: &mut Notes) -> Result<KernelCosts> {
         let rest = collapse - pages * copy;
         costs.collapse_ns = ns(rest - costs.shoot_down_ns as f64);
     }
-    if let Some(split) = notes.found("split a huge page in full use", split_used) {
+    if let Some(split) = notes.found("split a fully used huge page", split_used) {
         // The kernel reads every page up to its first byte that is not zero.
         costs.split_ns = ns(split - pages * scan_used);
     }
-    let what = "split one of which 511 base pages are zero";
+    let what = "split a huge page with 511 zero base pages";
     if notes.found(what, split_zero).is_some() {
         let each = zero_page.map(|each| each - (scan_zero - scan_used));
         costs.remap_zero_ns = each.map_or(costs.remap_zero_ns, ns);
@@ -96,14 +96,14 @@ pub(super) fn of(memory_ns: f64, notes: &mut Notes) -> Result<KernelCosts> {
             "no page can be moved without a second memory node",
         ),
         (
-            "looking at a pageblock for compaction",
-            "nothing outside the kernel sees it",
+            "scanning a pageblock for compaction",
+            "it is not visible outside the kernel",
         ),
         (
             "dropping a page of the page cache",
-            "it would take files of the machine's out of memory",
+            "it would remove this machine's files from memory",
         ),
-        ("swapping a page", "it would take swap, and a device's time"),
+        ("swapping a page", "it needs swap, and a device's time"),
     ] {
         notes.never(what, why);
     }

@@ -12,7 +12,6 @@ use hawkeye_sim::mmu::{
     Replacement, Run, Shape, presets,
 };
 
-/// Upper bound on the fill buffers of a core.
 const MOST_BUFFERS: f64 = 64.0;
 /// Upper bound on the instructions that a core runs ahead.
 const MOST_AHEAD: f64 = 2048.0;
@@ -78,26 +77,29 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     };
     made.ghz = notes.note("clock", "GHz", core.ghz).median;
     for Latency { bytes, ns } in &core.latencies {
-        notes.note(name_of("that waits for the one before", *bytes), "ns", *ns);
+        notes.note(name_of("dependent read", *bytes), "ns", *ns);
     }
     for Latency { bytes, ns } in &core.independent {
-        notes.note(name_of("that waits for none", *bytes), "ns", *ns);
+        notes.note(name_of("independent read", *bytes), "ns", *ns);
     }
     let sharing = &core.sharing;
-    let what = "read of a line that nobody has read";
-    notes.note(what, "ns", sharing.gone);
-    notes.note("the same of one that was read once", "ns", sharing.once);
-    notes.note("of one that was read again and again", "ns", sharing.kept);
+    notes.note(
+        "read of a line that was not read before",
+        "ns",
+        sharing.gone,
+    );
+    notes.note("read of a line that was read once", "ns", sharing.once);
+    notes.note(
+        "read of a line that was read many times",
+        "ns",
+        sharing.kept,
+    );
     for (ms, ns) in &sharing.later {
-        notes.note(
-            format!("of one that was, the last time {ms} ms ago"),
-            "ns",
-            *ns,
-        );
+        notes.note(format!("the same, last read {ms} ms ago"), "ns", *ns);
     }
-    let what = "read of a line on each of 8,192 pages of 4 KiB in huge pages";
+    let what = "read of one line per 4 KiB, 8,192 lines in huge pages";
     let scattered = notes.note(what, "ns", core.scattered);
-    let together = notes.note("the same lines side by side", "ns", core.together);
+    let together = notes.note("read of 8,192 adjacent lines", "ns", core.together);
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
     let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
     let hosted_by = in_pieces.then_some(PageSize::Base);
@@ -113,15 +115,13 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
             high,
             turns: singles.len(),
         };
-        let what = "single reads of memory, without the fastest and the slowest tenth";
+        let what = "single reads of memory, middle 80 %";
         notes.note(what, "ns", spread);
     }
-    notes.note(
-        "chains of reads that overlap, of 32",
-        "",
-        core.overlap.at_once,
-    );
-    let reach = notes.note("instructions ahead of a read", "", core.overlap.reach);
+    let what = "overlapping chains of reads, of 32";
+    notes.note(what, "", core.overlap.at_once);
+    let what = "instructions executed ahead of a read";
+    let reach = notes.note(what, "", core.overlap.reach);
     made.reorder_buffer = reach.median.round().clamp(1.0, MOST_AHEAD) as u32;
     let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream.median;
@@ -162,13 +162,10 @@ fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> Processor {
 
 /// The name of a latency over `bytes` of memory.
 fn name_of(kind: &str, bytes: usize) -> String {
-    let bytes = bytes as u64;
-    let size = if bytes >= 1 << 20 {
-        format!("{} MiB", bytes >> 20)
-    } else {
-        format!("{} KiB", bytes >> 10)
-    };
-    format!("read {kind}, over {size}")
+    match bytes >> 20 {
+        0 => format!("{kind}, over {} KiB", bytes >> 10),
+        mib => format!("{kind}, over {mib} MiB"),
+    }
 }
 
 /// Sets caches and memory; reads of shared levels take `translated_ns` more. The minimum of several
@@ -237,7 +234,6 @@ fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     held.last().map(|latency| latency.bytes as u64)
 }
 
-/// Sets the TLB's reach, if that is the size of a TLB.
 fn set_tlb(made: &mut Processor, walks: &WalkCosts) {
     let preset = made.l2_tlb;
     let shape = Shape::new(walks.tlb_pages, preset.shape.ways);

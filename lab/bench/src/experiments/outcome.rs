@@ -2,6 +2,7 @@
 
 use crate::live::report::Managing;
 use crate::live::{EXPERIMENTS, Report};
+use crate::name::Name;
 use crate::plot::{Content, Figure, Panel};
 use crate::simulated::paper::{Beside, PaperReport, Published};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The experiment.
-    pub name: &'static str,
+    pub name: Name,
     /// Its figures.
     #[serde(flatten)]
     pub side: Side,
@@ -43,10 +44,7 @@ impl Outcome {
     /// Its title among the results of all experiments: the experiment's name, and the side if it is
     /// the second one.
     pub fn title(&self) -> String {
-        match self.side {
-            Side::Live(_) => self.name.to_owned(),
-            Side::Simulated(_) => simulated_title(self.name),
-        }
+        title(self.name, matches!(self.side, Side::Live(_)))
     }
 
     /// CPU time that its managers took.
@@ -82,13 +80,10 @@ impl Outcome {
     }
 }
 
-/// The title of an experiment's simulated side.
-pub(super) fn simulated_title(name: &str) -> String {
-    if EXPERIMENTS.iter().any(|live| live.name == name) {
-        format!("{name}-simulated")
-    } else {
-        name.to_owned()
-    }
+pub(super) fn title(name: Name, is_live: bool) -> String {
+    let is_second = !is_live && EXPERIMENTS.iter().any(|live| live.name == name);
+    let side = if is_second { "-simulated" } else { "" };
+    format!("{}{side}", name.name)
 }
 
 #[derive(Default)]
@@ -140,24 +135,26 @@ impl Bars {
 mod tests {
     use super::*;
 
+    const FAIRNESS: Name = Name::of("fairness", "table-5");
+
     fn live() -> Outcome {
-        let mut live = Report::new("table-5");
+        let mut live = Report::new(FAIRNESS);
         live.row("linux", 10.0, "s", "");
         live.row("hawkeye", 8.0, "s", "");
         live.row("promoted", 100.0, "", "");
         Outcome {
-            name: "table-5",
+            name: FAIRNESS,
             side: Side::Live(live),
             took_s: 12.4,
         }
     }
 
-    fn simulated(name: &'static str) -> Outcome {
+    fn simulated(name: Name) -> Outcome {
         Outcome {
             name,
             side: Side::Simulated(PaperReport {
                 name,
-                shows: "fairness",
+                shows: "equal shares",
                 figures: vec![Beside {
                     workload: "cg",
                     program: "cg",
@@ -174,20 +171,36 @@ mod tests {
     }
 
     #[test]
-    fn each_is_printed_with_the_time_it_took() {
+    fn each_is_printed_with_both_names_and_its_duration() {
         let text = live().to_string();
-        assert!(text.starts_with("table-5\n"), "{text}");
+        assert!(text.starts_with("fairness (table-5)\n"), "{text}");
         assert!(text.ends_with("\n  took 12 s\n"), "{text}");
-        let text = simulated("table-5").to_string();
-        assert!(text.starts_with("table-5: fairness\n"), "{text}");
+        let text = simulated(FAIRNESS).to_string();
+        assert!(
+            text.starts_with("fairness (table-5): equal shares\n"),
+            "{text}"
+        );
         assert!(text.ends_with("\n  took 3 s\n"), "{text}");
     }
 
     #[test]
-    fn a_simulated_side_beside_a_live_one_has_a_title_of_its_own() {
-        assert_eq!(live().title(), "table-5");
-        assert_eq!(simulated("table-5").title(), "table-5-simulated");
-        assert_eq!(simulated("figure-11").title(), "figure-11");
+    fn json_has_the_alias_as_its_name() {
+        let json = serde_json::to_value(simulated(FAIRNESS)).expect("JSON");
+        assert_eq!(
+            (&json["name"], &json["simulated"]["name"]),
+            (&"table-5".into(), &"table-5".into())
+        );
+        assert_eq!(
+            serde_json::to_value(Name::from("bloat")).expect("JSON"),
+            "bloat"
+        );
+    }
+
+    #[test]
+    fn a_simulated_side_beside_a_live_one_has_a_separate_title() {
+        assert_eq!(live().title(), "fairness");
+        assert_eq!(simulated(FAIRNESS).title(), "fairness-simulated");
+        assert_eq!(simulated("npb-speedup".into()).title(), "npb-speedup");
     }
 
     #[test]
@@ -200,11 +213,11 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(titles(live()), ["measured, s", "measured"]);
-        assert_eq!(titles(simulated("table-5")), ["simulated, s"]);
-        let figure = simulated("table-5").figure().expect("has figures");
+        assert_eq!(titles(simulated(FAIRNESS)), ["simulated, s"]);
+        let figure = simulated(FAIRNESS).figure().expect("has figures");
         assert!(figure.to_svg().expect("drawn").contains("published"));
         let none = Outcome {
-            side: Side::Live(Report::new("table-5")),
+            side: Side::Live(Report::new(FAIRNESS)),
             ..live()
         };
         assert_eq!(none.figure(), None);

@@ -99,7 +99,6 @@ fn commit_built() -> Option<String> {
     }
 }
 
-/// The output of a program, if it succeeds.
 fn said_by(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
@@ -118,7 +117,7 @@ impl Written {
 
 /// The index: each experiment with a link to its file, and the CPU time of managers in all of them.
 pub fn index(written: &[Written]) -> String {
-    let mut text = "# Results\n\nWritten by `hawkeye-lab bench --out FOLDER`, a file each. An experiment that is done again takes the place of what it had.\n\n| experiment | shows | made |\n|---|---|---|\n".to_owned();
+    let mut text = "# Results\n\n`hawkeye-lab bench --out FOLDER` writes one file for each experiment. A repeated experiment replaces its earlier result.\n\n| experiment | shows | date |\n|---|---|---|\n".to_owned();
     let mut managing = Managing::default();
     for one in written {
         let (title, shows, date) = (&one.title, one.shows, one.date());
@@ -126,7 +125,7 @@ pub fn index(written: &[Written]) -> String {
         managing.join(&one.managing);
     }
     if let Some(line) = managing.line() {
-        text += &format!("\n## All of them\n\n{line}\n");
+        text += &format!("\n## All experiments\n\n{line}\n");
     }
     text
 }
@@ -138,14 +137,14 @@ mod tests {
     use crate::live::Report;
 
     #[test]
-    fn a_document_says_where_its_figures_are_from() {
+    fn a_result_names_the_origin_of_its_figures() {
         let mut results = Results::here(true);
         assert!(results.machine.contains("cores"), "{}", results.machine);
         assert!(!results.kernel.is_empty() && !results.date.is_empty());
         let mut live = Report::new("steady");
         live.row("CPU", 0.5, "%", "of a core");
         results.outcomes.push(Outcome {
-            name: "steady",
+            name: "steady".into(),
             side: Side::Live(live),
             took_s: 3.0,
         });
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_managing_took_is_summed_up() {
+    fn the_index_sums_up_the_cpu_time_of_managers() {
         let written = |cpu_s, worst_percent| Written {
             title: "one".to_owned(),
             shows: "what it is",
@@ -172,8 +171,8 @@ mod tests {
             text.contains("| [one](results/one.md) | what it is | 2026-11-25 |"),
             "{text}"
         );
-        let line = "2.00 % of a core on average over 200 s, at worst 4.50 % in one run";
+        let line = "2.00 % of a core on average over 200 s, and at most 4.50 % in one run";
         assert!(text.contains(line), "{text}");
-        assert!(!index(&[]).contains("All of them"));
+        assert!(!index(&[]).contains("All experiments"));
     }
 }

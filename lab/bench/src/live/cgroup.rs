@@ -21,7 +21,7 @@ impl MemoryCgroup {
     /// # Errors
     /// No cgroup can be created here.
     pub fn new(name: &str, limit_bytes: u64) -> Result<Self> {
-        let failed = |error: io::Error| impossible!("no memory cgroup can be made here: {error}");
+        let failed = |error: io::Error| impossible!("creating the memory cgroup {name}: {error}");
         let (version, root) =
             memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
@@ -68,7 +68,7 @@ impl MemoryCgroup {
     fn read_bytes(&self, file: &str) -> Result<u64> {
         let text = fs::read_to_string(self.path.join(file)).ok();
         let bytes = text.and_then(|text| text.trim().parse().ok());
-        bytes.ok_or_else(|| impossible!("the cgroup has no {file}"))
+        bytes.ok_or_else(|| impossible!("cgroup {} has no {file}", self.path.display()))
     }
 
     /// A command that runs `program` in the cgroup.
@@ -98,9 +98,7 @@ impl Drop for MemoryCgroup {
                 Err(_) => std::thread::sleep(Duration::from_millis(50)),
             }
         }
-        eprintln!(
-            "hawkeye: the cgroup {} could not be removed",
-            self.path.display()
-        );
+        let path = self.path.display();
+        eprintln!("hawkeye-lab: cgroup {path} could not be removed: remove it with rmdir");
     }
 }

@@ -17,11 +17,9 @@ const USED_PAGES: u64 = 16;
 struct System(&'static str, &'static str, bool, bool);
 
 const NEVER: System = System("THP never", "never", true, false);
-/// The kernel's defaults.
 const ALWAYS: System = System("THP always", "always", true, false);
 const MANAGED: System = System("managed", "always", true, true);
-const ALONE: &str = "managed, without the kernel's shrinker";
-const MANAGED_ALONE: System = System(ALONE, "always", false, true);
+const MANAGED_ALONE: System = System("managed, no kernel split", "always", false, true);
 
 impl System {
     fn prepare(self, host: &mut Host) -> Result<()> {
@@ -43,7 +41,6 @@ impl System {
 #[derive(Clone, Copy, Debug, Default)]
 struct Trial {
     killed: bool,
-    /// Huge pages that the manager split, and those that the kernel split at the limit.
     split: u64,
     kernel_split: u64,
     manager_cpu_s: f64,
@@ -88,7 +85,7 @@ fn trial(host: &Host, system: System, mb_per_s: Option<u64>) -> Result<Trial> {
             Ok(Event::Progress { elapsed_s, .. }) => found.grown_s = Some(elapsed_s),
             Ok(Event::Verified { bad_bytes: 0, .. }) => return Ok(found),
             Ok(Event::Verified { bad_bytes, .. }) => {
-                bail!("{bad_bytes} bytes of the program are wrong");
+                bail!("the program's memory is corrupt: {bad_bytes} bytes are wrong");
             }
             Ok(_) => {}
             Err(HandleError::Ended) => {
@@ -117,22 +114,18 @@ fn repeat(
     runs: u32,
 ) -> Result<()> {
     system.prepare(host)?;
-    let mut trials = Vec::new();
-    for _ in 0..runs {
-        trials.push(trial(host, system, mb_per_s)?);
-    }
+    let trials = (0..runs).map(|_| trial(host, system, mb_per_s));
+    let trials = trials.collect::<Result<Vec<_>>>()?;
     let lived = trials.iter().filter(|trial| !trial.killed).count();
     let of = |figure: fn(&Trial) -> f64| median_of(&trials, figure);
-    let speed = mb_per_s.map_or("as fast as it can".to_owned(), |rate| {
-        format!("{rate} MB/s")
-    });
+    let speed = mb_per_s.map_or("unlimited".to_owned(), |rate| format!("{rate} MB/s"));
     let grown: Vec<f64> = trials.iter().filter_map(|trial| trial.grown_s).collect();
     report.row(
-        format!("{}, {speed}: lived", system.0),
+        format!("{}, {speed}: survived", system.0),
         lived as f64,
         "runs",
         format!(
-            "of {runs}; grown in {:.1} s; huge pages split: {} by the manager ({:.1} s of CPU), {} by the kernel at the limit",
+            "of {runs}; grew in {:.1} s; huge pages split: {} by the manager ({:.1} s of CPU), {} by the kernel at the limit",
             median(&grown),
             of(|trial| trial.split as f64),
             of(|trial| trial.manager_cpu_s),
@@ -158,7 +151,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         repeat(host, report, MANAGED_ALONE, *rate, sweep)?;
     }
     host.set_enabled("madvise")?;
-    report.note("Limit 2 GiB; 4 GiB of huge pages are touched, 16 base pages of each, and verified at the end.");
-    report.note("MB/s are of huge pages touched. The manager's settings are the defaults; counts are medians.");
+    report.note("The limit is 2 GiB. The program touches 4 GiB of huge pages, 16 base pages of each, and verifies them at the end.");
+    report.note("MB/s counts the huge pages that are touched. The manager has default settings; counts are medians.");
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Host {
     pub fn touch_costs(&mut self) -> Result<TouchCosts> {
         let facts = try_sizes(Some(self.takeover.settings()))?;
         touch_costs(&facts).ok_or_else(|| {
-            impossible!("what first touches cost could not be told: too much goes on")
+            impossible!("measuring the cost of first touches failed: this machine is too busy")
         })
     }
 
@@ -126,13 +126,12 @@ impl Host {
     /// It can't be started there.
     pub fn start_on(&self, core: usize, words: &str) -> Result<Workload> {
         let cores = CoreSet::of(&[core]);
-        let cores = cores.ok_or_else(|| impossible!("there is no core {core}"))?;
+        let cores = cores.ok_or_else(|| impossible!("this machine has no core {core}"))?;
         let mut command = self.command(words);
         cores.keep(&mut command);
         Ok(Workload::spawn_command(command)?)
     }
 
-    /// The command for a workload, given as on the command line.
     pub(super) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("workload").args(words.split_whitespace());
@@ -148,7 +147,9 @@ fn restore_on_signals() -> Result<()> {
         loop {
             if let Waited::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
                 if let Err(error) = restore_leftovers(&state_dir()) {
-                    eprintln!("hawkeye: {error}; `hawkeye restore` tries again");
+                    eprintln!(
+                        "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
+                    );
                 }
                 std::process::exit(128 + signal);
             }
@@ -169,7 +170,7 @@ pub fn need_bytes(bytes: u64) -> Result<()> {
     let available = available_bytes();
     if available < bytes + bytes / 8 {
         bail!(
-            "it takes {} MiB of free memory, and {} MiB are free",
+            "the experiment needs {} MiB of free memory, but {} MiB are free",
             (bytes + bytes / 8) >> 20,
             available >> 20
         );

@@ -33,7 +33,6 @@ struct Speed {
     /// Speed of the same program all under huge pages, measured in turn.
     all_huge_per_s: f64,
     promoted: usize,
-    /// Promotions in the hot part.
     promoted_hot: usize,
 }
 
@@ -46,12 +45,7 @@ impl Speed {
 
 /// Measures one system, in turn with a program that is all under huge pages.
 fn speed(host: &Host, system: System, sizes: Sizes) -> Result<Speed> {
-    let Sizes {
-        reads,
-        mib,
-        hot_mib,
-        ..
-    } = sizes;
+    let (reads, mib, hot_mib) = (sizes.reads, sizes.mib, sizes.hot_mib);
     need_bytes(2 * (mib << 20))?;
     let words = format!("{reads} --mib {mib} --hot-mib {hot_mib} --hot-percent {HOT_PERCENT}");
     let mut huge = host.start(&format!("{words} --pages huge"))?;
@@ -126,7 +120,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         compare(host, kind, sizes, report)?;
     }
     report.note(format!(
-        "Window {} ms. The perfect choice is the most that any policy can reach with this budget.",
+        "Window: {} ms. The perfect choice is the best result that any policy can reach with this budget.",
         WINDOW.as_millis()
     ));
     Ok(())

@@ -47,19 +47,19 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         }
         describe(kind, &all, report);
         report.note(format!(
-            "{}: {per_s} questions a second, {WRITES_PERCENT} % of them insert.",
+            "{}: {per_s} requests per second; {WRITES_PERCENT} % of them insert.",
             kind.name()
         ));
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "{} MiB stored at the begin; single questions at equal distances for {} s, timed from when they were due; median of {} rounds. p99.9 is of the answers in whose time neither server nor client waited for a core: with two cores, both of them busy, what else runs is in the tail of the others. Each system at its own pace from the first question on. Idle processors {}.",
+        "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
         sizes.mib,
         sizes.length.as_secs(),
         sizes.rounds,
         match polling {
-            Some(_) => "polled instead of halting",
-            None => "did as they do here",
+            Some(_) => "poll instead of halting",
+            None => "behave as usual on this machine",
         },
     ));
     Ok(())
@@ -92,7 +92,7 @@ fn measure(
     let promoter = system.promoter(host)?;
     let asking = || program.latencies(questions);
     let (asked, _) = promoter.promote_during(pid, 4 * sizes.length, report, asking)?;
-    asked?.ok_or_else(|| impossible!("{} answers no questions", kind.name()))
+    asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
 }
 
 fn describe(kind: Kind, all: &[Vec<Latencies>], report: &mut Report) {
@@ -112,7 +112,7 @@ fn describe(kind: Kind, all: &[Vec<Latencies>], report: &mut Report) {
             p999,
             "us",
             format!(
-                "{:.2} times base pages'; rounds of {least:.0} to {most:.0} us, of {:.1} % of the answers; of all: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, longest {:.0} us; {} keys inserted",
+                "{:.2} times that of base pages; rounds {least:.0} to {most:.0} us, {:.1} % of the answers; all answers: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, longest {:.0} us; {} keys inserted",
                 p999 / base.unwrap_or(f64::NAN),
                 of(percent),
                 of(|l| l.p50_us),

@@ -36,7 +36,7 @@ impl Managed {
     }
 }
 
-/// The policies to compare, the best expected first.
+/// The policies to compare, the most promising first.
 pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
 
 /// Settings for a policy to make this many promotions within seconds, with no limit on CPU time.

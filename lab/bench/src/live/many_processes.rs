@@ -27,8 +27,9 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let words = format!("crowd --processes {managed} --per-s 0 --each-kib 3072 --mib 4");
     let rows = report.of(format!("{managed} managed processes"));
     manage_crowd(host, &words, selection, length, rows, "")?;
-    report
-        .note("The manager's CPU includes everything it does: sweeps, looks at memory, sampling.");
+    report.note(
+        "The manager's CPU time includes all of its work: sweeps, memory checks and sampling.",
+    );
     Ok(())
 }
 
@@ -36,8 +37,8 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 fn crowd_only(host: &Host) -> Result<Rules> {
     let name = host.program().file_name().unwrap_or_default();
     let command = name.to_string_lossy().parse();
-    let command =
-        command.map_err(|error| impossible!("the program's own name is no pattern: {error}"))?;
+    let command = command
+        .map_err(|error| impossible!("this program's name is not a valid pattern: {error}"))?;
     let rule = Rule {
         name: "crowd".into(),
         conditions: Conditions {

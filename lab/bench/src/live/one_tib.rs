@@ -84,7 +84,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let longest_ms = longest_call.as_secs_f64() * 1e3;
     report.row("the manager's longest call", longest_ms, "ms", "");
     report.note(format!(
-        "1 TiB mapped, {} GiB of it with page tables; {} MiB of its own memory in base pages, read at random. {} turns of {} s each, sampled every {} s, nothing promoted. mmap and munmap of 64 KiB and first writes to a page of its own memory, each every 0.2 ms.",
+        "The process has 1 TiB mapped, {} GiB of it with page tables, and reads {} MiB of its own memory at random, in base pages. {} turns of {} s, sampled every {} s, without promotions. It calls mmap and munmap of 64 KiB and first writes to a page of its own memory every 0.2 ms each.",
         sizes.populated_gib,
         sizes.mib,
         sizes.turns,
@@ -94,7 +94,6 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Reports the longest call of all turns, and of each turn.
 fn describe(name: &str, turns: &[Longest], goal: &str, report: &mut Report) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
@@ -105,7 +104,7 @@ fn describe(name: &str, turns: &[Longest], goal: &str, report: &mut Report) {
         .map(|turn| format!("{:.2}", of_all_ms(turn)))
         .collect();
     report.note(format!(
-        "{name}: the longest of all in each turn: {} ms.",
+        "{name}: longest call of each turn: {} ms.",
         each.join(", ")
     ));
 }

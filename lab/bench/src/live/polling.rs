@@ -19,7 +19,7 @@ pub struct Polling {
 impl Polling {
     /// `None` if the kernel does not control what idle processors do.
     pub fn begin() -> Result<Option<Self>> {
-        let failed = |source| impossible!("{LATENCY_LIMIT} can't be used: {source}");
+        let failed = |source| impossible!("using {LATENCY_LIMIT}: {source}");
         let mut file = match OpenOptions::new().write(true).open(LATENCY_LIMIT) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,

@@ -3,7 +3,7 @@
 pub(super) use super::host::{Host, need_bytes};
 pub(super) use super::managed::{manage, manage_all, spending};
 pub(super) use super::programs::huge::{huge_percent, promote_all};
-pub(super) use super::programs::speed::{Speed, turn};
+pub(super) use super::programs::speed::{Pair, Speed, in_turn, turn};
 pub(super) use super::programs::{Kind, Program, idle_redis, reader};
 pub(super) use super::report::{Report, mib};
 pub(super) use super::scale::{Scale, Sizes};

@@ -30,7 +30,7 @@ impl Pressure {
             }
             if neighbours.len() == MOST_NEIGHBOURS {
                 bail!(
-                    "memory could not be filled to {percent} %: with {MOST_NEIGHBOURS} programs {used_percent:.1} % are in use"
+                    "filling memory to {percent} % failed: {MOST_NEIGHBOURS} programs fill {used_percent:.1} %"
                 );
             }
             // Free pages in per-processor lists count as used until an allocation takes them: one

@@ -9,18 +9,20 @@ mod postgres;
 mod python;
 mod reader;
 mod running;
-pub(super) mod scratch;
 mod server;
 pub mod speed;
 #[cfg(test)]
 mod testing;
 
+pub(super) use postgres::allow_huge_buffers;
 pub(super) use running::{Running, answer_within, output_of};
-pub(super) use server::{die_with_us, in_background, redis_command};
+pub(super) use server::{in_background, redis_command};
 
 use crate::live::prelude::*;
 use hawkeye_workload::{Hot, Latencies, Pace};
 use python::Script;
+use server::LIGHT_LOAD;
+use tempfile::TempDir;
 
 /// A program that works on request. Dropping it ends it.
 pub trait Program: Send {
@@ -54,7 +56,6 @@ pub enum Kind {
     },
     Redis,
     Memcached,
-    /// A hash map in a Java virtual machine, with look-ups of random keys.
     JavaHashMap,
     /// PostgreSQL, with look-ups of random rows by pgbench.
     Postgres,
@@ -148,17 +149,13 @@ impl Kind {
 
     /// Starts it so that a part of its keys is requested more often than the others.
     pub fn start_hot(self, host: &Host, mib: u64, hot: Hot) -> Result<Box<dyn Program>> {
+        let client = host.command("ask");
         Ok(match self {
-            Self::Redis => {
-                let load = server::Load::Full;
-                Box::new(server::redis(host.command("ask"), mib, hot, load)?)
-            }
-            Self::Memcached => Box::new(server::memcached(host.command("ask"), mib, hot)?),
+            Self::Redis => Box::new(server::redis(client, mib, hot, Duration::ZERO)?),
+            Self::Memcached => Box::new(server::memcached(client, mib, hot)?),
             Self::JavaHashMap => Box::new(hash_maps::java(mib, hot)?),
             Self::Sparsehash => Box::new(hash_maps::sparsehash(mib, hot)?),
-            _ => {
-                bail!("{} has no keys of which a part could be hot", self.name());
-            }
+            _ => bail!("{} has no keys, so it has no hot keys", self.name()),
         })
     }
 
@@ -183,12 +180,6 @@ impl Kind {
     }
 }
 
-/// Makes the kernel align memory that programs share between their processes, so that it can be
-/// made huge. Call it before such a program starts ([`Kind::Postgres`]).
-pub fn allow_shared_huge_pages(host: &mut Host) -> Result<()> {
-    postgres::allow_huge_buffers(host)
-}
-
 /// Starts one of our workloads, given as on the command line of `program`, which waits for a
 /// request.
 pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>> {
@@ -204,11 +195,18 @@ pub(super) fn ready_reader(workload: Workload, pid: u32) -> Box<dyn Program> {
 
 /// Starts Redis with `mib` MiB of data and almost no load.
 pub fn idle_redis(host: &Host, mib: u64) -> Result<Box<dyn Program>> {
-    let (hot, load) = (Hot::UNIFORM, server::Load::Light);
-    Ok(Box::new(server::redis(
-        host.command("ask"),
-        mib,
-        hot,
-        load,
-    )?))
+    let redis = server::redis(host.command("ask"), mib, Hot::UNIFORM, LIGHT_LOAD)?;
+    Ok(Box::new(redis))
+}
+
+/// A new folder that no other user can read. Dropping it deletes it and its contents.
+pub(super) fn temporary_folder() -> Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("hawkeye-bench-").tempdir();
+    folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
+}
+
+fn write(folder: &TempDir, file: &str, contents: &str) -> Result<PathBuf> {
+    let path = folder.path().join(file);
+    std::fs::write(&path, contents).map_err(LinuxError::file("writing", &path))?;
+    Ok(path)
 }

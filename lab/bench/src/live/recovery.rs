@@ -1,24 +1,20 @@
-//! Programs started while memory is fragmented (after the paper's Figure 5). For each system it
-//! measures:
-//! - how soon the memory in use is under huge pages
-//! - how soon the program is as fast as these make it
-//! - the benefit of each promotion
+//! Programs started while memory is fragmented (after the HawkEye paper's Figure 5): how soon the
+//! memory in use is under huge pages, and for how long each promotion keeps it so.
+//!
+//! Speeds are not measured here: the gain from huge pages changes with the machine's neighbours.
+//! The simulated `fragmented-speedup` has them.
 
-pub mod curve;
 mod fragmented;
 mod in_use;
 mod subject;
-mod watch;
 
 use super::prelude::*;
 use super::systems::Promoting;
 use crate::plot::{Line, Panel};
-use curve::{Curve, SMOOTHED, end_percent, reached_s};
 use fragmented::Fragmented;
 use in_use::{InUse, WITHIN};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use subject::{Subject, subjects};
-use watch::{Moment, TURN, Watched, YARDSTICK_TURN, Yardsticks};
 
 /// Systems with the same budget; programs that others wrote run under the first two. The last one
 /// promotes nothing, so it shows the error of all these figures.
@@ -28,17 +24,13 @@ const SAME: [System; 4] = [
     System::HawkeyeG,
     System::Base,
 ];
-/// Systems at their own pace.
 const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
-/// A program has recovered when this share of its used memory is huge, or when it has this share of
-/// the possible gain (per cent). Larger shares of the gain can be distinguished from noise only on
-/// a machine without neighbours. Also, policy `hawkeye` leaves 2 points of overhead, which are much
-/// of a small gain.
+/// A program has recovered when this share of its used memory is huge, in per cent.
 const RECOVERED_PERCENT: f64 = 50.0;
-/// From this share on a program counts as all huge.
-const ALL_HUGE_PERCENT: f64 = 95.0;
 /// A second share that is reported.
 const NEARLY_ALL_PERCENT: f64 = 80.0;
+/// Time between two looks at the memory in use, for which all programs pause.
+const TURN: Duration = Duration::from_millis(240);
 
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -49,8 +41,6 @@ struct Sizes {
     /// How long programs work before the measurement starts: a newly filled server tidies up, and a
     /// JVM compiles.
     warm_up: Duration,
-    /// How long the speed before and after is measured.
-    around: Duration,
     /// Whether memory is fragmented first, which takes half a minute each time.
     fragmented: bool,
 }
@@ -75,7 +65,6 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         regions_per_s: scale.pick(32.0, 24.0),
         length: seconds(5.0, 40.0),
         warm_up: seconds(0.1, 15.0),
-        around: seconds(1.0, 12.0),
         fragmented: scale == Scale::Full,
     };
     for subject in &subjects(scale) {
@@ -90,7 +79,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     }
     System::Base.prepare(host)?;
     report.note(format!(
-        "Programs started while {}, watched while they are promoted. Memory in use: pages touched within {} ms before, while under base pages; how much of it is huge is looked at after each turn. Speed is by the program's own CPU time. Two more instances work between its turns of {} s, one under base pages and one all huge, {} s each in turn: its gain over the one is in shares of what the other gains about then; how fast the three are by themselves is told at the begin and, with all memory huge, at the end. Half of the gain: by the curve nearest to all medians of {SMOOTHED} turns that never falls, as promotions are not undone (which is drawn). A promotion had all of the memory in use huge for so long: the time that it was, in shares, by promotions, among runs of one length. Saved: time under base pages for the work done more, a promotion.",
+        "Programs start while {}, and are promoted. Memory in use: pages touched within {} ms before that, under base pages. The share of it that is huge is read every {} s. A promotion had all of it huge: the time for which it was huge, in shares, divided by the promotions, among runs of the same length.",
         if sizes.fragmented {
             "free memory is in blocks smaller than huge pages (which compaction can move)"
         } else {
@@ -98,7 +87,6 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         },
         WITHIN.as_millis(),
         TURN.as_secs_f64(),
-        YARDSTICK_TURN.as_secs_f64(),
     ));
     Ok(())
 }
@@ -112,18 +100,20 @@ fn races(
     report: &mut Report,
 ) -> Result<()> {
     need_bytes(subject.need_bytes())?;
-    System::Base.prepare(host)?;
-    let mut yardsticks = subject.start_yardsticks(host, sizes.warm_up)?;
     let systems = match (subject.of_ours(), scale) {
         (true, Scale::Full) => &SAME[..],
         _ => &SAME[..2],
     };
-    let mut paces = vec![(Pace::Same(sizes.regions_per_s), systems)];
+    compare(
+        host,
+        subject,
+        Pace::Same(sizes.regions_per_s),
+        systems,
+        sizes,
+        report,
+    )?;
     if subject.of_ours() && scale == Scale::Full {
-        paces.push((Pace::Own, &OWN));
-    }
-    for (pace, systems) in paces {
-        compare(host, subject, &mut yardsticks, pace, systems, sizes, report)?;
+        compare(host, subject, Pace::Own, &OWN, sizes, report)?;
     }
     Ok(())
 }
@@ -131,89 +121,61 @@ fn races(
 fn compare(
     host: &mut Host,
     subject: &Subject,
-    yardsticks: &mut Yardsticks,
     pace: Pace,
     systems: &[System],
     sizes: Sizes,
     report: &mut Report,
 ) -> Result<()> {
-    let (mut by_speed, mut by_memory) = (Vec::new(), Vec::new());
+    let mut lines = Vec::new();
     let at_pace = match pace {
         Pace::Same(per_s) => format!("{per_s} regions/s"),
         Pace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let (curve, promoting) = race(host, subject, yardsticks, *system, pace, sizes)?;
-        let what = format!("{}, {at_pace}, {}", subject.kind.name(), system.name());
-        let in_use = curve.seen.in_use_huge.clone();
-        recovered(
-            report,
-            format!("{what}: half of memory in use huge after"),
-            &in_use,
+        let (huge_at_start, shares, promoting) = race(host, subject, *system, pace, sizes)?;
+        let nearly_all = reached_s(&shares, NEARLY_ALL_PERCENT);
+        let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
+        report.row(
             format!(
-                "{:.0} % in the end; a promotion had all of it huge for {:.0} ms",
-                end_percent(&in_use),
-                curve.in_use_huge_ms_per_promotion(),
+                "{}, {at_pace}, {}: half of memory in use huge after",
+                subject.kind.name(),
+                system.name()
             ),
-        );
-        let speed = curve.by_speed();
-        recovered(
-            report,
-            format!("{what}: half of the gain after"),
-            &speed,
+            reached_s(&shares, RECOVERED_PERCENT).unwrap_or(f64::INFINITY),
+            "s",
             format!(
-                "{:.0} % of {:.0} % in the end; {:.0} % of memory huge at the begin, {:.0} % for all of the gain; {} promotions saved {:.1} ms each; {:.1} % of a core",
-                end_percent(&speed),
-                curve.achievable_percent(),
-                curve.huge_percent[0],
-                curve.huge_percent[1],
+                "{NEARLY_ALL_PERCENT} % {nearly_all}; {:.0} % at the end; {} promotions, each had all of it huge for {:.0} ms; {huge_at_start:.0} % of all memory huge at the start; {:.1} % of a core",
+                shares.last().map_or(0.0, |(_, share)| *share),
                 promoting.promoted,
-                curve.saved_ms_per_promotion(),
+                huge_ms_per_promotion(&shares, promoting.promoted),
                 promoting.cpu_percent(),
             ),
         );
+        report.tell_last();
         if pace == Pace::Own && system.policy().is_some() {
             report.managed(promoting.cpu, promoting.wall);
         }
-        for (lines, shares) in [(&mut by_memory, in_use), (&mut by_speed, speed)] {
-            lines.push(Line {
-                name: system.name().to_owned(),
-                points: shares,
-            });
-        }
+        lines.push(Line {
+            name: system.name().to_owned(),
+            points: shares,
+        });
     }
-    for (y_label, lines) in [
-        ("memory in use that is huge (%)", by_memory),
-        ("share of the gain (%)", by_speed),
-    ] {
-        let title = format!("{}, {at_pace}", subject.kind.name());
-        report.panels.push(Panel::over_time(title, y_label, lines));
-    }
+    let title = format!("{}, {at_pace}", subject.kind.name());
+    let panel = Panel::over_time(title, "memory in use that is huge (%)", lines);
+    report.panels.push(panel);
     Ok(())
 }
 
-/// Reports when the shares were high enough to count as recovered.
-fn recovered(report: &mut Report, what: String, shares: &[(f64, f64)], more: String) {
-    let nearly_all = reached_s(shares, NEARLY_ALL_PERCENT);
-    let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
-    report.row(
-        what,
-        reached_s(shares, RECOVERED_PERCENT).unwrap_or(f64::INFINITY),
-        "s",
-        format!("{NEARLY_ALL_PERCENT} % {nearly_all}; {more}"),
-    );
-    report.tell_last();
-}
-
-/// Runs one program under one system, from its start in fragmented memory to all of it huge.
+/// Runs one program under one system, from its start in fragmented memory. Returns the share of its
+/// memory that is huge at the start, the shares of the memory in use over time, both in per cent,
+/// and what the promoter did.
 fn race(
     host: &mut Host,
     subject: &Subject,
-    yardsticks: &mut Yardsticks,
     system: System,
     pace: Pace,
     sizes: Sizes,
-) -> Result<(Curve, Promoting)> {
+) -> Result<(f64, Vec<(f64, f64)>, Promoting)> {
     system.prepare(host)?;
     let fragmented = match sizes.fragmented {
         true => Some(Fragmented::new(host)?),
@@ -221,35 +183,58 @@ fn race(
     };
     let mut program = subject.start(host, sizes.warm_up)?;
     let pid = program.pid();
-    let mut watched = Watched {
-        program: program.as_mut(),
-        yardsticks,
-    };
-    let base = watched.settled(sizes.around, |moment| moment.speed)?;
-    let huge_at_begin = huge_percent(pid)?;
+    let huge_at_start = huge_percent(pid)?;
     let length = sizes.length(pace, rss_bytes(pid)?);
-    let mut in_use = InUse::of(watched.program)?;
+    let mut in_use = InUse::of(program.as_mut())?;
     let promoter = system.promoter(host)?;
-    let (promoting, seen) = watched.watch(&mut in_use, |failed| {
-        let enough = || failed.load(Ordering::Relaxed);
-        promoter.promote(pid, pace, length, enough)
-    })?;
-    // The gain is compared with this speed, in memory as it was until now.
-    let huge_at_end = promote_all(pid)?;
-    if huge_at_end < ALL_HUGE_PERCENT {
-        bail!("only {huge_at_end:.0} % of its memory could be made huge");
-    }
-    let over_huge = |moment: &Moment| moment.speed / moment.huge_speed;
-    let huge = watched.settled(sizes.around, over_huge)?;
+    let over = AtomicBool::new(false);
+    let (shares, promoting) = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| -> Result<Vec<(f64, f64)>> {
+            let (begun, mut shares) = (Instant::now(), Vec::new());
+            while !over.load(Ordering::Relaxed) {
+                turn(program.as_mut(), TURN)?;
+                shares.push((begun.elapsed().as_secs_f64(), in_use.huge_percent()?));
+            }
+            Ok(shares)
+        });
+        let promoting = promoter.promote(pid, pace, length, || watching.is_finished());
+        over.store(true, Ordering::Relaxed);
+        (joined(watching), promoting)
+    });
     if let Some(fragmented) = fragmented {
         fragmented.end(host)?;
     }
-    let curve = Curve {
-        base,
-        huge,
-        seen,
-        promoted: promoting.promoted,
-        huge_percent: [huge_at_begin, huge_at_end],
-    };
-    Ok((curve, promoting))
+    Ok((huge_at_start, shares?, promoting?))
+}
+
+/// When this share in per cent was first reached, in seconds from the start.
+fn reached_s(shares: &[(f64, f64)], percent: f64) -> Option<f64> {
+    let found = shares.iter().find(|(_, share)| *share >= percent);
+    found.map(|(at_s, _)| *at_s)
+}
+
+/// How long all of the memory in use was huge for each promotion, in milliseconds: the benefit of
+/// promotions, independent of the gain on this machine. 0 without promotions.
+fn huge_ms_per_promotion(shares: &[(f64, f64)], promoted: u64) -> f64 {
+    let pairs = shares.windows(2);
+    let huge_s: f64 = pairs.map(|p| (p[1].0 - p[0].0) * p[0].1 / 100.0).sum();
+    match promoted {
+        0 => 0.0,
+        _ => huge_s * 1e3 / promoted as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_and_its_duration_are_those_of_the_observed_shares() {
+        let in_use = [(1.0, 0.0), (2.0, 60.0), (3.0, 90.0)];
+        assert_eq!(reached_s(&in_use, 50.0), Some(2.0));
+        assert_eq!(reached_s(&in_use, 95.0), None);
+        // 60 % for one second; the last observation is not known to have lasted.
+        assert_eq!(huge_ms_per_promotion(&in_use, 6), 100.0);
+        assert_eq!(huge_ms_per_promotion(&in_use, 0), 0.0);
+    }
 }

@@ -1,14 +1,16 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
-use super::programs::scratch::Scratch;
-use super::programs::{Running, answer_within, in_background, output_of, packages, redis_command};
+use super::programs::{
+    Running, answer_within, in_background, output_of, packages, redis_command, temporary_folder,
+};
 use crate::live::prelude::*;
 use hawkeye_linux::fields::field;
 use nix::sys::signal::Signal;
+use tempfile::TempDir;
 
 pub struct RedisServer {
     server: Running,
-    folder: Scratch,
+    folder: TempDir,
 }
 
 /// Redis' memory, as reported by Redis and by the kernel.
@@ -32,7 +34,7 @@ const PIECE: u64 = 50_000;
 impl RedisServer {
     /// Starts the server and waits until it answers. `within` may wrap the command, for example to
     /// run it in a cgroup. Missing packages are installed.
-    pub fn start(name: &str, within: impl FnOnce(Command) -> Command) -> Result<Self> {
+    pub fn start(within: impl FnOnce(Command) -> Command) -> Result<Self> {
         for (program, package) in [
             ("redis-server", "redis-server"),
             ("redis-cli", "redis-tools"),
@@ -40,14 +42,14 @@ impl RedisServer {
         ] {
             packages::need(program, package)?;
         }
-        let folder = Scratch::new(name)?;
-        let mut command = within(redis_command(&folder));
+        let folder = temporary_folder()?;
+        let mut command = within(redis_command(folder.path()));
         in_background(&mut command);
         let server = Running::start(&mut command, Signal::SIGKILL)?;
         let this = Self { server, folder };
         let answers = || Ok((this.cli(&["PING"])?.trim() == "PONG").then_some(()));
         if answer_within(Duration::from_secs(10), answers)?.is_none() {
-            bail!("redis-server does not answer after 10 s");
+            bail!("redis-server did not answer within 10 s");
         }
         Ok(this)
     }
@@ -101,10 +103,10 @@ impl RedisServer {
         while from < keys.end {
             let to = (from + piece).min(keys.end);
             let (first, last) = (from.to_string(), to.to_string());
-            self.told(
-                &[&["EVAL", script, "0", &first, &last], words].concat(),
-                "OK",
-            )?;
+            let answer = self.cli(&[&["EVAL", script, "0", &first, &last], words].concat())?;
+            if !answer.starts_with("OK") {
+                bail!("Redis refused a script over its keys: {:?}", answer.trim());
+            }
             from = to;
         }
         Ok(())
@@ -117,41 +119,19 @@ impl RedisServer {
         command.arg("-s").arg(self.folder.path().join("socket"));
         command.args(["-t", "get", "-n", &requests, "-r", &keys]);
         command.args(["-P", "16", "-c", "50", "--csv"]);
-        let said = said_by(&mut command)?;
+        let output = output(&mut command)?;
         // "test","rps",...  then  "GET","512345.67",...
-        said.lines()
-            .find_map(|line| {
-                let rest = line.strip_prefix("\"GET\",\"")?;
-                rest.split('"').next()?.parse().ok()
-            })
-            .ok_or_else(|| impossible!("redis-benchmark printed no figure"))
-    }
-
-    pub fn configure(&self, name: &str, value: &str) -> Result<()> {
-        self.told(&["CONFIG", "SET", name, value], "OK")
-    }
-
-    /// Starts a forked child that writes all data to a file.
-    pub fn begin_save(&self) -> Result<()> {
-        self.told(&["BGSAVE"], "Background saving started")
-    }
-
-    /// Whether such a child is running.
-    pub fn is_saving(&self) -> Result<bool> {
-        let said = self.cli(&["INFO", "persistence"])?;
-        Ok(said.contains("rdb_bgsave_in_progress:1"))
-    }
-
-    /// Whether the last such child wrote all data.
-    pub fn last_save_succeeded(&self) -> Result<bool> {
-        let said = self.cli(&["INFO", "persistence"])?;
-        Ok(said.contains("rdb_last_bgsave_status:ok"))
+        let rate = output.lines().find_map(|line| {
+            let rest = line.strip_prefix("\"GET\",\"")?;
+            rest.split('"').next()?.parse().ok()
+        });
+        rate.ok_or_else(|| impossible!("redis-benchmark printed no rate of GET requests"))
     }
 
     pub fn memory(&self) -> Result<RedisMemory> {
-        let said = self.cli(&["INFO", "memory"])?;
-        let used_bytes = field(&said, "used_memory").and_then(|bytes| bytes.parse().ok());
-        let gone = || impossible!("Redis told nothing of its memory: it is gone");
+        let info = self.cli(&["INFO", "memory"])?;
+        let used_bytes = field(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
+        let gone = || impossible!("Redis did not report its memory: the server has ended");
         Ok(RedisMemory {
             used_bytes: used_bytes.ok_or_else(gone)?,
             rss_bytes: hawkeye_linux::processes::process::rss_bytes(self.pid())?,
@@ -163,26 +143,13 @@ impl RedisServer {
         self.server.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// Sends a command; the answer must start with `expected`.
-    fn told(&self, words: &[&str], expected: &str) -> Result<()> {
-        let said = self.cli(words)?;
-        if !said.starts_with(expected) {
-            bail!("Redis refused {}: {:?}", words[0], said.trim());
-        }
-        Ok(())
-    }
-
     fn cli(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new("redis-cli");
-        said_by(
-            command
-                .arg("-s")
-                .arg(self.folder.path().join("socket"))
-                .args(words),
-        )
+        command.arg("-s").arg(self.folder.path().join("socket"));
+        output(command.args(words))
     }
 }
 
-fn said_by(command: &mut Command) -> Result<String> {
+fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output_of(command)?.stdout).into_owned())
 }

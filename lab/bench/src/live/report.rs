@@ -1,5 +1,6 @@
 //! Figures, as a table for readers and as JSON.
 
+use crate::name::Name;
 use crate::plot::Panel;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -43,7 +44,7 @@ impl Row {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The experiment.
-    pub name: String,
+    pub name: Name,
     /// Its figures.
     pub rows: Vec<Row>,
     /// What a reader must know to interpret the figures.
@@ -87,7 +88,7 @@ impl Managing {
     pub fn line(&self) -> Option<String> {
         (self.wall_s > 0.0).then(|| {
             format!(
-                "Managers with default settings took {:.2} % of a core on average over {:.0} s, at worst {:.2} % in one run.",
+                "Managers with default settings used {:.2} % of a core on average over {:.0} s, and at most {:.2} % in one run.",
                 self.cpu_s * 100.0 / self.wall_s,
                 self.wall_s,
                 self.worst_percent,
@@ -98,7 +99,7 @@ impl Managing {
 
 impl Report {
     /// An empty report.
-    pub fn new(name: &str) -> Self {
+    pub fn new(name: impl Into<Name>) -> Self {
         Self {
             name: name.into(),
             ..Self::default()
@@ -139,7 +140,7 @@ impl Report {
         if let Some(row) = self.rows.last() {
             let value = row.value_text();
             eprintln!(
-                "hawkeye: {}: {} {value} {}, {}",
+                "hawkeye-lab: {}: {} {value} {}, {}",
                 self.name, row.what, row.unit, row.beside
             );
         }

@@ -11,7 +11,7 @@ pub enum Scale {
     Full,
 }
 
-/// Length and size of experiments that measure programs in turn under policies.
+/// Length and size of experiments that measure programs in turn.
 #[derive(Clone, Copy)]
 pub struct Sizes {
     /// Memory of each program.

@@ -74,7 +74,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let (mib, rounds, turns) = scale.pick((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);
     if !all(thp).contains(PageOrder::CONTIGUOUS) {
-        bail!("this kernel has no pages of 64 KiB (Linux 6.8 brings them)");
+        bail!("this kernel has no pages of 64 KiB: Linux 6.8 or later is needed");
     }
     need_bytes(4 * (mib << 20))?;
     host.warm_up_for(scale)?;
@@ -118,9 +118,9 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             }
         }
     }
-    report.note("The goal is a prediction of what a size changes within 15 % of what is measured. What stands beside 4 KiB is predicted without any measurement of the program but its own time.");
+    report.note("Goal: the predicted effect of a page size within 15 % of the measured one. Values beside 4 KiB are predicted from the program's own time alone, without other measurements of it.");
     report.note(format!(
-        "{mib} MiB in blocks of {} KiB, the first {} KiB of each filled and read at random; in one mapping, as glibc's malloc has them, mapped before they are filled, or each in one of its own, filled as it is mapped, 20 % of them freed. Speed: median of {turns} turns of {} s by CPU time; filling: of {rounds} programs. A fault takes {:.0} ns here, zeroing a base page {:.0}, a first touch of one that is mapped {:.0}, by `doctor`'s child.",
+        "{mib} MiB in blocks of {} KiB; the first {} KiB of each are filled and read at random. One mapping: as with glibc's malloc, all blocks are mapped before they are filled. Mappings apart: each block is filled when it is mapped, and 20 % are freed. Speed: median of {turns} turns of {} s by CPU time; filling: median of {rounds} programs. Here a fault takes {:.0} ns, zeroing a base page {:.0} ns and a first touch of a mapped page {:.0} ns.",
         BLOCK_PAGES * 4,
         USED_PAGES * 4,
         TURN.as_secs_f64(),
@@ -132,7 +132,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         .iter()
         .any(|order| order <= PageOrder::CONTIGUOUS)
     {
-        report.note("This processor's TLB holds pages of up to 64 KiB by one entry, which the prediction of their speed leaves out.");
+        report.note("One TLB entry of this processor can hold up to 64 KiB; the predicted speed ignores this.");
     }
     Ok(())
 }
@@ -252,9 +252,7 @@ fn start(host: &Host, words: &str, sizes: PageOrders) -> Result<(Box<dyn Program
     let pid = workload.wait_ready()?.pid;
     let fill_s = match workload.next_event(Duration::from_secs(1))? {
         Event::Touched { elapsed_s, .. } => elapsed_s,
-        other => {
-            bail!("the workload says {other:?}");
-        }
+        other => bail!("unexpected event of the workload: {other:?}"),
     };
     let rss_bytes = process::anonymous_bytes(pid)? as f64;
     let pages = mapped(pid)?.pages;

@@ -4,8 +4,6 @@
 use super::managed::POLICIES;
 use super::prelude::*;
 use crate::statistics::{quantile, sorted};
-use hawkeye_linux::promote::remote_advice;
-use hawkeye_linux::promote::unpreempted::unpreempted;
 use hawkeye_policy::SamplingPace;
 use hawkeye_workload::rng::Rng;
 use hawkeye_workload::{FaultTimes, Ready};
@@ -21,9 +19,6 @@ const WINDOW: Duration = Duration::from_millis(100);
 const WANTED_MIB: u64 = 24 << 10;
 /// Share of the machine's memory that the experiment uses on smaller machines.
 const MACHINE_PERCENT: u64 = 65;
-/// Default interval of windows: for a known program, and while much of it was not sampled yet.
-const USUAL_PERIOD: Duration = SamplingPace::DEFAULT_BASE_PERIOD;
-const SHORTEST_PERIOD: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy)]
@@ -122,10 +117,7 @@ fn setting(file: &str) -> PathBuf {
 struct Side {
     name: String,
     policy: Option<&'static str>,
-    /// The fault times of each round.
     rounds: Vec<FaultTimes>,
-    /// Duration of all rounds.
-    measured: Duration,
     windows: u64,
     promoted: u64,
     longest_call: Duration,
@@ -173,15 +165,12 @@ impl Side {
         }
     }
 
-    /// The p99.9 of this side as a multiple of the other's, with the ends of its interval. A
-    /// mixture is assumed: for this share of the time (over 0, at most 1) faults are as on this
-    /// side, otherwise as on the other side. The sides took turns, so the bootstrap draws rounds.
-    fn ratio(&self, other: &Self, share: f64) -> [f64; 3] {
+    /// The p99.9 of this side as a multiple of the other's, with the ends of its interval. The
+    /// sides took turns, so the bootstrap draws rounds.
+    fn ratio(&self, other: &Self) -> [f64; 3] {
         let rounds = self.rounds.len().min(other.rounds.len());
-        let faults = SlowestFirst::of([self, other], rounds);
-        let of = |times: &[u32]| {
-            faults.p999_ns(times, [share, 1.0 - share]) / faults.p999_ns(times, [0.0, 1.0])
-        };
+        let faults = [self, other].map(|side| SlowestFirst::of(side, rounds));
+        let of = |times: &[u32]| faults[0].p999_ns(times) / faults[1].p999_ns(times);
         let mut rng = Rng::new(1, 0);
         let drawn = (0..DRAWS)
             .map(|_| {
@@ -196,52 +185,31 @@ impl Side {
         let at = |per_mille| quantile(&drawn, per_mille).unwrap_or(f64::NAN);
         [of(&vec![1; rounds]), at(25), at(975)]
     }
-
-    /// The share of time that is as on this side if a window opens every `period`.
-    fn share_at(&self, period: Duration) -> Option<f64> {
-        let windows_per_s = self.windows as f64 / self.measured.as_secs_f64();
-        let share = 1.0 / (period.as_secs_f64() * windows_per_s);
-        (share.is_finite() && share <= 1.0).then_some(share)
-    }
 }
 
-/// The faults of two sides, slowest first.
-struct SlowestFirst {
-    /// Nanoseconds, the number of faults of a round that took that long, their side and their
-    /// round.
-    faults: Vec<(u64, u64, usize, usize)>,
-    /// Number of faults of each round, by side.
-    by_round: [Vec<u64>; 2],
-}
+/// The faults of a side, slowest first: nanoseconds, the number of faults of a round that took that
+/// long, and their round.
+struct SlowestFirst(Vec<(u64, u64, usize)>);
 
 impl SlowestFirst {
-    /// Takes the first `rounds` rounds of each side.
-    fn of(sides: [&Side; 2], rounds: usize) -> Self {
-        let of_round = |round: &FaultTimes| round.counts.iter().map(|(_, count)| count).sum();
-        let by_round = sides.map(|side| side.rounds.iter().take(rounds).map(of_round).collect());
+    fn of(side: &Side, rounds: usize) -> Self {
         let mut faults = Vec::new();
-        for (number, side) in sides.into_iter().enumerate() {
-            for (round, times) in side.rounds.iter().take(rounds).enumerate() {
-                let counts = times.counts.iter();
-                faults.extend(counts.map(|(ns, count)| (*ns, *count, number, round)));
-            }
+        for (round, times) in side.rounds.iter().take(rounds).enumerate() {
+            let counts = times.counts.iter();
+            faults.extend(counts.map(|(ns, count)| (*ns, *count, round)));
         }
         faults.sort_by_key(|(ns, ..)| std::cmp::Reverse(*ns));
-        Self { faults, by_round }
+        Self(faults)
     }
 
-    /// The duration that one of a thousand faults exceeds. `times` is how often each round counts,
-    /// `shares` the share of time of each side.
-    fn p999_ns(&self, times: &[u32], shares: [f64; 2]) -> f64 {
-        let weights = [0, 1].map(|side| {
-            let counted = self.by_round[side].iter().zip(times);
-            let all: u64 = counted.map(|(all, times)| all * u64::from(*times)).sum();
-            shares[side] / all.max(1) as f64
-        });
-        let mut beyond = 0.0;
-        let found = self.faults.iter().find(|(_, count, side, round)| {
-            beyond += (count * u64::from(times[*round])) as f64 * weights[*side];
-            beyond > 0.001
+    /// The duration that one of a thousand faults exceeds. `times` is how often each round counts.
+    fn p999_ns(&self, times: &[u32]) -> f64 {
+        let counted = |(_, count, round): &(u64, u64, usize)| count * u64::from(times[*round]);
+        let all: u64 = self.0.iter().map(counted).sum();
+        let mut beyond = 0;
+        let found = self.0.iter().find(|fault| {
+            beyond += counted(fault);
+            beyond as f64 > 0.001 * all as f64
         });
         found.map_or(1.0, |(ns, ..)| (*ns).max(1) as f64)
     }
@@ -250,12 +218,7 @@ impl SlowestFirst {
 /// Number of bootstrap draws for an interval.
 const DRAWS: usize = 1000;
 
-/// A ratio and the ends of its 95 % interval (bootstrap over rounds).
-fn shown([of_all, low, high]: [f64; 3]) -> String {
-    format!("{of_all:.3} ({low:.3} to {high:.3})")
-}
-
-/// Measures sampling alone, then promotion, then single calls.
+/// Measures sampling alone, then promotion.
 pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let machine = hawkeye_linux::memory::system_memory::machine()?;
     let sizes = Sizes::of(scale, machine.total_bytes >> 20);
@@ -285,11 +248,8 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         }
     }
     put_back(host)?;
-    for side in single_calls(host, sizes)? {
-        add_rows(&side.name, &side, None, report);
-    }
     report.note(format!(
-        "Sampled: {} MiB ({} MiB where it says little) in base pages read at random by one thread, no promotion; {} rounds of {} s for each side, in turn, in one process ({} where pages of 4 KiB are touched beside unmanaged memory). Promoted: {} MiB, {} rounds, a new process each, after a program that used as much memory has ended. Beside it: {} MiB of MADV_NOHUGEPAGE memory of the same process, where it says so.",
+        "Sampled: one thread reads {} MiB in base pages at random ({} MiB in rows with \"little\"), without promotions. Each side has {} rounds of {} s, in turn, in one process ({} rounds where pages of 4 KiB are touched beside unmanaged memory). Promoted: {} MiB, {} rounds, a new process for each, after a program that used as much memory has ended. Rows with \"beside\": the same process has {} MiB of MADV_NOHUGEPAGE memory beside it.",
         sizes.sampled_mib,
         sizes.little_mib,
         sizes.sampled_rounds,
@@ -300,11 +260,11 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         sizes.beside_mib,
     ));
     report.note(format!(
-        "Managers sample every {} s, whatever that costs, and may use a whole core. Page faults come every 100 us (4 KiB), 200 us (64 KiB) and 2 ms (2 MiB), in a thread ahead of all ordinary ones: waits for a processor are not in the figures. Faults of 4 KiB are in the mapping that is promoted. A fault that lasts longer than the distance to the next one stands for those that were due meanwhile, too.",
+        "Managers sample every {} s, regardless of the cost, and may use a whole core. Page faults come every 100 us (4 KiB), 200 us (64 KiB) and 2 ms (2 MiB), in a real-time thread: waits for a processor are not in the figures. Faults of 4 KiB are in the mapping that is promoted. A fault that lasts longer than this interval also stands for the faults that were due meanwhile.",
         PERIOD.as_secs_f64(),
     ));
     report.note(
-        "\"unmanaged again\" is a second side without a manager: what it differs by from the first is chance; managers are compared with both together. In brackets: 95 % intervals, by drawing rounds anew 1,000 times. What p99.9 is with a window each 30 s, as by default, or each 3 s is computed from it: so much of the time is as measured with a manager, and the rest as without.",
+        "\"unmanaged again\" is a second side without a manager: its difference from the first is chance. Managers are compared with both together. In brackets: 95 % intervals from 1,000 random draws of the rounds.",
     );
     Ok(())
 }
@@ -348,7 +308,10 @@ fn sampled(
     })?;
     let idle = |side: &&Side| side.policy.is_some() && side.windows == 0;
     if let Some(side) = sides.iter().find(idle) {
-        bail!("{} took no sample: nothing is shown", side.name);
+        bail!(
+            "policy {} took no sample, so its stalls were not measured",
+            side.name
+        );
     }
     Ok(sides)
 }
@@ -389,7 +352,6 @@ impl Side {
     ) -> Result<()> {
         let means = self.policy.map(|_| host.means()).transpose()?;
         faults(program)?;
-        let begun = Instant::now();
         match (self.policy, means) {
             (Some(policy), Some(means)) => {
                 let done = manage(means, pid, policy, settings, turn, |_| false)?;
@@ -400,7 +362,6 @@ impl Side {
             _ => std::thread::sleep(turn),
         }
         self.rounds.push(faults(program)?);
-        self.measured += begun.elapsed();
         Ok(())
     }
 }
@@ -449,13 +410,13 @@ fn add_rows(name: &str, side: &Side, unmanaged: Option<&Side>, report: &mut Repo
         .map(|round| format!("{:.2}", round.longest_ns as f64 / 1e6))
         .collect();
     let mut done = String::new();
-    if side.windows + side.promoted > 0 {
-        done = format!("; {} windows, {} promoted", side.windows, side.promoted);
-    }
-    if !side.longest_call.is_zero() || !done.is_empty() {
-        let separator = if done.is_empty() { ";" } else { "," };
-        let longest_ms = side.longest_call.as_secs_f64() * 1e3;
-        done += &format!("{separator} longest call {longest_ms:.1} ms");
+    if side.policy.is_some() {
+        done = format!(
+            "; {} windows, {} promoted, longest call {:.1} ms",
+            side.windows,
+            side.promoted,
+            side.longest_call.as_secs_f64() * 1e3
+        );
     }
     report.row(
         format!("{name}: worst fault"),
@@ -465,15 +426,8 @@ fn add_rows(name: &str, side: &Side, unmanaged: Option<&Side>, report: &mut Repo
     );
     let mut beside = String::new();
     if let Some(unmanaged) = unmanaged.filter(|unmanaged| unmanaged.name != side.name) {
-        beside = format!("{} times unmanaged", shown(side.ratio(unmanaged, 1.0)));
-        for period in [USUAL_PERIOD, SHORTEST_PERIOD] {
-            if let Some(share) = side.share_at(period) {
-                let ratio = shown(side.ratio(unmanaged, share));
-                let seconds = period.as_secs();
-                beside.push_str(&format!(", {ratio} with a window each {seconds} s"));
-            }
-        }
-        beside.push_str("; ");
+        let [of_all, low, high] = side.ratio(unmanaged);
+        beside = format!("{of_all:.3} ({low:.3} to {high:.3}) times unmanaged; ");
     }
     report.row(
         format!("{name}: p99.9"),
@@ -487,72 +441,6 @@ fn add_rows(name: &str, side: &Side, unmanaged: Option<&Side>, report: &mut Repo
             all.present,
         ),
     );
-}
-
-/// Repeats single calls that managers make: they show which call causes a stall.
-fn single_calls(host: &mut Host, sizes: Sizes) -> Result<Vec<Side>> {
-    apply(BASE, host)?;
-    host.warm_up((2 * sizes.promoted_mib + sizes.beside_mib) << 20)?;
-    let (mut program, ready) = start(host, BASE, sizes.promoted_mib, sizes.beside_mib)?;
-    let process = ProcessHandle::open(ready.pid)?;
-    let regions = regions_of(&ready);
-    // Each with the number of regions per call.
-    let calls: [(&str, usize, Call); 7] = [
-        ("none", 1, |_, _| Ok(())),
-        ("clear_refs", 1, |process, _| {
-            let path = format!("/proc/{}/clear_refs", process.id.pid);
-            std::fs::write(&path, "2").map_err(LinuxError::file("writing", &path))
-        }),
-        ("MADV_COLD of 1 region", 1, cold),
-        ("MADV_COLD of 16 regions", 16, cold),
-        ("MADV_COLD of 64 regions", 64, cold),
-        ("MADV_COLLAPSE of a region", 1, |process, regions| {
-            remote_advice::collapse(process, regions[0])
-        }),
-        ("MADV_COLD of a page: split", 1, |process, regions| {
-            remote_advice::split(process, regions[0])
-        }),
-    ];
-    let mut sides = Vec::new();
-    for (name, at_a_time, call) in calls {
-        let mut side = Side::new(format!("single call, beside: {name}"));
-        faults(&mut program)?;
-        let begun = Instant::now();
-        for regions in regions.chunks(at_a_time).cycle() {
-            if begun.elapsed() >= sizes.promoted_turn {
-                break;
-            }
-            let calling = Instant::now();
-            // Refused calls count too, for instance for a region that is huge already.
-            let _ = unpreempted(|| call(&process, regions));
-            let took = calling.elapsed();
-            side.longest_call = side.longest_call.max(took);
-            // The kernel stops real-time threads that leave no time for others.
-            std::thread::sleep(took.max(PAUSE));
-        }
-        side.rounds.push(faults(&mut program)?);
-        sides.push(side);
-    }
-    put_back(host)?;
-    Ok(sides)
-}
-
-/// At least this long between two calls.
-const PAUSE: Duration = Duration::from_millis(1);
-
-type Call = fn(&ProcessHandle, &[RegionAddr]) -> Result<(), LinuxError>;
-
-fn cold(process: &ProcessHandle, regions: &[RegionAddr]) -> Result<(), LinuxError> {
-    remote_advice::clear_accessed(process, regions).map(drop)
-}
-
-/// Regions of the program's memory that can be promoted.
-fn regions_of(program: &Ready) -> Vec<RegionAddr> {
-    let ends = program.start + program.bytes;
-    (program.start..ends)
-        .step_by(HUGE_PAGE_BYTES as usize)
-        .map(RegionAddr::containing)
-        .collect()
 }
 
 #[cfg(test)]
@@ -581,38 +469,16 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_tail_is_told_from_chance() {
+    fn a_slower_tail_differs_from_chance() {
         let (unmanaged, again) = (rounds("a", 1.0, 1), rounds("b", 1.0, 2));
-        let same = again.ratio(&unmanaged, 1.0);
+        let same = again.ratio(&unmanaged);
         assert!(same[1] <= 1.0 && same[2] >= 1.0, "{same:?}");
-        let slower = rounds("c", 1.5, 2).ratio(&unmanaged, 1.0);
+        let slower = rounds("c", 1.5, 2).ratio(&unmanaged);
         assert!(slower[1] > 1.0, "{slower:?}");
         assert!((slower[1]..=slower[2]).contains(&slower[0]));
         // The same rounds, so the host's behaviour cancels out.
-        let paired = rounds("d", 1.05, 1).ratio(&unmanaged, 1.0);
+        let paired = rounds("d", 1.05, 1).ratio(&unmanaged);
         assert!(paired[1] > 1.04 && paired[2] < 1.06, "{paired:?}");
-    }
-
-    #[test]
-    fn what_is_rare_is_seen_less_in_a_mixture() {
-        // Twice as many of a thousand faults take 20 us as lie beyond p99.9 without a manager.
-        let side = |name: &str, slow: u64| Side {
-            rounds: vec![FaultTimes {
-                counts: vec![(1000, 100_000 - 99 - slow), (10_000, 99), (20_000, slow)],
-                longest_ns: 20_000,
-                faults: 100_000,
-                present: 0,
-            }],
-            windows: 20,
-            measured: Duration::from_secs(10),
-            ..Side::new(name)
-        };
-        let (managed, unmanaged) = (side("a", 150), side("b", 50));
-        assert_eq!(managed.ratio(&unmanaged, 1.0)[0], 2.0);
-        assert_eq!(managed.share_at(Duration::from_secs(30)), Some(1.0 / 60.0));
-        assert_eq!(managed.share_at(Duration::from_millis(100)), None);
-        assert_eq!(managed.ratio(&unmanaged, 1.0 / 60.0)[0], 1.0);
-        assert_eq!(managed.ratio(&unmanaged, 0.6)[0], 2.0);
     }
 
     #[test]
@@ -625,7 +491,7 @@ mod tests {
             side("a", &[3000, 8000, 5000]),
             side("b", &[2000, 2000, 5000]),
         );
-        assert_eq!(managed.ratio(&unmanaged, 1.0)[0], 8000.0 / 5000.0);
+        assert_eq!(managed.ratio(&unmanaged)[0], 8000.0 / 5000.0);
         let mut report = Report::new("stalls");
         add_rows("a", &managed, Some(&unmanaged), &mut report);
         assert_eq!(report.rows[0].value, 0.008);

@@ -39,12 +39,9 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         );
         rows.row("windows", windows, "", "");
         rows.row("longest call", longest, "ms", "");
-        report.note(format!(
-            "{pages} pages, slower by, each turn: {slower:.2} %"
-        ));
     }
     report.note(format!(
-        "{mib} MiB read at random, {} s a turn, default settings.",
+        "The program reads {mib} MiB at random; turns of {} s, default settings.",
         length.as_secs()
     ));
     Ok(())

@@ -181,7 +181,6 @@ pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Settings of a manager for a pace.
 fn settings(pace: Pace) -> Result<Settings> {
     Ok(match pace {
         Pace::Own => Settings::default(),

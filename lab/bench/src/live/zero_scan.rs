@@ -14,7 +14,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     for (used, name, goal) in [
         (512, "fully used", "goal: at most 40"),
         (100, "100 of 512 used", ""),
-        (1, "all but empty (1 of 512 used)", "goal: at most 200"),
+        (1, "nearly empty (1 of 512 used)", "goal: at most 200"),
     ] {
         let mut workload = host.start(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
         let pid = workload.wait_ready()?.pid;
@@ -23,7 +23,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         let mut regions = Vec::new();
         tables.walk(&target, &ranges, Detail::HugeOnly, &mut regions, |_| {})?;
         for (limit, what) in [
-            (enough, "until it is worth a split"),
+            (enough, "up to the bloat threshold"),
             (PAGES_PER_REGION, "to the end"),
         ] {
             let mut times = Vec::new();
@@ -44,6 +44,6 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             );
         }
     }
-    report.note("Recovery scans until a huge page is worth a split (64 zero pages); the kernel checks every byte again when it splits.");
+    report.note("Recovery scans a huge page up to the bloat threshold (64 zero pages). The kernel checks every byte again when it splits.");
     Ok(())
 }

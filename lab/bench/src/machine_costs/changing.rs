@@ -32,7 +32,7 @@ fn collapse() -> Found {
         }
     }
     if took.len() < REGIONS / 2 {
-        return Err(not_here("MADV_COLLAPSE makes hardly any region huge here"));
+        return Err(not_here("MADV_COLLAPSE fails for most regions here"));
     }
     Ok(Spread::of(took))
 }
@@ -45,7 +45,7 @@ fn split(step: usize) -> Found {
     let huge = own_huge_bytes()?.saturating_sub(before);
     if huge < (REGIONS / 2 * REGION) as u64 {
         return Err(not_here(
-            "the kernel gives no huge pages at faults to be split",
+            "page faults give no huge pages that could be split",
         ));
     }
     let mut took = Vec::new();

@@ -41,8 +41,8 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
     let (huge, free_huge) = match huge {
         Ok([huge, free_huge]) => (Ok(huge), Ok(free_huge)),
         Err(error) => {
-            let too = super::not_here("there are no huge pages to free");
-            (Err(error), Err(too))
+            let missing = super::not_here("page faults give no huge pages that could be freed");
+            (Err(error), Err(missing))
         }
     };
     let [fork_region, reuse] = turns(|| {

@@ -67,7 +67,7 @@ impl Memory {
         memory.touch(PAGE, 1);
         if pages == Pages::Huge && own_huge_bytes()? < before + bytes as u64 / 10 * 9 {
             return Err(super::not_here(
-                "the kernel gives no huge pages at faults: transparent_hugepage/enabled is never, or memory is fragmented",
+                "page faults give no huge pages: transparent_hugepage/enabled is never, or memory is fragmented",
             ));
         }
         Ok(memory)

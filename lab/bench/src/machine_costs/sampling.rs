@@ -51,7 +51,7 @@ fn read(pages: Pages) -> Found {
         )?;
         let took = nanoseconds(begun);
         if regions.len() < REGIONS / 2 {
-            return Err::<_, LinuxError>(not_here("the walk of page tables saw hardly anything"));
+            return Err::<_, LinuxError>(not_here("the walk of page tables found too few regions"));
         }
         Ok([took / regions.len() as f64])
     })?;

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_over_is_in_the_shared_cache_alone() {
+    fn the_measured_memory_fits_the_shared_cache_alone() {
         let cache = |level, mib: u64| CacheSize {
             level,
             bytes: mib << 20,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_after_one_read_was_taken() {
+    fn a_line_found_after_one_read_was_taken() {
         assert_eq!(sharing(118.0, &[]).taken(), Some(0.3));
         assert_eq!(sharing(18.0, &[]).taken(), Some(1.0));
         assert_eq!(sharing(165.0, &[]).taken(), Some(0.0));
@@ -167,10 +167,7 @@ mod tests {
         let kept = |later: &[(f64, f64)]| sharing(20.0, later).kept_for_ms();
         assert_eq!(kept(&[(2.0, 30.0), (4.0, 60.0), (8.0, 120.0)]), Some(6.0));
         assert_eq!(kept(&[(2.0, 160.0)]), Some(1.0));
-        assert_eq!(
-            kept(&[(2.0, 30.0), (4.0, 60.0)]),
-            None,
-            "nobody else is there"
-        );
+        // No other program uses the cache.
+        assert_eq!(kept(&[(2.0, 30.0), (4.0, 60.0)]), None);
     }
 }

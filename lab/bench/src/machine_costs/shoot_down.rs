@@ -10,7 +10,7 @@ const CHANGES: u32 = 2_000;
 /// core.
 pub fn measure() -> Found {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Err(not_here("there is only one core"));
+        return Err(not_here("this machine has only one core"));
     }
     let memory = Memory::written(REGION, Pages::Base)?;
     let [took] = turns(|| {

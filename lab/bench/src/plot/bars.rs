@@ -1,6 +1,6 @@
 //! Bars, one below the other, so that each has room for its name.
 
-use super::canvas::{Drawing, FONT, failed};
+use super::svg::{Drawing, FONT, failed};
 use super::ticks::shown;
 use super::{Panel, PlotError};
 use plotters::prelude::*;
@@ -18,7 +18,6 @@ const LETTER_WIDTH: i32 = 7;
 const VALUE_WIDTH: i32 = 60;
 const MARGIN: i32 = 8;
 
-/// The height of this many bars, in pixels.
 pub(super) fn height(bars: usize) -> u32 {
     (ABOVE + BELOW) as u32 + ROW_HEIGHT as u32 * bars as u32
 }

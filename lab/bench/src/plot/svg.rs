@@ -2,10 +2,10 @@
 
 use super::axis::Axis;
 use super::bars;
-use super::canvas::{Drawing, FONT, LEGEND_WIDTH, failed};
 use super::marks::{Look, Mark, look};
 use super::ticks::{shown, ticks};
 use super::{Content, Figure, Line, Panel, PlotError};
+use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
@@ -17,6 +17,15 @@ const MARKS: usize = 12;
 const MARK_SIZE: i32 = 4;
 /// Space above the highest value, for text.
 const HEADROOM: f64 = 1.12;
+const LEGEND_WIDTH: i32 = 170;
+pub(super) const FONT: &str = "sans-serif";
+
+pub(super) type Drawing<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+pub(super) fn failed(error: impl std::fmt::Display) -> PlotError {
+    PlotError(error.to_string())
+}
+
 pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     for panel in &figure.panels {
         check(panel)?;
@@ -33,28 +42,19 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
         for (panel, height) in figure.panels.iter().zip(heights) {
             let (area, below) = rest.split_vertically(height);
             rest = below;
-            let area = &area;
-            match &panel.content {
-                Content::Bars(all) => bars::draw(panel, all, area)?,
-                Content::Lines { x_label, lines } => {
-                    draw_lines(
-                        panel,
-                        (x_label, &Across::of_numbers(lines)),
-                        lines,
-                        (&canvas, area),
-                    )?;
+            let (x_label, across, lines) = match &panel.content {
+                Content::Bars(all) => {
+                    bars::draw(panel, all, &area)?;
+                    continue;
                 }
+                Content::Lines { x_label, lines } => (x_label, Across::of_numbers(lines), lines),
                 Content::Steps {
                     x_label,
                     names,
                     lines,
-                } => draw_lines(
-                    panel,
-                    (x_label, &Across::of_names(names)),
-                    lines,
-                    (&canvas, area),
-                )?,
-            }
+                } => (x_label, Across::of_names(names), lines),
+            };
+            draw_lines(panel, (x_label, &across), lines, (&canvas, &area))?;
         }
         root.present().map_err(failed)?;
     }

@@ -59,7 +59,6 @@ pub struct Table {
 pub struct Runs(Vec<(Workload, Setup, Figures)>);
 
 impl Runs {
-    /// Makes each run that the rows need once, on `threads` threads.
     fn make(rows: &[Row], threads: usize) -> Result<Self, ItaniumError> {
         let of_row = |row: &Row| {
             let setups = row.measure.setups(row.kernel).into_iter();
@@ -73,7 +72,6 @@ impl Runs {
         Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
-    /// The figures of a run.
     fn of(&self, workload: &Workload, setup: &Setup) -> Option<&Figures> {
         let mut runs = self.0.iter();
         let found = runs.find(|(w, s, _)| (w, s) == (workload, setup))?;

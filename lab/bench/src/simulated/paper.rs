@@ -9,6 +9,7 @@ pub use measure::Measure;
 pub use report::{Beside, PaperReport};
 pub use tables::TABLES;
 
+use crate::name::Name;
 use crate::plot::distinct;
 use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all};
 use hawkeye_sim::workloads::{Size, Workload};
@@ -47,8 +48,8 @@ pub enum Published {
 /// One of the papers' tables or figures.
 #[derive(Clone, Copy)]
 pub struct Table {
-    /// Its name on the command line.
-    pub name: &'static str,
+    /// Its name on the command line; the alias is its number in the paper.
+    pub name: Name,
     /// What it shows.
     pub shows: &'static str,
     /// The machine.
@@ -67,24 +68,24 @@ pub struct Table {
 /// Tables that take half a minute of CPU time or more; the short form of all experiments leaves
 /// them out.
 const LONG: [&str; 12] = [
-    "figure-1",
-    "figure-5",
-    "figure-6",
-    "table-5",
-    "table-7",
-    "figure-7",
-    "figure-8",
-    "figure-9-host",
-    "figure-9-guest",
-    "figure-9-both",
-    "figure-11",
-    "ingens-3",
+    "redis-refill",
+    "fragmented-speedup",
+    "time-to-low-overhead",
+    "fairness",
+    "redis-bloat",
+    "huge-page-shares",
+    "start-order",
+    "hawkeye-in-host",
+    "hawkeye-in-guest",
+    "hawkeye-in-host-and-guest",
+    "overcommitted-guests",
+    "virtual-speedup",
 ];
 
 impl Table {
     /// One of each program, without virtual machines, on the paper's machine, idle until now.
     const PLAIN: Self = Self {
-        name: "",
+        name: Name::of("", ""),
         shows: "",
         setup: Setup::default,
         instances: 1,
@@ -95,7 +96,7 @@ impl Table {
 
     /// Whether it takes half a minute of CPU time or more.
     pub fn is_long(&self) -> bool {
-        LONG.contains(&self.name)
+        LONG.contains(&self.name.name)
     }
 }
 
@@ -159,7 +160,7 @@ fn mix(names: &str) -> Result<Workload, String> {
             None => next,
         });
     }
-    mixed.ok_or_else(|| "a figure without a workload".to_owned())
+    mixed.ok_or_else(|| "a figure has no workload".to_owned())
 }
 
 impl Figure {

@@ -19,11 +19,10 @@ pub const RECORDED: [(&str, &str); 1] =
 
 /// Reasons for differences, from the kernel's patches and seen in the recordings.
 const DIFFERENCES: [&str; 4] = [
-    "The kernel zeroes no free block under 2 MiB; the model does, after all others.",
-    "Where it had nothing left to zero, the kernel begins 2 s after memory was freed (page reporting's delay); the model at once.",
-    "Base pages: the kernel takes small blocks that are not zeroed before it breaks up a huge one that is, as to clear a page is better; and some wait on per-CPU lists. The model, like the paper, prefers \
-     what is zeroed at any size: hence the share after every other page was freed.",
-    "A block that merges with one that is not zeroed loses its mark in the kernel, and is zeroed again; the model knows each frame.",
+    "The kernel zeroes no free block under 2 MiB. The model does, after all larger ones.",
+    "If the kernel had nothing left to zero, it starts again 2 s after memory was freed (page reporting's delay). The model starts at once.",
+    "Base pages: the kernel takes small blocks that are not zeroed before it splits a zeroed huge block, because clearing a page is better. Some pages also wait on per-CPU lists. The model, like the paper, prefers zeroed memory of any size. This explains the share after every other page was freed.",
+    "In the kernel, a block that merges with one that is not zeroed loses its mark and is zeroed again. The model tracks each frame.",
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,13 +107,13 @@ pub fn compare(text: &str) -> Result<Report> {
         "zeroed pages that lost their mark",
         all.lost as f64 * 100.0 / all.zeroed.max(1) as f64,
         "%",
-        "model 0: a merge forgets nothing",
+        "model 0: it tracks each frame",
     );
     for difference in DIFFERENCES {
         report.note(difference);
     }
     report.note(format!(
-        "Linux {}, emulated; {:.0} MiB free at the start. Kernel's shares count page tables that the step needed as well.",
+        "Linux {}, emulated; {:.0} MiB free at the start. The kernel's shares include the page tables that each step needed.",
         recording.kernel,
         (start.counted.free * BASE_PAGE_BYTES) as f64 / f64::from(1 << 20)
     ));

@@ -138,7 +138,7 @@ pub fn predict(program: &Path) -> Result<Report> {
             speed_up,
             "x",
             format!(
-                "{} by start, predicted {predicted:.2} x: {:+.1} %, {:.2} x without neighbours; base {:.1} / huge {:.1} ns a read, predicted {base:.1} / {huge:.1}",
+                "{} by start; predicted {predicted:.2} x: {:+.1} %; {:.2} x without neighbours; base {:.1} / huge {:.1} ns per read, predicted {base:.1} / {huge:.1}",
                 by_start.join(", "),
                 (predicted / speed_up - 1.0) * 100.0,
                 undisturbed.base.access_ns() / undisturbed.huge.access_ns(),
@@ -148,24 +148,24 @@ pub fn predict(program: &Path) -> Result<Report> {
         );
         if live.huge_percent < 95.0 {
             let percent = live.huge_percent;
+            let name = case.name;
             report.note(format!(
-                "{}: only {percent:.0} % of it was huge.",
-                case.name
+                "{name}: only {percent:.0} % of its memory was huge."
             ));
         }
     }
-    report.note("The goal is a prediction within 15 % of what is measured.");
+    report.note("Goal: a prediction within 15 % of the measurement.");
     let rates = shared
         .iter()
         .map(|here| format!("{:.1}", here.processor.memory.neighbours_gb_per_s));
     report.note(format!(
-        "Neighbours bring {:.1} GB/s into the last-level cache, of which {} MiB are ours: the median of looks before, between and after the programs ({}).",
+        "Neighbours bring {:.1} GB/s into the last-level cache, of which this machine uses {} MiB: the median of measurements before, between and after the programs ({}).",
         here.processor.memory.neighbours_gb_per_s,
         here.processor.memory.caches[2].bytes >> 20,
         rates.collect::<Vec<String>>().join(", "),
     ));
     report.note(format!(
-        "{MIB} MiB each, base pages and huge pages in turn, started {STARTS} times, median of {TURNS} turns of {} s each by CPU time. Processor as measured, else like {}{}.",
+        "Each program has {MIB} MiB, under base pages and huge pages in turn; {STARTS} starts, median of {TURNS} turns of {} s by CPU time. The processor is simulated as measured, otherwise like {}{}.",
         TURN.as_secs_f64(),
         here.like,
         if here.hosted_by.is_some() {

@@ -4,7 +4,7 @@ use super::sim::machine::threads;
 use super::sim::output::{print_json, write};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use hawkeye_bench::experiments::{self, Experiment, Outcome, Results, Side, Written};
+use hawkeye_bench::experiments::{self, Experiment, Name, Outcome, Results, Side, Written};
 use hawkeye_bench::live::{Host, Managing, Scale};
 use hawkeye_bench::simulated::paper::{self, Table};
 use serde::Deserialize;
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measure on this machine and on the simulated one, beside published figures.
+/// Run experiments on this machine and on the simulated one.
 ///
-/// Every figure beside what it is compared with, in one run.
+/// Each figure is printed beside the one that it is compared with, from the same run.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -23,26 +23,28 @@ Examples:
   hawkeye-lab bench --quick hot-first bloat
   hawkeye-lab bench --sim")]
 pub struct Bench {
-    /// Experiments to do; all of them if none is named.
+    /// Names or aliases of experiments [default: all].
+    ///
+    /// An alias is the number of the paper's table or figure, such as table-7.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// List the experiments.
+    /// List names, aliases, sides and what each experiment shows.
     #[arg(long)]
     list: bool,
 
-    /// Measure on this machine only.
+    /// Run live sides only; needs root.
     #[arg(long)]
     live: bool,
 
-    /// Simulate only; takes no root, and leaves the machine alone.
+    /// Run simulated sides only; needs no root, and changes nothing on this machine.
     #[arg(long, conflicts_with = "live")]
     sim: bool,
 
-    /// Measure less and shorter.
+    /// Run shorter and smaller live experiments.
     ///
-    /// Shows the direction. Simulations are the same; unless they are named, those that take half a
-    /// minute of CPU time are left out.
+    /// Shows only the direction of an effect. Simulations stay the same. Those that take half a
+    /// minute of CPU time or more run only if they are named.
     #[arg(long)]
     quick: bool,
 
@@ -50,10 +52,10 @@ pub struct Bench {
     #[arg(long)]
     json: bool,
 
-    /// Write each experiment into `results` in a folder, as Markdown, JSON and SVG, and an index of
-    /// all that is there into results.md.
+    /// Write results to FOLDER/results, and their index to FOLDER/results.md.
     ///
-    /// What is simulated of an experiment that is also measured here is named NAME-simulated there.
+    /// Each experiment gets a Markdown, a JSON and an SVG file. The simulated side of an experiment
+    /// that has a live side, too, is named NAME-simulated.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -61,12 +63,13 @@ pub struct Bench {
 impl Bench {
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
-            println!("{:25} live sim", "");
+            println!("{:29} {:22} live sim shows", "experiment", "alias");
             for experiment in experiments::all() {
                 let has = |side: bool| if side { "x" } else { "" };
-                let (live, simulated) = (experiment.live.is_some(), experiment.simulated.is_some());
-                let (name, shows) = (experiment.name, experiment.shows());
-                println!("{name:25} {:^4} {:^3} {shows}", has(live), has(simulated));
+                let live = has(experiment.live.is_some());
+                let simulated = has(experiment.simulated.is_some());
+                let (Name { name, alias }, shows) = (experiment.name, experiment.shows());
+                println!("{name:29} {alias:22} {live:^4} {simulated:^3} {shows}");
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -74,7 +77,7 @@ impl Bench {
         if let Some(folder) = &self.out {
             let folder = folder.join(experiments::FIGURES);
             fs::create_dir_all(&folder)
-                .with_context(|| format!("{} can't be made", folder.display()))?;
+                .with_context(|| format!("creating the folder {}", folder.display()))?;
         }
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
@@ -98,7 +101,7 @@ impl Bench {
                     results.outcomes.push(outcome);
                 }
                 Err(error) => {
-                    eprintln!("hawkeye: {} could not be done: {error}", side.title());
+                    eprintln!("hawkeye-lab: experiment {} failed: {error}", side.title());
                     failed = true;
                 }
             }
@@ -109,7 +112,6 @@ impl Bench {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    /// Result of one side.
     fn outcome(&self, experiment: &Experiment, host: Option<&mut Host>) -> Result<Outcome> {
         let scale = match self.quick {
             true => Scale::Quick,
@@ -122,7 +124,7 @@ impl Bench {
                 let simulated = paper::simulate(table, threads());
                 Side::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
-            _ => bail!("it has no side"),
+            _ => bail!("this experiment has no side that was requested"),
         };
         Ok(Outcome {
             name: experiment.name,
@@ -136,22 +138,21 @@ impl Bench {
         self.quick && self.names.is_empty() && table.is_long()
     }
 
-    /// The experiments that are named, with the sides that are wanted.
     fn chosen(&self) -> Result<Vec<Experiment>> {
         let all = experiments::all();
         for name in &self.names {
-            let Some(found) = all.iter().find(|known| known.name == name) else {
-                bail!("there is no experiment {name:?}: `hawkeye-lab bench --list` shows them");
+            let Some(found) = all.iter().find(|known| known.name.is(name)) else {
+                bail!("no experiment {name:?}: `hawkeye-lab bench --list` shows all experiments");
             };
             if self.live && found.live.is_none() {
-                bail!("{name} is simulated only");
+                bail!("{name} has no live side: run it without --live");
             }
             if self.sim && found.simulated.is_none() {
-                bail!("{name} is not simulated");
+                bail!("{name} has no simulated side: run it without --sim");
             }
         }
         let named = |known: &Experiment| {
-            self.names.is_empty() || self.names.iter().any(|name| name == known.name)
+            self.names.is_empty() || self.names.iter().any(|name| known.name.is(name))
         };
         let wanted = all.into_iter().filter(named).map(|known| Experiment {
             live: known.live.filter(|_| !self.sim),
@@ -176,7 +177,6 @@ fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> 
     Ok(())
 }
 
-/// Index of all sides of the experiments that were ever written into the folder.
 fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
     for side in experiments::all().into_iter().flat_map(Experiment::sides) {
@@ -191,7 +191,7 @@ fn write_index(folder: &Path) -> Result<()> {
         let mut managing = Managing::default();
         if let Ok(json) = read("json") {
             let json: serde_json::Value = serde_json::from_str(&json)
-                .with_context(|| format!("{title}.json is not what was written"))?;
+                .with_context(|| format!("{title}.json is not a result of `bench --out`"))?;
             if let Some(found) = json["live"].get("managing") {
                 managing = Managing::deserialize(found)?;
             }

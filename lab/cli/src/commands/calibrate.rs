@@ -6,16 +6,16 @@ use clap::Args;
 use hawkeye_bench::calibrate;
 use std::path::PathBuf;
 
-/// Measure what this machine's work costs, for --costs of run, compare and sweep.
+/// Measure this machine's costs, for `sim --costs`.
 ///
-/// Takes about half a minute and up to 5 GiB of memory; changes no setting of the machine. Needs no
-/// privileges, except for what reading page tables costs.
+/// Takes about half a minute and up to 5 GiB of memory. Changes no setting of the machine. Only the
+/// cost of reading page tables needs privileges.
 #[derive(Args)]
 #[command(after_help = "\
 Example: hawkeye-lab calibrate -o here.toml
 Then: hawkeye-lab sim compare --costs here.toml --workloads random")]
 pub struct Calibrate {
-    /// Write the machine into this file, as TOML.
+    /// Write the costs and the processor to FILE, as TOML.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -41,7 +41,7 @@ impl Calibrate {
             println!("not measured: {}: {}", missing.what, missing.why);
         }
         println!(
-            "What can't be measured of the processor is {}'s.",
+            "Data of the processor that cannot be measured is that of {}.",
             done.like
         );
         Ok(())
@@ -51,7 +51,9 @@ impl Calibrate {
 /// Refuses to measure with an unoptimised build, which would measure itself.
 pub(super) fn must_be_optimised() -> Result<()> {
     if cfg!(debug_assertions) {
-        bail!("this build is not optimised, and would measure itself: build it with --release");
+        bail!(
+            "this build is not optimised, so its figures would be wrong: build it with --release"
+        );
     }
     Ok(())
 }

@@ -14,13 +14,14 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Show the main job in the simulator.
+/// Show promotion and recovery in the simulator.
 ///
-/// Huge pages for hot memory, and bloat taken back: for machines where `hawkeye demo` can't.
+/// Hot memory gets huge pages, and bloat is recovered. It is for machines where `hawkeye demo`
+/// cannot run.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab demo --json demo.json")]
 pub struct Demo {
-    /// Write the figures as JSON to a file too.
+    /// Also write the figures to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -220,7 +221,6 @@ impl Run {
         program.context("the simulation has no program")
     }
 
-    /// Number of promoted regions among the highest `count` regions.
     fn promoted_among_top(&self, count: usize) -> u64 {
         let Some(first) = self.regions.iter().rev().nth(count - 1) else {
             return 0;

@@ -8,14 +8,16 @@ use clap::Args;
 use hawkeye_bench::simulated::itanium;
 use std::path::PathBuf;
 
-/// Wienand's thesis on Itanium Linux with many page sizes, simulated, beside what was measured.
+/// Simulate Itanium Linux with many page sizes, beside a thesis.
+///
+/// The thesis is Wienand's; each simulated value is printed beside the measured one.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye-lab itanium
   hawkeye-lab itanium linear sparse")]
 pub struct Itanium {
-    /// Tables; all of them if none is named.
+    /// Names of tables [default: all].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -23,7 +25,7 @@ pub struct Itanium {
     #[arg(long)]
     json: bool,
 
-    /// Draw a figure into an SVG file.
+    /// Draw a figure to FILE, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -32,7 +34,7 @@ impl Itanium {
     pub fn execute(self) -> Result<()> {
         let reports = published::simulate(
             &itanium::TABLES,
-            |table| table.name,
+            |table| table.name.into(),
             &self.names,
             self.json,
             |table| Ok(itanium::simulate(table, threads())?),

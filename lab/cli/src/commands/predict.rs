@@ -6,12 +6,12 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::simulated::this_machine;
 
-/// Measure what huge pages bring here, beside what is predicted.
+/// Measure the gain from huge pages here, beside the predicted gain.
 ///
-/// To five programs, beside what the simulator predicts of it.
+/// Five programs are measured, and the simulator predicts each one's gain.
 ///
-/// The simulator is calibrated first, as by `hawkeye-lab calibrate`; nothing is fitted to the
-/// programs' speed. Takes about a minute and a half and 5 GiB of memory; changes no setting of the
+/// The simulator is calibrated first, as by `hawkeye-lab calibrate`. Nothing is fitted to the
+/// programs' speed. Takes about a minute and a half and 5 GiB of memory. Changes no setting of the
 /// machine, and needs no privileges.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab predict --json")]

@@ -18,9 +18,9 @@ mod trace;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Try systems and workloads on a simulated machine, without privileges.
+/// Simulate systems and workloads, without privileges.
 ///
-/// Deterministic, and faster than real time.
+/// Results are deterministic. Simulations are faster than real time.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,7 +39,7 @@ enum SimCommand {
     Sweep(sweep::Sweep),
     Prezeroing(prezeroing::Prezeroing),
     Paper(paper::Paper),
-    /// Show systems, workloads and where their figures are from.
+    /// List systems, workloads with their sources, and processors.
     #[command(after_help = "Example: hawkeye-lab sim list")]
     List,
 }

@@ -43,8 +43,7 @@ impl<'a> Blocks<'a> {
         let whole = |kib: u64| (kib << 10) as usize;
         let (block, used_bytes) = (whole(args.block_kib), whole(args.used_kib));
         if block % PAGE != 0 || used_bytes % PAGE != 0 || used_bytes > block {
-            let message =
-                "--block-kib and --used-kib are multiples of 4, and no more is used than there is";
+            let message = "--block-kib and --used-kib must be multiples of 4, with --used-kib at most --block-kib";
             return Err(WorkloadError::Usage(message.to_owned()));
         }
         let count = (args.access.mib << 20) as usize / block;

@@ -113,7 +113,7 @@ impl Connection {
     fn send(&mut self) -> Result<()> {
         let sent = self.stream.write_all(&self.requests);
         self.requests.clear();
-        sent.map_err(|error| WorkloadError::Server(format!("the server takes nothing: {error}")))
+        sent.map_err(|error| WorkloadError::Server(format!("sending to the server: {error}")))
     }
 }
 

@@ -56,7 +56,6 @@ impl Dialect {
         }
     }
 
-    /// Reads the answer to [`Self::set`].
     pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> Result<()> {
         let stored = match self {
             Self::Redis => "+OK",
@@ -71,7 +70,6 @@ fn name(key: u64) -> String {
     format!("key:{key:012}")
 }
 
-/// Longer than any expected line.
 const LONGEST_LINE: u64 = 256;
 
 fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<()> {

@@ -31,7 +31,6 @@ struct Asker {
     questions: Questions,
     pace: Pace,
     connections: Vec<Connection>,
-    /// Indexes of idle connections.
     free: Vec<usize>,
     /// Indexes of connections that wait for an answer, and the time at which their request was due.
     busy: Vec<(usize, Duration)>,
@@ -75,7 +74,7 @@ impl Asker {
             let now = begun.elapsed();
             if now > at_most {
                 return Err(WorkloadError::Server(format!(
-                    "the server does not keep up with {questions_per_s} questions per second"
+                    "the server does not keep up with {questions_per_s} requests per second"
                 )));
             }
             while asked < count && due(asked) <= now {
@@ -117,7 +116,7 @@ impl Asker {
             .map_err(WorkloadError::system("waiting for answers"))?;
         if ready == 0 && next.is_none() {
             let silence = SILENCE.as_secs();
-            let message = format!("the server said nothing for {silence} s");
+            let message = format!("the server did not answer for {silence} s");
             return Err(WorkloadError::Server(message));
         }
         let answered: Vec<bool> = polled

@@ -31,7 +31,6 @@ pub(super) fn meet(a: &Range<Duration>, b: &Range<Duration>) -> bool {
     a.start <= b.end && b.start <= a.end
 }
 
-/// The waits of a server's threads and of the requesting thread.
 pub(super) struct Waits {
     threads: Vec<(File, Duration)>,
     looked: Duration,
@@ -121,7 +120,7 @@ mod tests {
 
     /// Two threads that want the same core wait for it.
     #[test]
-    fn who_waits_for_a_core_is_seen() {
+    fn a_wait_for_a_core_is_seen() {
         let first = *CoreSet::allowed().first().expect("it runs somewhere");
         let one = CoreSet::of(&[first]).expect("there is one");
         let begun = Instant::now();

@@ -32,7 +32,7 @@ pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>> {
     let frames: Vec<u64> = entries.collect();
     if frames.iter().all(|frame| *frame == 0) {
         return Err(WorkloadError::Usage(
-            "where memory lies is shown to root only (/proc/self/pagemap): run this as root".into(),
+            "reading frame numbers from /proc/self/pagemap needs root: run this as root".into(),
         ));
     }
     Ok(frames)
@@ -47,7 +47,6 @@ fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
     ((excess / REGION as f64).max(0.0).round() as usize).min(whole)
 }
 
-/// The pages to hold, by their number in the mapping.
 pub(super) struct Holding {
     /// Pages in blocks that the workload fills as a whole: without such a page, each would be a
     /// free huge page.
@@ -58,7 +57,6 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Chooses one page of each block, any of the workload's own; `frames` is by page.
     pub(super) fn choose(frames: &[u64]) -> Self {
         let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {

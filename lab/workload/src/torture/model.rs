@@ -22,13 +22,11 @@ pub(super) type Mismatch = [u64; 4];
 pub(super) struct Model {
     /// Identity of the mapping that the pages were first part of, in all threads.
     tag: u64,
-    /// Number of the first page in it.
     first: u64,
     pages: Vec<Contents>,
 }
 
 impl Model {
-    /// The shadow of `pages` new pages, all zero.
     pub(super) fn new(tag: u64, pages: usize) -> Self {
         Self {
             tag,
@@ -41,7 +39,6 @@ impl Model {
         self.pages.len()
     }
 
-    /// Records the new contents of a page.
     pub(super) fn set(&mut self, page: usize, contents: Contents) {
         self.pages[page] = contents;
     }
@@ -51,7 +48,6 @@ impl Model {
         self.pages.resize(pages, Contents::Zero);
     }
 
-    /// Cuts off the pages from `at`.
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         let pages = self.pages.split_off(at);
         Self {
@@ -61,7 +57,6 @@ impl Model {
         }
     }
 
-    /// Expected words of a page.
     #[inline]
     pub(super) fn expected(&self, page: usize) -> PageWords {
         let hash = |generation: u32| {
@@ -97,7 +92,6 @@ impl Model {
     }
 }
 
-/// The words of one page.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PageWords {
     Zero,

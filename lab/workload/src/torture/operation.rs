@@ -2,7 +2,6 @@
 
 use crate::rng::Rng;
 
-/// The operations, each with its weight.
 const OPERATIONS: [(Operation, usize); 13] = [
     (Operation::Write, 250),
     (Operation::Sparse, 170),

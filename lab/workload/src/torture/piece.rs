@@ -11,7 +11,6 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// A new mapping with a shadow of all zeros.
     pub(super) fn new(memory: Mapping, tag: u64) -> Self {
         let model = Model::new(tag, memory.pages());
         Self { memory, model }
@@ -34,7 +33,6 @@ impl Piece {
         (start.next_multiple_of(REGION as u64) - start) as usize / PAGE
     }
 
-    /// Gives a page new contents.
     pub(super) fn write(&mut self, page: usize, contents: Contents) {
         let before = self.model.expected(page);
         self.model.set(page, contents);

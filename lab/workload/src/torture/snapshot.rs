@@ -10,9 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// One child at a time in the whole process: each can double the memory in use.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Exit status of a child that found nothing wrong.
 const RIGHT: u8 = 0;
-/// Exit status of a child that found its snapshot or its own writes wrong.
 const WRONG: u8 = 3;
 
 /// A child overwrites one in `WRITE_EVERY` pages of its snapshot.
@@ -55,7 +53,6 @@ impl Snapshots {
         }
     }
 
-    /// Waits for a child and returns its result.
     pub(super) fn wait(&mut self, child: Child) -> Result<Result<(), Mismatch>> {
         let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
         match exit_code(status).and_then(|code| u8::try_from(code).ok()) {

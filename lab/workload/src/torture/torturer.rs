@@ -27,7 +27,6 @@ pub(super) struct Torturer {
     pub(super) plan: Plan,
     pub(super) rng: Rng,
     pub(super) pieces: Vec<Piece>,
-    /// Pages in all mappings.
     pub(super) mapped: usize,
     /// Identity of the next mapping.
     pub(super) next_tag: u64,

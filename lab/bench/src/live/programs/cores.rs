@@ -3,7 +3,6 @@
 
 use hawkeye_workload::core_set::CoreSet;
 
-/// The cores of a client and those of its server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cores {
     pub(super) client: CoreSet,

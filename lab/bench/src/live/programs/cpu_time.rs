@@ -77,7 +77,7 @@ fn threads(pid: u32) -> Result<BTreeMap<String, Duration>> {
     // A thread that has ended meanwhile uses no more time.
     let found: BTreeMap<_, _> = all.filter_map(of).collect();
     if found.is_empty() {
-        bail!("the kernel does not say how long threads of process {pid} ran");
+        bail!("the kernel does not report how long threads of process {pid} ran");
     }
     Ok(found)
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_threads_take_is_left_out() {
+    fn cpu_time_of_other_threads_is_left_out() {
         // The last 30 ms of the first thread are missing, and the second used more; the third
         // started meanwhile; another one has ended.
         let before = reading(100, &[("1", 50), ("2", 10)]);
@@ -118,15 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_process_are_told_apart() {
-        let (tell, told) = std::sync::mpsc::channel();
+    fn each_thread_of_a_process_has_its_own_cpu_time() {
+        let (sender, receiver) = std::sync::mpsc::channel();
         let asleep = std::thread::spawn(move || {
             let thread = nix::unistd::gettid().to_string();
             while hawkeye_linux::processes::process::thread_cpu() < Duration::from_millis(40) {}
-            tell.send(thread).expect("is heard");
+            sender.send(thread).expect("is received");
             std::thread::park();
         });
-        let thread = told.recv().expect("has worked");
+        let thread = receiver.recv().expect("has worked");
         let seen = threads(std::process::id()).expect("reads");
         assert!(seen.len() >= 2);
         // The thread may still run: then the last tick is missing.

@@ -1,12 +1,12 @@
 //! Hash maps with look-ups of random keys: one in a Java virtual machine, and sparsehash's
 //! `dense_hash_map`. They use the workloads' line protocol.
 
-use super::packages;
 use super::reader::{Reader, command};
-use super::scratch::Scratch;
+use super::{packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 use hawkeye_workload::Hot;
+use tempfile::TempDir;
 
 /// The header that shows by its presence whether sparsehash is installed.
 const SPARSEHASH: &str = "/usr/include/sparsehash/dense_hash_map";
@@ -14,7 +14,7 @@ const SPARSEHASH: &str = "/usr/include/sparsehash/dense_hash_map";
 /// A C++ program that is compiled here. It is deleted when dropped, which does not affect a running
 /// instance.
 pub(in crate::live) struct Compiled {
-    folder: Scratch,
+    folder: TempDir,
 }
 
 impl Compiled {
@@ -22,15 +22,15 @@ impl Compiled {
     pub(in crate::live) fn with_sparsehash(source: &str) -> Result<Self> {
         packages::need("g++", "g++")?;
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
-        let folder = Scratch::new("compiled")?;
-        let source = folder.write("program.cc", source)?;
+        let folder = temporary_folder()?;
+        let source = write(&folder, "program.cc", source)?;
         let program = Self { folder };
         let mut compiler = Command::new("g++");
         compiler.args(["-O2", "-pthread", "-o"]);
         compiler.arg(program.path()).arg(&source);
         let status = compiler.status().map_err(BenchError::program("g++"))?;
         if !status.success() {
-            bail!("g++ ended with {status}");
+            bail!("compiling a program with g++ failed: {status}");
         }
         Ok(program)
     }
@@ -57,8 +57,8 @@ pub(super) fn sparsehash(mib: u64, hot: Hot) -> Result<Reader> {
 pub(super) fn java(mib: u64, hot: Hot) -> Result<Reader> {
     packages::need("javac", "default-jdk-headless")?;
     let table_mib = power_of_two(mib);
-    let folder = Scratch::new("java")?;
-    let source = folder.write("HashLookup.java", include_str!("HashLookup.java"))?;
+    let folder = temporary_folder()?;
+    let source = write(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
     let mut command = command("java");
     // The serial collector works in the program's own thread and only at an allocation. The young
     // generation holds what the compiler leaves, the old one only the table.

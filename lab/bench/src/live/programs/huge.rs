@@ -60,14 +60,6 @@ pub fn huge_percent(pid: u32) -> Result<f64> {
     Ok(huge as f64 * 100.0 / all.max(1) as f64)
 }
 
-/// Number of huge regions of a process.
-pub fn huge_regions(pid: u32) -> Result<u64> {
-    Ok(regions(pid)?
-        .iter()
-        .filter(|region| region.is_huge())
-        .count() as u64)
-}
-
 fn regions(pid: u32) -> Result<Vec<RegionSample>> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let mut regions = pagemap::population(pid, &eligible.ranges)?;
@@ -83,7 +75,6 @@ fn shared(pid: u32) -> Result<Vec<Range<u64>>> {
     Ok(maps.lines().filter_map(shared_regions).collect())
 }
 
-/// The shared regions of a line of `/proc/PID/maps`.
 fn shared_regions(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;

@@ -18,14 +18,14 @@ fn bring(what: &str, package: &str, is_there: impl Fn() -> bool) -> Result<()> {
     if is_there() {
         return Ok(());
     }
-    eprintln!("hawkeye: {what} is missing; installing {package} (apt-get)");
+    eprintln!("hawkeye-lab: {what} is missing; installing {package} (apt-get)");
     // If one of several sources is unreachable, the others may be enough.
     let words = ["install", "-y", "--no-install-recommends", package];
     let installed = apt_get(&["update"]).and(apt_get(&words));
     let failed = format!("apt-get, to install {package} ({what} is missing)");
     installed.map_err(BenchError::program(failed))?;
     if !is_there() {
-        bail!("{what} is not installed, and `apt-get install {package}` did not bring it");
+        bail!("{what} is still missing after `apt-get install {package}`: install it by hand");
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(super) fn is_there(program: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_there_is_not_installed() {
+    fn a_present_program_is_not_installed() {
         assert!(super::need("sh", "no-such-package").is_ok());
         assert!(!super::is_there("hawkeye-no-such-program"));
     }

@@ -37,7 +37,7 @@ const MAPPED_PERCENT: u64 = 90;
 /// Makes the kernel align shared memory that is mapped from now on, so that it can be made huge
 /// later; this alone does not make it huge. If the setting allows it already, or is missing,
 /// nothing is changed.
-pub(super) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
+pub(in crate::live) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
     const SETTING: &str = "shmem_enabled";
     let path = Path::new(THP_DIR).join(SETTING);
     if path.exists() && hawkeye_linux::takeover::thp_settings::read_setting(&path)? == "never" {
@@ -46,7 +46,6 @@ pub(super) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
     Ok(())
 }
 
-/// A server, and pgbench with its one backend.
 pub(super) struct Postgres {
     // Dropped first: pgbench must not outlive the server.
     client: Running,
@@ -126,7 +125,7 @@ impl Postgres {
             .recv_timeout(SILENCE)
             .map_err(|error| match error {
                 RecvTimeoutError::Timeout => {
-                    impossible!("pgbench said nothing for {} s", SILENCE.as_secs())
+                    impossible!("pgbench reported nothing for {} s", SILENCE.as_secs())
                 }
                 RecvTimeoutError::Disconnected => impossible!("pgbench has ended"),
             })
@@ -171,7 +170,7 @@ fn progress(line: &str) -> Option<(f64, f64)> {
 }
 
 fn number(text: &str) -> Result<u64> {
-    let wrong = |_| impossible!("PostgreSQL answered {text:?}");
+    let wrong = |_| impossible!("PostgreSQL answered {text:?} instead of a number");
     text.parse().map_err(wrong)
 }
 
@@ -196,7 +195,7 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> Result<()> {
     };
     if answer_within(MAPPING, waiting)?.is_none() {
         bail!(
-            "PostgreSQL's backend maps {} of {} MiB after {} s",
+            "PostgreSQL's backend has mapped only {} of {} MiB after {} s",
             mapped >> 20,
             bytes >> 20,
             MAPPING.as_secs()

@@ -1,16 +1,14 @@
 //! Programs in Python: our scripts around the work of a library. They use the workloads' line
 //! protocol.
 
-use super::packages;
 use super::reader::{Reader, command};
-use super::scratch::Scratch;
+use super::{packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
 
 const CONSOLE: &str = include_str!("python/console.py");
 /// Debian's interpreter: Debian's packages are only for this one.
 const INTERPRETER: &str = "/usr/bin/python3";
-/// The folder of Debian's packages.
 const PACKAGES: &str = "/usr/lib/python3/dist-packages";
 /// The folder of packages from PyPI; only root can write there.
 const FROM_PYPI: &str = "/var/cache/hawkeye/python";
@@ -67,9 +65,9 @@ impl Script {
 /// Starts a script with about `mib` MiB of data.
 pub(super) fn start(script: Script, mib: u64) -> Result<Reader> {
     script.install()?;
-    let folder = Scratch::new("python")?;
-    folder.write("console.py", CONSOLE)?;
-    let program = folder.write("program.py", script.source())?;
+    let folder = temporary_folder()?;
+    write(&folder, "console.py", CONSOLE)?;
+    let program = write(&folder, "program.py", script.source())?;
     let mut command = command(INTERPRETER);
     command
         .args(["-B".as_ref(), program.as_os_str()])
@@ -95,7 +93,7 @@ fn need_duckdb() -> Result<()> {
     if folder.join("duckdb").exists() {
         return Ok(());
     }
-    eprintln!("hawkeye: DuckDB is missing; installing it into {FROM_PYPI} (pip)");
+    eprintln!("hawkeye-lab: DuckDB is missing; installing it into {FROM_PYPI} (pip)");
     std::fs::create_dir_all(folder).map_err(LinuxError::file("creating", folder))?;
     let mut pip = Command::new(INTERPRETER);
     pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"])
@@ -108,7 +106,7 @@ fn need_duckdb() -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    bail!("DuckDB is not installed, and pip could not install it: it ended with {status}")
+    bail!("installing DuckDB with pip into {FROM_PYPI} failed: {status}")
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::ops::{Deref, DerefMut};
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
-/// A running program. Dropping it ends it.
 pub(in crate::live) struct Running {
     child: Child,
     ended_by: Signal,

@@ -1,78 +1,57 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
 use super::cores::Cores;
-use super::packages;
+use super::reader::Reader;
 use super::running::{Running, answer_within};
-use super::scratch::Scratch;
+use super::{packages, temporary_folder};
 use crate::live::prelude::*;
-use hawkeye_workload::{HandleError, Hot, Latencies, Pace};
+use hawkeye_workload::Hot;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use tempfile::TempDir;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
-    Full,
-    Light,
-}
-
-impl Load {
-    fn pause(self) -> Duration {
-        match self {
-            Self::Full => Duration::ZERO,
-            Self::Light => Duration::from_millis(50),
-        }
-    }
-}
+/// The pause of a client between its requests, for little load.
+pub(super) const LIGHT_LOAD: Duration = Duration::from_millis(50);
 
 const REDIS_VALUE_BYTES: u64 = 4096;
 const MEMCACHED_VALUE_BYTES: u64 = 1024;
-/// How long a client may take to report.
-const ANSWER: Duration = Duration::from_secs(30);
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(10);
 
-pub(super) struct Server {
-    // Dropped first: the client must not outlive the server.
-    client: Workload,
-    process: Running,
-    _folder: Scratch,
-}
-
 /// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
-pub(super) fn redis(client: Command, mib: u64, hot: Hot, load: Load) -> Result<Server> {
+pub(super) fn redis(client: Command, mib: u64, hot: Hot, pause: Duration) -> Result<Reader> {
     packages::need("redis-server", "redis-server")?;
-    let folder = Scratch::new("redis")?;
-    let command = redis_command(&folder);
-    let pause = load.pause().as_millis().to_string();
+    let folder = temporary_folder()?;
+    let command = redis_command(folder.path());
     let mut asking = asking(client, "redis", mib, REDIS_VALUE_BYTES, hot);
-    asking.args(["--pause-ms", &pause]);
-    Server::start(command, folder, asking)
+    asking.args(["--pause-ms", &pause.as_millis().to_string()]);
+    start(command, folder, asking)
 }
 
 /// A server that keeps its data only in memory, and listens in this folder.
-pub(in crate::live) fn redis_command(folder: &Scratch) -> Command {
+pub(in crate::live) fn redis_command(folder: &Path) -> Command {
     let mut command = Command::new("redis-server");
     command
         .args(["--port", "0", "--save", "", "--appendonly", "no"])
         // Redis must not opt out of huge pages. It gets them only by promotion.
         .args(["--disable-thp", "no", "--unixsocket"])
-        .arg(socket(folder));
+        .arg(folder.join("socket"));
     command
 }
 
 /// memcached with values of 1 KiB and one thread.
-pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Server> {
+pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Reader> {
     packages::need("memcached", "memcached")?;
-    let folder = Scratch::new("memcached")?;
+    let folder = temporary_folder()?;
     let mut command = Command::new("memcached");
     // Twice the memory of the values, so that none is evicted.
     command
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
-        .arg(socket(&folder));
+        .arg(folder.path().join("socket"));
     let asking = asking(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
-    Server::start(command, folder, asking)
+    start(command, folder, asking)
 }
 
 /// The command of a client that stores `mib` MiB of values and then asks for them.
@@ -87,64 +66,26 @@ fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: H
     client
 }
 
-impl Server {
-    fn start(mut command: Command, folder: Scratch, mut client: Command) -> Result<Self> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        in_background(&mut command);
-        if let Some(cores) = Cores::divided() {
-            cores.server.keep(&mut command);
-            cores.client.keep(&mut client);
+fn start(mut command: Command, folder: TempDir, mut client: Command) -> Result<Reader> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    in_background(&mut command);
+    if let Some(cores) = Cores::divided() {
+        cores.server.keep(&mut command);
+        cores.client.keep(&mut client);
+    }
+    let mut process = Running::start(&mut command, Signal::SIGKILL)?;
+    let socket = folder.path().join("socket");
+    let listens = answer_within(START, || {
+        if let Ok(Some(status)) = process.try_wait() {
+            bail!("{name} ended before it listened: {status}");
         }
-        let mut process = Running::start(&mut command, Signal::SIGKILL)?;
-        let socket = socket(&folder);
-        let listens = answer_within(START, || {
-            if let Ok(Some(status)) = process.try_wait() {
-                bail!("{name} ended at its start: {status}");
-            }
-            Ok(UnixStream::connect(&socket).ok())
-        })?;
-        if listens.is_none() {
-            bail!("{name} did not listen within {} s", START.as_secs());
-        }
-        client.arg("--socket").arg(&socket);
-        let mut client = Workload::spawn_command(client)?;
-        client.wait_ready()?;
-        Ok(Self {
-            client,
-            process,
-            _folder: folder,
-        })
+        Ok(UnixStream::connect(&socket).ok())
+    })?;
+    if listens.is_none() {
+        bail!("{name} did not listen within {} s", START.as_secs());
     }
-}
-
-impl Program for Server {
-    fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    fn go(&mut self) -> Result<()> {
-        Ok(self.client.command(Request::Go)?)
-    }
-
-    fn stop(&mut self) -> Result<()> {
-        Ok(self.client.command(Request::Stop)?)
-    }
-
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64> {
-        Ok(self.client.measure_marked(length, mark)?)
-    }
-
-    fn works_in_one_thread(&self) -> bool {
-        true
-    }
-
-    fn latencies(&mut self, pace: Pace) -> Result<Option<Latencies>> {
-        let at_most = pace.at_most() + ANSWER;
-        match self.client.request(Request::Latencies(pace), at_most)? {
-            Event::Answered(latencies) => Ok(Some(latencies)),
-            other => Err(HandleError::Protocol(format!("{other:?}")).into()),
-        }
-    }
+    client.arg("--socket").arg(&socket);
+    Reader::client_of(process, folder, Workload::spawn_command(client)?)
 }
 
 /// Silences a server, and makes it end with this process.
@@ -159,16 +100,11 @@ pub(in crate::live) fn in_background(command: &mut Command) {
 
 /// Makes the server end with the thread that starts it, even if that is killed: the server holds
 /// gigabytes.
-pub(in crate::live) fn die_with_us(command: &mut Command) {
+pub(super) fn die_with_us(command: &mut Command) {
     // SAFETY: the closure makes only one system call between fork and exec.
     unsafe {
         command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
     }
-}
-
-/// The socket of the server in a folder.
-fn socket(folder: &Scratch) -> PathBuf {
-    folder.path().join("socket")
 }
 
 #[cfg(test)]
@@ -176,6 +112,7 @@ mod tests {
     use super::*;
     use crate::live::programs::testing::{TENTH, not_here, works};
     use hawkeye_test_support::this_test;
+    use hawkeye_workload::Pace;
 
     /// The workload `ask`, which is this program ([`super::super::testing`]).
     fn client() -> Command {
@@ -184,8 +121,8 @@ mod tests {
         command
     }
 
-    /// Checks that the server answers pipelined questions, and single ones at a pace.
-    fn try_out(mut server: Server) {
+    /// Checks that the server answers pipelined requests, and single ones at a pace.
+    fn try_out(mut server: Reader) {
         works(&mut server);
         let pace = Pace {
             length: Duration::from_millis(200),
@@ -205,7 +142,7 @@ mod tests {
         if !packages::is_there("redis-server") {
             return not_here(this_test!(), "Redis");
         }
-        try_out(redis(client(), 4, TENTH, Load::Full).expect("starts"));
+        try_out(redis(client(), 4, TENTH, Duration::ZERO).expect("starts"));
     }
 
     #[test]
@@ -217,12 +154,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_is_told() {
-        let started = Server::start(
-            Command::new("false"),
-            Scratch::new("false").expect("is made"),
-            client(),
-        );
+    fn a_server_that_ends_at_once_is_an_error() {
+        let folder = temporary_folder().expect("is created");
+        let started = start(Command::new("false"), folder, client());
         let error = started.map(drop).expect_err("there is no server");
         assert!(error.to_string().starts_with("false ended"), "{error}");
     }

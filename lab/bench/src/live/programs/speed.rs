@@ -3,7 +3,7 @@
 use super::cpu_time::CpuClock;
 use crate::live::prelude::*;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Speed {
     /// Operations per second of wall-clock time.
     pub per_s: f64,
@@ -20,23 +20,52 @@ pub fn turn(program: &mut dyn Program, length: Duration) -> Result<Speed> {
     speed
 }
 
-/// Runs programs in turn for this long in total, with at least one turn each. Returns the speeds of
-/// each program's turns, by CPU time.
+/// Runs programs in turn, one round after the other, while `goes_on` returns true; it gets the
+/// number of rounds so far. Returns the speeds of each round.
 pub fn in_turn<const N: usize>(
-    programs: &mut [Box<dyn Program>; N],
+    mut programs: [&mut Box<dyn Program>; N],
     length: Duration,
-    all: Duration,
-) -> Result<Vec<[f64; N]>> {
-    let begun = Instant::now();
+    goes_on: impl Fn(usize) -> bool,
+) -> Result<Vec<[Speed; N]>> {
     let mut rounds = Vec::new();
-    while rounds.is_empty() || begun.elapsed() < all {
-        let mut speeds = [0.0; N];
-        for (speed, program) in speeds.iter_mut().zip(programs.iter_mut()) {
-            *speed = turn(program.as_mut(), length)?.per_cpu_s;
+    while goes_on(rounds.len()) {
+        let mut speeds = [Speed::default(); N];
+        for (speed, program) in speeds.iter_mut().zip(&mut programs) {
+            *speed = turn(program.as_mut(), length)?;
         }
         rounds.push(speeds);
     }
     Ok(rounds)
+}
+
+/// A program under base pages, and its speed beside that of an instance that is all huge.
+pub struct Pair {
+    pub base: Box<dyn Program>,
+    /// The speeds of both in each round.
+    pub rounds: Vec<[Speed; 2]>,
+    /// Share of each one's memory under huge pages, in per cent.
+    pub huge_percent: [f64; 2],
+}
+
+impl Pair {
+    /// Starts both and measures them in turn. The first round does not count: it warms up caches
+    /// and compilers, and allocates memory that comes and goes.
+    pub fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Self> {
+        need_bytes(2 * kind.resident_bytes(sizes.mib))?;
+        let mut base = kind.start(host, sizes.mib)?;
+        let mut huge = kind.start(host, sizes.mib)?;
+        in_turn([&mut base, &mut huge], sizes.turn, |n| n < 1)?;
+        let promoted_percent = promote_all(huge.pid())?;
+        let both = [&mut base, &mut huge];
+        let rounds = in_turn(both, sizes.turn, |n| n < sizes.turns)?;
+        let huge_now = huge_percent(huge.pid())?.min(promoted_percent);
+        let huge_percent = [huge_percent(base.pid())?, huge_now];
+        Ok(Self {
+            base,
+            rounds,
+            huge_percent,
+        })
+    }
 }
 
 /// Starts the work of several programs at the same time, measures each, and pauses them.
@@ -86,7 +115,7 @@ pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed> {
     let mut marks = Vec::new();
     let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.read())))?;
     let Ok([(begun, before), (ended, after)]) = <[_; 2]>::try_from(marks) else {
-        bail!("what was measured has no begin and end");
+        bail!("measuring process {} gave no start and end", program.pid());
     };
     let cpu = after?.since(&before?);
     if cpu.is_zero() {

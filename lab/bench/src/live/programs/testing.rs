@@ -5,7 +5,6 @@ use hawkeye_test_support::test_skips::TestName;
 use hawkeye_workload::Hot;
 use std::time::Duration;
 
-/// Nine of ten questions are about one tenth of the keys.
 pub(super) const TENTH: Hot = Hot {
     keys_percent: 10,
     questions_percent: 90,
@@ -28,7 +27,6 @@ pub(super) fn works(program: &mut dyn Program) {
     }
 }
 
-/// A workload asks the servers: this test program runs it.
 #[ctor::ctor]
 fn workloads() {
     hawkeye_workload::test_program::run_if_asked();

@@ -32,7 +32,9 @@ impl Fragmented {
         loop {
             if let Event::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
                 if fmfi < LEAST_FMFI {
-                    bail!("free memory could be fragmented to {fmfi:.2} only");
+                    bail!(
+                        "fragmenting free memory reached an FMFI of {fmfi:.2} only, not {LEAST_FMFI}"
+                    );
                 }
                 return Ok(Self {
                     _workload: workload,

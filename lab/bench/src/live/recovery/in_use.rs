@@ -21,7 +21,6 @@ pub(super) struct InUse {
     tables: PageTables,
     target: Target,
     ranges: Vec<Range<u64>>,
-    /// Touched pages in all turns, by region.
     touched: BTreeMap<RegionAddr, u64>,
 }
 
@@ -48,7 +47,10 @@ impl InUse {
             }
         }
         if in_use.touched.values().all(|pages| *pages == 0) {
-            bail!("process {} touched nothing while it worked", program.pid());
+            bail!(
+                "process {} touched no memory while it worked",
+                program.pid()
+            );
         }
         let full = in_use.walk(Detail::Regions)?;
         let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);

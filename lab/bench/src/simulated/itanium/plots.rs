@@ -29,21 +29,22 @@ fn content(rows: &[&SideBySide]) -> Content {
     let names = distinct(rows.iter().map(|row| row.of.clone()));
     if names.len() == 1 {
         let bars = rows.iter().flat_map(|row| {
-            let bar =
-                |who: &str, value: Option<f64>| Some((format!("{} {who}", row.kernel), value?));
+            let bar = |source: &str, value: Option<f64>| {
+                Some((format!("{} {source}", row.kernel), value?))
+            };
             [bar("thesis", measured(row)), bar("model", row.model)]
         });
         return Content::Bars(bars.flatten().collect());
     }
     let kernels = distinct(rows.iter().map(|row| row.kernel.as_str()));
-    let line = |kernel: &str, who: &str, value: fn(&SideBySide) -> Option<f64>| {
+    let line = |kernel: &str, source: &str, value: fn(&SideBySide) -> Option<f64>| {
         let own = rows.iter().filter(|row| row.kernel == kernel);
         let points = own.filter_map(|row| {
             let place = names.iter().position(|name| *name == row.of)?;
             Some((place as f64, value(row)?))
         });
         Line {
-            name: format!("{kernel} {who}"),
+            name: format!("{kernel} {source}"),
             points: points.collect(),
         }
     };

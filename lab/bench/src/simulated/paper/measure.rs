@@ -13,8 +13,6 @@ const BASE: &str = "linux-4k";
 pub enum Measure {
     /// Seconds from start to end.
     Seconds,
-    /// Seconds of this phase (counted from 0).
-    PhaseSeconds(usize),
     /// Speed as a multiple of that under base pages (`linux-4k`).
     SpeedUp,
     /// Speed as a multiple of that under this system.
@@ -69,7 +67,7 @@ impl Measure {
     /// Its unit.
     pub(super) fn unit(self) -> &'static str {
         match self {
-            Self::Seconds | Self::PhaseSeconds(_) => "s",
+            Self::Seconds => "s",
             Self::SpeedUp => "x",
             Self::Over(_) | Self::PhaseOver(..) => "x over",
             Self::SlowerPercent(..) => "% slower",
@@ -123,7 +121,6 @@ impl Measure {
             | Self::SlowerPercent(..)
             | Self::SavedOver(_) => return None,
             Self::Seconds => program.wall_s,
-            Self::PhaseSeconds(n) => phase_s(program, n)?,
             Self::SecondsUntilUnder(limit) => seconds_until_under(program, limit)?,
             Self::OverheadPercent => program.overhead_percent,
             Self::HugeShare(at_s) => {

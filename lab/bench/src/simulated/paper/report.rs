@@ -1,6 +1,7 @@
 //! Published and simulated values side by side.
 
 use super::{Published, number};
+use crate::name::Name;
 use serde::Serialize;
 use std::fmt;
 
@@ -28,7 +29,7 @@ pub struct Beside {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PaperReport {
     /// Its name.
-    pub name: &'static str,
+    pub name: Name,
     /// What it shows.
     pub shows: &'static str,
     /// Its values.

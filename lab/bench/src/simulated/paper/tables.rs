@@ -7,33 +7,34 @@ mod memory;
 mod translation;
 
 use super::{Figure, Measure, Published, Table};
+use crate::name::Name;
 use hawkeye_policy::Rate;
 use hawkeye_sim::simulate::Setup;
 
 /// All of them.
 pub const TABLES: &[Table] = &[
-    translation::TABLE_3,
-    translation::TABLE_5,
-    translation::TABLE_9,
-    translation::FIGURE_5,
-    translation::FIGURE_6,
-    translation::FIGURE_7,
-    faults::TABLE_1,
-    faults::TABLE_8,
-    memory::FIGURE_1,
-    memory::TABLE_7,
-    ingens::TABLE_3,
-    ingens::TABLE_4,
-    ingens::TABLE_5,
-    ingens::TABLE_6,
-    machines::TABLE_3,
-    machines::FIGURE_8,
-    machines::FIGURE_9_HOST,
-    machines::FIGURE_9_GUEST,
-    machines::FIGURE_9_BOTH,
-    machines::FIGURE_10,
-    machines::FIGURE_10_NON_TEMPORAL,
-    machines::FIGURE_11,
+    translation::NPB_SPEEDUP,
+    translation::FAIRNESS,
+    translation::MIXED_SENSITIVITY,
+    translation::FRAGMENTED_SPEEDUP,
+    translation::TIME_TO_LOW_OVERHEAD,
+    translation::HUGE_PAGE_SHARES,
+    faults::FIRST_TOUCH_COSTS,
+    faults::FIRST_TOUCH_PROGRAMS,
+    memory::REDIS_REFILL,
+    memory::REDIS_BLOAT,
+    ingens::VIRTUAL_SPEEDUP,
+    ingens::ASYNC_PROMOTION,
+    ingens::REDIS_MONGODB_MEMORY,
+    ingens::FREEBSD_SPEEDUP,
+    machines::NPB_VIRTUAL_SPEEDUP,
+    machines::START_ORDER,
+    machines::HAWKEYE_IN_HOST,
+    machines::HAWKEYE_IN_GUEST,
+    machines::HAWKEYE_IN_HOST_AND_GUEST,
+    machines::ZEROING_NEIGHBOUR,
+    machines::ZEROING_NEIGHBOUR_NON_TEMPORAL,
+    machines::OVERCOMMITTED_GUESTS,
 ];
 
 /// A row: one measure of one program, for some systems.

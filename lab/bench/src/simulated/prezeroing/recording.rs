@@ -135,14 +135,15 @@ impl Recording {
                 kernel = Some(release.to_owned());
             } else if let Some(step) = line.strip_prefix("step ") {
                 let step = Step::parse(step);
-                steps.push(step.ok_or_else(|| format!("line {number} is no step: {line}"))?);
+                let invalid = || format!("line {number} is not a valid step: {line}");
+                steps.push(step.ok_or_else(invalid)?);
             }
         }
         let mut steps = steps.into_iter();
         let start = steps.next().filter(|step| step.kind == Kind::Start);
         Ok(Self {
-            kernel: kernel.ok_or("the recording names no kernel")?,
-            start: start.ok_or("the recording has no step `start` before all others")?,
+            kernel: kernel.ok_or("the recording has no line `kernel RELEASE`")?,
+            start: start.ok_or("the recording does not begin with a step `start`")?,
             steps: steps.collect(),
         })
     }

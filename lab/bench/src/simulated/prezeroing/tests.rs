@@ -1,6 +1,5 @@
 use super::*;
 
-/// A kernel that behaves like the model.
 const LIKE_THE_MODEL: &str = "\
 [    1.2] something of the console's
 kernel 7.2.0
@@ -44,12 +43,12 @@ fn a_kernel_like_the_model_differs_nowhere() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_what_is_missing() {
-    let said = |text: &str| compare(text).expect_err("is refused").to_string();
-    assert!(said("").contains("names no kernel"));
-    assert!(said("kernel 7\nstep idle - 1 us=1").contains("line 2 is no step"));
+fn an_invalid_recording_is_refused_with_the_reason() {
+    let error = |text: &str| compare(text).expect_err("is refused").to_string();
+    assert!(error("").contains("no line `kernel RELEASE`"));
+    assert!(error("kernel 7\nstep idle - 1 us=1").contains("line 2 is not a valid step"));
     let headless = LIKE_THE_MODEL.replace("step start", "stop start");
-    assert!(said(&headless).contains("no step `start`"));
+    assert!(error(&headless).contains("begin with a step `start`"));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use hawkeye_sim::workloads::Workload;
 #[command(after_help = "\
 Example:
   hawkeye-lab sim compare --systems linux-4k,linux,hawkeye --workloads random
-`hawkeye-lab help sim compare` shows all options, and says more about each.")]
+`hawkeye-lab help sim compare` shows all options in full.")]
 pub struct Compare {
     /// Systems [default: all].
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
@@ -27,9 +27,9 @@ pub struct Compare {
     #[arg(long, value_name = "W,V", value_delimiter = ',', required = true)]
     workloads: Vec<String>,
 
-    /// Runs at a time [default: one a core].
+    /// Runs at the same time [default: one per core].
     ///
-    /// The results are the same.
+    /// Results do not depend on it.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 /// The machine, the same for every system. The default is the HawkEye paper's, one socket of it.
 #[derive(Args)]
 pub struct Machine {
-    /// Its memory.
+    /// Memory of the machine.
     #[arg(long, value_name = "SIZE", default_value = "96GiB", value_parser = |text: &str| text.parse::<Size>())]
     memory: Size,
 
-    /// Its processor (`hawkeye-lab sim list`).
+    /// Processor, one of `hawkeye-lab sim list`.
     ///
-    /// haswell, or the one in the file of costs, unless said.
+    /// The default is haswell, or the processor in the file of --costs.
     #[arg(long, value_name = "NAME")]
     processor: Option<String>,
 
@@ -30,13 +30,13 @@ pub struct Machine {
     #[arg(long, value_name = "N", default_value = "4", hide_short_help = true, value_parser = |text: &str| text.parse::<Levels>())]
     page_table_levels: Levels,
 
-    /// The processor doesn't walk for the next page of a stream beforehand.
+    /// Do not prefetch the translation of a stream's next page.
     #[arg(long, hide_short_help = true)]
     no_prefetch: bool,
 
-    /// Costs, from `hawkeye-lab calibrate`.
+    /// Costs, a file of `hawkeye-lab calibrate`.
     ///
-    /// What the kernel's work costs, and the processor; the paper's without it.
+    /// It has the costs of the kernel's work, and the processor. The default is the paper's.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
 
@@ -44,31 +44,31 @@ pub struct Machine {
     #[arg(long, value_name = "N", default_value_t = 24)]
     cores: u32,
 
-    /// Chooses what is left to chance.
+    /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Fragmentation at first, 0-1.
+    /// Fragmentation at the start, 0-1.
     ///
-    /// Of free memory, as an FMFI.
+    /// It is the FMFI of free memory.
     #[arg(long, value_name = "FMFI", default_value_t = 0.0)]
     fragment: f64,
 
-    /// Promotions per second [default: each its own].
+    /// Promotions per second [default: each system's].
     #[arg(long, value_name = "REGIONS_PER_S")]
     rate: Option<f64>,
 
-    /// Run it in a virtual machine with this much memory.
+    /// Run workloads in a virtual machine of SIZE.
     ///
-    /// A workload can have virtual machines of its own, too.
+    /// A workload can also define virtual machines.
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
     guest: Option<Size>,
 
-    /// The system in virtual machines; by default the same as on the machine itself.
+    /// System in virtual machines [default: that of the host].
     #[arg(long, value_name = "S", hide_short_help = true)]
     guest_system: Option<String>,
 
-    /// Free memory fragmentation index in virtual machines at first, 0-1.
+    /// FMFI of virtual machines at the start, 0-1.
     #[arg(
         long,
         value_name = "FMFI",
@@ -81,13 +81,13 @@ pub struct Machine {
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
     swap: Option<Size>,
 
-    /// Pages of virtual machines scanned for zeros per second, to be merged; none by default.
+    /// Zero pages of virtual machines to merge per second [default: none].
     #[arg(long, value_name = "PAGES_PER_S", hide_short_help = true)]
     merge: Option<u64>,
 
-    /// Fill memory ahead of programs.
+    /// Prefault memory.
     ///
-    /// Where the system can (`hawkeye`), in place of zeroing free memory.
+    /// Systems that can prefault (`hawkeye`) do so instead of zeroing free memory.
     #[arg(long)]
     fault_ahead: bool,
 }
@@ -136,7 +136,7 @@ impl Machine {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("{} can't be read", path.display()))
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
 fn processor(name: &str) -> Result<Processor> {
@@ -144,7 +144,7 @@ fn processor(name: &str) -> Result<Processor> {
     let known = || PROCESSORS.map(|p| p.name).join(", ");
     found
         .copied()
-        .ok_or_else(|| anyhow!("there is no processor {name:?}; there are {}", known()))
+        .ok_or_else(|| anyhow!("no processor {name:?}; known processors: {}", known()))
 }
 
 /// The text of a workload, by name or as a file.

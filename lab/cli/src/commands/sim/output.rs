@@ -16,25 +16,25 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(next_help_heading = "Results")]
 pub struct Output {
-    /// Write JSON; without a name, print it.
+    /// Write JSON to FILE; without FILE, print it.
     ///
-    /// Instead of the table.
+    /// Printed JSON replaces the table.
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     json: Option<Option<PathBuf>>,
 
-    /// Write the results as Parquet.
+    /// Write results to FILE, as Parquet.
     ///
     /// The table "results" of docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
 
-    /// Write pages by their size as Parquet.
+    /// Write pages by size to FILE, as Parquet.
     ///
     /// The table "sizes" of docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     parquet_sizes: Option<PathBuf>,
 
-    /// Draw a figure into an SVG file.
+    /// Draw a figure to FILE, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -74,12 +74,12 @@ pub fn print_json(what: &impl Serialize) -> Result<()> {
 }
 
 pub fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("{} can't be written", path.display()))
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Result<()> {
     let file = File::create(path);
-    let file = file.with_context(|| format!("{} can't be written", path.display()))?;
+    let file = file.with_context(|| format!("writing {}", path.display()))?;
     let written = write_table(rows, BufWriter::new(file));
     written
         .map(drop)

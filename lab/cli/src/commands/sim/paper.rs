@@ -6,14 +6,16 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use hawkeye_bench::simulated::paper;
 
-/// The HawkEye and Ingens papers' tables and figures, simulated, beside the published ones.
+/// Simulate the HawkEye and Ingens papers' tables and figures.
+///
+/// Each simulated value is printed beside the published one.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye-lab sim paper
-  hawkeye-lab sim paper table-1 --json")]
+  hawkeye-lab sim paper first-touch-costs --json")]
 pub struct Paper {
-    /// Tables and figures; all of them if none is named.
+    /// Names, or aliases such as table-1 [default: all].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 

@@ -8,19 +8,18 @@ use hawkeye_bench::simulated::prezeroing::{RECORDED, compare};
 use std::fs;
 use std::path::PathBuf;
 
-/// Zeroed free memory, simulated, beside a kernel that does it.
+/// Simulate zeroed free memory, beside a kernel that zeroes it.
 ///
-/// The kernel is built with HawkEye's patches (kernel/README.md) and was recorded in an emulated
-/// machine, by kernel/test/programs/trace.c: what share of huge pages, base pages, files and copies
-/// got zeroed memory. The same steps are done on the simulator's free lists.
+/// The kernel is built with HawkEye's patches (kernel/README.md). kernel/test/programs/trace.c
+/// recorded it in an emulated machine: the shares of huge pages, base pages, files and copies that
+/// got zeroed memory. The simulator repeats the same steps on its free lists.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye-lab sim prezeroing
   hawkeye-lab sim prezeroing trace.txt --json")]
 pub struct Prezeroing {
-    /// Recordings, as kernel/test/programs/trace.c prints them; those that come with the program if
-    /// none is named.
+    /// Recordings of kernel/test/programs/trace.c [default: built-in].
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -47,7 +46,7 @@ impl Prezeroing {
         let read = |path: &PathBuf| {
             let text = fs::read_to_string(path);
             let text = text.with_context(|| format!("reading {}", path.display()))?;
-            compare(&text).with_context(|| format!("{} is no recording", path.display()))
+            compare(&text).with_context(|| format!("{} is not a valid recording", path.display()))
         };
         self.files.iter().map(read).collect()
     }

@@ -2,6 +2,7 @@
 
 use super::output::print_json;
 use anyhow::{Result, bail};
+use hawkeye_bench::experiments::Name;
 use serde::Serialize;
 use std::fmt::Display;
 
@@ -9,20 +10,20 @@ use std::fmt::Display;
 /// JSON, all at the end.
 pub fn simulate<T, R: Display + Serialize>(
     tables: &[T],
-    name_of: impl Fn(&T) -> &str,
+    name_of: impl Fn(&T) -> Name,
     wanted: &[String],
     json: bool,
     run: impl Fn(&T) -> Result<R>,
 ) -> Result<Vec<R>> {
-    let known: Vec<&str> = tables.iter().map(&name_of).collect();
     for name in wanted {
-        if !known.contains(&name.as_str()) {
-            bail!("there is no table {name:?}; there are {}", known.join(", "));
+        if !tables.iter().any(|table| name_of(table).is(name)) {
+            let known: Vec<String> = tables.iter().map(|t| name_of(t).to_string()).collect();
+            bail!("no table {name:?}; known tables: {}", known.join(", "));
         }
     }
     let mut reports = Vec::new();
     for table in tables {
-        if !wanted.is_empty() && !wanted.iter().any(|name| name == name_of(table)) {
+        if !wanted.is_empty() && !wanted.iter().any(|name| name_of(table).is(name)) {
             continue;
         }
         let report = run(table)?;

@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Example:
   hawkeye-lab sim run --system hawkeye-g --workload random --svg run.svg
-`hawkeye-lab help sim run` shows all options, and says more about each.")]
+`hawkeye-lab help sim run` shows all options in full.")]
 pub struct Run {
-    /// The system: `hawkeye-lab sim list` shows them.
+    /// System, one of `hawkeye-lab sim list`.
     #[arg(long, value_name = "S")]
     system: String,
 
-    /// The workload: a name, file or trace.
+    /// Workload: a name, file or trace.
     ///
     /// One of `hawkeye-lab sim list`, or a file NAME.toml.
     ///
@@ -41,16 +41,17 @@ pub struct Run {
     )]
     workload: Option<String>,
 
-    /// Instead of a workload: what was recorded.
+    /// Replay a recording instead of a workload.
     ///
-    /// Does again what `hawkeye record`, or --record of run, attach and sim run, has recorded; see
+    /// FILE is from `hawkeye record`, or from --record of run, attach or sim run; see
     /// docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     recording: Option<PathBuf>,
 
-    /// Record into a Parquet file.
+    /// Record the manager to FILE, as Parquet.
     ///
-    /// What the manager sees and does, for `hawkeye report`; see docs/use/recordings.md.
+    /// FILE has the manager's samples and actions, for `hawkeye report`; see
+    /// docs/use/recordings.md.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -88,7 +89,7 @@ impl Run {
         let workload = match (&self.workload, &self.recording) {
             (Some(name), _) => workload(name, &self.tracing)?,
             (None, Some(path)) => replayed(path)?,
-            (None, None) => bail!("there is neither a workload nor a recording"),
+            (None, None) => bail!("give a workload (--workload) or a recording (--recording)"),
         };
         let workload = self.machine.place(workload);
         let setup = self.machine.setup()?;
@@ -105,7 +106,6 @@ impl Run {
     }
 }
 
-/// A recording as a workload.
 fn replayed(path: &Path) -> Result<Workload> {
     let named = || path.display().to_string();
     let mut replay = Replay::default();
@@ -124,7 +124,7 @@ fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) ->
         ..About::default()
     };
     let mut recording = Recording {
-        recorder: Recorder::begin(path, about).context("nothing can be recorded")?,
+        recorder: Recorder::begin(path, about).with_context(named)?,
         tap: Tap::default(),
         failed: None,
     };

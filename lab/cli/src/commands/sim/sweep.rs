@@ -13,21 +13,21 @@ use hawkeye_sim::sweep::{Base, Parameter, parse_values};
 ///
 /// Keys: machine.KEY (memory, cores, fragment, seed, sample, longest_s), processor or
 /// processor.KEY, costs.KEY, system.KEY (rate_per_s, period_s, ...), workload.KEY
-/// (process.0.area.heap.size). A wrong key is answered with the right ones.
+/// (process.0.area.heap.size). The error for a wrong key lists the valid ones.
 #[derive(Args)]
 #[command(after_help = "\
 Example:
   hawkeye-lab sim sweep --vary machine.fragment=0..1+0.25 --workload random
-Keys: machine.KEY, processor, costs.KEY, system.KEY, workload.KEY; a wrong one is
-answered with the right ones. `hawkeye-lab help sim sweep` shows all options.")]
+Keys: machine.KEY, processor, costs.KEY, system.KEY, workload.KEY; the error for a
+wrong key lists the valid ones. `hawkeye-lab help sim sweep` shows all options.")]
 pub struct Sweep {
-    /// The key and its values: A,B or FROM..TO+STEP.
+    /// Vary KEY over its values: A,B or FROM..TO+STEP.
     ///
-    /// A list A,B,C, in which each may be a range FROM..TO+STEP or FROM..TO*FACTOR.
+    /// A list A,B,C; each item may be a range FROM..TO+STEP or FROM..TO*FACTOR.
     #[arg(long, value_name = "KEY=VALUES")]
     vary: String,
 
-    /// The workload, by name or as a file NAME.toml.
+    /// Workload: a name, or a file NAME.toml.
     #[arg(long, value_name = "W")]
     workload: String,
 
@@ -35,9 +35,9 @@ pub struct Sweep {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     systems: Vec<String>,
 
-    /// Runs at a time [default: one a core].
+    /// Runs at the same time [default: one per core].
     ///
-    /// The results are the same.
+    /// Results do not depend on it.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 

@@ -6,10 +6,8 @@ use super::entry::Entry;
 use bytesize::ByteSize;
 use hawkeye_sim::engine::Outcome;
 
-/// Least width of a column of names.
 const LEAST: usize = 12;
 
-/// Width of the longest text, at least `least`.
 fn width<'a>(least: usize, texts: impl Iterator<Item = &'a str>) -> usize {
     let widths = texts.map(|text| text.chars().count());
     widths.fold(least, usize::max)

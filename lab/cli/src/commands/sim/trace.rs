@@ -10,11 +10,11 @@ use std::path::Path;
 #[derive(Args)]
 #[command(next_help_heading = "Traces")]
 pub struct Tracing {
-    /// How often it is played, one time after the other.
+    /// Replay the trace N times in a row.
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     trace_repeat: u32,
 
-    /// The program's own work for each instruction, all but translation.
+    /// Cycles of own work per instruction, without translation.
     #[arg(
         long,
         hide_short_help = true,
@@ -23,7 +23,7 @@ pub struct Tracing {
     )]
     trace_cycles: f64,
 
-    /// The same for each access, where the trace has no instructions.
+    /// Cycles of own work per access, for traces without instructions.
     #[arg(
         long,
         hide_short_help = true,
@@ -32,8 +32,7 @@ pub struct Tracing {
     )]
     trace_access_cycles: f64,
 
-    /// How much of each page walk the program waits for: less than 100 where other work goes on
-    /// meanwhile.
+    /// Share of each page walk that the program waits for: under 100 where other work overlaps it.
     #[arg(
         long,
         hide_short_help = true,
@@ -42,13 +41,11 @@ pub struct Tracing {
     )]
     trace_waited: f64,
 
-    /// Each access counts as N like it, one after the other: a short trace, or one of samples,
-    /// stands for a long run.
+    /// Count each access N times: a short or sampled trace then stands for a long run.
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1.0)]
     trace_scale: f64,
 
-    /// Leave out lines and records that are not of the trace's format, and say how many; without it
-    /// the first is an error.
+    /// Skip invalid lines and records, and report their number; without it, the first is an error.
     #[arg(long, hide_short_help = true)]
     trace_skip_bad: bool,
 }
@@ -70,7 +67,10 @@ impl Tracing {
         };
         let (workload, skipped) = traced(tape, self.trace_repeat)?;
         if skipped > 0 {
-            eprintln!("{}: lines or records left out: {skipped}", path.display());
+            eprintln!(
+                "{}: skipped invalid lines or records: {skipped}",
+                path.display()
+            );
         }
         Ok(workload)
     }

@@ -2,14 +2,14 @@
 
 use crate::live::prelude::*;
 use crate::live::programs::cores::Cores;
-use crate::live::programs::packages;
 use crate::live::programs::running::{Running, answer_within, output_of};
-use crate::live::programs::scratch::Scratch;
+use crate::live::programs::{packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
 use std::os::unix::process::CommandExt;
 use std::process::ExitStatus;
+use tempfile::TempDir;
 
 /// Where Debian installs the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -35,19 +35,19 @@ pub(super) struct Cluster {
     /// The user that runs the server, because it refuses root.
     user: Option<User>,
     server: Option<Running>,
-    folder: Scratch,
+    folder: TempDir,
 }
 
 impl Cluster {
     /// Starts a server with this much memory for its shared buffers.
     pub(super) fn start(buffers_mib: u64) -> Result<Self> {
         packages::need("pg_ctlcluster", "postgresql")?;
-        let missing = || impossible!("there is no PostgreSQL in {VERSIONS}");
+        let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
         let mut cluster = Self {
             programs: programs().ok_or_else(missing)?,
             user: unprivileged()?,
             server: None,
-            folder: Scratch::new("postgres")?,
+            folder: temporary_folder()?,
         };
         cluster.make()?;
         cluster.serve(buffers_mib)?;
@@ -58,7 +58,7 @@ impl Cluster {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
             chown(folder, Some(user.uid), Some(user.gid)).map_err(|errno| LinuxError::Call {
-                call: "giving a folder away",
+                call: "changing the owner of PostgreSQL's folder",
                 errno,
             })?;
         }
@@ -111,7 +111,7 @@ impl Cluster {
         let program = self.programs.join("pg_isready");
         let listens = answer_within(START, || {
             if let Ok(Some(status)) = server.try_wait() {
-                bail!("postgres ended at its start: {status}");
+                bail!("postgres ended before it listened: {status}");
             }
             let asked = command_as(self.user.as_ref(), &program, folder).status();
             Ok(asked.ok().filter(ExitStatus::success))
@@ -172,6 +172,6 @@ fn unprivileged() -> Result<Option<User>> {
         return Ok(None);
     }
     let found = User::from_name(USER).ok().flatten();
-    let missing = || impossible!("there is no user {USER} to run it");
+    let missing = || impossible!("PostgreSQL refuses root, and there is no user {USER} to run it");
     found.map(Some).ok_or_else(missing)
 }

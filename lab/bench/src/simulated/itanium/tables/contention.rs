@@ -23,13 +23,11 @@ fn rows() -> Vec<Row> {
 
 pub(super) const CONTENTION: Table = Table {
     name: "contention",
-    shows: "processes that go over ten pages each, in turn (figure 4.5, whose values are lost)",
+    shows: "processes that access ten pages each, in turn (figure 4.5; its values are lost)",
     layout: Layout::Values,
     rows,
     notes: &[
-        "The text says, and the model shows: the long format leaves programs more entries, so its misses begin with more processes; its walker fills all of them. The text says, and the model \
-         does not show: beyond that, too, far fewer of its references miss. Here all pages miss by then, once in each turn, as with LRU none is left of the turn before. Nor is \
-         there the short format's knee at 64 processes, which the thesis puts down to page tables in the L1 cache: the model has no caches.",
-        "Chosen: ten rounds over its pages in each turn. It sets the share of misses, not where they begin.",
+        "The text says, and the model shows: the long format leaves more TLB entries to programs, so its misses begin with more processes, and its walker fills all of them. The text says, and the model does not show: beyond that, too, far fewer of its references miss. Here all pages miss by then, once in each turn, because LRU keeps none from the turn before. The model has no caches, so it does not show the short format's knee at 64 processes either, which the thesis attributes to page tables in the L1 cache.",
+        "Chosen: ten rounds over the pages in each turn. This sets the share of misses, not where they begin.",
     ],
 };

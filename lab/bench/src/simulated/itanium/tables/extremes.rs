@@ -6,7 +6,7 @@ use hawkeye_itanium::workloads::{Linear, Sparse, Workload};
 
 pub(super) const SPARSE: Table = Table {
     name: "sparse",
-    shows: "a page every 32 MiB, 512 of them, three times (figure 4.1); and so often that only misses count",
+    shows: "512 pages, one every 32 MiB, accessed three times (figure 4.1), and until only misses count",
     layout: Layout::Values,
     rows: || {
         let thesis = Workload::Sparse(Sparse::THESIS);
@@ -30,9 +30,8 @@ pub(super) const SPARSE: Table = Table {
         .concat()
     },
     notes: &[
-        "Nested faults: one for each of three passes, and one more after each of 512 page faults, as the access is made again.",
-        "10,000 loops: the thesis' 4.42 and 2.80 s for 100,000 loops, over 512 references each, at 1.5 GHz; they have the program's own cache misses in them, and those of the \
-         walker. The model has translation alone, and a walker that finds its entry in the cache: here each of 512 entries is in a line of its own.",
+        "Nested faults: one for each of three passes, and one more after each of 512 page faults, because the access is repeated.",
+        "10,000 loops: the thesis has 4.42 and 2.80 s for 100,000 loops of 512 references at 1.5 GHz. These include the cache misses of the program and of the walker. The model has translation alone, and its walker finds its entry in the cache; here each of 512 entries is in a cache line of its own.",
     ],
 };
 
@@ -55,7 +54,7 @@ pub(super) const LINEAR: Table = Table {
         .concat()
     },
     notes: &[
-        "The thesis' counts have the program's start in them: it expects 65,536 misses. 32 nested faults are from its text.",
-        "Chosen: the GiB begins where a page of the linear table does; else there are 33 of them.",
+        "The thesis' counts include the program's start: it expects 65,536 misses. The 32 nested faults are from its text.",
+        "Chosen: the GiB begins where a page of the linear table begins. Otherwise there are 33 nested faults.",
     ],
 };

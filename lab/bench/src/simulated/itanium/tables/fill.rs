@@ -33,12 +33,11 @@ fn rows() -> Vec<Row> {
 
 pub(super) const FILL: Table = Table {
     name: "fill",
-    shows: "what the kernel enters of a large page into the hash table: its first base page's entry (as in the thesis), that which was missed, all, none",
+    shows: "entries of a large page that the kernel adds to the hash table: its first base page (as in the thesis), the missed one, all, or none",
     layout: Layout::Values,
     rows,
     notes: &[
-        "Churning: 250 times as many blocks are freed and allocated as in the thesis' vortex. Large pages then save page faults, too.",
-        "The thesis rejects entering all for cache pollution, collisions and slower faults, and does not consider the entry that was missed. Either has the walker fill nearly every miss, and \
-         large pages cost next to nothing even on its slowest program; the verdict on the long format rests on that choice. A further entry costs 3.5 cycles here; there are no caches to pollute.",
+        "Churning: 250 times as many blocks are freed and allocated as in the thesis' vortex. Large pages then also save page faults.",
+        "The thesis rejects adding all entries because of cache pollution, collisions and slower faults. It does not consider adding the missed entry. With either, the walker fills nearly every miss, and large pages cost almost nothing even on its slowest program. The verdict on the long format depends on that choice. Each further entry costs 3.5 cycles here; the model has no caches to pollute.",
     ],
 };

@@ -23,15 +23,14 @@ pub(super) const MCF: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen: how memory is divided among arrays and small blocks, for table 6.9, and how often a small block is referred to, for the misses that are left with large pages.",
-        "1.125 is from run times; the thesis' own cycles (table 6.7) make it 1.082. The walker fills 93 % of the misses there, and all but a few here, where only nested faults are left to \
-         the kernel; and of the few misses with large pages hardly any there. Neither is explained in the thesis.",
+        "Chosen for table 6.9: how memory is divided among arrays and small blocks. Chosen for the misses that remain with large pages: how often a small block is accessed.",
+        "1.125 is from run times; the thesis' own cycles (table 6.7) give 1.082. In the thesis the walker fills 93 % of the misses; here it fills all except nested faults. Of the few misses with large pages it fills hardly any in the thesis. The thesis explains neither.",
     ],
 };
 
 pub(super) const PAGES: Table = Table {
     name: "mcf-pages",
-    shows: "mcf: sizes of pages that it was given (table 6.9)",
+    shows: "mcf: page sizes that it got (table 6.9)",
     layout: Layout::Values,
     rows: || {
         page_orders(

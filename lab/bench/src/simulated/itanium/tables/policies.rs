@@ -68,7 +68,7 @@ fn lines(of: &str, workload: Workload, told: Told, on: impl Fn(Kernel) -> Kernel
 
 pub(super) const POLICIES: Table = Table {
     name: "policies",
-    shows: "systems that the thesis classifies, on its workloads: misses, speed-up over the same kernel without large pages, memory, copies, page sizes",
+    shows: "the systems that the thesis classifies, on its workloads: misses, speed-up over the same kernel without large pages, memory, copies, page sizes",
     layout: Layout::Kernels,
     rows: || {
         let same = |kernel| kernel;
@@ -87,17 +87,17 @@ pub(super) const POLICIES: Table = Table {
     },
     notes: &[
         "Global, static and dynamic are the thesis' classes (section 2.4); its own rule is also that of Shimizu and Takatori.",
-        "From start: with first touches and what is copied or zeroed then; programs are measured from when they have filled their memory. They run for a second or less here: the longer, the nearer to \"speed-up\".",
-        "Held: memory out of others' reach at the most, a pool whether used or not. Kept: reserved at the most, and not used; others can have it.",
-        "Systems that are told page sizes: 64 KiB for all of vortex' blocks, 4 MiB for mappings of 2 MiB and more of the others; of HP-UX, for all of a program.",
-        "approx-online must see misses: there is no walker, and speed-ups are over the kernel without one.",
-        "Talluri and Hill's processor has 16 pages for each entry of its TLB; \"half-referenced\" sees references, which no kernel does.",
+        "From start: includes first touches, and the copying and zeroing during them. Programs are otherwise measured from when they have filled their memory. They run for a second or less here; the longer they run, the nearer it is to \"speed-up\".",
+        "Held: most memory that other programs could not use, including unused memory of a pool. Kept: most memory that was reserved and not used; other programs can take it.",
+        "Systems that use advice on page sizes get 64 KiB for all of vortex' blocks, and 4 MiB for mappings of 2 MiB and more of the others. HP-UX gets it for whole programs.",
+        "approx-online must see misses: there is no walker, and speed-ups are over the kernel without a walker.",
+        "Talluri and Hill's processor has 16 pages for each entry of its TLB. \"half-referenced\" sees references, which no kernel sees.",
     ],
 };
 
 pub(super) const FRAGMENTED: Table = Table {
     name: "policies-fragmented",
-    shows: "the same systems where somebody else has a page of every 64 or 256 KiB",
+    shows: "the same systems where another program holds a page of every 64 or 256 KiB",
     layout: Layout::Kernels,
     rows: || {
         [
@@ -110,14 +110,14 @@ pub(super) const FRAGMENTED: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen: 512 MiB of memory, and that 19 of 20 of those pages can be moved.",
-        "Pools were set aside before. The thesis and others that take what there is have base pages; IRIX' and Navarro's daemon makes room while memory is filled.",
+        "Chosen: 512 MiB of memory; 19 of 20 of those pages can be moved.",
+        "Pools were set aside before. The thesis and others that use only free memory have base pages. The daemon of IRIX and Navarro makes room while memory is filled.",
     ],
 };
 
 pub(super) const PUBLISHED: Table = Table {
     name: "policies-published",
-    shows: "the same beside what was published of them, on other machines (tables 6.10 to 6.12)",
+    shows: "the same systems beside values published for other machines (tables 6.10 to 6.12)",
     layout: Layout::Values,
     rows: || {
         let navarro = Kernel::SF.with(System::navarro("Navarro", None));
@@ -170,10 +170,10 @@ pub(super) const PUBLISHED: Table = Table {
         .concat()
     },
     notes: &[
-        "vortex and mcf: SPEC, on FreeBSD on the first Itanium (table 6.10) and on Linux on x86 with 4 MiB pages (table 6.12). The thesis puts Navarro's gains down to a kernel and a compiler that made misses dear.",
-        "64 MiB: Tlbcover's table; Fhourstones' hash table has as much, and Navarro 95.65 % fewer misses (table 6.11). The model measures from when the table is filled, so nothing is left.",
-        "Page sizes up to a limit, over all of them: \"for one benchmark, Navarro found a slowdown of 47 %\" without the largest one (section 2.4.3); neither which nor which size is said.",
-        "Rent: ten times as many references, and none before; the share of a page's price after which approx-online buys it; 100 % is Romer's. Fang et al. found a low one better. Their programs and prices are not known here, so nothing is beside it.",
-        "Nothing comparable can be run for HugeTLB's 5 % on orabm, a database. Nor for the working sets of Talluri et al. (1992: 60 % larger on 32 KiB pages, 10 % on two sizes): programs here fill what they map.",
+        "vortex and mcf: SPEC, on FreeBSD on the first Itanium (table 6.10) and on Linux on x86 with 4 MiB pages (table 6.12). The thesis attributes Navarro's gains to a kernel and a compiler that made misses expensive.",
+        "64 MiB: Tlbcover's table. Fhourstones' hash table has the same size, and Navarro reports 95.65 % fewer misses (table 6.11). The model measures from when the table is filled, so no misses remain.",
+        "Page sizes up to a limit, over all page sizes: \"for one benchmark, Navarro found a slowdown of 47 %\" without the largest one (section 2.4.3). The text names neither the benchmark nor the size.",
+        "Rent: the share of a page's price after which approx-online buys it, with ten times as many references and none before; 100 % is Romer's. Fang et al. found a low share better. Their programs and prices are not known here, so there is no published value.",
+        "No comparable program can be run for HugeTLB's 5 % on orabm, a database. Nor for the working sets of Talluri et al. (1992: 60 % larger on 32 KiB pages, 10 % on two sizes): programs here fill all memory that they map.",
     ],
 };

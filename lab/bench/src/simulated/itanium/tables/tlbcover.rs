@@ -41,8 +41,7 @@ pub(super) const COVERAGE: Table = Table {
         })
     },
     notes: &[
-        "A dash: nothing misses. The model has no start-up, whose page faults the thesis counts too. What grows with the table in both are pages of the linear table that \
-         go before they are used again.",
+        "A dash: no misses. The model has no start-up; the thesis counts its page faults, too. In both, more pages of the linear table leave the TLB before their next use as the table grows.",
     ],
 };
 
@@ -67,8 +66,7 @@ pub(super) const SPEED_UP: Table = Table {
     },
     notes: &[
         "Chosen: 200 cycles between references, for the times of run 11 on 16 KiB pages (114 and 104 s); 512 KiB for run 1.",
-        "On 4 KiB pages more and more misses are nested: of the linear table, 512 MiB need 256 pages, twice as many as the TLB has entries. Runs 2 to 4 of the thesis are effects of caches or of where \
-         memory lies, which the model does not have.",
-        "64 KiB (figure 6.7, whose values are lost): \"no further benefits\".",
+        "On 4 KiB pages, more and more misses are nested: 512 MiB need 256 pages of the linear table, twice as many as the TLB has entries. Runs 2 to 4 of the thesis show effects of caches or of the location of memory, which the model does not have.",
+        "64 KiB (figure 6.7; its values are lost): \"no further benefits\".",
     ],
 };

@@ -8,7 +8,7 @@ const WORKLOAD: Workload = Workload::Vortex(Vortex::THESIS);
 
 pub(super) const VORTEX: Table = Table {
     name: "vortex",
-    shows: "a model of vortex: small blocks all over (table 6.5, figures 4.6b, 6.8b and 6.13)",
+    shows: "a model of vortex: scattered small blocks (table 6.5, figures 4.6b, 6.8b and 6.13)",
     layout: Layout::Values,
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
@@ -27,17 +27,15 @@ pub(super) const VORTEX: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen: lengths of blocks, for table 6.6; the program's own data (640 KiB) and how often it is referred to (20 %), for miss-cost and the walker's share with SF+LP.",
-        "Large pages cut misses by a third here, and a miss costs three times as much: that is the loss.",
-        "LF+LP: the thesis enters the first base page of a large page, and says that the walker filled 34.88 %, as with SF+LP. It would have found one miss in four on pages of 64 KiB, more than \
-         that in all: compare `fill`, where a kernel that enters no large page at all comes nearest. The thesis puts it down to mappings that come and go, but its 8,802 page faults (table 6.6) are \
-         one for about 25,000 misses.",
+        "Chosen for table 6.6: lengths of blocks. Chosen for the cost of a miss and the walker's share with SF+LP: the program's own data (640 KiB) and how often it is accessed (20 %).",
+        "Large pages reduce misses by a third here, and a miss costs three times as much: this is the loss.",
+        "LF+LP: the thesis adds the first base page of a large page, and says that the walker filled 34.88 %, as with SF+LP. On pages of 64 KiB alone the walker would have found one miss in four, so more than that in all. Compare `fill`: a kernel that adds no large page at all comes nearest. The thesis attributes this to mappings that come and go, but its 8,802 page faults (table 6.6) are one for about 25,000 misses.",
     ],
 };
 
 pub(super) const MISS_COST: Table = Table {
     name: "miss-cost",
-    shows: "what a miss costs on vortex, by pinning TLB entries (table 6.3)",
+    shows: "cost of a miss on vortex, measured by pinning TLB entries (table 6.3)",
     layout: Layout::Values,
     rows: || {
         let further = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
@@ -49,15 +47,14 @@ pub(super) const MISS_COST: Table = Table {
         .concat()
     },
     notes: &[
-        "By pinning, one learns what one miss more costs. It is what a miss costs on average only if further misses are on pages of the same kinds; with large pages they are more often on \
-         large ones, since most base pages miss already.",
-        "Unit costs are solved for from these very figures, on that assumption, so what is tested is the mixture of misses. Chosen: as for `vortex`.",
+        "Pinning measures the cost of one additional miss. This is the average cost of a miss only if additional misses are on pages of the same kinds. With large pages they are more often on large ones, because most base pages miss already.",
+        "The unit costs are solved from these same figures on that assumption, so the table tests the mixture of misses. Chosen: as for `vortex`.",
     ],
 };
 
 pub(super) const PAGES: Table = Table {
     name: "vortex-pages",
-    shows: "vortex: sizes of pages that it was given (table 6.6)",
+    shows: "vortex: page sizes that it got (table 6.6)",
     layout: Layout::Values,
     rows: || page_orders(WORKLOAD, &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)]),
     notes: &["Chosen: lengths of blocks, for this table. None is long enough for order 6."],

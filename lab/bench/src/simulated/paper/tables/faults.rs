@@ -1,11 +1,11 @@
 //! HawkEye paper: the cost of first touches.
 
 use super::Measure::*;
-use super::{Table, of_systems, row, row_and_speed_ups};
+use super::{Name, Table, of_systems, row, row_and_speed_ups};
 
-pub(super) const TABLE_1: Table = Table {
-    name: "table-1",
-    shows: "100 GB touched, one byte per base page",
+pub(super) const FIRST_TOUCH_COSTS: Table = Table {
+    name: Name::of("first-touch-costs", "table-1"),
+    shows: "100 GB touched, one byte of each base page",
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
@@ -21,15 +21,15 @@ pub(super) const TABLE_1: Table = Table {
         .concat()
     },
     notes: &[
-        "Costs are calibrated on the columns of linux-4k and linux, and the program's own time for a touch on that of linux (`Calibration::TABLE_1`).",
-        "Ingens' system time: its memory is huge here when it is freed, which takes next to no time; by the paper's figure it was not.",
+        "Costs are calibrated on the columns linux-4k and linux, the program's own time for a touch on the column linux (`Calibration::TABLE_1`).",
+        "Ingens' system time: its memory is huge here when it is freed, which takes almost no time. By the paper's figure it was not huge.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const TABLE_8: Table = Table {
-    name: "table-8",
-    shows: "programs whose time goes into first touches: requests a second, seconds",
+pub(super) const FIRST_TOUCH_PROGRAMS: Table = Table {
+    name: Name::of("first-touch-programs", "table-8"),
+    shows: "programs that spend their time in first touches: requests per second, or seconds",
     figures: || {
         const SYSTEMS: [&str; 5] = [
             "linux-4k",
@@ -64,15 +64,10 @@ pub(super) const TABLE_8: Table = Table {
         .concat()
     },
     notes: &[
-        "Costs are those of Table 1. Chosen from the column linux: each program's own time for a page; from the column linux-4k: Redis' buffers and HACC-IO's own memory; \
-         from the column hawkeye-pmu: how much of the wait for memory KVM sees.",
-        "The JVM under huge pages: 9.4M zeroed pages take 8.6 s by Table 1; what the rest of the 18.6 s is the paper does not say, nor why HawkEye's 1.37 s are without it. Where this \
-         program was measured (docs/research/measured.md, Table 8) a JVM takes as long under huge pages as QEMU does for the same memory, as here: 1.06 and 0.99 s for 8 GiB.",
-        "The JVM under Ingens: in the paper 15.0 s more than under base pages, KVM only 1.2 s more, for the same 36 GB touched once, and Table 1 has 3.6 s for as much. What they differ in \
-         the paper does not say; here both take 6.9 s more.",
-        "Base pages: the table's own differences between programs (KVM 40.6 s, JVM 37.7 s for the same 36 GB) are not in Table 1's 3.5 us a fault, by which 36 GB take 33.0 s: hence KVM's \
-         speed-up by HawkEye with huge pages, whose 0.74 s are near the paper's 0.70. Nor is there that zeroing \
-         ahead saves Redis and SparseHash next to nothing under base pages: 0.03 and 0.37 us of the 0.88 us that zeroing takes by Table 1.",
+        "Costs are those of Table 1. Chosen from the column linux: each program's own time for a page; from the column linux-4k: Redis' buffers and HACC-IO's own memory; from the column hawkeye-pmu: the part of the wait for memory that KVM sees.",
+        "The JVM under huge pages: by Table 1, 9.4M zeroed pages take 8.6 s. The paper does not say what the rest of the 18.6 s is, nor why HawkEye's 1.37 s do not include it. Measured (docs/research/measured.md, `first-touch-programs`), a JVM takes as long under huge pages as QEMU does for the same memory: 1.06 and 0.99 s for 8 GiB. So it does here.",
+        "The JVM under Ingens: in the paper it takes 15.0 s more than under base pages, and KVM only 1.2 s more, for the same 36 GB touched once. Table 1 has 3.6 s for the same amount. The paper does not say how they differ; here both take 6.9 s more.",
+        "Base pages: the table's differences between programs (KVM 40.6 s, JVM 37.7 s for the same 36 GB) do not follow from Table 1's 3.5 us per fault, by which 36 GB take 33.0 s. This explains KVM's speed-up by HawkEye with huge pages; its 0.74 s are near the paper's 0.70. Nor does it follow from Table 1 that zeroing in advance saves Redis and SparseHash almost nothing under base pages: 0.03 and 0.37 us of the 0.88 us that zeroing takes there.",
     ],
     ..Table::PLAIN
 };

@@ -1,15 +1,14 @@
 //! The Ingens paper's tables (Kwon et al., OSDI'16, section 2 and 3).
 
 use super::Measure::*;
-use super::{Table, row};
+use super::{Name, Table, row};
 use hawkeye_sim::workloads::Size;
 
-const NATIVE: &str = "In the paper the guest's system differs and the host has huge pages (its Table 3's column of both over that of the host alone); here programs run natively. Each \
-     program's own work is chosen for the column of Linux.";
+const NATIVE: &str = "In the paper these programs run in a virtual machine: the guest's system varies, and the host has huge pages (Table 3 there: the column for both over that for the host alone). Here they run natively. Each program's own work was chosen for the column of Linux.";
 
-pub(super) const TABLE_3: Table = Table {
-    name: "ingens-3",
-    shows: "speed-up of huge pages in a virtual machine: in the guest, in the host, in both",
+pub(super) const VIRTUAL_SPEEDUP: Table = Table {
+    name: Name::of("virtual-speedup", "ingens-3"),
+    shows: "speed-up by huge pages in a virtual machine: in the guest, in the host, in both",
     guest: Some(Size(64 << 30)),
     figures: || {
         let three = |workload, program, [guest, host, both]: [f64; 3]| {
@@ -34,16 +33,15 @@ pub(super) const TABLE_3: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen in each workload: footprint, and cycles of own work for the column with huge pages in both; the other two columns follow. All access \
-         their memory at random; the excerpt says nothing of how they do, nor why MongoDB gains so much by the host alone.",
-        "Huge pages in the guest spare its page faults too, those at the host do not. Chosen for all three columns of Olio, which gains by the guest alone: that it takes 1 GiB anew for every 2 s of work.",
+        "Chosen in each workload for the column with huge pages in both: the footprint, and the cycles of own work. The other two columns follow. All programs access their memory at random: the paper's excerpt does not describe their accesses. Nor does it explain MongoDB's large gain from huge pages in the host alone.",
+        "Huge pages in the guest also save page faults there; huge pages in the host do not. Chosen for all three columns of Olio, which gains from the guest alone: it allocates 1 GiB anew for every 2 s of work.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const TABLE_4: Table = Table {
-    name: "ingens-4",
-    shows: "SVM: huge pages at faults, and by khugepaged alone at Ubuntu's pace",
+pub(super) const ASYNC_PROMOTION: Table = Table {
+    name: Name::of("async-promotion", "ingens-4"),
+    shows: "SVM: huge pages at page faults, and by khugepaged alone at Ubuntu's pace",
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
             let values = [("linux", sync), ("linux-async", later)];
@@ -58,14 +56,14 @@ pub(super) const TABLE_4: Table = Table {
     },
     notes: &[
         NATIVE,
-        "By khugepaged alone: 1.6 MB/s, as the paper has it, make 365 MB in its 228 s, not its 468 MB.",
+        "khugepaged alone: at the paper's 1.6 MB/s, 365 MB become huge in the paper's 228 s. The paper has 468 MB.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const TABLE_5: Table = Table {
-    name: "ingens-5",
-    shows: "memory of Redis after 70 % of its keys were deleted, and of MongoDB",
+pub(super) const REDIS_MONGODB_MEMORY: Table = Table {
+    name: Name::of("redis-mongodb-memory", "ingens-5"),
+    shows: "memory of Redis after 70 % of its keys were deleted, and memory of MongoDB",
     figures: || {
         [
             row(
@@ -84,14 +82,14 @@ pub(super) const TABLE_5: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen in the workloads: what is in use of each region, from the column without huge pages. That Linux fills all of it up again follows.",
+        "Chosen in the workloads, from the column without huge pages: the part of each region that is in use. That Linux fills the rest again follows.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const TABLE_6: Table = Table {
-    name: "ingens-6",
-    shows: "speed-up of huge pages under FreeBSD and Linux",
+pub(super) const FREEBSD_SPEEDUP: Table = Table {
+    name: Name::of("freebsd-speedup", "ingens-6"),
+    shows: "speed-up by huge pages under FreeBSD and Linux",
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {
             let values = [("freebsd", freebsd), ("linux", linux)];
@@ -106,7 +104,7 @@ pub(super) const TABLE_6: Table = Table {
     },
     notes: &[
         NATIVE,
-        "Chosen in each workload, for the column of FreeBSD: how much of its memory is in regions that are never touched in full, which FreeBSD does not promote.",
+        "Chosen in each workload for the column of FreeBSD: the share of memory in regions that are never touched in full. FreeBSD does not promote these.",
     ],
     ..Table::PLAIN
 };

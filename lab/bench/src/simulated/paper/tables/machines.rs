@@ -2,7 +2,7 @@
 
 use super::Measure::*;
 use super::translation::TABLE_9_PER_S;
-use super::{Figure, Measure, Published, Table, fragmented, row};
+use super::{Figure, Measure, Name, Published, Table, fragmented, row};
 use hawkeye_sim::Tuning;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::simulate::Setup;
@@ -60,15 +60,13 @@ fn overcommitted() -> Setup {
     }
 }
 
-const MIX: &str = "The paper gives a range over programs that are lost with the figure; here cg.D, Graph500 and XSBench. Chosen: 8.4 regions/s, as for \
-     Table 9; that the second program starts a minute after the first.";
-const VIRTUAL: &str = "The paper gives a range over programs that are lost with the figure; here cg.D, Graph500 and XSBench. Chosen: 8.4 regions/s in every \
-     kernel, as for Table 9.";
-const A_MINUTE: &str = "Chosen: that the program starts a minute after Redis.";
+const MIX: &str = "The paper gives a range over several programs; their names are lost with the figure. Here they are cg.D, Graph500 and XSBench. Chosen: 8.4 regions/s, as for Table 9; the second program starts a minute after the first.";
+const VIRTUAL: &str = "The paper gives a range over several programs; their names are lost with the figure. Here they are cg.D, Graph500 and XSBench. Chosen: 8.4 regions/s in every kernel, as for Table 9.";
+const A_MINUTE: &str = "Chosen: the program starts a minute after Redis.";
 
-pub(super) const TABLE_3: Table = Table {
-    name: "table-3-virtual",
-    shows: "NPB in a virtual machine: speed-up of huge pages in host and guest over base pages in both",
+pub(super) const NPB_VIRTUAL_SPEEDUP: Table = Table {
+    name: Name::of("npb-virtual-speedup", "table-3-virtual"),
+    shows: "NPB in a virtual machine: speed-up by huge pages in host and guest over base pages in both",
     guest: Some(Size(90 << 30)),
     figures: || {
         let speed_up =
@@ -87,16 +85,15 @@ pub(super) const TABLE_3: Table = Table {
         .collect()
     },
     notes: &[
-        "Workloads are those of the native column. There each is fitted to its own overhead under base pages; cg.D's vectors have the size that its value here takes (128 MiB; with 96 \
-         MiB it is 3.0, with 192 MiB 2.5), the others are not fitted to this column. The share of walks that scattered accesses of the others wait for (40 %) is chosen too, from no figure.",
-        "The virtual machine has 90 GiB, in which every program has room.",
+        "The workloads are those of the native column, where each is fitted to its own overhead under base pages. cg.D's vectors have the size that this column needs: 128 MiB (96 MiB give 3.0, 192 MiB give 2.5). The others are not fitted to this column. Scattered accesses of the others wait for 40 % of their walks: also chosen, without a figure.",
+        "The virtual machine has 90 GiB, enough for every program.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_8: Table = Table {
-    name: "figure-8",
-    shows: "a program beside a lightly loaded Redis, started before it and after: speed-up over base pages",
+pub(super) const START_ORDER: Table = Table {
+    name: Name::of("start-order", "figure-8"),
+    shows: "a program beside a lightly loaded Redis, started before and after it: speed-up over base pages",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || {
         let programs = [
@@ -127,24 +124,22 @@ macro_rules! figure_9 {
     }};
 }
 
-pub(super) const FIGURE_9_HOST: Table = Table {
-    name: "figure-9-host",
-    shows: "two virtual machines, Redis in one, HawkEye at the host: speed-up over Linux",
+pub(super) const HAWKEYE_IN_HOST: Table = Table {
+    name: Name::of("hawkeye-in-host", "figure-9-host"),
+    shows: "two virtual machines, Redis in one, HawkEye in the host: speed-up over Linux",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || figure_9!("host", ["hawkeye-pmu/linux", "hawkeye-g/linux"]),
     notes: &[
         VIRTUAL,
         A_MINUTE,
-        "The guests' memory is not fragmented: they are started on a host that is, as in the figure's second part a guest on a host that is not. The paper fragments \"the system\" and does \
-         not say more. With both fragmented cg.D is at 1.71, Graph500 and XSBench at 1.11 to 1.14: what they access most lies at high addresses, to which khugepaged in their machine, the \
-         same under both systems, comes after 10 and 15 minutes; before, huge pages at the host shorten walks by a third and save no TLB entries.",
+        "Only the host's memory is fragmented; in the figure's second part only the guest's is. The paper fragments \"the system\" and says no more. With both fragmented, cg.D is at 1.71, Graph500 and XSBench at 1.11 to 1.14. The memory that these two access most lies at high addresses. khugepaged in their guest, which is the same under both systems, reaches it after 10 and 15 minutes. Until then, huge pages in the host shorten walks by a third and save no TLB entries.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_9_GUEST: Table = Table {
-    name: "figure-9-guest",
-    shows: "one virtual machine with Redis and another program, HawkEye in it: speed-up over Linux",
+pub(super) const HAWKEYE_IN_GUEST: Table = Table {
+    name: Name::of("hawkeye-in-guest", "figure-9-guest"),
+    shows: "one virtual machine with Redis and another program, HawkEye in the guest: speed-up over Linux",
     // Only the guests' memory counts.
     setup: || Setup {
         fragmented: 0.0,
@@ -154,20 +149,19 @@ pub(super) const FIGURE_9_GUEST: Table = Table {
     notes: &[
         VIRTUAL,
         A_MINUTE,
-        "The host's memory is not fragmented: it backs the guest's by huge pages.",
+        "The host's memory is not fragmented: it backs the guest's memory by huge pages.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_9_BOTH: Table = Table {
-    name: "figure-9-both",
+pub(super) const HAWKEYE_IN_HOST_AND_GUEST: Table = Table {
+    name: Name::of("hawkeye-in-host-and-guest", "figure-9-both"),
     shows: "Redis in one virtual machine, Redis and another program in the other, HawkEye in host and guests: speed-up over Linux",
     setup: both_fragmented,
     figures: || figure_9!("both", ["hawkeye-pmu/hawkeye-pmu", "hawkeye-g/hawkeye-g"]),
     notes: &[
         VIRTUAL,
-        "Chosen: 24 GiB of Redis in the machine of 30 GB and beside the program in that of 60; that the program starts a quarter of an hour after Redis, for cg.D. A minute after it, as in the other parts, cg.D is at 2.07; \
-         after ten minutes 1.93 and 1.94.",
+        "Chosen: 24 GiB of Redis in the machine of 30 GB, and 24 GiB beside the program in the machine of 60 GB. Chosen for cg.D: the program starts a quarter of an hour after Redis. If it starts a minute after Redis, as in the other parts, cg.D is at 2.07; after ten minutes it is at 1.93 and 1.94.",
     ],
     ..Table::PLAIN
 };
@@ -182,32 +176,31 @@ fn beside_zeroing(slower_percent: f64) -> Vec<Figure> {
     )
 }
 
-pub(super) const FIGURE_10: Table = Table {
-    name: "figure-10",
+pub(super) const ZEROING_NEIGHBOUR: Table = Table {
+    name: Name::of("zeroing-neighbour", "figure-10"),
     shows: "1 GB/s zeroed beside omnetpp, through the caches",
     setup: || zeroing(false),
     figures: || beside_zeroing(27.0),
     notes: &[
-        "Chosen for it: how much omnetpp waits for what it finds in the last-level cache (32 %).",
+        "Chosen for this value: how much omnetpp waits for data that it finds in the last-level cache (32 %).",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_10_NON_TEMPORAL: Table = Table {
-    name: "figure-10-non-temporal",
+pub(super) const ZEROING_NEIGHBOUR_NON_TEMPORAL: Table = Table {
+    name: Name::of("zeroing-neighbour-non-temporal", "figure-10-non-temporal"),
     shows: "1 GB/s zeroed beside omnetpp, past the caches",
     setup: || zeroing(true),
     figures: || beside_zeroing(6.0),
     notes: &[
-        "Nothing is chosen for it. 1 GB/s are 1.5 % of what the memory of the paper's processor transfers: reads seldom wait for that, batches of writes and the turns of \
-         channels between reading and writing counted. The paper lays its 6 % to memory traffic, and says neither by how much that was nor what else the thread does.",
+        "Nothing was chosen for this value. 1 GB/s is 1.5 % of the memory bandwidth of the paper's processor. Reads seldom wait for that, even with batches of writes and the channels' turns between reads and writes counted. The paper attributes its 6 % to memory traffic. It says neither how much traffic there was nor what else the thread does.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_11: Table = Table {
-    name: "figure-11",
-    shows: "150 GB of virtual machines on 96 GB with swap, HawkEye in the guests: throughput over that with Linux in them",
+pub(super) const OVERCOMMITTED_GUESTS: Table = Table {
+    name: Name::of("overcommitted-guests", "figure-11"),
+    shows: "150 GB of virtual machines on 96 GB with swap, HawkEye in the guests: throughput over that with Linux in the guests",
     setup: overcommitted,
     figures: || {
         let over = |program, paper| {
@@ -219,12 +212,9 @@ pub(super) const FIGURE_11: Table = Table {
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },
     notes: &[
-        "Requests are insertions, while the stores are filled: only then does anybody wait for swap. Linux swaps the oldest memory first, here what PageRank has left, before anything of the \
-         stores'. Reads that follow are 1.04 and 1.03 times as fast with HawkEye, both phases together 1.73 and 1.23 times.",
-        "Chosen for the two values: PageRank 80 GiB, Redis 36 and MongoDB 34 (with less of PageRank there is more free memory when the stores come); that MongoDB takes 30 us for a page of its own; a drive to which 205 MB/s are written, by all \
-         who write together: Intel's DC S4500 is specified with 490 in a stream and 135 all over it, and swapping is neither. With 74, 40 and 36 GiB, 20 us and 256 MB/s it is 1.97 and 1.53. Chosen too: times and accesses of all \
-         programs; same-page merging of 50,000 pages/s.",
-        "PageRank, which the paper has slightly slower, is 1.02 times as fast: of the model's pages only zeros are merged, and it is gone before memory is short.",
+        "Requests are the insertions that fill the stores: only during these does a program wait for swap. Linux swaps the oldest memory first. That is the memory that PageRank left, before any memory of the stores. The reads that follow are 1.04 and 1.03 times as fast with HawkEye, both phases together 1.73 and 1.23 times.",
+        "Chosen for the two values: PageRank has 80 GiB, Redis 36 and MongoDB 34 (a smaller PageRank leaves more free memory when the stores start); MongoDB needs 30 us for a page of its own; all writers together write 205 MB/s to the drive. Intel specifies the DC S4500 with 490 MB/s for a stream and 135 MB/s for scattered writes; swapping is neither. With 74, 40 and 36 GiB, 20 us and 256 MB/s the values are 1.97 and 1.53. Also chosen: times and accesses of all programs; same-page merging of 50,000 pages/s.",
+        "PageRank is slightly slower in the paper and 1.02 times as fast here. The model merges only zero-filled pages, and PageRank ends before memory is short.",
     ],
     ..Table::PLAIN
 };

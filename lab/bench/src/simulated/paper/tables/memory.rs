@@ -2,16 +2,16 @@
 
 use super::Measure::*;
 use super::translation::TABLE_9_PER_S;
-use super::{Setup, Table, of_systems, paced, row};
+use super::{Name, Setup, Table, of_systems, paced, row};
 
 /// Table 7: regions promoted per second, by every system alike. Chosen together with the time
 /// between deletions (workload `redis`), so that Ingens visits each region a few times while keys
 /// are deleted.
 const TABLE_7_PER_S: f64 = 200.0;
 
-pub(super) const TABLE_7: Table = Table {
-    name: "table-7",
-    shows: "Redis: memory and thousand requests a second after 60 % of its keys were deleted, without and with memory pressure",
+pub(super) const REDIS_BLOAT: Table = Table {
+    name: Name::of("redis-bloat", "table-7"),
+    shows: "Redis after 60 % of its keys were deleted, without and with memory pressure: memory, and thousand requests per second",
     setup: || paced(TABLE_7_PER_S),
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
@@ -31,17 +31,16 @@ pub(super) const TABLE_7: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen: every system promotes 200 regions/s, and 127 us from one deletion to the next, for the memory of Ingens-50 and Ingens-90 together: the paper has neither. \
-         What else was chosen in the workloads is said there.",
-        "Ingens-50: in the end 48.8 % of each region's pages are in use; that it holds 33.1 GB all the same can only come from promotions during the deletions.",
-        "With pressure: another program takes memory once Redis is bloated; resident memory as the workload ends.",
+        "Chosen for the memory of Ingens-50 and Ingens-90 together: every system promotes 200 regions/s, and there are 127 us from one deletion to the next. The paper has neither value. `hawkeye-lab sim list` lists the choices of each workload.",
+        "Ingens-50: at the end, 48.8 % of each region's pages are in use. It still holds 33.1 GB, which only promotions during the deletions can explain.",
+        "With memory pressure: another program takes memory once Redis is bloated. Resident memory is that at the end of the workload.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_1: Table = Table {
-    name: "figure-1",
-    shows: "Redis on 48 GB, filled, 80 % deleted, filled again: what is in use when memory runs out, or in the end",
+pub(super) const REDIS_REFILL: Table = Table {
+    name: Name::of("redis-refill", "figure-1"),
+    shows: "Redis on 48 GB, filled, 80 % deleted, filled again: memory in use when memory runs out, or at the end",
     // At Table 9's pace.
     setup: || Setup {
         memory_bytes: 48 << 30,
@@ -66,10 +65,8 @@ pub(super) const FIGURE_1: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen: Table 9's pace of 8.4 regions/s, and the time between deletion and filling again (2250 s), for Linux' 20 GB.",
-        "Ingens: after the deletions hardly a free huge page is left, so that its fragmentation index is far over 0.5 from then on, and it promotes next to nothing. The paper \
-         has it under 0.5 until 32 GB are in use, and does not say what kept it there. That alone is missing: promoting up to 32 GB makes 21 GB of bloat out of 11 GB, which leaves \
-         27 of 48 GB for data.",
+        "Chosen for Linux's 20 GB: Table 9's pace of 8.4 regions/s, and the time between deletion and refill (2250 s).",
+        "Ingens: after the deletions, hardly any free huge page is left. From then on its fragmentation index is far over 0.5, and it promotes almost nothing. In the paper the index stays under 0.5 until 32 GB are in use; the paper does not say why. Only that is missing: promotions up to 32 GB would add 21 GB of bloat to 11 GB of data, which leaves 27 of 48 GB for data.",
     ],
     ..Table::PLAIN
 };

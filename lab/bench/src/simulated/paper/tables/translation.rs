@@ -1,7 +1,7 @@
 //! HawkEye paper: the cost of translation, and how soon promotion removes it.
 
 use super::Measure::*;
-use super::{Figure, Table, at_least, fragmented, of_systems, row, row_and_speed_ups};
+use super::{Figure, Name, Table, at_least, fragmented, of_systems, row, row_and_speed_ups};
 
 /// Table 9: regions promoted per second, by every system alike.
 ///
@@ -16,12 +16,11 @@ pub(super) const TABLE_9_PER_S: f64 = 8.4;
 /// Table 9's pace Linux would gain.
 const FIGURE_5_PER_S: f64 = 4.0;
 
-const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBench's 300 s in Figure 6; Table 9 needs 8.4/s); no free huge page at \
-     first. What was chosen in the workloads is said there (`hawkeye-lab sim list`).";
+const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBench's 300 s in Figure 6; Table 9 needs 8.4/s); there is no free huge page at the start. `hawkeye-lab sim list` lists the choices of each workload.";
 
-pub(super) const TABLE_9: Table = Table {
-    name: "table-9",
-    shows: "HawkEye-PMU and HawkEye-G, a program that suffers from translation beside one that does not",
+pub(super) const MIXED_SENSITIVITY: Table = Table {
+    name: Name::of("mixed-sensitivity", "table-9"),
+    shows: "HawkEye-PMU and HawkEye-G: a program that loses time to translation beside one that does not",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || {
         let systems = ["linux-4k", "hawkeye-pmu", "hawkeye-g"];
@@ -47,10 +46,8 @@ pub(super) const TABLE_9: Table = Table {
         .concat()
     },
     notes: &[
-        "Chosen: every system promotes 8.4 regions/s (for HawkEye-PMU's 328 s); no free huge page at first. \
-         What was chosen in the workloads is said there (`hawkeye-lab sim list`).",
-        "cg.D under HawkEye-G: what it gathers from lies lowest of what it accesses, and is 128 MiB (for Table 3 in a virtual machine): all of it is huge within half a minute, though \
-         mg.D gets as many regions, so that it is as fast as under HawkEye-PMU. In the paper it is not; how large its hot part is, and where, the paper does not say.",
+        "Chosen: every system promotes 8.4 regions/s (for HawkEye-PMU's 328 s); there is no free huge page at the start. `hawkeye-lab sim list` lists the choices of each workload.",
+        "cg.D under HawkEye-G: the 128 MiB that it gathers from (the size is for Table 3 in a virtual machine) are the lowest of the memory that it accesses. All of them are huge within half a minute, although mg.D gets as many regions. So cg.D is as fast as under HawkEye-PMU. In the paper it is not; the paper does not say how large its hot part is, nor where it lies.",
     ],
     ..Table::PLAIN
 };
@@ -70,9 +67,9 @@ fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
     times("xsbench", program, seconds)
 }
 
-pub(super) const TABLE_5: Table = Table {
-    name: "table-5",
-    shows: "three instances of Graph500 and of XSBench at once, mean time",
+pub(super) const FAIRNESS: Table = Table {
+    name: Name::of("fairness", "table-5"),
+    shows: "three instances of Graph500 and of XSBench at the same time: mean time",
     setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
     figures: || {
@@ -84,15 +81,15 @@ pub(super) const TABLE_5: Table = Table {
     },
     notes: &[
         FIGURE_5_NOTE,
-        "HawkEye-PMU leaves overheads under 2 % alone, and is a little behind HawkEye-G for it; in the paper it is a little ahead.",
-        "Linux and Ingens are half a per cent apart with XSBench, here the one ahead and in the paper, which calls them similar, the other.",
+        "HawkEye-PMU ignores overheads under 2 %, so it is a little behind HawkEye-G. In the paper it is a little ahead.",
+        "With XSBench, Linux and Ingens differ by half a per cent. The faster one here is the slower one in the paper, which calls them similar.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_5: Table = Table {
-    name: "figure-5",
-    shows: "one program in fragmented memory: speed-up, and time saved by a promotion beside Linux's",
+pub(super) const FRAGMENTED_SPEEDUP: Table = Table {
+    name: Name::of("fragmented-speedup", "figure-5"),
+    shows: "one program in fragmented memory: speed-up, and the time that a promotion saves as a multiple of Linux's",
     setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
         let over = |workload, program, by: f64| {
@@ -124,16 +121,15 @@ pub(super) const FIGURE_5: Table = Table {
     },
     notes: &[
         FIGURE_5_NOTE,
-        "The bars are lost: the text says that speed-ups over base pages are up to 22 % (of which program is not said), and that HawkEye is 13, 12 and 6 % \
-         faster than Linux and Ingens, of Graph500, XSBench and cg.D in this order.",
-        "cg.D's speed-up over base pages is not that of the text, but then neither is Table 9's (1.62) nor Table 3's (1.62).",
+        "The bars are lost. The text says that speed-ups over base pages are up to 22 % (it does not say for which program). It says that HawkEye is 13, 12 and 6 % faster than Linux and Ingens, for Graph500, XSBench and cg.D in this order.",
+        "cg.D's speed-up over base pages differs from the text. So do those of Table 9 (1.62) and Table 3 (1.62).",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_6: Table = Table {
-    name: "figure-6",
-    shows: "XSBench alone in fragmented memory: until its overhead is under 3 %",
+pub(super) const TIME_TO_LOW_OVERHEAD: Table = Table {
+    name: Name::of("time-to-low-overhead", "figure-6"),
+    shows: "XSBench alone in fragmented memory: time until its overhead is under 3 %",
     setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
         let until = |values: &[(&'static str, f64)]| {
@@ -147,14 +143,14 @@ pub(super) const FIGURE_6: Table = Table {
     },
     notes: &[
         FIGURE_5_NOTE,
-        "The pace was chosen for the 300 s; that Linux and Ingens need longer follows. A dash: never.",
+        "The pace was chosen for the 300 s. That Linux and Ingens need longer follows. A dash means never.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const FIGURE_7: Table = Table {
-    name: "figure-7",
-    shows: "three instances at once: who has the huge pages after 600 s, and what each instance gains (Table 5)",
+pub(super) const HUGE_PAGE_SHARES: Table = Table {
+    name: Name::of("huge-page-shares", "figure-7"),
+    shows: "three instances at the same time: the share of the huge pages that each has after 600 s, and the gain of each (Table 5)",
     setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
     figures: || {
@@ -181,16 +177,15 @@ pub(super) const FIGURE_7: Table = Table {
     },
     notes: &[
         FIGURE_5_NOTE,
-        "The curves are lost: by the text Linux promotes one process at a time, Ingens and HawkEye all three alike.",
-        "Under Linux the second Graph500 gains nothing here, and is behind Ingens': its turn comes after 26 minutes, in the paper after 10. That takes 10 regions/s for 12 GiB, Figure 6 \
-         takes 4; the paper gives neither pace nor footprint. Of XSBench Linux and Ingens are up to 2 % apart, in the paper, which calls them similar, the other way round.",
+        "The curves are lost. By the text, Linux promotes one process at a time, and Ingens and HawkEye promote all three alike.",
+        "Under Linux the second Graph500 gains nothing here, and is slower than under Ingens. Its turn comes after 26 minutes, in the paper after 10. That needs 10 regions/s for 12 GiB, while Figure 6 needs 4; the paper gives neither pace nor footprint. With XSBench, Linux and Ingens differ by up to 2 %. In the paper, which calls them similar, the order is reversed.",
     ],
     ..Table::PLAIN
 };
 
-pub(super) const TABLE_3: Table = Table {
-    name: "table-3",
-    shows: "NPB: overhead under base pages, speed-up of huge pages (native)",
+pub(super) const NPB_SPEEDUP: Table = Table {
+    name: Name::of("npb-speedup", "table-3"),
+    shows: "NPB, native: overhead under base pages, and speed-up by huge pages",
     figures: || {
         let program = |workload, program, percent, speed_up| {
             let overhead = [("linux-4k", percent)];
@@ -211,6 +206,8 @@ pub(super) const TABLE_3: Table = Table {
         ]
         .concat()
     },
-    notes: &["Chosen in each workload: what makes its overhead under base pages."],
+    notes: &[
+        "Chosen in each workload: the parameters that determine its overhead under base pages.",
+    ],
     ..Table::PLAIN
 };

@@ -1,0 +1,221 @@
+//! How fairly equal programs are treated during promotion. Alias: `table-5`, after the HawkEye
+//! paper's Table 5.
+
+use super::prelude::*;
+use super::programs::speed::{go, relative_speeds, stop};
+
+const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
+const PROGRAMS: usize = 3;
+const MIB: u64 = 1024;
+const HOT_SPOT: Kind = reader("hot-spot", "hot-spot --hot-mib 256");
+/// Numbers of promotions at which the programs are measured: up to all of the hot regions (384),
+/// then all of the others (1536).
+const BUDGETS: [u64; 5] = [96, 192, 384, 768, 1536];
+/// Slow enough to measure close to each budget.
+const PROMOTIONS_PER_S: f64 = 200.0;
+/// Short enough that the programs do not touch all of their cold parts within it.
+const WINDOW: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    promoted: u64,
+    /// Speed of each as a share of its all-huge speed.
+    relative: [f64; PROGRAMS],
+}
+
+impl Point {
+    /// Remaining cost of base pages for each, in per cent of its time.
+    fn overheads_percent(&self) -> [f64; PROGRAMS] {
+        self.relative.map(|share| (1.0 - share) * 100.0)
+    }
+
+    /// Difference between the fastest and the slowest, in points.
+    fn spread_points(&self) -> f64 {
+        let overheads = self.overheads_percent();
+        let most = overheads.into_iter().fold(f64::MIN, f64::max);
+        let least = overheads.into_iter().fold(f64::MAX, f64::min);
+        most - least
+    }
+
+    /// Average speed gained since `begin`, in per cent.
+    fn mean_gain_percent(&self, begin: &Self) -> f64 {
+        let faster = self.relative.iter().zip(&begin.relative);
+        let gains: f64 = faster.map(|(now, then)| (now / then - 1.0) * 100.0).sum();
+        gains / PROGRAMS as f64
+    }
+}
+
+/// Three programs of 1 GiB, a quarter of it hot, measured while they are promoted.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
+    need_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
+    let mut huge = programs(host)?;
+    for program in &huge {
+        promote_all(program.pid())?;
+    }
+    for policy in POLICIES {
+        let points = measure(host, policy, &mut huge, sizes)?;
+        describe(policy, &points, report);
+    }
+    report.note(format!(
+        "{PROGRAMS} programs of {MIB} MiB run at the same time on the same cores, with 90 % of the reads in the top 256 MiB and at most {PROMOTIONS_PER_S} promotions per second. Overhead: speed lost compared with the same programs all huge, in turn, by reads per second of CPU time; median of {} turns of {} s. Gain: over base pages.",
+        sizes.turns,
+        sizes.turn.as_secs_f64(),
+    ));
+    Ok(())
+}
+
+fn programs(host: &Host) -> Result<Vec<Box<dyn Program>>> {
+    (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
+}
+
+/// Speeds of the programs at the start and at each budget that was reached.
+fn measure(
+    host: &Host,
+    policy: &str,
+    huge: &mut [Box<dyn Program>],
+    sizes: Sizes,
+) -> Result<Vec<Point>> {
+    let mut managed = programs(host)?;
+    let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
+    let mut points = vec![look(0, &mut managed, huge, sizes)?];
+    let settings = Settings {
+        max_promotions: BUDGETS.last().copied(),
+        rate: Some(Rate::per_second(PROMOTIONS_PER_S)?),
+        window: WINDOW,
+        period: PERIOD,
+        cpu: CpuBudget::new(100.0)?,
+        ..Settings::default()
+    };
+    let mut failed = None;
+    let means = host.means()?;
+    go(&mut managed)?;
+    manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
+        let promoted = journal.totals().promoted;
+        // A promotion just happened, so no window is open: nothing is sampled while the other
+        // programs run.
+        if BUDGETS
+            .get(points.len() - 1)
+            .is_some_and(|budget| promoted >= *budget)
+        {
+            let looked = look(promoted, &mut managed, huge, sizes);
+            match looked.and_then(|point| go(&mut managed).map(|()| point)) {
+                Ok(point) => points.push(point),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.is_some() || points.len() > BUDGETS.len()
+    })?;
+    stop(&mut managed)?;
+    failed.map_or(Ok(points), Err)
+}
+
+fn look(
+    promoted: u64,
+    managed: &mut [Box<dyn Program>],
+    huge: &mut [Box<dyn Program>],
+    sizes: Sizes,
+) -> Result<Point> {
+    Ok(Point {
+        promoted,
+        relative: relative_speeds(managed, huge, sizes.turns, sizes.turn)?,
+    })
+}
+
+fn describe(policy: &str, points: &[Point], report: &mut Report) {
+    let Some((begin, later)) = points.split_first() else {
+        return;
+    };
+    for point in later {
+        report.row(
+            format!(
+                "{policy}: mean gain after {} promotions",
+                nearest_budget(point)
+            ),
+            point.mean_gain_percent(begin),
+            "%",
+            format!(
+                "overheads {}: spread {:.1} points; {} promotions",
+                listed(point.overheads_percent()),
+                point.spread_points(),
+                point.promoted
+            ),
+        );
+    }
+    let widest = later.iter().map(Point::spread_points).reduce(f64::max);
+    if let Some(points) = widest {
+        report.row(
+            format!("{policy}: widest spread of overheads"),
+            points,
+            "points",
+            format!(
+                "goal for hawkeye: at most 2; under base pages {:.1} ({})",
+                begin.spread_points(),
+                listed(begin.overheads_percent())
+            ),
+        );
+    }
+    if later.len() < BUDGETS.len() {
+        report.note(format!(
+            "{policy} made fewer than {} promotions before its time limit.",
+            BUDGETS[later.len()]
+        ));
+    }
+}
+
+fn nearest_budget(point: &Point) -> u64 {
+    let reached = BUDGETS
+        .into_iter()
+        .take_while(|budget| *budget <= point.promoted);
+    reached.last().unwrap_or(0)
+}
+
+fn listed(percent: [f64; PROGRAMS]) -> String {
+    percent.map(|p| format!("{p:.1}")).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(promoted: u64, relative: [f64; 3]) -> Point {
+        Point { promoted, relative }
+    }
+
+    #[test]
+    fn spread_lies_between_the_best_and_the_worst_served() {
+        let spread = point(0, [0.5, 0.75, 1.0]).spread_points();
+        assert!((spread - 50.0).abs() < 1e-9);
+        assert_eq!(point(0, [0.5; 3]).spread_points(), 0.0);
+    }
+
+    #[test]
+    fn gain_is_over_the_begin_and_averaged() {
+        let gain = point(9, [1.0, 0.5, 0.75]).mean_gain_percent(&point(0, [0.5; 3]));
+        assert!((gain - 50.0).abs() < 1e-9, "{gain}");
+    }
+
+    #[test]
+    fn a_point_belongs_to_the_last_budget_that_it_has_reached() {
+        assert_eq!(nearest_budget(&point(95, [1.0; 3])), 0);
+        assert_eq!(nearest_budget(&point(99, [1.0; 3])), 96);
+        assert_eq!(nearest_budget(&point(1536, [1.0; 3])), 1536);
+    }
+
+    #[test]
+    fn a_report_names_the_budget_that_was_not_reached() {
+        let mut report = Report::new("fairness");
+        let points = [point(0, [0.5; 3]), point(100, [0.6, 0.6, 0.6])];
+        describe("hawkeye-g", &points, &mut report);
+        assert_eq!(report.rows.len(), 2);
+        describe("linux", &points[..1], &mut report);
+        assert_eq!(
+            report.rows.len(),
+            2,
+            "without a later point there is no row"
+        );
+        let note = &report.notes[0];
+        assert!(note.contains("fewer than 192"), "{note}");
+    }
+}

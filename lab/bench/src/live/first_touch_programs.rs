@@ -1,0 +1,99 @@
+//! Programs that touch much new memory at once, beside base pages and THP=always. Alias: `table-8`,
+//! after the HawkEye paper's Table 8.
+//!
+//! Each runs on one core, and one core is spare, as for a program with one busy thread on a larger
+//! machine. All are started as a user would start them: `hawkeye run --fault-ahead on -- PROGRAM`.
+
+mod inserts;
+mod launch;
+
+use super::prelude::*;
+use super::programs::hash_maps::Compiled;
+use launch::{Launch, Ready};
+
+/// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
+const WAYS: [(&str, &str, bool); 3] = [
+    ("base pages", "never", false),
+    ("THP always", "always", false),
+    ("prefaulted", "always", true),
+];
+const ALWAYS: usize = 1;
+
+/// Runs each program in each way.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let (gib, turns) = scale.pick((1, 1), (8, 3));
+    need_bytes((gib << 30) / 3 * 5)?;
+    host.warm_up_for(scale)?;
+    let hash_map = Compiled::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
+    let programs = [
+        ("JVM, heap touched at start", jvm(gib), Some(gib)),
+        ("QEMU, memory preallocated", qemu(gib), Some(gib)),
+        ("hash map, inserts", inserts_into(&hash_map, gib), None),
+    ];
+    for (name, (package, program), warm_gib) in programs {
+        if let Some((program, package)) = package {
+            super::programs::packages::need(program, package)?;
+        }
+        let mut all = Vec::new();
+        for (_, enabled, ahead) in WAYS {
+            host.set_enabled(enabled)?;
+            let seconds = (0..turns).map(|_| program.seconds(host, ahead, warm_gib));
+            all.push(median(&seconds.collect::<Result<Vec<_>>>()?));
+        }
+        for ((way, ..), seconds) in WAYS.iter().zip(&all) {
+            let faster = format!("{:.2} times as fast as THP always", all[ALWAYS] / seconds);
+            report.row(format!("{name}: {way}"), *seconds, "s", faster);
+        }
+    }
+    let mut all: Vec<f64> = Vec::new();
+    for (way, enabled, ahead) in WAYS {
+        host.set_enabled(enabled)?;
+        let runs = (0..turns).map(|_| inserts::run(host, ahead, gib));
+        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_of(&runs, |run| run[n]));
+        all.push(per_s);
+        let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
+        if let Some(always) = all.get(ALWAYS) {
+            beside += &format!(", {:.2} times THP always", per_s / always);
+        }
+        let what = format!("Redis, values of 2 MiB inserted: {way}");
+        report.row(what, per_s, "/s", beside);
+    }
+    host.set_enabled("madvise")?;
+    report.note(format!(
+        "{gib} GiB each, median of {turns}. The program (and Redis' client) stays on one core; the other core is spare. \
+         The figures include the start of `hawkeye run`, with a warm start for the first two programs."
+    ));
+    Ok(())
+}
+
+type Needed = Option<(&'static str, &'static str)>;
+
+fn jvm(gib: u64) -> (Needed, Launch) {
+    let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
+    let launch = Launch::of(&words, Ready::Ended);
+    (Some(("java", "default-jdk-headless")), launch)
+}
+
+fn qemu(gib: u64) -> (Needed, Launch) {
+    let words = format!(
+        "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
+         -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
+    );
+    let launch = Launch::of(&words, Ready::Line);
+    (Some(("qemu-system-x86_64", "qemu-system-x86")), launch)
+}
+
+/// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.
+fn inserts_into(hash_map: &Compiled, gib: u64) -> (Needed, Launch) {
+    /// Size of a key and a value.
+    const BUCKET_BYTES: u64 = 16;
+    // The table doubles when it is half full, and is a quarter full then.
+    let inserts = (gib << 30) / BUCKET_BYTES * 17 / 64;
+    let program = hash_map.path().to_string_lossy().into_owned();
+    let launch = Launch {
+        words: vec![program, inserts.to_string()],
+        ready: Ready::Ended,
+    };
+    (None, launch)
+}

@@ -1,0 +1,91 @@
+//! Starts a program on one core, and measures the time until it is ready.
+
+use crate::error::BenchError;
+use crate::live::prelude::*;
+use crate::live::programs::Running;
+use hawkeye_linux::stop::let_signals_through;
+use nix::sys::signal::Signal;
+use std::io::{BufRead, BufReader};
+
+/// The event that ends the timed interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ready {
+    Ended,
+    Line,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub(super) words: Vec<String>,
+    pub(super) ready: Ready,
+}
+
+pub(super) const CORE: usize = 0;
+
+impl Launch {
+    pub(super) fn of(words: &str, ready: Ready) -> Self {
+        let words = words.split(' ').map(String::from).collect();
+        Self { words, ready }
+    }
+
+    /// Starts the program once, with or without prefault; returns the seconds until it was ready.
+    pub(super) fn seconds(&self, host: &Host, ahead: bool, warm_gib: Option<u64>) -> Result<f64> {
+        let mut command = command(host, ahead, warm_gib, &self.words);
+        command.stdout(Stdio::piped());
+        let begun = Instant::now();
+        let mut running = start(command)?;
+        let failed = || BenchError::program(self.words.join(" "));
+        let mut line = String::new();
+        if let Some(output) = running.stdout.take() {
+            let mut output = BufReader::new(output);
+            let read = match self.ready {
+                Ready::Line => output.read_line(&mut line),
+                Ready::Ended => {
+                    std::io::copy(&mut output, &mut std::io::sink()).map(|n| n as usize)
+                }
+            };
+            read.map_err(failed())?;
+        }
+        if self.ready == Ready::Ended {
+            let status = running.wait().map_err(failed())?;
+            if !status.success() {
+                bail!("{} ended with {status}", self.words.join(" "));
+            }
+        } else if line.is_empty() {
+            bail!("{} printed nothing", self.words.join(" "));
+        }
+        Ok(begun.elapsed().as_secs_f64())
+    }
+}
+
+/// The command for a program on its core, under `hawkeye run` if its memory is prefaulted. `hawkeye
+/// run` itself is not bound to the core, so `taskset` binds the program, in both ways alike.
+pub(super) fn command(
+    host: &Host,
+    ahead: bool,
+    warm_gib: Option<u64>,
+    words: &[String],
+) -> Command {
+    let mut command = Command::new("taskset");
+    if ahead {
+        command = Command::new(host.program());
+        command.args(["run", "--policy", "none", "--fault-ahead", "on"]);
+        if let Some(gib) = warm_gib {
+            command.args(["--warm", &format!("{gib}GiB")]);
+        }
+        // This experiment owns the machine, not the `hawkeye run` processes.
+        let state = format!("hawkeye-bench-{}-state", std::process::id());
+        command.env("HAWKEYE_STATE_DIR", std::env::temp_dir().join(state));
+        command.args(["--", "taskset"]);
+    }
+    command.args(["-c", &CORE.to_string()]).args(words);
+    // Some programs end when their input does.
+    command.stdin(Stdio::piped()).stderr(Stdio::null());
+    let_signals_through(&mut command);
+    command
+}
+
+pub(super) fn start(mut command: Command) -> Result<Running> {
+    // `hawkeye run` passes the signal on and restores its settings.
+    Running::start(&mut command, Signal::SIGTERM)
+}

@@ -1,0 +1,110 @@
+//! A program that gains from huge pages beside one that does not, with promotions for one of them.
+//! Alias: `table-9`, after the HawkEye paper's Table 9.
+
+use super::Managed;
+use super::prelude::*;
+use super::programs::speed::{go, relative_speeds, stop};
+
+const RANDOM: Kind = reader("random", "random");
+const SEQUENTIAL: Kind = reader("sequential", "sequential");
+/// Policies to compare, the best expected first.
+const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-pmu", "hawkeye-g", "ingens", "linux"];
+
+/// The share of promotions in the program that does not need them, in per cent.
+fn wasted_percent(promoted: [u64; 2]) -> f64 {
+    promoted[1] as f64 * 100.0 / promoted.iter().sum::<u64>().max(1) as f64
+}
+
+/// One program reads 4 GiB at random, another 4 GiB in order, with 2048 promotions for both.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = scale.sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
+    need_bytes(4 * (sizes.mib << 20))?;
+    let mut huge = pair(host, sizes.mib)?;
+    for program in &huge {
+        let percent = promote_all(program.pid())?;
+        report.note(format!(
+            "{percent:.1} % of an all-huge program's memory is huge."
+        ));
+    }
+    for policy in [None].into_iter().chain(POLICIES.map(Some)) {
+        let name = policy.unwrap_or("base pages");
+        let (relative, managed, pids) = measure(host, policy, &mut huge, sizes)?;
+        let [random, sequential] = relative.map(|share| share * 100.0);
+        let managed = managed.as_ref();
+        let promoted = pids.map(|pid| managed.map_or(0, |managed| managed.promoted_of(pid)));
+        let mut rows = report.of(name);
+        let mut beside = "of its all-huge speed".to_owned();
+        if let Some(managed) = managed {
+            beside += &format!(
+                " (goal for hawkeye: at least 97); {} promotions in {:.1} s, longest call {:.0} ms",
+                promoted[0],
+                managed.wall.as_secs_f64(),
+                managed.longest_call.as_secs_f64() * 1e3,
+            );
+        }
+        rows.row("random", random, "%", beside);
+        let beside = format!("{} promotions", promoted[1]);
+        rows.row("sequential", sequential, "%", beside);
+        if policy.is_some() {
+            let wasted = wasted_percent(promoted);
+            let beside = "of the promotions (goal for hawkeye: under 5)";
+            rows.row("wasted", wasted, "%", beside);
+        }
+    }
+    report.note(format!(
+        "Two programs of {} MiB run at the same time. At most {} promotions and {} s; median of {} turns of {} s, in turn with an all-huge pair, by reads per second of CPU time. Sampled every {} s.",
+        sizes.mib,
+        sizes.mib / 2,
+        sizes.at_most.as_secs(),
+        sizes.turns,
+        sizes.turn.as_secs_f64(),
+        PERIOD.as_secs(),
+    ));
+    Ok(())
+}
+
+/// Shorter than the default: a run lasts seconds, not hours.
+const PERIOD: Duration = Duration::from_secs(5);
+
+fn pair(host: &Host, mib: u64) -> Result<[Box<dyn Program>; 2]> {
+    Ok([RANDOM.start(host, mib)?, SEQUENTIAL.start(host, mib)?])
+}
+
+/// Speeds of both as shares of their all-huge speeds, what the manager did, and the processes.
+fn measure(
+    host: &Host,
+    policy: Option<&str>,
+    huge: &mut [Box<dyn Program>; 2],
+    sizes: Sizes,
+) -> Result<([f64; 2], Option<Managed>, [u32; 2])> {
+    let mut managed = pair(host, sizes.mib)?;
+    let pids = [managed[0].pid(), managed[1].pid()];
+    let mut spent = None;
+    if let Some(policy) = policy {
+        let budget = sizes.mib / 2;
+        let settings = Settings {
+            period: PERIOD,
+            ..spending(policy, budget)?
+        };
+        let means = host.means()?;
+        go(&mut managed)?;
+        let done = manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
+            journal.totals().promoted >= budget
+        });
+        stop(&mut managed)?;
+        spent = Some(done?);
+    }
+    let relative = relative_speeds(&mut managed, huge, sizes.turns, sizes.turn)?;
+    Ok((relative, spent, pids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promotions_of_the_second_are_wasted() {
+        assert_eq!(wasted_percent([3, 1]), 25.0);
+        assert_eq!(wasted_percent([0, 0]), 0.0);
+    }
+}

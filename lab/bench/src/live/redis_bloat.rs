@@ -1,0 +1,145 @@
+//! Redis with 60 % of its keys deleted, and then a memory shortage: base pages, THP always and
+//! managed, side by side. Alias: `table-7`, after the HawkEye paper's Table 7.
+
+use super::prelude::*;
+use super::pressure::Pressure;
+use super::redis_server::RedisServer;
+
+/// In the order in which they start: a program that starts while faults give huge pages would get
+/// them too.
+const SYSTEMS: [System; 3] = [System::Base, System::Hawkeye, System::ThpShipped];
+const DELETED_PERCENT: u32 = 60;
+/// Above the watermark from which memory is recovered, by default 85 %.
+const SHORT_PERCENT: f64 = 88.0;
+/// With its header a value fills a base page of Redis' allocator, so that deleted values can be
+/// given back.
+const VALUE_BYTES: u64 = 4000;
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    keys: u64,
+    requests: u64,
+    turns: usize,
+    /// Time of each system for its promotions after the deletion, under load.
+    settle: Duration,
+    /// Duration of the memory shortage; none in the short form, as filling the machine takes half a
+    /// minute.
+    short: Option<Duration>,
+}
+
+/// Runs three servers with 700,000 values each.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        keys: scale.pick(30_000, 700_000),
+        requests: scale.pick(30_000, 600_000),
+        turns: scale.pick(1, 15),
+        settle: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
+        short: scale.pick(None, Some(Duration::from_secs(30))),
+    };
+    need_bytes(SYSTEMS.len() as u64 * sizes.keys * VALUE_BYTES * 3 / 2)?;
+    let mut servers = Vec::new();
+    for system in SYSTEMS {
+        system.prepare(host)?;
+        let server = RedisServer::start(|command| command)?;
+        server.fill(0, sizes.keys, VALUE_BYTES)?;
+        settle(host, system, &server, sizes, report)?;
+        server.delete(sizes.keys, DELETED_PERCENT)?;
+        settle(host, system, &server, sizes, report)?;
+        servers.push((system, server));
+    }
+    System::Base.prepare(host)?;
+    compare(&servers, sizes, "60 % deleted", report)?;
+    if let Some(short) = sizes.short {
+        run_short(host, &servers, short, report)?;
+        compare(&servers, sizes, "then short memory", report)?;
+    }
+    report.note(format!(
+        "Each server has {} values of {VALUE_BYTES} bytes. Speed by redis-benchmark -P 16 -c 50, median of {} turns, one server after the other; all servers are present at the same time. Managers have default settings.",
+        sizes.keys, sizes.turns,
+    ));
+    Ok(())
+}
+
+/// Fills the machine for `short` per server: the shortage affects all servers, so each gets the
+/// same time.
+fn run_short(
+    host: &mut Host,
+    servers: &[(System, RedisServer)],
+    short: Duration,
+    report: &mut Report,
+) -> Result<()> {
+    let pressure = Pressure::apply(host.program(), SHORT_PERCENT)?;
+    for (system, server) in servers {
+        let promoter = system.promoter(host)?;
+        let promoting = promoter.promote(server.pid(), Pace::Own, short, || false)?;
+        if system.policy().is_some() {
+            report.managed(promoting.cpu, promoting.wall);
+        }
+    }
+    report.note(format!(
+        "Short memory: neighbours fill the machine to {:.1} % for {} s for each server, and end before the speed is measured.",
+        pressure.used_percent,
+        short.as_secs()
+    ));
+    Ok(())
+}
+
+/// Runs the system at its own pace while the server is queried.
+fn settle(
+    host: &mut Host,
+    system: System,
+    server: &RedisServer,
+    sizes: Sizes,
+    report: &mut Report,
+) -> Result<()> {
+    let promoter = system.promoter(host)?;
+    let until = Instant::now() + sizes.settle;
+    let load = || -> Result<()> {
+        while Instant::now() < until {
+            server.gets_per_s(sizes.keys, sizes.requests)?;
+        }
+        Ok(())
+    };
+    promoter
+        .promote_during(server.pid(), sizes.settle, report, load)?
+        .0
+}
+
+fn compare(
+    servers: &[(System, RedisServer)],
+    sizes: Sizes,
+    when: &str,
+    report: &mut Report,
+) -> Result<()> {
+    let mut rates = vec![Vec::new(); servers.len()];
+    for _ in 0..sizes.turns {
+        for ((_, server), rates) in servers.iter().zip(&mut rates) {
+            rates.push(server.gets_per_s(sizes.keys, sizes.requests)?);
+        }
+    }
+    let always = servers
+        .iter()
+        .zip(&rates)
+        .find(|((system, _), _)| *system == System::ThpShipped);
+    let always = always.map_or(f64::NAN, |(_, rates)| median(rates));
+    let base_bytes = servers.first().map_or(Ok(0), |(_, base)| {
+        base.memory().map(|memory| memory.rss_bytes)
+    })?;
+    for ((system, server), rates) in servers.iter().zip(&rates) {
+        let rate = median(rates);
+        let memory = server.memory()?;
+        report.row(
+            format!("{}: {when}", system.name()),
+            rate / 1e3,
+            "k GET/s",
+            format!(
+                "{:+.1} % compared with THP always; {} MiB resident, {:+.1} % compared with base pages, {:.0} % of it data",
+                (rate / always - 1.0) * 100.0,
+                memory.rss_bytes >> 20,
+                (memory.rss_bytes as f64 / base_bytes as f64 - 1.0) * 100.0,
+                memory.useful_percent(),
+            ),
+        );
+    }
+    Ok(())
+}

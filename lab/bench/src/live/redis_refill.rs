@@ -1,0 +1,197 @@
+//! Redis in a container: filled, 80 % deleted, filled again with large values. A Redis with bloated
+//! memory is killed in the last phase. Alias: `figure-1`, after the HawkEye paper's Figure 1.
+
+use super::cgroup::MemoryCgroup;
+use super::prelude::*;
+use super::redis_server::{RedisMemory, RedisServer};
+use crate::plot::{Line, Panel};
+use std::ops::Range;
+
+const SYSTEMS: [System; 5] = [
+    System::Base,
+    System::ThpShipped,
+    System::ThpPaced,
+    System::Hawkeye,
+    System::HawkeyeHuge,
+];
+/// Share of the container's limit that Redis has allocated after the first and after the third
+/// phase, in per cent.
+const FULL_PERCENT: u64 = 90;
+const DELETED_PERCENT: u32 = 80;
+/// With its header a value fills a base page of Redis' allocator, so that deleted values can be
+/// given back.
+const SMALL_BYTES: u64 = 4000;
+const LARGE_BYTES: u64 = 2_000_000;
+/// What Redis' allocator uses for a value and its key.
+const SMALL_ALLOCATED_BYTES: u64 = 4210;
+const LARGE_ALLOCATED_BYTES: u64 = 2 << 20;
+const AT_MOST: Duration = Duration::from_secs(900);
+
+#[derive(Default)]
+struct Story {
+    /// Time in seconds, and the memory then.
+    points: Vec<(f64, RedisMemory)>,
+    /// Number of phases that were completed.
+    phases: usize,
+    /// The error that ended it, if there was one.
+    ended: Option<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    limit_mib: u64,
+    /// Time between deletion and refill, in which khugepaged can work.
+    pause: Duration,
+}
+
+/// A limit of 8 GiB.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let sizes = Sizes {
+        limit_mib: scale.pick(512, 8192),
+        pause: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
+    };
+    need_bytes(sizes.limit_mib << 20)?;
+    let mut lines = Vec::new();
+    for system in SYSTEMS {
+        let story = tell(host, system, sizes, report)?;
+        describe(system, &story, report);
+        let rss = story.points.iter();
+        let rss = rss.map(|(at_s, memory)| (*at_s, gib(memory.rss_bytes)));
+        lines.push(Line {
+            name: system.name().to_owned(),
+            points: rss.collect(),
+        });
+    }
+    System::Base.prepare(host)?;
+    let title = format!("Redis with a limit of {} MiB", sizes.limit_mib);
+    let panel = Panel::over_time(title, "resident (GiB)", lines);
+    report.panels.push(panel);
+    report.note(format!(
+        "A container of {} MiB without swap. Redis stores values of {SMALL_BYTES} bytes until it is {FULL_PERCENT} % full; {DELETED_PERCENT} % of them are deleted at random; {} s later Redis stores values of {LARGE_BYTES} bytes until it is as full again. Useful: the share of resident memory that Redis has allocated.",
+        sizes.limit_mib,
+        sizes.pause.as_secs(),
+    ));
+    Ok(())
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+fn describe(system: System, story: &Story, report: &mut Report) {
+    let last = story.points.last().map(|(_, memory)| *memory);
+    let useful = last.map_or(0.0, |memory| memory.useful_percent());
+    let rss = story.points.iter().map(|(_, memory)| memory.rss_bytes);
+    let highest = rss.max();
+    let how = match &story.ended {
+        None => "survived".to_owned(),
+        Some(why) => format!("{why} in phase {}", story.phases + 1),
+    };
+    report.row(
+        format!("{}: useful at the end", system.name()),
+        useful,
+        "%",
+        format!(
+            "{how}; {:.2} GiB allocated, {:.2} GiB resident, peak {:.2} GiB",
+            last.map_or(0.0, |memory| gib(memory.used_bytes)),
+            last.map_or(0.0, |memory| gib(memory.rss_bytes)),
+            gib(highest.unwrap_or(0)),
+        ),
+    );
+}
+
+/// Runs Redis once through its phases under one system.
+fn tell(host: &mut Host, system: System, sizes: Sizes, report: &mut Report) -> Result<Story> {
+    system.prepare(host)?;
+    let limit = sizes.limit_mib << 20;
+    let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
+    let server = RedisServer::start(|command| group.around(&command))?;
+    let pid = server.pid();
+    let promoter = system.promoter(host)?;
+    let phases = || Story::of(server, sizes);
+    Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
+}
+
+impl Story {
+    fn of(mut server: RedisServer, sizes: Sizes) -> Self {
+        let mut story = Self::default();
+        if let Err(error) = story.go_through(&server, sizes) {
+            // Redis' socket may close a moment before the process has ended.
+            std::thread::sleep(Duration::from_millis(500));
+            story.ended = Some(match server.is_gone() {
+                true => "killed".to_owned(),
+                false => error.to_string(),
+            });
+        }
+        story
+    }
+
+    fn go_through(&mut self, server: &RedisServer, sizes: Sizes) -> Result<()> {
+        let full = (sizes.limit_mib << 20) / 100 * FULL_PERCENT;
+        let keys = full / SMALL_ALLOCATED_BYTES;
+        let begun = Instant::now();
+        self.fill(server, begun, 0..keys, SMALL_BYTES)?;
+        self.phases = 1;
+        server.delete(keys, DELETED_PERCENT)?;
+        let until = Instant::now() + sizes.pause;
+        while Instant::now() < until {
+            self.look(server, begun)?;
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        self.phases = 2;
+        let used = self.look(server, begun)?.used_bytes;
+        let left = full.saturating_sub(used) / LARGE_ALLOCATED_BYTES;
+        self.fill(server, begun, keys..keys + left, LARGE_BYTES)?;
+        self.phases = 3;
+        Ok(())
+    }
+
+    /// Stores values under these keys, and samples the memory twenty times meanwhile.
+    fn fill(
+        &mut self,
+        server: &RedisServer,
+        begun: Instant,
+        keys: Range<u64>,
+        bytes: u64,
+    ) -> Result<()> {
+        let count = keys.end - keys.start;
+        for part in 0..20 {
+            let (from, to) = (count * part / 20, count * (part + 1) / 20);
+            server.fill(keys.start + from, keys.start + to, bytes)?;
+            self.look(server, begun)?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, server: &RedisServer, begun: Instant) -> Result<RedisMemory> {
+        let memory = server.memory()?;
+        self.points.push((begun.elapsed().as_secs_f64(), memory));
+        Ok(memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(used_gib: u64, rss_gib: u64) -> (f64, RedisMemory) {
+        let memory = RedisMemory {
+            used_bytes: used_gib << 30,
+            rss_bytes: rss_gib << 30,
+        };
+        (0.0, memory)
+    }
+
+    #[test]
+    fn a_kill_is_reported_with_its_phase() {
+        let mut report = Report::new("redis-refill");
+        let story = Story {
+            points: vec![point(7, 7), point(2, 8)],
+            phases: 2,
+            ended: Some("killed".to_owned()),
+        };
+        describe(System::ThpPaced, &story, &mut report);
+        assert_eq!(report.rows[0].value, 25.0);
+        assert!(report.rows[0].beside.starts_with("killed in phase 3"));
+    }
+}

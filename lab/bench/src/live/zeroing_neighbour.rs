@@ -1,0 +1,87 @@
+//! Effect of prefault on a neighbour's caches and its share of memory bandwidth. Alias:
+//! `figure-10`, after the HawkEye paper's Figure 10, which is about zeroing in advance.
+
+use super::prefault::filler;
+use super::prelude::*;
+
+/// The neighbours: their names, and the workload's options. The first two have all or much of their
+/// memory in the caches. The third waits for memory, and the last is limited by its bandwidth.
+const NEIGHBOURS: [(&str, &str); 4] = [
+    ("random reads of 8 MiB", "random --mib 8 --pages huge"),
+    ("random reads of 32 MiB", "random --mib 32 --pages huge"),
+    ("random reads of 2 GiB", "random --mib 2048 --pages huge"),
+    (
+        "reads in order of 2 GiB",
+        "sequential --mib 2048 --pages huge",
+    ),
+];
+/// Regions filled per second; the last is unlimited.
+const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
+const CORES: [usize; 2] = [0, 1];
+
+/// Runs each neighbour beside a filler of each rate, and in turn without a filler.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let turn = Duration::from_millis(scale.pick(250, 500));
+    let turns = scale.pick(1, 9);
+    let neighbours = scale.pick(&NEIGHBOURS[1..3], &NEIGHBOURS[..]);
+    let rates = scale.pick(&RATES[2..], &RATES[..]);
+    // An unlimited filler must not run out of memory within a turn.
+    let mib = 8192;
+    need_bytes((mib + 2048) << 20)?;
+    host.warm_up_for(scale)?;
+    host.set_thp("use_zero_page", "0")?;
+    host.set_enabled("always")?;
+    for (name, options) in neighbours {
+        let mut neighbour = host.start_on(CORES[0], options)?;
+        neighbour.wait_ready()?;
+        neighbour.measure(turn)?;
+        for &rate in rates {
+            let mut slower = Vec::new();
+            let mut filled = Vec::new();
+            for _ in 0..turns {
+                let alone = neighbour.measure(turn)?;
+                let (beside, regions_per_s) = beside(host, &mut neighbour, rate, mib, turn)?;
+                let alone = (alone + neighbour.measure(turn)?) / 2.0;
+                slower.push((1.0 - beside / alone) * 100.0);
+                filled.push(regions_per_s);
+            }
+            let filled = median(&filled);
+            let what = match rate {
+                Some(rate) => format!("{name}, {rate:.0} regions/s"),
+                None => format!("{name}, no limit"),
+            };
+            let gib_per_s = filled * HUGE_PAGE_BYTES as f64 / f64::from(1 << 30);
+            let beside = format!("filled: {filled:.0} regions/s, {gib_per_s:.2} GiB/s");
+            report.row(what, median(&slower), "% slower", beside);
+        }
+    }
+    report.note(format!(
+        "The neighbour runs on one core, the filler on the other; median of {turns} turns of {} ms, each between two turns without a filler.",
+        turn.as_millis()
+    ));
+    Ok(())
+}
+
+/// The neighbour's speed while the memory of an idle program is filled, and the regions filled per
+/// second.
+fn beside(
+    host: &Host,
+    neighbour: &mut Workload,
+    rate: Option<f64>,
+    mib: u64,
+    turn: Duration,
+) -> Result<(f64, f64)> {
+    let mut owner = host.start_on(CORES[1], &format!("touch --mib {mib}"))?;
+    owner.wait_ready()?;
+    // All of `RATES` are in range.
+    let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
+    let filler = filler(owner.pid(), rate, mib, mib)?;
+    // Time for the filler's first read of the owner's mappings, and for what it may fill at once
+    // after a rest.
+    std::thread::sleep(Duration::from_millis(50));
+    let before = filler.statistics().filled;
+    let begun = Instant::now();
+    let speed = neighbour.measure(turn)?;
+    let filled = filler.statistics().filled - before;
+    Ok((speed, filled as f64 / begun.elapsed().as_secs_f64()))
+}

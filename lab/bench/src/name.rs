@@ -1,0 +1,53 @@
+//! Names of experiments.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// The name of an experiment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// What it shows, in words with hyphens.
+    pub name: &'static str,
+    /// The number of the paper's table or figure, or an earlier name, which JSON still has; empty
+    /// if there is none.
+    pub alias: &'static str,
+}
+
+impl Name {
+    /// A name with an alias.
+    pub const fn of(name: &'static str, alias: &'static str) -> Self {
+        Self { name, alias }
+    }
+
+    /// Whether a user means this experiment; underscores count as hyphens.
+    pub fn is(&self, text: &str) -> bool {
+        let text = text.replace('_', "-");
+        text == self.name || !self.alias.is_empty() && text == self.alias
+    }
+}
+
+impl From<&'static str> for Name {
+    fn from(name: &'static str) -> Self {
+        Self::of(name, "")
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.alias {
+            "" => f.write_str(self.name),
+            alias => write!(f, "{} ({alias})", self.name),
+        }
+    }
+}
+
+/// The alias if there is one, because earlier JSON had only that.
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(if self.alias.is_empty() {
+            self.name
+        } else {
+            self.alias
+        })
+    }
+}
