@@ -1,27 +1,13 @@
-//! The whole machine as the scope: which processes join and leave, and what wakes the manager. It
-//! does not use BPF, so it needs no privilege.
+//! The whole machine as the scope: which processes join and leave, and what wakes the manager.
 
-use hawkeye_linux::sample::sampler::Seeing;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
+mod common;
+
+use common::{machine, start, workloads};
+use hawkeye_linux::{LinuxMachine, MemberView};
 use hawkeye_manager::{Machine, MachineError, Progress, Sampling, Wake};
-use hawkeye_policy::{
-    Action, Conditions, ProcessId, ProcessSample, Rule, Rules, Selection, Terms, Unmatched,
-};
-use hawkeye_workload::Workload;
+use hawkeye_policy::{Action, ProcessId, ProcessSample, Selection, Terms};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-/// This test program, under the name of a workload.
-const WORKLOADS: &str = concat!(
-    env!("CARGO_TARGET_TMPDIR"),
-    "/whole-machine/hawkeye-workload"
-);
-
-#[ctor::ctor]
-fn workloads_are_this_program() {
-    hawkeye_workload::test_program::be_a_workload_too(WORKLOADS);
-}
 
 /// A process joins when it is one second old. This is far longer.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -35,38 +21,6 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
             Progress::Unfinished { again_at } => sleep(again_at.saturating_sub(machine.now())),
         }
     }
-}
-
-fn start(mib: u64) -> Workload {
-    let words = format!("workload crowd --processes 1 --per-s 0 --mib {mib}");
-    let mut workload = Workload::spawn(WORKLOADS, words.split_whitespace()).unwrap();
-    workload.wait_ready().unwrap();
-    workload
-}
-
-/// Rules that include only this test's workloads. Other processes of the machine are left alone.
-fn workloads(action: Action) -> Rules {
-    let command = "hawkeye-workload".parse().unwrap();
-    let rule = Rule {
-        name: "workloads".into(),
-        conditions: Conditions {
-            command: Some(command),
-            ..Conditions::default()
-        },
-        action,
-    };
-    Rules::new(vec![rule], Unmatched::Exclude)
-}
-
-fn machine(rules: Rules) -> (LinuxMachine, Bell) {
-    let (scope, bell) = Scope::machine(rules, Selection::default()).unwrap();
-    let means = Means {
-        sampler: Seeing::Population,
-        recovery: RecoveryMethod::None,
-        first_touch_cost: Duration::ZERO,
-    };
-    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
-    (machine, bell)
 }
 
 /// Waits until a process has joined.

@@ -1,15 +1,14 @@
 //! Attacks of an unprivileged user on a daemon, run as such a user.
 
-use crate::common::{Ended, Machine, NOBODY, Started, compile, figure, machine, or_skip, signal};
+use crate::common::{Ended, Machine, NOBODY, Spoken, compile, figure, machine, or_skip, signal};
 use crate::daemon::{CONFIG, Daemon, Minded, NAME, free_port, scrape};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// A third user, besides root and the attacker.
@@ -24,14 +23,8 @@ fn helper(machine: &Machine) -> PathBuf {
     compile(machine, include_str!("attacks/helper.c"), NAME, &[])
 }
 
-/// A running helper.
-struct Helper {
-    child: Started,
-    /// What it printed when it was ready.
-    said: u64,
-    /// Kept open, because it may print more.
-    _out: BufReader<ChildStdout>,
-}
+/// A running helper, and what it printed when it was ready.
+struct Helper(Spoken, u64);
 
 impl Helper {
     fn start(program: &Path, words: &str, user: u32) -> Self {
@@ -41,21 +34,12 @@ impl Helper {
     }
 
     fn start_command(mut command: Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = Started(command.spawn().expect("the helper starts"));
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("is piped"));
-        out.read_line(&mut line).expect("reads");
-        let said = line.trim().parse().expect("the helper is ready");
-        Self {
-            child,
-            said,
-            _out: out,
-        }
+        let (helper, line) = Spoken::start(&mut command);
+        Self(helper, line.trim().parse().expect("the helper is ready"))
     }
 
     fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.child.id()
     }
 }
 
@@ -114,7 +98,7 @@ fn idle_connections_to_the_metrics_port_keep_no_scraper_out() {
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
     let daemon = Daemon::start(&machine, &metrics);
     let attacker = Helper::start(&helper(&machine), &format!("tcp {port} 64"), NOBODY);
-    assert_eq!(attacker.said, 64);
+    assert_eq!(attacker.1, 64);
     let answer = scrape(port);
     assert!(answer.contains("\nhawkeye_paused 0"), "{answer}");
     daemon.end();
@@ -127,7 +111,7 @@ fn idle_connections_to_the_socket_keep_no_other_user_out() {
     let socket = machine.state.join("hawkeye.sock");
     let words = format!("unix {} 64", socket.display());
     let attacker = Helper::start(&helper(&machine), &words, NOBODY);
-    assert_eq!(attacker.said, 64);
+    assert_eq!(attacker.1, 64);
     for user in [OTHER, 0] {
         machine.output_as(user, "status").well();
     }
@@ -154,7 +138,7 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let daemon = Daemon::start(&machine, "");
-    let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.said);
+    let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.1);
 
     assert!(
         asked(&Helper::start(&program, "hold 32", NOBODY)),

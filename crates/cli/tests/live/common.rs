@@ -1,6 +1,6 @@
 //! The machine, which tests use one at a time, and the program under test.
 
-use crate::settings::Settings;
+use crate::settings::Changed;
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_linux::probe::userfaultfd::Userfaultfd;
 use hawkeye_linux::probe::{self, Extent};
@@ -11,15 +11,16 @@ use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_linux::{Means, test_costs};
-use hawkeye_manager::Machine as _;
-use hawkeye_policy::{ProcessId, RegionSample};
+use hawkeye_manager::{Machine as _, Sampling as _};
+use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_workload::{Event, Ready, Workload};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,32 @@ pub const NOBODY: u32 = 65_534;
 
 /// A process of the test; killed when dropped.
 pub struct Started(pub Child);
+
+/// A process that talks with the test by lines.
+pub struct Spoken {
+    pub child: Started,
+    pub tell: ChildStdin,
+    /// Kept open, because it may print more.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Spoken {
+    /// Starts a command. Returns its first line too.
+    pub fn start(command: &mut Command) -> (Self, String) {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Started(command.spawn().expect("starts"));
+        let tell = child.stdin.take().expect("is piped");
+        let mut out = BufReader::new(child.stdout.take().expect("is piped"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("reads");
+        let it = Self {
+            child,
+            tell,
+            _out: out,
+        };
+        (it, line)
+    }
+}
 
 impl Started {
     /// Starts a command without standard input and output.
@@ -121,7 +148,7 @@ impl Ended {
 /// The machine for one test, with a state folder of its own and the kernel's default settings.
 pub struct Machine {
     // Declared before the turn, so that the settings are restored before the next test starts.
-    _settings: Settings,
+    _settings: Changed,
     _turn: MutexGuard<'static, u32>,
     pub state: PathBuf,
     /// Costs of promotions and walks, for every manager that the test starts.
@@ -150,7 +177,7 @@ pub fn machine(test: TestName) -> Option<Machine> {
     let state = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&state).expect("a temporary folder");
     let machine = Machine {
-        _settings: Settings::as_started(),
+        _settings: Changed::to_defaults(),
         _turn: turn,
         costs: state.with_extension("costs.json"),
         state,
@@ -395,6 +422,12 @@ pub fn machine_of(means: Means, pid: u32) -> (LinuxMachine, ProcessId) {
     (machine, process)
 }
 
+/// Samples a process until all regions are read.
+pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
+    let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
+    sampled.expect("samples").done().expect("is read at once")
+}
+
 /// Compiles a C program or library of the tests, which every user can read.
 pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) -> PathBuf {
     let folder = machine.state.join("compiled");
@@ -476,9 +509,13 @@ pub fn workload(words: &str) -> (Workload, u32) {
 
 /// Starts a workload. Returns it and the address of its memory.
 pub fn started(words: &str) -> (Workload, Ready) {
+    started_by(workload_command(words))
+}
+
+fn workload_command(words: &str) -> Command {
     let mut command = Command::new(WORKLOADS);
     command.arg("workload").args(words.split_whitespace());
-    started_by(command)
+    command
 }
 
 /// The same, with a command of the caller's.
@@ -501,8 +538,7 @@ pub fn without_huge_pages(command: &mut Command) {
 
 /// Starts a workload with huge pages disabled (PR_SET_THP_DISABLE). Returns it and its pid.
 pub fn workload_without_thp(words: &str) -> (Workload, u32) {
-    let mut command = Command::new(WORKLOADS);
-    command.arg("workload").args(words.split_whitespace());
+    let mut command = workload_command(words);
     without_huge_pages(&mut command);
     let (workload, ready) = started_by(command);
     (workload, ready.pid)

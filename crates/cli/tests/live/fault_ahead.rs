@@ -1,12 +1,11 @@
 //! Prefault: which memory it fills, which not, and that it harms no contents.
 
 use crate::common::{
-    DEADLINE, Ended, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
+    DEADLINE, Ended, Machine, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
     machine_with_remap, memory_cgroup, or_skip, patience, read_json, started_by, until, workload,
 };
 use crate::settings;
 use hawkeye_linux::memory::system_memory;
-use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Request, Workload};
 use std::path::Path;
@@ -22,6 +21,13 @@ const LEAST: u64 = 16 * MIB;
 /// Deadline of a warm start on a busy machine, where it pauses for up to 1.6 s after every few
 /// regions.
 const WARM_START: Duration = Duration::from_secs(120);
+
+/// Runs a workload with these options too. Returns how much was filled, in bytes.
+fn filled(machine: &Machine, options: &str, workload: &str) -> u64 {
+    let (code, summary) = machine.run_workload(&format!("{OPTIONS} {options}"), workload);
+    assert_eq!(code, 0, "{options} {workload}: {summary}");
+    figure(&summary, "filled_ahead_bytes")
+}
 
 /// Makes a waiting program touch its memory, and asserts that all contents are right.
 fn touches_and_ends(mut program: Workload) {
@@ -39,11 +45,8 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
     let before = settings::read("use_zero_page");
     for order in ["ascending", "descending"] {
         let workload = format!("touch --mib 512 --now --work-us {WORK_US} --order {order}");
-        let (code, summary) = machine.run_workload(OPTIONS, &workload);
-        assert_eq!(code, 0);
-        let filled = figure(&summary, "filled_ahead_bytes");
-        assert!(filled >= LEAST, "{order}: {summary}");
-        assert!(filled <= 512 * MIB, "{order}: {summary}");
+        let filled = filled(&machine, "", &workload);
+        assert!((LEAST..=512 * MIB).contains(&filled), "{order}: {filled}");
     }
     assert_eq!(settings::read("use_zero_page"), before);
 }
@@ -52,11 +55,9 @@ fn a_stream_is_filled_ahead_and_settings_are_put_back() {
 fn huge_faults_are_filled_ahead_of_too_and_switched_off_again() {
     let machine = or_skip!(machine(this_test!()));
     let before = settings::read("enabled");
-    let options = format!("{OPTIONS} --huge-faults");
     let workload = format!("touch --mib 512 --now --work-us {WORK_US}");
-    let (code, summary) = machine.run_workload(&options, &workload);
-    assert_eq!(code, 0);
-    assert!(figure(&summary, "filled_ahead_bytes") >= LEAST, "{summary}");
+    let filled = filled(&machine, "--huge-faults", &workload);
+    assert!(filled >= LEAST, "{filled}");
     assert_eq!(settings::read("enabled"), before);
 }
 
@@ -67,12 +68,10 @@ fn who_touches_here_and_there_is_hardly_filled_for() {
     for (options, workload) in [
         ("", "touch --mib 1024 --now --order random"),
         ("", sparse),
-        (" --huge-faults", sparse),
+        ("--huge-faults", sparse),
     ] {
-        let (code, summary) = machine.run_workload(&format!("{OPTIONS}{options}"), workload);
-        assert_eq!(code, 0);
-        let filled = figure(&summary, "filled_ahead_bytes");
-        assert!(filled <= 64 * MIB, "{workload}: {summary}");
+        let filled = filled(&machine, options, workload);
+        assert!(filled <= 64 * MIB, "{workload}: {filled}");
     }
 }
 
@@ -93,16 +92,13 @@ fn a_stream_after_random_touches_is_filled_ahead_of_too() {
 
 #[test]
 fn a_warm_start_needs_no_page_fault_and_stops_at_what_was_asked_for() {
-    warm_start(this_test!(), 1);
+    let machine = or_skip!(machine(this_test!()));
+    for threads in [1, 2] {
+        warm_start(&machine, threads);
+    }
 }
 
-#[test]
-fn a_warm_start_by_two_threads_stops_at_what_was_asked_for_too() {
-    warm_start(this_test!(), 2);
-}
-
-fn warm_start(test: TestName, threads: u32) {
-    let machine = or_skip!(machine(test));
+fn warm_start(machine: &Machine, threads: u32) {
     // The program waits for `go` and exits at the end of its input: it touches nothing.
     let options = format!("{OPTIONS} --fill-threads {threads} --warm 256MiB");
     let touch = "workload touch --mib 128 --mapped-mib 512 --pages huge";
@@ -173,23 +169,15 @@ fn what_was_filled_in_vain_is_a_window_at_most_and_recovered_when_memory_is_shor
 
 #[test]
 fn no_byte_changes_while_memory_is_filled_ahead_of_torture() {
-    torture(this_test!(), 1);
-}
-
-#[test]
-fn no_byte_changes_while_two_threads_fill_ahead_of_torture() {
-    torture(this_test!(), 2);
-}
-
-fn torture(test: TestName, threads: u32) {
-    let machine = or_skip!(machine(test));
+    let machine = or_skip!(machine(this_test!()));
     for workload in [
         "torture --mib 512 --threads 4 --seconds 20",
         "fork-storm --children 4 --mib 256 --seconds 5",
         "exec-self --ms 200 --times 10 --mib 256 --seconds 2",
     ] {
-        let options = format!("{OPTIONS} --fill-threads {threads} --huge-faults --warm 1GiB");
-        let (code, summary) = machine.run_workload(&options, workload);
-        assert_eq!(code, 0, "{workload}: {summary}");
+        for threads in [1, 2] {
+            let options = format!("--fill-threads {threads} --huge-faults --warm 1GiB");
+            filled(&machine, &options, workload);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Fragments free memory on purpose.
 
 use crate::common::{WORKLOADS, machine_at_speed, or_skip, until};
+use crate::settings::Changed;
 use hawkeye_linux::memory::fragmentation::fmfi;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Workload};
@@ -32,11 +33,11 @@ fn free_memory_is_as_fragmented_as_asked_for_until_it_is_let_go() {
     let compacted = fmfi().expect("is told");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
     workload.finish().expect("ends when told to");
-    let _short = ShortLists::new();
+    let _short = Changed::to([(LIMIT.into(), "1000000")]).expect("is set");
     let half_way = f64::midpoint(before, reached);
     let mut left = reached;
     let whole_again = until(WHOLE, || {
-        ShortLists::hand_on();
+        shorten_lists();
         compact();
         left = fmfi().expect("is told");
         left < half_way
@@ -49,33 +50,15 @@ fn compact() {
     fs::write("/proc/sys/vm/compact_memory", "1").expect("is told");
 }
 
-/// Shortens the processors' own lists of free pages until it is dropped. Otherwise these lists keep
-/// single pages until other programs allocate, up to the low watermark (`pcp->high_min` in
-/// `mm/page_alloc.c`). That is enough to spoil every block that was held.
-struct ShortLists {
-    before: String,
-}
+/// Limit of the processors' own lists of free pages. Otherwise these lists keep single pages until
+/// other programs allocate, up to the low watermark (`pcp->high_min` in `mm/page_alloc.c`). That is
+/// enough to spoil every block that was held.
+const LIMIT: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 
-impl ShortLists {
-    const LIMIT: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
-
-    fn new() -> Self {
-        let before = fs::read_to_string(Self::LIMIT).expect("is told");
-        fs::write(Self::LIMIT, "1000000").expect("is set");
-        Self { before }
-    }
-
-    /// Each read of the statistics takes some pages off lists that are too long (`decay_pcp_high`,
-    /// 6.7 and later).
-    fn hand_on() {
-        for _ in 0..200 {
-            fs::read("/proc/sys/vm/stat_refresh").expect("can be read");
-        }
-    }
-}
-
-impl Drop for ShortLists {
-    fn drop(&mut self) {
-        fs::write(Self::LIMIT, &self.before).expect("is put back");
+/// Each read of the statistics takes some pages off lists that are too long (`decay_pcp_high`, 6.7
+/// and later).
+fn shorten_lists() {
+    for _ in 0..200 {
+        fs::read("/proc/sys/vm/stat_refresh").expect("can be read");
     }
 }

@@ -10,17 +10,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 #[test]
-fn the_programs_status_is_passed_on() {
+fn the_programs_status_is_passed_on_and_the_summary_has_every_promised_field() {
     let machine = or_skip!(machine(this_test!()));
-    let (code, summary) = machine.run_workload("", "exit-after --ms 1200 --status 7");
+    let (code, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64 --status 7");
     assert_eq!(code, 7);
     assert_eq!(summary["exit_status"], 7);
-}
-
-#[test]
-fn the_summary_has_every_promised_field() {
-    let machine = or_skip!(machine(this_test!()));
-    let (_, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64");
     let promised = "policy wall_s exit_status promoted split recovered_bytes filled_ahead_bytes errors \
         manager_cpu_s longest_call_ms";
     for field in promised.split_whitespace() {

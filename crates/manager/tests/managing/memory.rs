@@ -80,18 +80,10 @@ fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
 fn recovered_regions_are_promoted_again_once_populated_and_used() {
     let mut machine = machine(4 * GIB);
     let process = machine.start(program(&[bloated(0, 64, 1.0)]));
-    let other = |bytes| Change::OtherMemory { bytes };
+    let other = |bytes| Change::OtherMemory(bytes);
     machine.schedule(s(12.0), other(7 * GIB / 2));
     machine.schedule(s(40.0), other(0));
-    let (part, pages) = (0, 480);
-    machine.schedule(
-        s(140.0),
-        Change::Use {
-            process,
-            part,
-            pages,
-        },
-    );
+    machine.schedule(s(140.0), Change::Use(process, 0, 480));
     let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(40.0));
     assert_eq!(recovered(&manager).len(), 64);
@@ -121,10 +113,7 @@ fn well_used_huge_pages_are_not_split() {
 fn what_somebody_held_on_to_is_recovered_soon_after() {
     // Even all of it is not enough to get below the low watermark.
     let mut machine = running(240 * MIB, &[bloated(0, 10, 10.0), base(300, 100, 90.0)]);
-    let refused = Change::FailRecoveries {
-        count: 3,
-        errno: Errno::EBUSY,
-    };
+    let refused = Change::FailRecoveries(3, Errno::EBUSY);
     machine.schedule(s(0.0), refused);
     let mut manager = manage(machine, "none", often());
     // A huge page that is not worth a split rests for a minute.
@@ -140,7 +129,7 @@ fn what_somebody_held_on_to_is_recovered_soon_after() {
 #[test]
 fn pressure_holds_promotion() {
     let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
-    let pressure = |percent| Change::Pressure { percent };
+    let pressure = |percent| Change::Pressure(percent);
     machine.schedule(s(0.0), pressure(10.5));
     machine.schedule(s(40.0), pressure(9.5));
     let mut manager = manage(machine, "hawkeye-g", often());
@@ -184,7 +173,7 @@ fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
     let mut machine = machine(GIB);
     let process = machine.start(program(&[bloated(0, 256, 1.0)]));
     // 50 % of the machine at first, then 90 %. Looks come at full seconds.
-    machine.schedule(s(30.3), Change::OtherMemory { bytes: 410 * MIB });
+    machine.schedule(s(30.3), Change::OtherMemory(410 * MIB));
     let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(30.0));
     assert_eq!(rss(&manager, process), 512 * MIB);
@@ -225,7 +214,7 @@ fn promotion_leaves_cpu_time_for_recovery() {
     // From 82 % to 88 %, slowly, so that memory is in no danger.
     for second in 1..=12u32 {
         let bytes = u64::from(second) * 6 * MIB;
-        machine.schedule(s(f64::from(8 + second)), Change::OtherMemory { bytes });
+        machine.schedule(s(f64::from(8 + second)), Change::OtherMemory(bytes));
     }
     let manager = managed(machine, "hawkeye-g", with_cpu(0.1), s(25.0));
     assert!(!promoted(&manager).is_empty());

@@ -20,17 +20,9 @@ fn busy() -> (ScriptedMachine, ProcessId) {
         ends_at: Some(s(70.0)),
         ..program(&[base(0, 40, 1.0), base(100, 40, 0.2)])
     });
-    machine.schedule(s(25.0), Change::OtherMemory { bytes: 250 * MIB });
-    machine.schedule(s(45.0), Change::OtherMemory { bytes: 0 });
-    let (part, pages) = (1, 300);
-    machine.schedule(
-        s(33.3),
-        Change::Use {
-            process,
-            part,
-            pages,
-        },
-    );
+    machine.schedule(s(25.0), Change::OtherMemory(250 * MIB));
+    machine.schedule(s(45.0), Change::OtherMemory(0));
+    machine.schedule(s(33.3), Change::Use(process, 1, 300));
     (machine, first)
 }
 

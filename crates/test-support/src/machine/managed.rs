@@ -2,6 +2,7 @@
 
 use super::program::Program;
 use super::{ScriptedMachine, bytes, costs, take};
+use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
     Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
     Promoted, Recovered, Sampling, Wake, ZeroScan,
@@ -14,7 +15,7 @@ use hawkeye_policy::{
 use std::time::Duration;
 
 impl ScriptedMachine {
-    fn alive(&self, id: ProcessId) -> Result<&Program, MachineError> {
+    fn alive(&self, id: ProcessId) -> Called<&Program> {
         let program = self.process(id).filter(|program| program.is_alive());
         program.ok_or(MachineError::Gone(id))
     }
@@ -26,11 +27,38 @@ impl ScriptedMachine {
         }
     }
 
+    fn unfinished<T>(&self) -> Progress<T> {
+        Progress::Unfinished { again_at: self.now }
+    }
+
     fn members(&self, which: impl Fn(&Program) -> bool) -> Vec<ProcessId> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.spec.arrives);
         let members = there.into_iter().filter(|program| which(program));
         members.map(|program| program.id).collect()
+    }
+
+    /// Works for a process until `until`, or longer where a call takes longer. Returns whether all
+    /// is done.
+    fn work(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
+        // Only huge pages are counted, which is far cheaper than reading all.
+        let part = if kind == "measure" { 100 } else { 1 };
+        let left = self.work_left.entry((kind, process));
+        let left = left.or_insert(self.work / part);
+        if !left.is_zero() {
+            let time = until.saturating_sub(self.now).min(*left).as_nanos();
+            let calls = time.div_ceil(costs::CALL.as_nanos()).max(1) as u32;
+            let spent = (costs::CALL * calls).min(*left);
+            *left -= spent;
+            let done = left.is_zero();
+            self.longest_call = self.longest_call.max(costs::CALL);
+            self.advance_to(self.now + spent, false);
+            if !done {
+                return false;
+            }
+        }
+        self.work_left.remove(&(kind, process));
+        true
     }
 
     /// Whether there is memory for a huge page, or the error of its promotion.
@@ -65,11 +93,20 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
-        Progress::Done(self.members(|_| true))
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+        let all = self.members(|_| true);
+        while self.joined < all.len() {
+            self.advance_to(self.now + self.joining, false);
+            self.joined += 1;
+            if !self.joining.is_zero() && self.now >= until && self.joined < all.len() {
+                return self.unfinished();
+            }
+        }
+        Progress::Done(all)
     }
 
-    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+    fn memory(&mut self) -> Called<MemoryState> {
+        self.looks.push(self.now);
         if take(&mut self.failures.memory) {
             return Err(MachineError::Other("memory can't be read".to_owned()));
         }
@@ -91,7 +128,8 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
+    fn memory_use(&mut self, scope: &Scope) -> Called<MemoryUse> {
+        self.looks.push(self.now);
         match scope {
             Scope::Machine => Ok(MemoryUse {
                 used_bytes: self.used_bytes(),
@@ -104,11 +142,10 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
+        if !self.work("measure", process, until) {
+            return Ok(self.unfinished());
+        }
         let program = self.alive(process)?;
         Ok(Progress::Done(Footprint {
             rss_bytes: program.rss_bytes(),
@@ -122,7 +159,7 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
+    ) -> Called<Promoted> {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
@@ -166,7 +203,7 @@ impl Machine for ScriptedMachine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
+    ) -> Called<ZeroScan> {
         let took = self.spend(costs::SCAN, Duration::ZERO);
         let program = self.alive_mut(process)?;
         let huge = program.region_mut(region).filter(|(r, _)| r.huge);
@@ -174,11 +211,7 @@ impl Machine for ScriptedMachine {
         Ok(ZeroScan { zero_pages, took })
     }
 
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<Recovered> {
         self.alive(process)?;
         if take(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {
@@ -209,12 +242,10 @@ impl Machine for ScriptedMachine {
 }
 
 impl Sampling for ScriptedMachine {
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        _: Needs,
-        _until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
+    fn start_window(&mut self, process: ProcessId, _: Needs, until: Duration) -> Partial<()> {
+        if !self.work("clear", process, until) {
+            return Ok(self.unfinished());
+        }
         let program = self.alive_mut(process)?;
         program.clear();
         let base = program.samples().iter().filter(|r| !r.is_huge()).count();
@@ -222,13 +253,15 @@ impl Sampling for ScriptedMachine {
         Ok(Progress::Done(()))
     }
 
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
+    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+        if take(&mut self.failures.late_samples) {
+            return Err(MachineError::NotAnswering(process));
+        }
         if take(&mut self.failures.samples) {
             return Err(MachineError::Other("nothing can be sampled".to_owned()));
+        }
+        if !self.work("read", process, until) {
+            return Ok(self.unfinished());
         }
         let program = self.alive(process)?;
         let mut regions = program.samples();
@@ -264,15 +297,19 @@ impl Sampling for ScriptedMachine {
         Ok(Progress::Done(sample))
     }
 
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+        self.last_listing = self.now;
+        if !self.work("list", process, until) {
+            return Ok(self.unfinished());
+        }
         let mut huge = self.alive(process)?.samples();
         huge.retain(RegionSample::is_huge);
         self.spend(times(costs::READ_HUGE, huge.len()), Duration::ZERO);
         Ok(Progress::Done(huge))
+    }
+
+    fn abandon_window(&mut self) {
+        self.abandoned = true;
     }
 
     fn first_touch_cost(&self) -> Duration {
