@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 /// A process joins when it is one second old. This is far longer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Samples a process until the sample is complete.
 fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSample, MachineError> {
     loop {
         let until = machine.now() + Duration::from_secs(1);
@@ -23,7 +22,6 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
     }
 }
 
-/// Waits until a process has joined.
 fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<MemberView> {
     let begun = Instant::now();
     loop {
@@ -37,7 +35,6 @@ fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<Member
     }
 }
 
-/// All managed processes.
 fn everybody(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.processes(machine.now() + DEADLINE);
     listed.done().expect("all have joined")
@@ -57,10 +54,8 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let usual = Action::Include(Terms::default());
     let (mut machine, _bell) = machine(workloads(usual));
     let joined = joined(&mut machine, usual, large.pid()).expect("it is large");
-    assert_eq!(
-        joined.identity.executable.as_deref(),
-        Some("hawkeye-workload")
-    );
+    let executable = joined.identity.executable.as_deref();
+    assert_eq!(executable, Some("hawkeye-workload"));
     assert_eq!(joined.terms.rule, Some(0));
     assert!(member(&mut machine, small.pid()).is_none());
     assert!(member(&mut machine, std::process::id()).is_none());
@@ -131,10 +126,8 @@ fn no_more_than_so_many_are_managed_at_a_time() {
     machine.set_rules(workloads(Action::Include(Terms::default())), one);
     assert_eq!(everybody(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];
-    assert!(
-        everybody(&mut machine).iter().all(|p| p.pid != pids[1]),
-        "the largest come first"
-    );
+    let mut found = everybody(&mut machine).into_iter();
+    assert!(found.all(|p| p.pid != pids[1]), "the largest come first");
 }
 
 #[test]

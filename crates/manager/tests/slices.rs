@@ -11,10 +11,8 @@ const TOTAL_BYTES: u64 = 16 * GIB;
 /// Little is free from the start: a program could fill it within a tenth of a second.
 const FREE_BYTES: u64 = TOTAL_BYTES / 50;
 
-/// Regions of all processes.
 const REGIONS: u32 = 1000;
 
-/// A manager of this many processes, each of which takes this much work.
 fn managing(processes: u64, work: Duration) -> Manager<ScriptedMachine> {
     let mut machine = machine(TOTAL_BYTES);
     machine.work_for(work, Duration::ZERO);
@@ -29,12 +27,10 @@ fn start(machine: &mut ScriptedMachine, regions: u32) {
     machine.start(program(&[base(0, regions, 0.0)]));
 }
 
-/// Memory of other programs, with this much of the free memory filled.
 fn others(filled: u64) -> Change {
     Change::OtherMemory(TOTAL_BYTES - FREE_BYTES + filled - u64::from(REGIONS) * 2 * MIB)
 }
 
-/// Memory was never unread for long.
 fn assert_looks_in_time(machine: &ScriptedMachine) {
     let longest = machine.longest_gap();
     println!("longest gap {longest:?}");
@@ -49,11 +45,8 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     while manager.machine().cleared() == 0 && manager.machine().now() <= s(4.0) {
         manager.step();
     }
-    assert_eq!(
-        manager.machine().cleared(),
-        0,
-        "the window is still opening"
-    );
+    let cleared = manager.machine().cleared();
+    assert_eq!(cleared, 0, "the window is still opening");
     let from = manager.machine().now();
     for ms in 1..=FREE_BYTES / 1_000_000 {
         let (machine, at) = (manager.machine_mut(), from + Duration::from_millis(ms));

@@ -254,10 +254,8 @@ mod tests {
         }
         assert!(text.ends_with("and 5 smaller ones\n"), "{text}");
         let empty = Text(&DaemonStatus::default()).to_string();
-        assert!(
-            empty.ends_with("No process is under management.\n"),
-            "{empty}"
-        );
+        let nobody = "No process is under management.\n";
+        assert!(empty.ends_with(nobody), "{empty}");
         assert!(!empty.contains("zeroed"), "{empty}");
     }
 }

@@ -172,15 +172,14 @@ mod tests {
     use super::*;
     use hawkeye_linux::takeover::thp_settings::Allowed;
     use std::fs;
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     /// A fake kernel with the module loaded.
-    struct Kernel(PathBuf);
+    struct Kernel(TempDir);
 
     impl Kernel {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
-            let kernel = Self(path);
+        fn new() -> Self {
+            let kernel = Self(tempfile::tempdir().expect("a folder"));
             kernel.set("kernel/mm/prezero/active", "1");
             for counter in ["zeroed", "served", "passed_over", "lost", "free"] {
                 kernel.set(&format!("kernel/mm/prezero/node0-Normal/{counter}"), "7");
@@ -191,13 +190,13 @@ mod tests {
         }
 
         fn set(&self, name: &str, value: &str) {
-            let file = self.0.join(name);
+            let file = self.0.path().join(name);
             fs::create_dir_all(file.parent().expect("is in a folder")).expect("is made");
             fs::write(file, format!("{value}\n")).expect("writes");
         }
 
         fn told(&self) -> String {
-            let parameters = self.0.join("module/prezero/parameters");
+            let parameters = self.0.path().join("module/prezero/parameters");
             let read = |name| fs::read_to_string(parameters.join(name)).expect("reads");
             let both = ["pages_per_second", "idle_only"].map(read);
             both.map(|text| text.trim().to_owned()).join(" ")
@@ -208,17 +207,12 @@ mod tests {
                 paced,
                 ..PrezeroingSettings::default()
             };
-            Zeroing::begin(Prezeroing::under(&self.0), settings).expect("is there")
+            Zeroing::begin(Prezeroing::under(self.0.path()), settings).expect("is there")
         }
 
         fn guard(&self) -> SettingsGuard {
-            SettingsGuard::start_with(&self.0, Allowed::under(&self.0)).expect("starts")
-        }
-    }
-
-    impl Drop for Kernel {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            let folder = self.0.path();
+            SettingsGuard::start_with(folder, Allowed::under(folder)).expect("starts")
         }
     }
 
@@ -238,7 +232,7 @@ mod tests {
 
     #[test]
     fn it_stops_while_memory_is_short_and_puts_back_while_paused_and_at_the_end() {
-        let kernel = Kernel::new("zeroing-short");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
         let status = zeroing.update(at(0, true, false), &mut guard);
@@ -261,13 +255,14 @@ mod tests {
 
     #[test]
     fn with_room_the_rate_follows_what_is_free() {
-        let kernel = Kernel::new("zeroing-room");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
         // At the first look the idle time is not known yet. The usual rate holds, unless hardly any
         // memory is free.
-        let status = zeroing.update(at(0, false, false), &mut guard);
-        let status = status.expect("reads");
+        let status = zeroing
+            .update(at(0, false, false), &mut guard)
+            .expect("reads");
         assert!(status.active && status.zeroed_pages == 7, "{status:?}");
         let rate = status.pages_per_s.expect("is set");
         assert!((512..=10_000).contains(&rate), "{status:?}");
@@ -282,7 +277,7 @@ mod tests {
 
     #[test]
     fn without_consent_or_module_nothing_is_set() {
-        let kernel = Kernel::new("zeroing-off");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut off = kernel.zeroing(false);
         let status = off.update(at(0, true, false), &mut guard).expect("reads");
@@ -290,7 +285,7 @@ mod tests {
         assert_eq!(kernel.told(), "777 N");
         let mut on = kernel.zeroing(true);
         on.update(at(0, true, false), &mut guard);
-        fs::remove_dir_all(kernel.0.join("module")).expect("is unloaded");
+        fs::remove_dir_all(kernel.0.path().join("module")).expect("is unloaded");
         kernel.set("kernel/mm/prezero/active", "0");
         let status = on.update(at(1, true, false), &mut guard).expect("reads");
         assert!(status.pace.contains("modprobe prezero"), "{status:?}");
@@ -299,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_goes_wrong_is_said() {
-        let kernel = Kernel::new("zeroing-wrong");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
         zeroing.update(at(0, false, false), &mut guard);

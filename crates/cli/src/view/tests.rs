@@ -24,7 +24,6 @@ fn region(manager: &mut Manager<ScriptedMachine>, pid: u32, address: u64) -> Reg
     }
 }
 
-/// Address of the first byte of a region of the tests' programs.
 fn start(index: u32) -> u64 {
     hawkeye_test_support::managing::region(index).start()
 }
@@ -58,11 +57,8 @@ fn what_was_done_lately_and_where_is_a_view_of_the_last_sample_and_the_journal()
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
     let mut manager = manage(machine, "hawkeye-g", per_second(2.0));
-    assert_eq!(
-        strip(&manager, it.pid, 80),
-        None,
-        "nobody was looked for yet"
-    );
+    let early = strip(&manager, it.pid, 80);
+    assert_eq!(early, None, "nobody was looked for yet");
     run(&mut manager, s(15.0));
     let status = status(&manager);
     let promoted = status.totals.promoted;
@@ -95,9 +91,7 @@ fn each_region_is_in_the_state_that_its_sample_and_history_give() {
 
     run(&mut manager, s(20.0));
     let why = process(&mut manager, it.pid);
-    let Some(sample) = why.sample else {
-        panic!("it was sampled");
-    };
+    let sample = why.sample.expect("it was sampled");
     assert_eq!((sample.regions, sample.huge), (8, 2));
     assert_eq!((sample.candidates, sample.not_accessed), (2, 4));
     let spent = |why: &String| why.contains("budget are spent");
@@ -164,16 +158,9 @@ fn while_paused_nothing_is_done_but_looking() {
     assert!(manager.resume() && !manager.resume());
     run(&mut manager, s(70.0));
     assert!(status(&manager).totals.promoted > before.totals.promoted);
-    let pauses: Vec<bool> = manager
-        .journal()
-        .entries()
-        .filter_map(|entry| match entry.event {
-            Event::Paused => Some(true),
-            Event::Resumed => Some(false),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(pauses, [true, false]);
+    let events = manager.journal().entries().map(|entry| &entry.event);
+    let pauses = events.filter(|event| matches!(event, Event::Paused | Event::Resumed));
+    assert!(pauses.eq([&Event::Paused, &Event::Resumed]));
 }
 
 #[test]

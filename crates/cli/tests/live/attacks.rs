@@ -23,7 +23,6 @@ fn helper(machine: &Machine) -> PathBuf {
     compile(machine, include_str!("attacks/helper.c"), NAME, &[])
 }
 
-/// A running helper, and what it printed when it was ready.
 struct Helper(Spoken, u64);
 
 impl Helper {
@@ -43,14 +42,12 @@ impl Helper {
     }
 }
 
-/// Whether a daemon manages a process, according to its status.
 fn manages(status: &Value, pid: u32) -> bool {
     let processes = status["processes"].as_array();
     let mut processes = processes.into_iter().flatten();
     processes.any(|process| process["pid"] == pid)
 }
 
-/// The tests' configuration with this number of slots.
 fn with_slots(slots: usize) -> String {
     CONFIG.replace(
         "unmatched =",
@@ -140,10 +137,8 @@ fn addresses_are_told_to_those_who_may_read_the_maps_of_the_process() {
     let daemon = Daemon::start(&machine, "");
     let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.1);
 
-    assert!(
-        asked(&Helper::start(&program, "hold 32", NOBODY)),
-        "its own"
-    );
+    let own = Helper::start(&program, "hold 32", NOBODY);
+    assert!(asked(&own), "its own");
     assert!(!asked(&Helper::start(&program, "hold 32", OTHER)));
     assert!(!asked(&Helper::start(&program, "hold 32 nodump", NOBODY)));
     // The first was root until a moment ago, and the second can become root again.
@@ -174,7 +169,6 @@ fn a_managed_process_that_becomes_an_excluded_program_is_let_go() {
     daemon.end();
 }
 
-/// A daemon with a name service that never answers.
 fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
     let name = "libnss_silent.so.2";
     let source = include_str!("attacks/nss_silent.c");

@@ -24,7 +24,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The program under test.
 pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
 
 /// This test program under the name that it has as a workload (`main.rs`).
@@ -41,7 +40,6 @@ macro_rules! or_skip {
 }
 pub(crate) use or_skip;
 
-/// A user without privileges.
 pub const NOBODY: u32 = 65_534;
 
 /// A process of the test; killed when dropped.
@@ -102,7 +100,6 @@ impl Drop for Started {
     }
 }
 
-/// How a command ended, and what it printed.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -228,7 +225,6 @@ pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
     Some(machine)
 }
 
-/// Whether zero pages are given back without swap.
 pub fn remaps() -> bool {
     doctor()["recovery"] == "split-remaps"
 }
@@ -242,7 +238,6 @@ pub fn patience() -> u32 {
     from_environment("HAWKEYE_TESTS_PATIENCE", 1) as u32
 }
 
-/// The number in an environment variable, or the default.
 pub fn from_environment(variable: &str, usual: u64) -> u64 {
     let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text}"));
     std::env::var(variable).map_or(usual, number)
@@ -296,7 +291,6 @@ fn unmanageable() -> Option<String> {
     }
 }
 
-/// The doctor's report, or its error.
 fn doctor() -> &'static Value {
     static FOUND: OnceLock<Value> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -379,7 +373,6 @@ impl Machine {
     }
 }
 
-/// A running manager.
 pub struct Attached {
     pub child: Started,
     json: PathBuf,
@@ -422,7 +415,6 @@ pub fn machine_of(means: Means, pid: u32) -> (LinuxMachine, ProcessId) {
     (machine, process)
 }
 
-/// Samples a process until all regions are read.
 pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
     let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
     sampled.expect("samples").done().expect("is read at once")
@@ -473,7 +465,6 @@ pub fn userfaultfd(test: TestName, user_only: bool) -> Option<Userfaultfd> {
     opened.ok()
 }
 
-/// Sends a signal.
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: a plain system call.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
@@ -489,7 +480,6 @@ pub fn wait(child: &mut Child, at_most: Duration) -> Option<i32> {
     status?.code()
 }
 
-/// Waits until a condition holds. Returns whether that happened in time.
 pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + at_most * patience();
     while Instant::now() < deadline {
@@ -501,13 +491,11 @@ pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     is_so()
 }
 
-/// Starts a workload. Returns it and its pid.
 pub fn workload(words: &str) -> (Workload, u32) {
     let (workload, ready) = started(words);
     (workload, ready.pid)
 }
 
-/// Starts a workload. Returns it and the address of its memory.
 pub fn started(words: &str) -> (Workload, Ready) {
     started_by(workload_command(words))
 }
@@ -518,7 +506,6 @@ fn workload_command(words: &str) -> Command {
     command
 }
 
-/// The same, with a command of the caller's.
 pub fn started_by(command: Command) -> (Workload, Ready) {
     let mut workload = Workload::spawn_command(command).expect("the workload starts");
     let ready = workload.wait_ready().expect("the workload gets ready");
@@ -536,7 +523,6 @@ pub fn without_huge_pages(command: &mut Command) {
     }
 }
 
-/// Starts a workload with huge pages disabled (PR_SET_THP_DISABLE). Returns it and its pid.
 pub fn workload_without_thp(words: &str) -> (Workload, u32) {
     let mut command = workload_command(words);
     without_huge_pages(&mut command);
@@ -574,14 +560,12 @@ pub fn huge_bytes(pid: u32) -> u64 {
 /// Deadline for what must happen: far longer than it takes on any machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A figure of a summary or status, which must be there.
 pub fn figure(of: &Value, name: &str) -> u64 {
     of[name]
         .as_u64()
         .unwrap_or_else(|| panic!("no figure {name} in {of}"))
 }
 
-/// Asserts that all of the workload's memory has its contents.
 pub fn assert_unharmed(workload: &mut Workload) {
     let request = hawkeye_workload::Request::Verify;
     match workload.request(request, Duration::from_secs(60) * patience()) {

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 /// Deadline for filling all free memory, which comes first.
 const FILLED: Duration = Duration::from_secs(180);
-/// Deadline for compacting all memory.
 const WHOLE: Duration = Duration::from_secs(120);
 
 #[test]

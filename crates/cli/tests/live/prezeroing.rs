@@ -14,16 +14,13 @@ use std::time::Duration;
 const CORE: &str = "/sys/kernel/mm/prezero";
 const PARAMETERS: &str = "/sys/module/prezero/parameters";
 const NAMES: [&str; 2] = ["pages_per_second", "idle_only"];
-/// The doctor's name for it.
 const CAPABILITY: &str = "pre-zeroed memory";
 
-/// The module's settings.
 fn told() -> String {
     let read = |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("reads");
     NAMES.map(read).map(|text| text.trim().to_owned()).join(" ")
 }
 
-/// The module's default settings.
 const AS_LOADED: &str = "10000 N";
 
 /// The module has its default settings until the second value is dropped.

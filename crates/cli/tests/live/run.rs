@@ -93,11 +93,8 @@ fn inside_a_cgroup_memory_is_taken_back_before_its_limit() {
     );
     let mut manager = group.command(Path::new(HAWKEYE), &words);
     machine.set_up(&mut manager);
-    let mut manager = manager
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("starts");
+    manager.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut manager = manager.spawn().expect("starts");
     let mut input = manager.stdin.take().expect("is a pipe");
     input.write_all(b"go\n").expect("goes");
     // A wrong byte would change the exit code, and the limit would end it by a signal.

@@ -15,7 +15,6 @@ const STARTED: [(&str, &str); 5] = [
     ("khugepaged/scan_sleep_millisecs", "10000"),
 ];
 
-/// Path of a setting.
 pub fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
@@ -32,7 +31,6 @@ pub fn sizes() -> Vec<String> {
     names
 }
 
-/// Value of a setting.
 pub fn read(name: &str) -> String {
     chosen(&fs::read_to_string(file(name)).expect("reads"))
 }

@@ -103,10 +103,8 @@ fn forked_workers_stay_small_under(machine: &Machine, policy: &str) {
     let huge = sum_kib(&family, "AnonHugePages");
     assert!(promoted, "{policy}: {huge} KiB are huge");
     let grew = most as f64 / before as f64;
-    assert!(
-        grew <= 1.02,
-        "{policy}: PSS grew from {before} to {most} KiB"
-    );
+    let said = format!("{policy}: PSS grew from {before} to {most} KiB");
+    assert!(grew <= 1.02, "{said}");
 }
 
 fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
@@ -161,10 +159,8 @@ fn merged_pages_stay_merged_where(machine: &Machine, every: u64) {
     });
     drop(manager);
     let grew = most as f64 / before as f64;
-    assert!(
-        grew <= 1.01,
-        "one of {every}: {most} KiB of its own, {before} before"
-    );
+    let said = format!("one of {every}: {most} KiB of its own, {before} before");
+    assert!(grew <= 1.01, "{said}");
 }
 
 /// Nothing is merged, because no two pages are equal: only the permission to merge them prevents

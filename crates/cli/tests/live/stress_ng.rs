@@ -139,7 +139,6 @@ fn reload(machine: &Machine, daemon: &Daemon<'_>, high: u32) {
     signal(daemon.pid(), libc::SIGHUP);
 }
 
-/// A running stress-ng with all its processes.
 struct Stress(Started);
 
 impl Stress {
@@ -181,7 +180,6 @@ impl Drop for Stress {
     }
 }
 
-/// Resources that a process holds.
 #[derive(Debug)]
 struct Held {
     descriptors: usize,
@@ -208,7 +206,6 @@ impl Held {
     }
 }
 
-/// The kernel's log from some moment on.
 struct KernelLog(File);
 
 /// First words of the kernel's reports of its own faults.

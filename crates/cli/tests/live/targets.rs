@@ -3,7 +3,6 @@
 use crate::common::{figure, machine, or_skip};
 use hawkeye_test_support::this_test;
 
-/// Samples and promotes as often as possible.
 const RESTLESS: &str = "--period 0.2 --window 0.02 --cpu 100 --bloat-threshold 16";
 
 #[test]

@@ -22,11 +22,7 @@ fn promotion_does_not_take_memory_over_the_high_watermark() {
         most = most.max(manager.machine().used_bytes());
     });
     assert!(!promoted(&manager).is_empty());
-    assert!(
-        most <= GIB * 85 / 100 + 2 * MIB,
-        "{} % in use",
-        most * 100 / GIB
-    );
+    assert!(most <= GIB * 85 / 100 + 2 * MIB, "{most} bytes in use");
 }
 
 /// `step` promotes only while nothing is recovered. A group that stays over its watermark is
@@ -81,9 +77,8 @@ fn promotion_goes_on_soon_after_a_short_hold() {
     let mut dry = manage(machine.clone(), "hawkeye-g", Settings::default());
     run(&mut dry, s(60.0));
     let first = first_promotion(&dry);
-    let pressure = |percent| Change::Pressure(percent);
-    machine.schedule(first.saturating_sub(s(1.5)), pressure(50.0));
-    machine.schedule(first + s(1.5), pressure(0.0));
+    machine.schedule(first.saturating_sub(s(1.5)), Change::Pressure(50.0));
+    machine.schedule(first + s(1.5), Change::Pressure(0.0));
     let manager = managed(machine, "hawkeye-g", Settings::default(), first + s(6.0));
     assert_eq!(promoted(&manager).len(), 32);
 }

@@ -67,10 +67,8 @@ fn linux_goes_in_address_order_eight_every_ten_seconds() {
     let start = first_promotion(&manager);
     for (n, (at, ..)) in promoted.iter().enumerate() {
         let batch = Duration::from_secs(10) * (n as u32 / 8);
-        assert!(
-            *at >= start + batch && *at < start + batch + s(1.5),
-            "{n}: {at:?}"
-        );
+        let soon = start + batch..start + batch + s(1.5);
+        assert!(soon.contains(at), "{n}: {at:?}");
     }
 }
 
@@ -81,10 +79,8 @@ fn none_does_nothing() {
     let manager = managed(machine, "none", often(), s(60.0));
     assert_eq!(promoted(&manager), []);
     assert_eq!(manager.machine().own_costs().cpu, Duration::ZERO);
-    assert_eq!(
-        (rss(&manager, process), huge(&manager, process)),
-        (128 * MIB, 0)
-    );
+    assert_eq!(rss(&manager, process), 128 * MIB);
+    assert_eq!(huge(&manager, process), 0);
 }
 
 #[test]

@@ -30,10 +30,8 @@ fn entries(policy: &str) -> Vec<Entry> {
     let (machine, first) = busy();
     let mut manager = manage(machine, policy, often());
     assert_eq!(run(&mut manager, s(1000.0)), Wake::Stop);
-    assert_eq!(
-        manager.machine().accesses_done(first).round(),
-        300_000_000.0
-    );
+    let done = manager.machine().accesses_done(first);
+    assert_eq!(done.round(), 300_000_000.0);
     manager.journal().entries().cloned().collect()
 }
 

@@ -149,8 +149,7 @@ fn memory_freed_since_the_window_is_not_refilled() {
     let mut dry = manage(machine.clone(), "hawkeye-g", settings);
     run(&mut dry, s(20.0));
     let first = first_promotion(&dry);
-    let change = Change::Use(process, 0, 10);
-    machine.schedule(first + s(0.04), change);
+    machine.schedule(first + s(0.04), Change::Use(process, 0, 10));
     let manager = managed(machine, "hawkeye-g", settings, first + s(2.0));
     let totals = manager.journal().totals();
     assert!(totals.freed > 50, "{totals:?}");
@@ -171,10 +170,7 @@ fn where_no_huge_frame_is_free_promotion_is_refused_and_nothing_breaks() {
 fn above_the_watermark_the_manager_says_why_it_holds() {
     let machine = running(100 * MIB, &[base(0, 45, 1.0)]);
     let manager = managed(machine, "hawkeye-g", often(), s(30.0));
-    assert!(
-        matches!(manager.held(), Some(Hold::AboveHigh { .. })),
-        "{:?}",
-        manager.held()
-    );
+    let held = manager.held();
+    assert!(matches!(held, Some(Hold::AboveHigh { .. })), "{held:?}");
     assert_eq!(promoted(&manager), []);
 }

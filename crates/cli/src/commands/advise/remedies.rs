@@ -216,10 +216,8 @@ mod tests {
             let rule = rule(&facts);
             let config = Config::parse("advice", &rule).expect("is read");
             let verdict = config.rules.judge(&facts.surroundings.identity);
-            assert!(
-                format!("{verdict:?}").contains("Include"),
-                "{rule}: {verdict:?}"
-            );
+            let verdict = format!("{verdict:?}");
+            assert!(verdict.contains("Include"), "{rule}: {verdict}");
             assert!(!rule.contains("session"), "{rule}");
         }
     }

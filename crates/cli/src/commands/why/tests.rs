@@ -41,9 +41,11 @@ fn a_process_is_explained_in_sentences() {
         }),
         kept_by: vec!["the machine uses 90 % of its memory".into()],
         latest: vec![EntryView {
-            at_s: 75.0,
             region: Some(0x7f2a_4000_0000),
-            text: "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed".into(),
+            ..entry(
+                75.0,
+                "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed",
+            )
         }],
     }));
     let expected = "\
@@ -76,7 +78,6 @@ fn region(state: RegionState) -> RegionExplanation {
     }
 }
 
-/// The text about the region, without the text about its process.
 fn said(region: RegionExplanation) -> String {
     let text = text(&Explanation::Region(Box::new(region)));
     text[text.find("Region").expect("is named")..].to_owned()
@@ -114,6 +115,7 @@ fn a_region_that_waits_says_how_many_come_first_and_what_was_tried() {
         walks_per_s: 1200,
         ..RegionSample::untouched(RegionAddr::containing(0x7f2a_4000_0000))
     };
+    let split = "split, 512 KiB recovered in 0.5 ms: 128 zero base pages";
     let waits = RegionExplanation {
         sample: Some(sample),
         bucket: Some(9),
@@ -122,10 +124,7 @@ fn a_region_that_waits_says_how_many_come_first_and_what_was_tried() {
         kept_by: vec!["the machine uses 90 % of its memory".into()],
         latest: vec![
             entry(10.0, "promoted in 0.4 ms: bucket 9"),
-            entry(
-                95.0,
-                "split, 512 KiB recovered in 0.5 ms: 128 zero base pages",
-            ),
+            entry(95.0, split),
         ],
         ..region(RegionState::Candidate)
     };
@@ -167,10 +166,8 @@ fn a_huge_region_says_who_made_it_so() {
     }));
     let why = "other processes share 300 of its base pages, which a promotion would copy";
     let said = shared.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        said.contains(&format!("{why}: looked at again in 20 s.")),
-        "{said}"
-    );
+    let again = format!("{why}: looked at again in 20 s.");
+    assert!(said.contains(&again), "{said}");
 }
 
 #[test]

@@ -261,9 +261,7 @@ mod tests {
         assert_eq!(admission(&roots, client(0)), Admission::Refused);
         let mut open = roots;
         open.extend(vec![client(None); MOST_OTHERS]);
-        assert_eq!(
-            admission(&open, client(None)),
-            Admission::Instead(MOST_ROOT)
-        );
+        let admitted = admission(&open, client(None));
+        assert_eq!(admitted, Admission::Instead(MOST_ROOT));
     }
 }

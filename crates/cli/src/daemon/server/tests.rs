@@ -84,16 +84,12 @@ fn root_changes_and_others_read() {
     with_manager(done, |desk| {
         for request in [Request::Pause, Request::Resume] {
             assert_eq!(ask(desk, ROOT, request), DONE);
-            let why = refusal(Some(ask(desk, OTHER, request)));
-            assert!(why.contains("only root"), "{why}");
-            let unknown = Peer { credentials: None };
-            assert!(refusal(Some(ask(desk, unknown, request))).contains("only root"));
+            for peer in [OTHER, Peer { credentials: None }] {
+                let why = refusal(Some(ask(desk, peer, request)));
+                assert!(why.contains("only root"), "{why}");
+            }
         }
-        assert_eq!(
-            ask(desk, OTHER, Request::Status),
-            DONE,
-            "it came to the manager"
-        );
+        assert_eq!(ask(desk, OTHER, Request::Status), DONE);
     });
 }
 
@@ -105,26 +101,25 @@ fn others_ask_so_often_and_root_whenever_it_likes() {
         drop(others);
         let why = refusal(Some(ask(desk, OTHER, Request::Status)));
         assert!(why.contains("too many"), "{why}");
-        assert_eq!(
-            ask(desk, STRANGER, Request::Status),
-            DONE,
-            "another user may still ask"
-        );
-        assert_eq!(ask(desk, ROOT, Request::Status), DONE);
+        for peer in [STRANGER, ROOT] {
+            assert_eq!(
+                ask(desk, peer, Request::Status),
+                DONE,
+                "{peer:?} may still ask"
+            );
+        }
     });
 }
 
 #[test]
 fn who_asks_about_whole_processes_may_ask_less_often() {
     with_manager(done, |desk| {
-        let strip = Request::Strip {
-            pid: 1,
-            columns: 80,
-        };
+        let (pid, columns) = (1, 80);
+        let strip = Request::Strip { pid, columns };
         let began = Instant::now();
         let answers = (0..20).map(|_| ask(desk, OTHER, strip));
         let answered = answers
-            .filter(|answer| !matches!(answer, Reply::Refused { .. }))
+            .filter(|it| !matches!(it, Reply::Refused { .. }))
             .count();
         // The allowance of one second, and what is regained while asking.
         let most = 11.0 + began.elapsed().as_secs_f64() * 10.0;
@@ -164,8 +159,8 @@ fn addresses_are_for_root_and_the_owner() {
     with_manager(explained, |desk| {
         let why = |address| Request::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
-            let Reply::Explanation(Explanation::Process(answer)) = ask(desk, peer, why(None))
-            else {
+            let process = ask(desk, peer, why(None));
+            let Reply::Explanation(Explanation::Process(answer)) = process else {
                 panic!("everybody may ask about a process");
             };
             assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
@@ -206,10 +201,8 @@ fn nobody_elses_mappings_are_looked_at() {
         explained(request)
     };
     with_manager(answer, |desk| {
-        let request = Request::Why {
-            pid: 1,
-            address: Some(1 << 46),
-        };
+        let address = Some(1 << 46);
+        let request = Request::Why { pid: 1, address };
         let why = refusal(Some(ask(desk, STRANGER, request)));
         assert!(why.contains("owner"), "{why}");
         assert!(!asked_of_region.load(Ordering::Acquire));
@@ -220,12 +213,16 @@ fn nobody_elses_mappings_are_looked_at() {
 fn garbage_is_answered_with_what_is_wrong() {
     with_manager(done, |desk| {
         let say = |bytes: &[u8]| answer_to(desk, OTHER, bytes, CLIENT_TIME);
-        assert!(refusal(say(b"GET / HTTP/1.1\n")).contains("protocol"));
-        assert!(refusal(say(b"\n")).contains("protocol"));
-        assert!(refusal(say(&[0xff, 0, 0xfe, b'\n'])).contains("protocol"));
-        assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
         let deep = [vec![b'['; 4000], vec![b'\n']].concat();
-        assert!(refusal(say(&deep)).contains("protocol"));
+        for bytes in [
+            &b"GET / HTTP/1.1\n"[..],
+            b"\n",
+            &[0xff, 0, 0xfe, b'\n'],
+            &deep,
+        ] {
+            assert!(refusal(say(bytes)).contains("protocol"));
+        }
+        assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
     });
 }
 
@@ -272,24 +269,21 @@ fn who_leaves_before_the_answer_does_no_harm() {
     });
 }
 
-/// A test's own path, at which no file exists.
-fn path(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}.sock", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
+fn stalling(clients: u32, path: &Path) -> Vec<UnixStream> {
+    let connect = |_| UnixStream::connect(path).expect("connects");
+    (0..clients).map(connect).collect()
 }
 
 #[test]
 fn clients_get_through_while_others_stall() {
-    let path = path("stalling");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
     with_manager(done, |desk| {
         let server = SocketServer::start(&path, desk.caller.clone()).expect("starts");
         let mode = fs::metadata(&path).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o666);
         // The tests' user counts as root, so some of its connections stay free.
-        let stalling: Vec<_> = (0..7)
-            .map(|_| UnixStream::connect(&path).expect("connects"))
-            .collect();
+        let stalling = stalling(7, &path);
         let reply = super::super::client::ask(&path, Request::Pause).expect("an answer");
         assert_eq!(reply, DONE);
         drop(stalling);
@@ -300,38 +294,34 @@ fn clients_get_through_while_others_stall() {
 
 #[test]
 fn where_too_many_stall_the_next_is_turned_away_and_told_so() {
-    let path = path("crowded");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
     with_manager(done, |desk| {
         let _server = SocketServer::start(&path, desk.caller.clone()).expect("starts");
-        let stalling: Vec<_> = (0..30)
-            .map(|_| UnixStream::connect(&path).expect("connects"))
-            .collect();
+        let _stalling = stalling(30, &path);
         let error = super::super::client::ask(&path, Request::Status).expect_err("no place");
         assert!(error.to_string().contains("has no time"), "{error}");
-        drop(stalling);
     });
 }
 
 #[test]
 fn a_dead_daemons_socket_is_replaced_a_living_ones_is_not() {
-    let path = path("stale");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("socket");
     // Dropping a listener leaves its file behind, as a killed daemon does.
     drop(UnixListener::bind(&path).expect("binds"));
     with_manager(done, |desk| {
         let _living = SocketServer::start(&path, desk.caller.clone()).expect("replaces it");
         let error = SocketServer::start(&path, desk.caller.clone()).err();
-        let said = error.map(|e| e.to_string()).unwrap_or_default();
+        let said = error.expect("one is enough").to_string();
         assert!(said.contains("another daemon answers"), "{said}");
         assert!(path.exists());
     });
     fs::write(&path, "not a socket").expect("writes");
     let (caller, _calls) = calls(Arc::new(|| {}));
-    let said = SocketServer::start(&path, caller)
-        .err()
-        .map(|e| e.to_string());
-    assert!(said.is_some_and(|said| said.contains("is no socket")));
+    let error = SocketServer::start(&path, caller).err();
+    assert!(error.is_some_and(|error| error.to_string().contains("is no socket")));
     assert!(path.exists(), "other people's files stay");
-    fs::remove_file(&path).expect("removes");
 }
 
 #[test]

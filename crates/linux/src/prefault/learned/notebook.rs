@@ -223,9 +223,9 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
     use crate::takeover::thp_settings::testing::Folder;
     use hawkeye_policy::PageOrder;
+    use hawkeye_test_support::events::process;
 
     const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 

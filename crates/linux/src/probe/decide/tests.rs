@@ -5,7 +5,6 @@ use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;
 
-/// The facts of a capable host, with one change.
 fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     let mut facts = Facts::all_work();
     change(&mut facts);

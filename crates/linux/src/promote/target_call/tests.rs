@@ -1,9 +1,10 @@
 use super::*;
 use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::mappings_of;
-use crate::processes::process::{ProcessHandle, some_process as process};
+use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::PageTables;
 use crate::takeover::thp_settings::testing::Folder;
+use hawkeye_test_support::events::process;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -14,7 +15,6 @@ fn own() -> ProcessHandle {
 
 static WORD: u64 = 0x1234_5678_9abc_def0;
 
-/// Reads [`WORD`].
 fn word(own: &ProcessHandle) -> Request<'_> {
     Request::read_memory(own, &raw const WORD as u64, 8).expect("fits")
 }

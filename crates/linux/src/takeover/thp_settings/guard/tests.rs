@@ -3,7 +3,6 @@ use super::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-/// A folder with a setting, and its guard.
 fn knob(name: &str, value: &str) -> (Folder, PathBuf, SettingsGuard) {
     let folder = Folder::new(name);
     let (knob, guard) = (folder.file("knob", value), folder.guard());
