@@ -4,6 +4,7 @@
 use crate::config::PrezeroingSettings;
 use crate::daemon::protocol::PrezeroingStatus;
 use hawkeye_linux::LinuxError;
+use hawkeye_linux::error::Result;
 use hawkeye_linux::memory::idle_time::IdleTime;
 use hawkeye_linux::memory::prezeroing::{LOAD, Prezeroed, Prezeroing};
 use hawkeye_linux::memory::system_memory;
@@ -86,11 +87,7 @@ impl Zeroing {
         self.trouble = Some(said);
     }
 
-    fn look(
-        &mut self,
-        standing: Standing,
-        guard: &mut SettingsGuard,
-    ) -> Result<PrezeroingStatus, LinuxError> {
+    fn look(&mut self, standing: Standing, guard: &mut SettingsGuard) -> Result<PrezeroingStatus> {
         let idle = self.idle.share();
         let Some(found) = self.sys.read()? else {
             return Ok(PrezeroingStatus::default());
@@ -130,7 +127,7 @@ impl Zeroing {
         &mut self,
         seen: &FreeMemory,
         guard: &mut SettingsGuard,
-    ) -> Result<(String, Option<u32>), LinuxError> {
+    ) -> Result<(String, Option<u32>)> {
         // Before the first change, so that a half-done change is restored too.
         if !std::mem::replace(&mut self.set, true) && self.settings.idle_only {
             self.sys.set_idle_only(true, guard)?;
@@ -150,7 +147,7 @@ impl Zeroing {
         &mut self,
         found: &Prezeroed,
         guard: &mut SettingsGuard,
-    ) -> Result<(String, Option<u32>), LinuxError> {
+    ) -> Result<(String, Option<u32>)> {
         if std::mem::take(&mut self.set) {
             self.pace = ZeroingPace::new(self.settings.bounds);
             self.sys.put_back(guard)?;

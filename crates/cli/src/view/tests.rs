@@ -117,10 +117,8 @@ fn each_region_is_in_the_state_that_its_sample_and_history_give() {
 fn what_was_recovered_and_what_holds_promotion_is_said() {
     let mut machine = machine(100 * MIB);
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
-    let settings = Settings {
-        watermarks: Watermarks::new(30.0, 11.0).expect("in order"),
-        ..often()
-    };
+    let mut settings = often();
+    settings.watermarks = Watermarks::new(30.0, 11.0).expect("in order");
     let mut manager = manage(machine, "none", settings);
     run(&mut manager, s(0.005));
     let held = status(&manager).held.unwrap_or_default();

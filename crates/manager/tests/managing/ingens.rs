@@ -49,10 +49,8 @@ fn huge_pages_go_by_memory_held() {
 fn a_program_that_leaves_its_huge_pages_idle_waits() {
     let mut machine = machine(16 * GIB);
     let mut start = |weight| {
-        let held = Part {
-            used_pages: 512,
-            ..bloated(0, 20, weight)
-        };
+        let mut held = bloated(0, 20, weight);
+        held.used_pages = 512;
         machine.start(program(&[held, base(20, 100, 1.0)]))
     };
     let (idle, busy) = (start(0.0), start(1.0));

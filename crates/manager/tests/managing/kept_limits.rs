@@ -2,7 +2,7 @@
 
 use hawkeye_manager::{Machine, Settings};
 use hawkeye_policy::Hold;
-use hawkeye_test_support::machine::{Change, Part};
+use hawkeye_test_support::machine::Change;
 use hawkeye_test_support::managing::*;
 use std::time::Duration;
 
@@ -10,10 +10,8 @@ use std::time::Duration;
 #[test]
 fn promotion_does_not_take_memory_over_the_high_watermark() {
     let mut machine = machine(GIB);
-    let sparse = Part {
-        used_pages: 60,
-        ..base(0, 400, 1.0)
-    };
+    let mut sparse = base(0, 400, 1.0);
+    sparse.used_pages = 60;
     machine.start(program(&[sparse]));
     machine.schedule(s(0.0), Change::OtherMemory(600 * MIB));
     let mut manager = manage(machine, "hawkeye-g", often());

@@ -1,8 +1,8 @@
 //! Watermarks, pressure, groups and recovery.
 
-use hawkeye_manager::{Machine, Settings};
+use hawkeye_manager::Machine;
 use hawkeye_policy::{Errno, RegionAddr, policies};
-use hawkeye_test_support::machine::{Change, Part};
+use hawkeye_test_support::machine::Change;
 use hawkeye_test_support::managing::*;
 use std::collections::HashSet;
 
@@ -42,10 +42,8 @@ fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
     // 88 % are in use, as above, or only a few per cent.
     for total in [809 * MIB, 8 * GIB] {
         let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
-        let settings = Settings {
-            measure_only: true,
-            ..often()
-        };
+        let mut settings = often();
+        settings.measure_only = true;
         let manager = managed(machine, "hawkeye-g", settings, s(60.0));
         let totals = manager.journal().totals();
         assert!(totals.samples >= 8, "{totals:?}");
@@ -61,10 +59,8 @@ fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
     for hold_full in [true, false] {
         // 400 of 440 MiB are in use.
         let machine = running(440 * MIB, &[base(0, 100, 90.0), base(300, 100, 90.0)]);
-        let settings = Settings {
-            hold_full,
-            ..often()
-        };
+        let mut settings = often();
+        settings.hold_full = hold_full;
         let manager = managed(machine, "hawkeye-g", settings, s(30.0));
         let count = promoted(&manager).len();
         assert_eq!(count, if hold_full { 0 } else { 200 });
@@ -92,10 +88,8 @@ fn recovered_regions_are_promoted_again_once_populated_and_used() {
 #[test]
 fn well_used_huge_pages_are_not_split() {
     let mut machine = machine(100 * MIB);
-    let full = Part {
-        used_pages: 449,
-        ..bloated(0, 45, 1.0)
-    };
+    let mut full = bloated(0, 45, 1.0);
+    full.used_pages = 449;
     let process = machine.start(program(&[full]));
     let manager = managed(machine, "hawkeye-g", often(), s(90.0));
     assert_eq!(recovered(&manager), []);
@@ -173,10 +167,8 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     machine.limit_group("/used", 130 * MIB);
     machine.limit_group("/bloated", 140 * MIB);
     // Nothing can be recovered from one of them, and it stays over its watermark.
-    let full = Part {
-        used_pages: 512,
-        ..bloated(0, 64, 1.0)
-    };
+    let mut full = bloated(0, 64, 1.0);
+    full.used_pages = 512;
     let used = machine.start(in_group("/used", &[full]));
     let bloated = machine.start(in_group("/bloated", &[bloated(0, 64, 1.0)]));
     let manager = managed(machine, "hawkeye-g", often(), s(20.0));

@@ -7,13 +7,14 @@ use hawkeye_test_support::managing::*;
 
 fn busy() -> (ScriptedMachine, ProcessId) {
     let mut machine = machine(GIB);
+    let parts = [
+        bloated(0, 100, 20.0),
+        base(200, 100, 5.0),
+        base(400, 50, 75.0),
+    ];
     let first = machine.start(ProgramSpec {
         ends_after: Some(300_000_000),
-        ..program(&[
-            bloated(0, 100, 20.0),
-            base(200, 100, 5.0),
-            base(400, 50, 75.0),
-        ])
+        ..program(&parts)
     });
     let process = machine.start(ProgramSpec {
         arrives: s(17.0),

@@ -46,13 +46,10 @@ impl Notebook {
         Self::reading(learned, Executable::of)
     }
 
-    fn reading(
-        learned: Learned,
-        read: impl Fn(u32) -> Option<Executable> + Send + 'static,
-    ) -> Self {
+    fn reading(learned: Learned, of: impl Fn(u32) -> Option<Executable> + Send + 'static) -> Self {
         Self {
             learned,
-            reader: ProcessReader::new("hawkeye-learn", read),
+            reader: ProcessReader::new("hawkeye-learn", of),
             pages: BTreeMap::new(),
         }
     }

@@ -41,11 +41,9 @@ fn a_sampler_that_was_not_seen_to_work_is_refused_in_a_sentence() {
     let in_use = Checked::NotTried("DAMON is in use by somebody else".into());
     let facts = with(|facts| facts.damon = in_use);
     let by = |kind| decide_with(kind, &facts);
-    let refused = by(SamplerKind::Damon).expect_err("in use");
-    assert_eq!(
-        refused.to_string(),
-        "HAWKEYE_SAMPLER=damon can't be had: not tried: DAMON is in use by somebody else"
-    );
+    let refused = by(SamplerKind::Damon).expect_err("in use").to_string();
+    let why = "HAWKEYE_SAMPLER=damon can't be had: not tried: DAMON is in use by somebody else";
+    assert_eq!(refused, why);
     let decision = by(SamplerKind::Population).expect("needs nothing");
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert_eq!(decision.first_touch_cost, Duration::ZERO);

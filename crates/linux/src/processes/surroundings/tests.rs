@@ -43,10 +43,8 @@ fn allocators_are_told_by_libraries_and_environment() {
 #[test]
 fn java_is_told_by_its_library_and_its_last_word() {
     let flags = |command: &[&str]| java(&words(&["libjvm.so"]), &words(command));
-    assert_eq!(
-        java(&words(&["libc.so.6"]), &words(&["-XX:+UseLargePages"])),
-        None
-    );
+    let no_java = java(&words(&["libc.so.6"]), &words(&["-XX:+UseLargePages"]));
+    assert_eq!(no_java, None);
     assert_eq!(flags(&["java", "-Xmx4g"]), Some(JavaFlags::default()));
     let on = "-XX:+UseTransparentHugePages";
     assert!(flags(&["java", on]).is_some_and(|flags| flags.transparent));

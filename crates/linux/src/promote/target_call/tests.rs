@@ -160,9 +160,8 @@ fn a_listing_that_is_given_up_disturbs_no_other() {
     let late = slow.answer(LONG).expect("it lives").expect("it answers");
     assert!(late.result.is_ok());
     let late = mappings_of(&late.data);
-    let each = late
-        .iter()
-        .filter(|m| (many.address()..many_end).contains(&m.range.start));
+    let ours = many.address()..many_end;
+    let each = late.iter().filter(|m| ours.contains(&m.range.start));
     assert_eq!(each.count(), 5000);
     assert!(late.is_sorted_by_key(|m| m.range.start));
 }
