@@ -171,11 +171,8 @@ mod tests {
     #[test]
     fn garbage_silence_and_endless_heads_are_done_with() {
         let metrics = || Ok("never".to_owned());
-        for garbage in [
-            &b"POST /metrics HTTP/1.1\r\n\r\n"[..],
-            b"\xff\xfe\n\n",
-            b"GET",
-        ] {
+        let post = &b"POST /metrics HTTP/1.1\r\n\r\n"[..];
+        for garbage in [post, b"\xff\xfe\n\n", b"GET"] {
             assert!(answer(garbage, metrics()).starts_with("HTTP/1.1 400 "));
         }
         assert_eq!(answer(b"", metrics()), "");
@@ -194,9 +191,8 @@ mod tests {
         let connect = || std::net::TcpStream::connect(address).expect("connects");
         let idle: Vec<_> = (0..64).map(|_| connect()).collect();
         let mut scraper = connect();
-        scraper
-            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-            .expect("asks");
+        let asked = scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+        asked.expect("asks");
         let mut answer = String::new();
         scraper.read_to_string(&mut answer).expect("an answer");
         assert!(answer.contains("the daemon is ending"), "{answer}");

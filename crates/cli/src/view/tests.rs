@@ -182,9 +182,10 @@ fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
 fn a_region_that_others_share_says_so() {
     let mut machine = machine(16 * GIB);
     let it = machine.start(program(&[base(0, 8, 1.0)]));
+    let (maybe_shared, shared) = (512, 300);
     let pages = SharedPages {
-        maybe_shared: 512,
-        shared: 300,
+        maybe_shared,
+        shared,
     };
     machine.share(it, hawkeye_test_support::managing::region(3), pages);
     let mut manager = manage(machine, "hawkeye-g", often());

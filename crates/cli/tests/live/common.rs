@@ -130,10 +130,8 @@ impl Ended {
     pub fn assert_refused(&self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(self.err.contains(words), "{words}: {self:?}");
-        assert!(
-            !self.err.contains("panicked") && !self.err.contains("backtrace"),
-            "{self:?}"
-        );
+        let panicked = self.err.contains("panicked") || self.err.contains("backtrace");
+        assert!(!panicked, "{self:?}");
     }
 
     /// Its standard output, as JSON.
@@ -296,10 +294,8 @@ fn doctor() -> &'static Value {
     FOUND.get_or_init(|| {
         let state = std::env::temp_dir().join(format!("hawkeye-live-{}", std::process::id()));
         let mut doctor = Command::new(HAWKEYE);
-        doctor
-            .args(["doctor", "--json"])
-            .env("HAWKEYE_STATE_DIR", &state);
-        let ended = Ended::of(&mut doctor);
+        let doctor = doctor.args(["doctor", "--json"]);
+        let ended = Ended::of(doctor.env("HAWKEYE_STATE_DIR", &state));
         let _ = std::fs::remove_dir_all(state);
         serde_json::from_str(&ended.out).unwrap_or_else(|_| ended.err.into())
     })
@@ -316,9 +312,8 @@ impl Machine {
 
     /// Sets this machine's state folder and costs for a command.
     pub fn set_up(&self, command: &mut Command) {
-        command
-            .env("HAWKEYE_STATE_DIR", &self.state)
-            .env(test_costs::VARIABLE, &self.costs);
+        command.env("HAWKEYE_STATE_DIR", &self.state);
+        command.env(test_costs::VARIABLE, &self.costs);
     }
 
     /// Changes the cost of a promotion from now on; all other costs are the usual ones.

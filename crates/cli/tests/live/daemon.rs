@@ -126,11 +126,9 @@ impl Minded {
             let number = |text| u64::from_str_radix(text, 16).ok();
             Some((number(start)?, number(end)?))
         };
-        maps.lines()
-            .filter_map(range)
-            .find(|(start, end)| end - start >= 64 << 20)
-            .map(|(start, _)| start + (32 << 20))
-            .expect("its memory")
+        let mut ranges = maps.lines().filter_map(range);
+        let memory = ranges.find(|(start, end)| end - start >= 64 << 20);
+        memory.expect("its memory").0 + (32 << 20)
     }
 }
 
@@ -242,12 +240,8 @@ fn metrics_and_journal_go_where_the_configuration_says_and_a_full_disk_stops_not
     let kinds = recorded["decisions"]["kinds"].as_array().expect("kinds");
     let told = |event: &str| kinds.iter().any(|kind| kind["event"] == event);
     assert!(told("paused") && told("reloaded"), "{recorded}");
-    assert!(
-        !recorded["machine"]["used_bytes"]["at_s"]
-            .as_array()
-            .expect("times")
-            .is_empty()
-    );
+    let times = recorded["machine"]["used_bytes"]["at_s"].as_array();
+    assert!(!times.expect("times").is_empty());
 }
 
 #[test]

@@ -95,8 +95,8 @@ fn stress_ng_finds_nothing_wrong_and_the_daemon_loses_nothing() {
             // Memory that KSM may merge is left alone while KSM runs, and promoted once it has
             // stopped.
             if ksm.is_some() {
-                fs::write(Ksm::path("run"), if turns % 2 == 0 { "1" } else { "0" })
-                    .expect("KSM is there");
+                let run = if turns % 2 == 0 { "1" } else { "0" };
+                fs::write(Ksm::path("run"), run).expect("KSM is there");
             }
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -155,16 +155,14 @@ impl Stress {
                 Ok(())
             });
         }
-        let child = command
-            .args(words.split_whitespace())
-            .arg("--temp-path")
-            .arg(&machine.state)
+        command.args(words.split_whitespace());
+        command.arg("--temp-path").arg(&machine.state);
+        command
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor"))
-            .stderr(log)
-            .spawn()
-            .expect("stress-ng starts");
-        Self(Started(child))
+            .stderr(log.try_clone().expect("a descriptor"));
+        Self(Started(
+            command.stdout(log).spawn().expect("stress-ng starts"),
+        ))
     }
 }
 
@@ -193,13 +191,12 @@ impl Held {
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let word = line.and_then(|rest| rest.split_whitespace().next());
-            word.and_then(|word| word.parse::<u64>().ok())
-                .expect("a number")
+            let number = word.and_then(|word| word.parse::<u64>().ok());
+            number.expect("a number")
         };
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
         Self {
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))
-                .expect("it lives")
-                .count(),
+            descriptors: descriptors.expect("it lives").count(),
             threads: number("Threads:"),
             anonymous_bytes: number("RssAnon:") << 10,
         }
@@ -223,11 +220,9 @@ const SPLATS: [&str; 9] = [
 
 impl KernelLog {
     fn from_now() -> Self {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/kmsg")
-            .expect("root reads it");
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let mut file = options.open("/dev/kmsg").expect("root reads it");
         file.seek(SeekFrom::End(0)).expect("it can be sought");
         Self(file)
     }

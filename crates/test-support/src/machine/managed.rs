@@ -1,6 +1,6 @@
 //! The scripted machine as the manager sees it.
 
-use super::program::Program;
+use super::program::{Program, Region};
 use super::{ScriptedMachine, bytes, costs, take};
 use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
@@ -18,6 +18,13 @@ impl ScriptedMachine {
     fn alive(&self, id: ProcessId) -> Called<&Program> {
         let program = self.process(id).filter(|program| program.is_alive());
         program.ok_or(MachineError::Gone(id))
+    }
+
+    fn whole_use(&self) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.used_bytes(),
+            total_bytes: self.total_bytes,
+        }
     }
 
     fn group_use(&self, name: &str, limit: u64) -> MemoryUse {
@@ -86,10 +93,9 @@ impl Machine for ScriptedMachine {
 
     fn wait_until(&mut self, deadline: Duration) -> Wake {
         self.advance_to(deadline, true);
-        if self.is_over() {
-            Wake::Stop
-        } else {
-            Wake::Deadline
+        match self.is_over() {
+            true => Wake::Stop,
+            false => Wake::Deadline,
         }
     }
 
@@ -118,10 +124,7 @@ impl Machine for ScriptedMachine {
         });
         let groups = groups.filter(|group| !group.members.is_empty()).collect();
         Ok(MemoryState {
-            machine: MemoryUse {
-                used_bytes: self.used_bytes(),
-                total_bytes: self.total_bytes,
-            },
+            machine: self.whole_use(),
             groups,
             pressure_percent: Some(self.pressure_percent),
             fmfi: self.fmfi,
@@ -131,10 +134,7 @@ impl Machine for ScriptedMachine {
     fn memory_use(&mut self, scope: &Scope) -> Called<MemoryUse> {
         self.looks.push(self.now);
         match scope {
-            Scope::Machine => Ok(MemoryUse {
-                used_bytes: self.used_bytes(),
-                total_bytes: self.total_bytes,
-            }),
+            Scope::Machine => Ok(self.whole_use()),
             Scope::Group(name) => match self.groups.get(name) {
                 Some(limit) => Ok(self.group_use(name, *limit)),
                 None => Err(MachineError::Other(format!("there is no group {name}"))),
@@ -168,11 +168,8 @@ impl Machine for ScriptedMachine {
             process,
             errno,
         };
-        let waiting = if take(&mut self.failures.slow) {
-            self.failures.slow_by
-        } else {
-            Duration::ZERO
-        };
+        let is_slow = take(&mut self.failures.slow);
+        let waiting = is_slow.then_some(self.failures.slow_by).unwrap_or_default();
         self.alive(process)?;
         if take(&mut self.failures.promotions) {
             self.spend(costs::READ, waiting);
@@ -222,9 +219,8 @@ impl Machine for ScriptedMachine {
         }
         let took = self.spend(costs::SPLIT, Duration::ZERO);
         let program = self.alive_mut(process)?;
-        let (freed, left_present) = program.region_mut(region).map_or((0, 0), |(region, used)| {
-            (region.split(used), region.present)
-        });
+        let split = |(region, used): (&mut Region, u16)| (region.split(used), region.present);
+        let (freed, left_present) = program.region_mut(region).map_or((0, 0), split);
         Ok(Recovered {
             bytes: bytes(u64::from(freed)),
             left_present,
@@ -269,19 +265,14 @@ impl Sampling for ScriptedMachine {
             let pages = self.shared.get(&(process, region.region));
             region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
         }
-        let source = if program.cleared {
-            CoverageSource::AccessBits
-        } else {
-            CoverageSource::Population
+        let (source, first_touches) = match program.cleared {
+            true => (CoverageSource::AccessBits, touches(&regions)),
+            false => (CoverageSource::Population, 0),
         };
         let overhead = program.overhead_percent();
         let sample = ProcessSample {
             source,
-            first_touches: if program.cleared {
-                touches(&regions)
-            } else {
-                0
-            },
+            first_touches,
             overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
             age: self.now.saturating_sub(program.spec.arrives),
             terms: program.spec.terms,

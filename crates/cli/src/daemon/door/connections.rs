@@ -213,9 +213,8 @@ mod tests {
 
     #[test]
     fn many_users_together_keep_no_other_user_out() {
-        let crowd: Vec<Client> = (0..MOST_OTHERS as u32)
-            .map(|place| client(1000 + place / 4))
-            .collect();
+        let places = 0..MOST_OTHERS as u32;
+        let crowd: Vec<Client> = places.map(|place| client(1000 + place / 4)).collect();
         assert_eq!(admission(&crowd, client(2000)), Admission::Instead(0));
         assert_eq!(admission(&crowd, client(0)), Admission::Accepted);
         let mut busy = crowd.clone();
