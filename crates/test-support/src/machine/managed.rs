@@ -168,8 +168,10 @@ impl Machine for ScriptedMachine {
             process,
             errno,
         };
-        let is_slow = take(&mut self.failures.slow);
-        let waiting = is_slow.then_some(self.failures.slow_by).unwrap_or_default();
+        let waiting = match take(&mut self.failures.slow) {
+            true => self.failures.slow_by,
+            false => Duration::ZERO,
+        };
         self.alive(process)?;
         if take(&mut self.failures.promotions) {
             self.spend(costs::READ, waiting);
