@@ -10,7 +10,6 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse("hawkeye.toml", text).map_err(|problems| problems.to_string())
 }
 
-/// The sample, with everything that is commented out in it enabled.
 fn sample_with_all() -> String {
     let line = |line: &str| {
         let set = line

@@ -46,13 +46,10 @@ impl Notebook {
         Self::reading(learned, Executable::of)
     }
 
-    fn reading(
-        learned: Learned,
-        read: impl Fn(u32) -> Option<Executable> + Send + 'static,
-    ) -> Self {
+    fn reading(learned: Learned, of: impl Fn(u32) -> Option<Executable> + Send + 'static) -> Self {
         Self {
             learned,
-            reader: ProcessReader::new("hawkeye-learn", read),
+            reader: ProcessReader::new("hawkeye-learn", of),
             pages: BTreeMap::new(),
         }
     }
@@ -225,9 +222,9 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
     use crate::takeover::thp_settings::testing::Folder;
     use hawkeye_policy::PageOrder;
+    use hawkeye_test_support::events::process;
 
     const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 
