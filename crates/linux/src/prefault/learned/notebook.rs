@@ -46,10 +46,13 @@ impl Notebook {
         Self::reading(learned, Executable::of)
     }
 
-    fn reading(learned: Learned, of: impl Fn(u32) -> Option<Executable> + Send + 'static) -> Self {
+    fn reading(
+        learned: Learned,
+        read: impl Fn(u32) -> Option<Executable> + Send + 'static,
+    ) -> Self {
         Self {
             learned,
-            reader: ProcessReader::new("hawkeye-learn", of),
+            reader: ProcessReader::new("hawkeye-learn", read),
             pages: BTreeMap::new(),
         }
     }
@@ -259,7 +262,10 @@ mod tests {
         let mut notebook = Notebook::reading(learned, read);
         let is_open = |notebook: &Notebook, pid| notebook.pages.contains_key(&process(pid));
         let all = [process(1), process(2)];
-        notebook.update(&all[1..], Duration::ZERO, Vec::new);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_open(&notebook, 2) && Instant::now() < deadline {
+            notebook.update(&all[1..], Duration::ZERO, Vec::new);
+        }
         assert!(is_open(&notebook, 2));
         let begun = Instant::now();
         for _ in 0..1000 {
