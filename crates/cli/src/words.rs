@@ -136,10 +136,8 @@ mod tests {
         assert_eq!(clipped("redis-server", 6), "redis…");
         assert_eq!(clipped("a\x1b[2Jb\n", 20), "a?[2Jb?");
         let held = "promotion held: cgroup /a\x1b]0;x\x07\u{9b}2J is full";
-        assert_eq!(
-            wrapped(held, 80, 2),
-            "promotion held: cgroup /a?]0;x??2J is full"
-        );
+        let shown = "promotion held: cgroup /a?]0;x??2J is full";
+        assert_eq!(wrapped(held, 80, 2), shown);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::sample::shared_pages;
 use crate::sample::walk_costs;
 use crate::stop::{StopSignals, Waited};
 use crate::test_costs;
+use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
     Footprint, LatePromotion, Machine, MachineError, OwnCosts, Prefault, Progress, Promoted,
     Recovered, Sampling, Unanswered, Wake, ZeroScan,
@@ -182,7 +183,7 @@ impl LinuxMachine {
         process: ProcessId,
         until: Duration,
         slice: impl FnOnce(&mut dyn Sampler, &mut Member, &mut Turn) -> Sliced<T>,
-    ) -> Result<Progress<T>, MachineError> {
+    ) -> Partial<T> {
         let deadline = self.instant(until);
         let member = self.members.get_mut(process)?;
         let calls = &mut self.calls;
@@ -214,7 +215,7 @@ impl LinuxMachine {
         process: ProcessId,
         region: RegionAddr,
         expected_present: u16,
-    ) -> Result<Option<Promoted>, MachineError> {
+    ) -> Called<Option<Promoted>> {
         let member = self.members.get_mut(process)?;
         let found = self
             .sampler
@@ -305,7 +306,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+    fn memory(&mut self) -> Called<MemoryState> {
         let now = self.now();
         Ok(MemoryState {
             machine: self.memory_use(&Whose::Machine)?,
@@ -315,7 +316,7 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &Whose) -> Result<MemoryUse, MachineError> {
+    fn memory_use(&mut self, scope: &Whose) -> Called<MemoryUse> {
         match scope {
             Whose::Machine => {
                 system_memory::machine().map_err(|error| MachineError::Other(error.to_string()))
@@ -370,7 +371,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
+    ) -> Called<Promoted> {
         // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
@@ -422,7 +423,7 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
+    ) -> Called<ZeroScan> {
         let member = self.members.get_mut(process)?;
         let begun = Instant::now();
         let found = self
@@ -435,11 +436,7 @@ impl Machine for LinuxMachine {
         Ok(ZeroScan { zero_pages, took })
     }
 
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<Recovered> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.for_process(process);
         let refused = |call, errno| MachineError::Refused {
@@ -481,11 +478,7 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
         let counted = self.sampled(process, until, |sampler, member, turn| {
             sampler.huge_bytes(member, turn.deadline)
         })?;
@@ -518,22 +511,13 @@ impl Machine for LinuxMachine {
 }
 
 impl Sampling for LinuxMachine {
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        needs: Needs,
-        until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
+    fn start_window(&mut self, process: ProcessId, needs: Needs, until: Duration) -> Partial<()> {
         self.sampled(process, until, |sampler, member, turn| {
             sampler.start_window(member, needs, turn)
         })
     }
 
-    fn probe(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Option<Duration>, MachineError> {
+    fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
         let deadline = self.instant(until);
         let member = self.members.get_mut(process)?;
         let calls = &mut self.calls;
@@ -542,11 +526,7 @@ impl Sampling for LinuxMachine {
             .map_err(|e| e.for_process(process))
     }
 
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
+    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
         let sampled = self.sampled(process, until, |sampler, member, turn| {
             sampler.sample(member, turn)
         })?;
@@ -564,11 +544,7 @@ impl Sampling for LinuxMachine {
         Ok(Progress::Done(sample))
     }
 
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
         self.sampled(process, until, |sampler, member, turn| {
             sampler.huge_pages(member, turn)
         })

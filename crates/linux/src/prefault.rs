@@ -230,17 +230,19 @@ impl Starting {
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let Some(thread) = self.thread.take() else {
-            return;
-        };
         // The thread ends late while it loads its programs or gets no core.
-        let deadline = Instant::now() + PATIENCE;
-        while !thread.is_finished() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if thread.is_finished() {
-            // An error means that it panicked: nothing is left to stop.
-            let _ = thread.join();
-        }
+        join_in_time(self.thread.take().into_iter().collect(), PATIENCE);
+    }
+}
+
+/// Waits for threads that are about to end. Does not wait longer than `patience`.
+fn join_in_time(threads: Vec<JoinHandle<()>>, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for thread in threads.into_iter().filter(JoinHandle::is_finished) {
+        // An error means that it panicked: nothing is left to end.
+        let _ = thread.join();
     }
 }

@@ -24,10 +24,7 @@ impl<T: 'static> Reports<T> {
     ///
     /// # Errors
     /// The map is no ring buffer, or cannot be mapped.
-    pub(crate) fn of(
-        map: &dyn MapCore,
-        parse: fn(&[u8]) -> Option<T>,
-    ) -> Result<Self, libbpf_rs::Error> {
+    pub(crate) fn of(map: &dyn MapCore, parse: fn(&[u8]) -> Option<T>) -> libbpf_rs::Result<Self> {
         let read = Rc::new(RefCell::new(Vec::new()));
         let into = Rc::clone(&read);
         let mut builder = RingBufferBuilder::new();

@@ -1,32 +1,17 @@
-//! The whole machine as the scope: which processes join and leave, and what wakes the manager. It
-//! does not use BPF, so it needs no privilege.
+//! The whole machine as the scope: which processes join and leave, and what wakes the manager.
 
-use hawkeye_linux::sample::sampler::Seeing;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{Bell, LinuxMachine, Means, MemberView, RecoveryMethod, Scope};
+mod common;
+
+use common::{machine, start, workloads};
+use hawkeye_linux::{LinuxMachine, MemberView};
 use hawkeye_manager::{Machine, MachineError, Progress, Sampling, Wake};
-use hawkeye_policy::{
-    Action, Conditions, ProcessId, ProcessSample, Rule, Rules, Selection, Terms, Unmatched,
-};
-use hawkeye_workload::Workload;
+use hawkeye_policy::{Action, ProcessId, ProcessSample, Selection, Terms};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-/// This test program, under the name of a workload.
-const WORKLOADS: &str = concat!(
-    env!("CARGO_TARGET_TMPDIR"),
-    "/whole-machine/hawkeye-workload"
-);
-
-#[ctor::ctor]
-fn workloads_are_this_program() {
-    hawkeye_workload::test_program::be_a_workload_too(WORKLOADS);
-}
 
 /// A process joins when it is one second old. This is far longer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Samples a process until the sample is complete.
 fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSample, MachineError> {
     loop {
         let until = machine.now() + Duration::from_secs(1);
@@ -37,39 +22,6 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
     }
 }
 
-fn start(mib: u64) -> Workload {
-    let words = format!("workload crowd --processes 1 --per-s 0 --mib {mib}");
-    let mut workload = Workload::spawn(WORKLOADS, words.split_whitespace()).unwrap();
-    workload.wait_ready().unwrap();
-    workload
-}
-
-/// Rules that include only this test's workloads. Other processes of the machine are left alone.
-fn workloads(action: Action) -> Rules {
-    let command = "hawkeye-workload".parse().unwrap();
-    let rule = Rule {
-        name: "workloads".into(),
-        conditions: Conditions {
-            command: Some(command),
-            ..Conditions::default()
-        },
-        action,
-    };
-    Rules::new(vec![rule], Unmatched::Exclude)
-}
-
-fn machine(rules: Rules) -> (LinuxMachine, Bell) {
-    let (scope, bell) = Scope::machine(rules, Selection::default()).unwrap();
-    let means = Means {
-        sampler: Seeing::Population,
-        recovery: RecoveryMethod::None,
-        first_touch_cost: Duration::ZERO,
-    };
-    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
-    (machine, bell)
-}
-
-/// Waits until a process has joined.
 fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<MemberView> {
     let begun = Instant::now();
     loop {
@@ -83,7 +35,6 @@ fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<Member
     }
 }
 
-/// All managed processes.
 fn everybody(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.processes(machine.now() + DEADLINE);
     listed.done().expect("all have joined")
@@ -103,10 +54,8 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let usual = Action::Include(Terms::default());
     let (mut machine, _bell) = machine(workloads(usual));
     let joined = joined(&mut machine, usual, large.pid()).expect("it is large");
-    assert_eq!(
-        joined.identity.executable.as_deref(),
-        Some("hawkeye-workload")
-    );
+    let executable = joined.identity.executable.as_deref();
+    assert_eq!(executable, Some("hawkeye-workload"));
     assert_eq!(joined.terms.rule, Some(0));
     assert!(member(&mut machine, small.pid()).is_none());
     assert!(member(&mut machine, std::process::id()).is_none());
@@ -177,10 +126,8 @@ fn at_most_max_processes_are_managed() {
     machine.set_rules(workloads(Action::Include(Terms::default())), one);
     assert_eq!(everybody(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];
-    assert!(
-        everybody(&mut machine).iter().all(|p| p.pid != pids[1]),
-        "the largest come first"
-    );
+    let mut found = everybody(&mut machine).into_iter();
+    assert!(found.all(|p| p.pid != pids[1]), "the largest come first");
 }
 
 #[test]

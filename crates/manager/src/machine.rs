@@ -19,6 +19,11 @@ use hawkeye_policy::{
 };
 use std::time::Duration;
 
+/// The result of a call on a machine.
+pub type Called<T> = Result<T, MachineError>;
+/// The result of a call that may have to be continued later.
+pub type Partial<T> = Called<Progress<T>>;
+
 /// A machine under management.
 pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     /// Monotonic time since management of the machine began.
@@ -32,10 +37,10 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>>;
 
     /// Memory in use, and the memory pressure on tasks.
-    fn memory(&mut self) -> Result<MemoryState, MachineError>;
+    fn memory(&mut self) -> Called<MemoryState>;
 
     /// Memory in use, of the machine or of one cgroup. Cheap: called up to 20 times a second.
-    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError>;
+    fn memory_use(&mut self, scope: &Scope) -> Called<MemoryUse>;
 
     /// Properties of the machine, above all its page sizes.
     fn shape(&self) -> MachineShape {
@@ -43,11 +48,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     }
 
     /// Resident and huge memory of a process. Works until `until`.
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError>;
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint>;
 
     /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`]. Refuses
     /// if fewer than `expected_present` base pages are left in the region. A page of several
@@ -59,7 +60,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Result<Promoted, MachineError>;
+    ) -> Called<Promoted>;
 
     /// Counts the zero-filled base pages of a huge page. Stops at `enough`.
     fn scan_zeros(
@@ -67,14 +68,10 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan, MachineError>;
+    ) -> Called<ZeroScan>;
 
     /// Splits a huge page and gives its zero-filled base pages back.
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError>;
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<Recovered>;
 
     /// Results of calls for which the loop did not wait.
     fn unanswered(&mut self) -> Unanswered {
@@ -89,38 +86,21 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
 pub trait Sampling {
     /// Starts a sampling window of a process. Clears its access bits or prepares to probe it, as
     /// `needs` requires. Works until `until`.
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        needs: Needs,
-        until: Duration,
-    ) -> Result<Progress<()>, MachineError>;
+    fn start_window(&mut self, process: ProcessId, needs: Needs, until: Duration) -> Partial<()>;
 
     /// Probes a process in the open window, until `until`. Returns the wait until the next call;
     /// `None` when this window will show nothing more.
-    fn probe(
-        &mut self,
-        _process: ProcessId,
-        _until: Duration,
-    ) -> Result<Option<Duration>, MachineError> {
+    fn probe(&mut self, _process: ProcessId, _until: Duration) -> Called<Option<Duration>> {
         Ok(None)
     }
 
     /// Reads what was accessed since the start of the last window, or what is present if there was
     /// no window. Works until `until`.
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError>;
+    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample>;
 
     /// The huge pages of a process, without access figures (`accessed` repeats `present`). Far
     /// cheaper than a sample, and disturbs no window. Works until `until`.
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError>;
+    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>>;
 
     /// Drops a window that is being opened or read.
     fn abandon_window(&mut self) {}
@@ -134,11 +114,7 @@ pub trait Sampling {
 pub trait FaultPageSizes {
     /// Gives a process pages of these sizes at first touches; empty: base pages. The sizes are of
     /// [`MachineShape::at_faults`].
-    fn set_fault_sizes(
-        &mut self,
-        _process: ProcessId,
-        _orders: PageOrders,
-    ) -> Result<(), MachineError> {
+    fn set_fault_sizes(&mut self, _process: ProcessId, _orders: PageOrders) -> Called<()> {
         Ok(())
     }
 

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
+pub(crate) type Result<T, E = RecordingError> = std::result::Result<T, E>;
+
 /// A file that cannot be written, cannot be read, or can be read only up to some row.
 #[derive(Debug, Error)]
 pub enum RecordingError {

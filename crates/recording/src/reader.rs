@@ -1,6 +1,6 @@
 //! Reads rows of any table from a file, some thousand at a time.
 
-use crate::error::RecordingError;
+use crate::error::{RecordingError, Result};
 use crate::schema::{Table, Type, said};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
@@ -30,10 +30,7 @@ struct Decoded {
 
 /// Runs a read of the Parquet library. The library trusts some figures of a file, and panics on
 /// damaged ones.
-fn guarded<T>(
-    row: u64,
-    work: impl FnOnce() -> Result<T, RecordingError>,
-) -> Result<T, RecordingError> {
+fn guarded<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
     // Nothing is read after a panic: the error ends the reading.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let message = "the file is damaged".to_owned();
@@ -114,7 +111,7 @@ pub(crate) struct TableReader<R: ChunkReader> {
 }
 
 impl<R: ChunkReader + 'static> TableReader<R> {
-    pub(crate) fn new(table: &'static Table, input: R) -> Result<Self, RecordingError> {
+    pub(crate) fn new(table: &'static Table, input: R) -> Result<Self> {
         let file = guarded(0, || {
             SerializedFileReader::new(input).map_err(RecordingError::NotParquet)
         })?;
@@ -134,7 +131,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// Goes to the next row; false at the end. After an error there are no further rows.
-    pub(crate) fn advance(&mut self) -> Result<bool, RecordingError> {
+    pub(crate) fn advance(&mut self) -> Result<bool> {
         if self.started {
             self.row += 1;
             self.at += 1;
@@ -162,7 +159,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         }
     }
 
-    fn open_group(&mut self) -> Result<bool, RecordingError> {
+    fn open_group(&mut self) -> Result<bool> {
         if self.next_group >= self.file.num_row_groups() {
             return Ok(false);
         }
@@ -189,7 +186,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
         Ok(true)
     }
 
-    fn decode(&mut self) -> Result<(), RecordingError> {
+    fn decode(&mut self) -> Result<()> {
         let mut read = None;
         for index in 0..self.columns.len() {
             let Some(column) = self.columns.get_mut(index) else {
@@ -227,12 +224,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// An integer of this row, at most `most`.
-    pub(crate) fn int(
-        &self,
-        column: usize,
-        most: u64,
-        allowed: &'static str,
-    ) -> Result<u64, RecordingError> {
+    pub(crate) fn int(&self, column: usize, most: u64, allowed: &'static str) -> Result<u64> {
         let value = match self.found(column) {
             Some((Source::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
@@ -251,7 +243,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// A number of this row, at least 0.
-    pub(crate) fn float(&self, column: usize) -> Result<f64, RecordingError> {
+    pub(crate) fn float(&self, column: usize) -> Result<f64> {
         let value = match self.found(column) {
             Some((Source::Float(_, values), place)) => values.get(place).copied(),
             _ => None,
@@ -262,7 +254,7 @@ impl<R: ChunkReader + 'static> TableReader<R> {
     }
 
     /// A text of this row; empty where it has no value.
-    pub(crate) fn text(&self, column: usize) -> Result<&str, RecordingError> {
+    pub(crate) fn text(&self, column: usize) -> Result<&str> {
         let bytes = match self.found(column) {
             Some((Source::Text(_, values), place)) => {
                 values.get(place).map_or(&[][..], ByteArray::data)

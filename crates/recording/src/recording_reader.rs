@@ -1,7 +1,7 @@
 //! Reads recordings from a file, row by row.
 
 use crate::about::About;
-use crate::error::RecordingError;
+use crate::error::{RecordingError, Result};
 use crate::reader::TableReader;
 use crate::rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
 use crate::schema::{RECORDING, column};
@@ -31,7 +31,7 @@ impl RecordingReader<File> {
     /// Opens a file.
     ///
     /// It cannot be opened, or is no recording that this version knows.
-    pub fn open(path: &Path) -> Result<Self, RecordingError> {
+    pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| RecordingError::Open {
             path: path.to_owned(),
             error,
@@ -53,7 +53,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     ///
     /// # Errors
     /// It is no recording that this version knows.
-    pub fn new(input: R) -> Result<Self, RecordingError> {
+    pub fn new(input: R) -> Result<Self> {
         let table = TableReader::new(&RECORDING, input)?;
         Ok(Self {
             about: About::of(&table),
@@ -69,31 +69,27 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         &self.about
     }
 
-    fn time(&self, column: usize) -> Result<Duration, RecordingError> {
+    fn time(&self, column: usize) -> Result<Duration> {
         self.table
             .int(column, MOST, TIME)
             .map(Duration::from_micros)
     }
 
-    fn bytes(&self, column: usize) -> Result<u64, RecordingError> {
+    fn bytes(&self, column: usize) -> Result<u64> {
         self.table.int(column, MOST, BYTES)
     }
 
     /// Reads a column with `read`; `None` where it has no value.
-    fn optional<T>(
-        &self,
-        column: usize,
-        read: impl FnOnce() -> Result<T, RecordingError>,
-    ) -> Result<Option<T>, RecordingError> {
+    fn optional<T>(&self, column: usize, read: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         let there = !self.table.is_null(column);
         there.then(read).transpose()
     }
 
-    fn number(&self, column: usize) -> Result<Option<f64>, RecordingError> {
+    fn number(&self, column: usize) -> Result<Option<f64>> {
         self.optional(column, || self.table.float(column))
     }
 
-    fn decoded(&mut self) -> Result<Option<Row>, RecordingError> {
+    fn decoded(&mut self) -> Result<Option<Row>> {
         let at = self.time(column!("time_us"))?;
         if at < self.last {
             let found = at.as_micros().to_string();
@@ -115,7 +111,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         Ok(Some(row))
     }
 
-    fn whose(&self) -> Result<ProcessId, RecordingError> {
+    fn whose(&self) -> Result<ProcessId> {
         let table = &self.table;
         Ok(ProcessId {
             pid: table.int(column!("pid"), u32::MAX.into(), "a process id")? as u32,
@@ -123,7 +119,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn address(&self) -> Result<RegionAddr, RecordingError> {
+    fn address(&self) -> Result<RegionAddr> {
         let column = column!("region_address");
         let allowed = "an address of user space, a multiple of 2 MiB";
         let address = self.table.int(column, LAST_REGION, allowed)?;
@@ -134,7 +130,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         Err(self.table.refused(column, allowed, address.to_string()))
     }
 
-    fn region(&self, at: Duration) -> Result<CoverageRow, RecordingError> {
+    fn region(&self, at: Duration) -> Result<CoverageRow> {
         let table = &self.table;
         let source = table.text(column!("source"))?;
         let source: AccessSource = source.parse().map_err(|_| {
@@ -169,7 +165,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn process(&self, at: Duration) -> Result<ProcessRow, RecordingError> {
+    fn process(&self, at: Duration) -> Result<ProcessRow> {
         let bloat = column!("bloat_bytes");
         Ok(ProcessRow {
             at,
@@ -183,7 +179,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn memory(&self, at: Duration) -> Result<MemoryRow, RecordingError> {
+    fn memory(&self, at: Duration) -> Result<MemoryRow> {
         Ok(MemoryRow {
             at,
             used_bytes: self.bytes(column!("used_bytes"))?,
@@ -194,7 +190,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    fn decision(&self, at: Duration) -> Result<DecisionRow, RecordingError> {
+    fn decision(&self, at: Duration) -> Result<DecisionRow> {
         let process = self.optional(column!("pid"), || self.whose())?;
         Ok(DecisionRow {
             at,
@@ -207,7 +203,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
 }
 
 impl<R: ChunkReader + 'static> Iterator for RecordingReader<R> {
-    type Item = Result<Row, RecordingError>;
+    type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {

@@ -12,7 +12,7 @@ pub use program::{Part, Program, ProgramSpec};
 
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// Duration of accesses and calls, as on the virtual machine of `kernel-facts.md`.
@@ -37,58 +37,32 @@ mod costs {
     pub const SCAN: Duration = Duration::from_micros(30);
     /// Splitting a huge page.
     pub const SPLIT: Duration = Duration::from_micros(500);
+    /// Work of one call before it checks the time: one run of a BPF program.
+    pub const CALL: Duration = Duration::from_micros(500);
 }
 
 /// A change at a given time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// From now on a program uses `pages` base pages (0-512) in each region of a part. It frees
-    /// those that it no longer needs, which splits a huge page.
-    Use {
-        /// The process.
-        process: ProcessId,
-        /// Index of the part.
-        part: usize,
-        /// Base pages in use per region.
-        pages: u16,
-    },
+    /// From now on a program uses this many base pages (0-512) in each region of the part with this
+    /// index. It frees those that it no longer needs, which splits a huge page.
+    Use(ProcessId, usize, u16),
     /// A program ends.
-    Exit {
-        /// The process.
-        process: ProcessId,
-    },
+    Exit(ProcessId),
     /// Memory pressure (PSI "some avg10"), in per cent.
-    Pressure {
-        /// The pressure, in per cent.
-        percent: f64,
-    },
+    Pressure(f64),
     /// Free memory fragmentation index (0-1); `None`: unknown. Promotions succeed as before.
-    Fragmentation {
-        /// The index.
-        fmfi: Option<f64>,
-    },
+    Fragmentation(Option<f64>),
     /// Memory that other programs use, in bytes.
-    OtherMemory {
-        /// The memory, in bytes.
-        bytes: u64,
-    },
-    /// The next recoveries are refused.
-    FailRecoveries {
-        /// Number of refusals.
-        count: u32,
-        /// Their error number.
-        errno: Errno,
-    },
-    /// The state of memory cannot be read the next times.
-    FailMemory {
-        /// Number of failures.
-        count: u32,
-    },
-    /// No process can be sampled the next times.
-    FailSamples {
-        /// Number of failures.
-        count: u32,
-    },
+    OtherMemory(u64),
+    /// This many recoveries are refused with this error.
+    FailRecoveries(u32, Errno),
+    /// The state of memory cannot be read this many times.
+    FailMemory(u32),
+    /// Processes cannot be sampled this many times.
+    FailSamples(u32),
+    /// Processes do not answer in time this many times when they are sampled.
+    LateSamples(u32),
 }
 
 /// Base pages of a region that processes share (each 0-512).
@@ -111,6 +85,7 @@ struct Failures {
     recovery_errno: Errno,
     memory: u32,
     samples: u32,
+    late_samples: u32,
 }
 
 /// Takes one off `count`; returns whether one was left.
@@ -137,6 +112,17 @@ pub struct ScriptedMachine {
     shared: BTreeMap<(ProcessId, RegionAddr), SharedPages>,
     manager_cpu: Duration,
     longest_call: Duration,
+    /// Work that clearing, reading or listing a process takes, in calls of [`costs::CALL`]; 0: as
+    /// `costs` says.
+    work: Duration,
+    work_left: HashMap<(&'static str, ProcessId), Duration>,
+    /// Time that each admission of a process takes, and the number of processes admitted.
+    joining: Duration,
+    joined: usize,
+    /// Times at which memory was read.
+    looks: Vec<Duration>,
+    last_listing: Duration,
+    abandoned: bool,
 }
 
 /// Pid of the first program.
@@ -159,6 +145,7 @@ impl ScriptedMachine {
                 recovery_errno: Errno::EBUSY,
                 memory: 0,
                 samples: 0,
+                late_samples: 0,
             },
             other_bytes: 0,
             pressure_percent: 0.0,
@@ -167,6 +154,13 @@ impl ScriptedMachine {
             shared: BTreeMap::new(),
             manager_cpu: Duration::ZERO,
             longest_call: Duration::ZERO,
+            work: Duration::ZERO,
+            work_left: HashMap::new(),
+            joining: Duration::ZERO,
+            joined: 0,
+            looks: Vec::new(),
+            last_listing: Duration::ZERO,
+            abandoned: false,
         }
     }
 
@@ -205,6 +199,38 @@ impl ScriptedMachine {
     /// The next `count` promotions take this much longer, whatever their result.
     pub fn slow_next_promotions(&mut self, count: u32, by: Duration) {
         (self.failures.slow, self.failures.slow_by) = (count, by);
+    }
+
+    /// From now on, admitting a process takes `joining`, and clearing, reading or listing it takes
+    /// `work`, whatever its size. That is done in short calls and costs no CPU time.
+    pub fn work_for(&mut self, work: Duration, joining: Duration) {
+        (self.work, self.joining) = (work, joining);
+    }
+
+    /// Number of processes admitted.
+    pub fn joined(&self) -> usize {
+        self.joined
+    }
+
+    /// Number of programs whose access bits were cleared.
+    pub fn cleared(&self) -> usize {
+        self.programs.iter().filter(|p| p.cleared).count()
+    }
+
+    /// The longest time between two reads of memory.
+    pub fn longest_gap(&self) -> Duration {
+        let gaps = self.looks.windows(2).map(|pair| pair[1] - pair[0]);
+        gaps.max().unwrap_or_default()
+    }
+
+    /// When huge pages were last listed.
+    pub fn last_listing(&self) -> Duration {
+        self.last_listing
+    }
+
+    /// Whether a window was given up.
+    pub fn abandoned(&self) -> bool {
+        self.abandoned
     }
 
     /// A program, even before it arrives and after it ends.
@@ -294,28 +320,25 @@ impl ScriptedMachine {
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Use {
-                process,
-                part,
-                pages,
-            } => {
+            Change::Use(process, part, pages) => {
                 if let Ok(program) = self.alive_mut(process) {
                     program.use_pages(part, pages);
                 }
             }
-            Change::Exit { process } => {
+            Change::Exit(process) => {
                 if let Ok(program) = self.alive_mut(process) {
                     program.end();
                 }
             }
-            Change::Pressure { percent } => self.pressure_percent = percent,
-            Change::Fragmentation { fmfi } => self.fmfi = fmfi,
-            Change::OtherMemory { bytes } => self.other_bytes = bytes,
-            Change::FailRecoveries { count, errno } => {
+            Change::Pressure(percent) => self.pressure_percent = percent,
+            Change::Fragmentation(fmfi) => self.fmfi = fmfi,
+            Change::OtherMemory(bytes) => self.other_bytes = bytes,
+            Change::FailRecoveries(count, errno) => {
                 (self.failures.recoveries, self.failures.recovery_errno) = (count, errno);
             }
-            Change::FailMemory { count } => self.failures.memory = count,
-            Change::FailSamples { count } => self.failures.samples = count,
+            Change::FailMemory(count) => self.failures.memory = count,
+            Change::FailSamples(count) => self.failures.samples = count,
+            Change::LateSamples(count) => self.failures.late_samples = count,
         }
     }
 }

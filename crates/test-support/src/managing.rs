@@ -115,15 +115,14 @@ pub fn with_cpu(percent: f64) -> Settings {
     }
 }
 
+/// A manager of a scripted machine.
+pub type Managing = Manager<ScriptedMachine>;
+
 /// A manager of this machine with this policy.
 ///
 /// # Panics
 /// There is no such policy, or a setting is out of range.
-pub fn manage(
-    machine: ScriptedMachine,
-    policy: &str,
-    settings: Settings,
-) -> Manager<ScriptedMachine> {
+pub fn manage(machine: ScriptedMachine, policy: &str, settings: Settings) -> Managing {
     let policy_settings = PolicySettings {
         average: settings.average,
         linux: settings.linux(),
@@ -139,22 +138,22 @@ pub fn managed(
     policy: &str,
     settings: Settings,
     end: Duration,
-) -> Manager<ScriptedMachine> {
+) -> Managing {
     let mut manager = manage(machine, policy, settings);
     run(&mut manager, end);
     manager
 }
 
 /// Steps until `end` or until all processes have ended. A loop without progress fails.
-pub fn run(manager: &mut Manager<ScriptedMachine>, end: Duration) -> Wake {
+pub fn run(manager: &mut Managing, end: Duration) -> Wake {
     run_watching(manager, end, |_| {})
 }
 
 /// The same as [`run`], and calls `look` after each step.
 pub fn run_watching(
-    manager: &mut Manager<ScriptedMachine>,
+    manager: &mut Managing,
     end: Duration,
-    mut look: impl FnMut(&Manager<ScriptedMachine>),
+    mut look: impl FnMut(&Managing),
 ) -> Wake {
     let most = 1000.0 + 100.0 * end.as_secs_f64();
     let mut steps = 0.0;
@@ -175,7 +174,7 @@ pub fn run_watching(
 }
 
 /// Time, process and region of each event of this kind.
-fn done(manager: &Manager<ScriptedMachine>, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
+fn done(manager: &Managing, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
     let entries = manager.journal().entries();
     let of_kind = entries.filter(|entry| entry.event.kind() == kind);
     of_kind
@@ -184,24 +183,24 @@ fn done(manager: &Manager<ScriptedMachine>, kind: &str) -> Vec<(Duration, Proces
 }
 
 /// Time, process and region of each promotion.
-pub fn promoted(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, ProcessId, RegionAddr)> {
+pub fn promoted(manager: &Managing) -> Vec<(Duration, ProcessId, RegionAddr)> {
     done(manager, "promoted")
 }
 
 /// Time of the first promotion; zero if there was none.
-pub fn first_promotion(manager: &Manager<ScriptedMachine>) -> Duration {
+pub fn first_promotion(manager: &Managing) -> Duration {
     let promoted = promoted(manager);
     promoted.first().map_or(Duration::ZERO, |(at, ..)| *at)
 }
 
 /// Number of promoted regions of a process.
-pub fn promoted_of(manager: &Manager<ScriptedMachine>, process: ProcessId) -> usize {
+pub fn promoted_of(manager: &Managing, process: ProcessId) -> usize {
     let promoted = promoted(manager);
     promoted.iter().filter(|(_, p, _)| *p == process).count()
 }
 
 /// The promoted regions, in order.
-pub fn promoted_regions(manager: &Manager<ScriptedMachine>) -> Vec<RegionAddr> {
+pub fn promoted_regions(manager: &Managing) -> Vec<RegionAddr> {
     promoted(manager)
         .iter()
         .map(|(_, _, region)| *region)
@@ -209,24 +208,24 @@ pub fn promoted_regions(manager: &Manager<ScriptedMachine>) -> Vec<RegionAddr> {
 }
 
 /// Time and region of each refusal.
-pub fn refused(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, RegionAddr)> {
+pub fn refused(manager: &Managing) -> Vec<(Duration, RegionAddr)> {
     let refused = done(manager, "refused").into_iter();
     refused.map(|(at, _, region)| (at, region)).collect()
 }
 
 /// Time, process and region of each recovery.
-pub fn recovered(manager: &Manager<ScriptedMachine>) -> Vec<(Duration, ProcessId, RegionAddr)> {
+pub fn recovered(manager: &Managing) -> Vec<(Duration, ProcessId, RegionAddr)> {
     done(manager, "recovered")
 }
 
 /// Resident memory of a process, in bytes.
-pub fn rss(manager: &Manager<ScriptedMachine>, process: ProcessId) -> u64 {
+pub fn rss(manager: &Managing, process: ProcessId) -> u64 {
     let program = manager.machine().process(process);
     program.map_or(0, Program::rss_bytes)
 }
 
 /// Memory of a process under huge pages, in bytes.
-pub fn huge(manager: &Manager<ScriptedMachine>, process: ProcessId) -> u64 {
+pub fn huge(manager: &Managing, process: ProcessId) -> u64 {
     let program = manager.machine().process(process);
     program.map_or(0, Program::huge_bytes)
 }

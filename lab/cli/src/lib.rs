@@ -104,17 +104,7 @@ mod tests {
     use hawkeye_test_support::help;
 
     #[test]
-    fn every_help_fits_a_screen() {
-        help::every_help_fits_a_screen::<Arguments>();
-    }
-
-    #[test]
-    fn every_command_has_an_example_that_is_understood() {
-        help::every_command_has_an_example_that_is_understood::<Arguments>();
-    }
-
-    #[test]
-    fn the_long_flag_shows_the_short_help_everywhere() {
-        help::the_long_flag_shows_the_short_help_everywhere::<Arguments>();
+    fn every_help_fits_a_screen_and_has_valid_examples() {
+        help::assert_short_with_examples::<Arguments>();
     }
 }

@@ -208,13 +208,9 @@ impl Session {
         })
     }
 
-    /// Manages until the end, or until `each_step` returns false. `each_step` receives the time
+    /// Manages until the end, or until `step` returns false. `step` receives the time
     /// since the start. It may read what will be gone afterwards.
-    pub fn manage(
-        self,
-        scope: Scope,
-        mut each_step: impl FnMut(Duration) -> bool,
-    ) -> Result<Managed> {
+    pub fn manage(self, scope: Scope, mut step: impl FnMut(Duration) -> bool) -> Result<Managed> {
         let sampler = match self.takeover.decision().sampler {
             SamplerKind::AccessBits => "access bits",
             SamplerKind::Damon => "DAMON's estimate",
@@ -228,7 +224,7 @@ impl Session {
             mut takeover,
         } = self.into_manager(scope)?;
         let mut progress = Progress::new();
-        while manager.step() != Wake::Stop && each_step(manager.machine().now()) {
+        while manager.step() != Wake::Stop && step(manager.machine().now()) {
             filling.update(&manager, takeover.settings());
             if let Some(recording) = &mut recording {
                 recording.take(&mut manager);

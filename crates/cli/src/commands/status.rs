@@ -253,10 +253,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(
-            text.ends_with("and 5 more with less resident memory\n"),
-            "{text}"
-        );
+        let more = "and 5 more with less resident memory\n";
+        assert!(text.ends_with(more), "{text}");
         let empty = Text(&DaemonStatus::default()).to_string();
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed"), "{empty}");

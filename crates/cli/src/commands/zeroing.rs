@@ -4,6 +4,7 @@
 use crate::config::PrezeroingSettings;
 use crate::daemon::protocol::PrezeroingStatus;
 use hawkeye_linux::LinuxError;
+use hawkeye_linux::error::Result;
 use hawkeye_linux::memory::idle_time::IdleTime;
 use hawkeye_linux::memory::prezeroing::{LOAD, Prezeroed, Prezeroing};
 use hawkeye_linux::memory::system_memory;
@@ -86,11 +87,7 @@ impl Zeroing {
         self.trouble = Some(said);
     }
 
-    fn look(
-        &mut self,
-        standing: Standing,
-        guard: &mut SettingsGuard,
-    ) -> Result<PrezeroingStatus, LinuxError> {
+    fn look(&mut self, standing: Standing, guard: &mut SettingsGuard) -> Result<PrezeroingStatus> {
         let idle = self.idle.share();
         let Some(found) = self.sys.read()? else {
             return Ok(PrezeroingStatus::default());
@@ -130,7 +127,7 @@ impl Zeroing {
         &mut self,
         seen: &FreeMemory,
         guard: &mut SettingsGuard,
-    ) -> Result<(String, Option<u32>), LinuxError> {
+    ) -> Result<(String, Option<u32>)> {
         // Before the first change, so that a half-done change is restored too.
         if !std::mem::replace(&mut self.set, true) && self.settings.idle_only {
             self.sys.set_idle_only(true, guard)?;
@@ -150,7 +147,7 @@ impl Zeroing {
         &mut self,
         found: &Prezeroed,
         guard: &mut SettingsGuard,
-    ) -> Result<(String, Option<u32>), LinuxError> {
+    ) -> Result<(String, Option<u32>)> {
         if std::mem::take(&mut self.set) {
             self.pace = ZeroingPace::new(self.settings.bounds);
             self.sys.put_back(guard)?;
@@ -172,15 +169,14 @@ mod tests {
     use super::*;
     use hawkeye_linux::takeover::thp_settings::Allowed;
     use std::fs;
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     /// A fake kernel with the module loaded.
-    struct Kernel(PathBuf);
+    struct Kernel(TempDir);
 
     impl Kernel {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
-            let kernel = Self(path);
+        fn new() -> Self {
+            let kernel = Self(tempfile::tempdir().expect("a temporary folder"));
             kernel.set("kernel/mm/prezero/active", "1");
             for counter in ["zeroed", "served", "passed_over", "lost", "free"] {
                 kernel.set(&format!("kernel/mm/prezero/node0-Normal/{counter}"), "7");
@@ -191,14 +187,14 @@ mod tests {
         }
 
         fn set(&self, name: &str, value: &str) {
-            let file = self.0.join(name);
+            let file = self.0.path().join(name);
             fs::create_dir_all(file.parent().expect("the file has a parent folder"))
                 .expect("the folder can be created");
             fs::write(file, format!("{value}\n")).expect("the file can be written");
         }
 
         fn told(&self) -> String {
-            let parameters = self.0.join("module/prezero/parameters");
+            let parameters = self.0.path().join("module/prezero/parameters");
             let read =
                 |name| fs::read_to_string(parameters.join(name)).expect("the file can be read");
             let both = ["pages_per_second", "idle_only"].map(read);
@@ -210,17 +206,13 @@ mod tests {
                 paced,
                 ..PrezeroingSettings::default()
             };
-            Zeroing::begin(Prezeroing::under(&self.0), settings).expect("is there")
+            Zeroing::begin(Prezeroing::under(self.0.path()), settings)
+                .expect("the module is loaded")
         }
 
         fn guard(&self) -> SettingsGuard {
-            SettingsGuard::start_with(&self.0, Allowed::under(&self.0)).expect("starts")
-        }
-    }
-
-    impl Drop for Kernel {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            let folder = self.0.path();
+            SettingsGuard::start_with(folder, Allowed::under(folder)).expect("the guard starts")
         }
     }
 
@@ -240,7 +232,7 @@ mod tests {
 
     #[test]
     fn zeroing_stops_while_memory_is_short_and_settings_are_restored_in_a_pause_and_at_the_end() {
-        let kernel = Kernel::new("zeroing-short");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
         let status = zeroing.update(at(0, true, false), &mut guard);
@@ -263,13 +255,14 @@ mod tests {
 
     #[test]
     fn with_enough_memory_the_rate_follows_free_memory() {
-        let kernel = Kernel::new("zeroing-room");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
         // At the first look the idle time is not known yet. The usual rate holds, unless hardly any
         // memory is free.
-        let status = zeroing.update(at(0, false, false), &mut guard);
-        let status = status.expect("reads");
+        let status = zeroing
+            .update(at(0, false, false), &mut guard)
+            .expect("the counters can be read");
         assert!(status.active && status.zeroed_pages == 7, "{status:?}");
         let rate = status.pages_per_s.expect("the rate is set");
         assert!((512..=10_000).contains(&rate), "{status:?}");
@@ -284,7 +277,7 @@ mod tests {
 
     #[test]
     fn without_consent_or_module_nothing_is_set() {
-        let kernel = Kernel::new("zeroing-off");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut off = kernel.zeroing(false);
         let status = off
@@ -294,7 +287,7 @@ mod tests {
         assert_eq!(kernel.told(), "777 N");
         let mut on = kernel.zeroing(true);
         on.update(at(0, true, false), &mut guard);
-        fs::remove_dir_all(kernel.0.join("module")).expect("is unloaded");
+        fs::remove_dir_all(kernel.0.path().join("module")).expect("the folder can be removed");
         kernel.set("kernel/mm/prezero/active", "0");
         let status = on
             .update(at(1, true, false), &mut guard)
@@ -305,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_read_error_is_reported_in_the_status() {
-        let kernel = Kernel::new("zeroing-wrong");
+        let kernel = Kernel::new();
         let mut guard = kernel.guard();
         let mut zeroing = kernel.zeroing(true);
         zeroing.update(at(0, false, false), &mut guard);

@@ -10,7 +10,6 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse("hawkeye.toml", text).map_err(|problems| problems.to_string())
 }
 
-/// The sample, with everything that is commented out in it enabled.
 fn sample_with_all() -> String {
     let line = |line: &str| {
         let set = line
@@ -158,7 +157,7 @@ max_size = "1 KiB" #!12: recording.max_size must be at least "1 MiB", not "1 KiB
 [journal]
 max_size = "1 GiB" #!12: journal.max_size has no effect without file; set file, or remove this key
 [[rule]] #!1: rule[1].name is missing: every rule needs a name (`hawkeye status` shows it)
-match.command = "[a" #!17: rule[1].match.command must be a pattern, such as "redis-*" (unclosed character class; missing ']'), not "[a"
+match.command = "[a" #!17: rule[1].match.command must be a pattern, such as "redis-*" (invalid range pattern, at byte 0 of `[a`), not "[a"
 [[rule]]
 name = "a"
 weight = 0 #!10: rule[2].weight must be over 0 and at most 1000, not 0

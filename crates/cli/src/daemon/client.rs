@@ -53,8 +53,9 @@ mod tests {
     use std::thread;
 
     /// The result of asking a daemon that sends `answer` and closes the connection.
-    fn answered(name: &str, answer: &'static [u8]) -> Result<Reply> {
-        let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+    fn answered(answer: &'static [u8]) -> Result<Reply> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("the socket can be bound");
         let daemon = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
@@ -62,7 +63,6 @@ mod tests {
         });
         let reply = ask(&path, Request::Status);
         daemon.join().expect("the thread ends");
-        std::fs::remove_file(&path).expect("the socket can be removed");
         reply
     }
 
@@ -74,20 +74,20 @@ mod tests {
 
     #[test]
     fn an_invalid_or_empty_answer_is_an_error() {
-        let error = answered("nonsense", b"hello\n").expect_err("fails");
+        let error = answered(b"hello\n").expect_err("fails");
         assert!(error.to_string().contains("protocol"), "{error}");
-        let error = answered("newer", b"{\"protocol\":9}\n").expect_err("fails");
+        let error = answered(b"{\"protocol\":9}\n").expect_err("fails");
         assert!(error.to_string().contains("same version"), "{error}");
-        assert!(answered("nothing", b"").is_err());
+        assert!(answered(b"").is_err());
     }
 
     #[test]
     fn a_refusal_is_an_error_with_the_daemons_reason() {
         let refusal = b"{\"protocol\":1,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
-        let error = answered("refusal", refusal).expect_err("fails");
+        let error = answered(refusal).expect_err("fails");
         assert_eq!(error.to_string(), "only root may");
         let done = b"{\"protocol\":1,\"reply\":\"done\",\"changed\":true}\n";
-        let reply = answered("done", done).expect("a reply");
+        let reply = answered(done).expect("a reply");
         assert_eq!(reply, Reply::Done { changed: true });
     }
 }

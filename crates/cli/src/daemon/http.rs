@@ -175,11 +175,8 @@ mod tests {
     #[test]
     fn invalid_empty_and_endless_requests_are_ended() {
         let metrics = || Ok("never".to_owned());
-        for garbage in [
-            &b"POST /metrics HTTP/1.1\r\n\r\n"[..],
-            b"\xff\xfe\n\n",
-            b"GET",
-        ] {
+        let post = &b"POST /metrics HTTP/1.1\r\n\r\n"[..];
+        for garbage in [post, b"\xff\xfe\n\n", b"GET"] {
             assert!(answer(garbage, metrics()).starts_with("HTTP/1.1 400 "));
         }
         assert_eq!(answer(b"", metrics()), "");

@@ -208,19 +208,14 @@ mod tests {
 
     #[test]
     fn requests_are_plain_json() {
-        let why = Request::Why {
-            pid: 7,
-            address: Some(2 << 20),
-        };
-        let line = line(&why).expect("the message serializes");
-        assert_eq!(
-            String::from_utf8_lossy(&line),
-            "{\"protocol\":1,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n"
-        );
-        assert_eq!(parse(&line), Ok(why));
+        let why = |address| Request::Why { pid: 7, address };
+        let long = why(Some(2 << 20));
+        let said = line(&long).expect("the message serializes");
+        let json = "{\"protocol\":1,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
+        assert_eq!(String::from_utf8_lossy(&said), json);
+        assert_eq!(parse(&said), Ok(long));
         let short = br#"{"protocol":1,"request":"why","pid":7}"#;
-        let address = None;
-        assert_eq!(parse(short), Ok(Request::Why { pid: 7, address }));
+        assert_eq!(parse(short), Ok(why(None)));
     }
 
     #[test]
@@ -232,10 +227,8 @@ mod tests {
             ..Strip::default()
         }));
         there_and_back(Reply::refused("no"));
-        there_and_back(Reply::Explanation(Explanation::NotManaged {
-            pid: 1,
-            why: "gone".into(),
-        }));
+        let (pid, why) = (1, "gone".into());
+        there_and_back(Reply::Explanation(Explanation::NotManaged { pid, why }));
         there_and_back(Reply::Explanation(Explanation::Process(Box::default())));
         let region = RegionExplanation {
             uptime_s: 9.0,

@@ -173,10 +173,8 @@ mod tests {
 
     #[test]
     fn reasons_differ_by_their_words() {
-        assert_eq!(
-            shape("promoted in 0.4 ms: coverage 500.5 of 512"),
-            "promoted in # ms: coverage # of #"
-        );
+        let shaped = shape("promoted in 0.4 ms: coverage 500.5 of 512");
+        assert_eq!(shaped, "promoted in # ms: coverage # of #");
         assert_eq!(shape("paused."), "paused.");
     }
 }

@@ -45,8 +45,7 @@ fn rows(windows: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for window in 0..windows {
         let at = Duration::from_secs(30 * (window + 1));
-        let huge = (0..16).filter(|n| *n >= 12 && window > n - 12);
-        let huge: Vec<u64> = huge.collect();
+        let huge: Vec<u64> = (12..16).filter(|n| window > n - 12).collect();
         for n in 0..8 {
             rows.push(region(at, 7, &command, HEAP + (n << 21), (0, false)));
         }
@@ -87,7 +86,6 @@ fn rows(windows: u64) -> Vec<Row> {
     rows
 }
 
-/// Renames the program in these rows.
 fn rename(rows: &mut [Row], name: &Arc<str>) {
     for row in rows {
         match row {
@@ -178,16 +176,16 @@ fn hostile_names_do_no_harm_to_the_page() {
 #[test]
 fn a_reused_process_id_gives_two_processes() {
     let mut rows = rows(4);
-    let later = |start_ticks| ProcessId {
-        pid: 7,
-        start_ticks,
+    let later = ProcessId {
+        start_ticks: 10,
+        ..id(7)
     };
     let mut reused = rows.clone();
     for row in &mut reused {
         match row {
-            Row::Region(row) => row.process = later(10),
-            Row::Process(row) => (row.process, row.rss_bytes) = (later(10), 99 << 20),
-            Row::Decision(row) => row.process = Some((later(10), "redis-server".into())),
+            Row::Region(row) => row.process = later,
+            Row::Process(row) => (row.process, row.rss_bytes) = (later, 99 << 20),
+            Row::Decision(row) => row.process = Some((later, "redis-server".into())),
             Row::Memory(_) => {}
         }
         row.set_at(row.at() + Duration::from_secs(300));

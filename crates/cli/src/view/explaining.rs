@@ -115,8 +115,8 @@ impl Views {
 }
 
 /// What prevents all promotions in the process now.
-fn kept_by<M: Machine>(
-    manager: &Manager<M>,
+fn kept_by(
+    manager: &Manager<impl Machine>,
     process: ProcessId,
     status: &ProcessStatus,
 ) -> Vec<String> {

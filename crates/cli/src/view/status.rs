@@ -110,11 +110,7 @@ impl Views {
 
     /// What a process would save if everything that may be promoted were huge. The figure may be
     /// some seconds old.
-    fn gain_percent<M: Machine>(
-        &mut self,
-        manager: &Manager<M>,
-        process: ProcessId,
-    ) -> Option<f64> {
+    fn gain_percent(&mut self, manager: &Manager<impl Machine>, process: ProcessId) -> Option<f64> {
         let seen = manager.last_seen().sample(process)?;
         let now = manager.machine().now();
         let known = self.gains.get(&process);

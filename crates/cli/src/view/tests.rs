@@ -24,7 +24,6 @@ fn region(manager: &mut Manager<ScriptedMachine>, pid: u32, address: u64) -> Reg
     }
 }
 
-/// Address of the first byte of a region of the tests' programs.
 fn start(index: u32) -> u64 {
     hawkeye_test_support::managing::region(index).start()
 }
@@ -58,11 +57,8 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
     let mut manager = manage(machine, "hawkeye-g", per_second(2.0));
-    assert_eq!(
-        strip(&manager, it.pid, 80),
-        None,
-        "no process has been looked for yet"
-    );
+    let early = strip(&manager, it.pid, 80);
+    assert_eq!(early, None, "no process has been looked for yet");
     run(&mut manager, s(15.0));
     let status = status(&manager);
     let promoted = status.totals.promoted;
@@ -100,9 +96,7 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
 
     run(&mut manager, s(20.0));
     let why = process(&mut manager, it.pid);
-    let Some(sample) = why.sample else {
-        panic!("it was sampled");
-    };
+    let sample = why.sample.expect("it was sampled");
     assert_eq!((sample.regions, sample.huge), (8, 2));
     assert_eq!((sample.candidates, sample.not_accessed), (2, 4));
     let spent = |why: &String| why.contains("promotions in all is reached");
@@ -132,10 +126,8 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
 fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let mut machine = machine(100 * MIB);
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
-    let settings = Settings {
-        watermarks: Watermarks::new(30.0, 11.0).expect("the watermarks are in order"),
-        ..often()
-    };
+    let mut settings = often();
+    settings.watermarks = Watermarks::new(30.0, 11.0).expect("the watermarks are in order");
     let mut manager = manage(machine, "none", settings);
     run(&mut manager, s(0.005));
     let held = status(&manager).held.unwrap_or_default();
@@ -176,16 +168,9 @@ fn while_paused_processes_are_observed_and_not_changed() {
     assert!(manager.resume() && !manager.resume());
     run(&mut manager, s(70.0));
     assert!(status(&manager).totals.promoted > before.totals.promoted);
-    let pauses: Vec<bool> = manager
-        .journal()
-        .entries()
-        .filter_map(|entry| match entry.event {
-            Event::Paused => Some(true),
-            Event::Resumed => Some(false),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(pauses, [true, false]);
+    let events = manager.journal().entries().map(|entry| &entry.event);
+    let pauses = events.filter(|event| matches!(event, Event::Paused | Event::Resumed));
+    assert!(pauses.eq([&Event::Paused, &Event::Resumed]));
 }
 
 #[test]
@@ -209,9 +194,10 @@ fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
 fn a_region_shared_with_other_processes_is_explained() {
     let mut machine = machine(16 * GIB);
     let it = machine.start(program(&[base(0, 8, 1.0)]));
+    let (maybe_shared, shared) = (512, 300);
     let pages = SharedPages {
-        maybe_shared: 512,
-        shared: 300,
+        maybe_shared,
+        shared,
     };
     machine.share(it, hawkeye_test_support::managing::region(3), pages);
     let mut manager = manage(machine, "hawkeye-g", often());

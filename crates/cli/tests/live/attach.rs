@@ -42,10 +42,8 @@ fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     // One window shows the page walks of 2.5 or 2.7 GiB at most.
     let (mut program, pid) = workload("random --mib 3584 --quiet --seconds 600");
-    let settings = Settings {
-        max_promotions: Some(1),
-        ..hardly_ever()
-    };
+    let mut settings = hardly_ever();
+    settings.max_promotions = Some(1);
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
     let managed = manage(means(), pid, "hawkeye", settings, DEADLINE, whole);
     let journal = managed.expect("the process can be managed").journal;

@@ -1,15 +1,14 @@
 //! Attacks of an unprivileged user on a daemon, run as such a user.
 
-use crate::common::{Ended, Machine, NOBODY, Started, compile, figure, machine, or_skip, signal};
+use crate::common::{Ended, Machine, NOBODY, Spoken, compile, figure, machine, or_skip, signal};
 use crate::daemon::{CONFIG, Daemon, Minded, NAME, free_port, scrape};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 /// A third user, besides root and the attacker.
@@ -24,14 +23,7 @@ fn helper(machine: &Machine) -> PathBuf {
     compile(machine, include_str!("attacks/helper.c"), NAME, &[])
 }
 
-/// A running helper.
-struct Helper {
-    child: Started,
-    /// What it printed when it was ready.
-    said: u64,
-    /// Kept open, because it may print more.
-    _out: BufReader<ChildStdout>,
-}
+struct Helper(Spoken, u64);
 
 impl Helper {
     fn start(program: &Path, words: &str, user: u32) -> Self {
@@ -41,32 +33,22 @@ impl Helper {
     }
 
     fn start_command(mut command: Command) -> Self {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = Started(command.spawn().expect("the helper starts"));
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("is piped"));
-        out.read_line(&mut line).expect("reads");
+        let (helper, line) = Spoken::start(&mut command);
         let said = line.trim().parse().expect("the helper prints a number");
-        Self {
-            child,
-            said,
-            _out: out,
-        }
+        Self(helper, said)
     }
 
     fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.child.id()
     }
 }
 
-/// Whether a daemon manages a process, according to its status.
 fn manages(status: &Value, pid: u32) -> bool {
     let processes = status["processes"].as_array();
     let mut processes = processes.into_iter().flatten();
     processes.any(|process| process["pid"] == pid)
 }
 
-/// The tests' configuration with this number of slots.
 fn with_slots(slots: usize) -> String {
     CONFIG.replace(
         "unmatched =",
@@ -114,7 +96,7 @@ fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
     let daemon = Daemon::start(&machine, &metrics);
     let attacker = Helper::start(&helper(&machine), &format!("tcp {port} 64"), NOBODY);
-    assert_eq!(attacker.said, 64);
+    assert_eq!(attacker.1, 64);
     let answer = scrape(port);
     assert!(answer.contains("\nhawkeye_paused 0"), "{answer}");
     daemon.end();
@@ -127,7 +109,7 @@ fn idle_connections_to_the_socket_do_not_block_other_users() {
     let socket = machine.state.join("hawkeye.sock");
     let words = format!("unix {} 64", socket.display());
     let attacker = Helper::start(&helper(&machine), &words, NOBODY);
-    assert_eq!(attacker.said, 64);
+    assert_eq!(attacker.1, 64);
     for user in [OTHER, 0] {
         machine.output_as(user, "status").well();
     }
@@ -154,12 +136,10 @@ fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
     let daemon = Daemon::start(&machine, "");
-    let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.said);
+    let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.1);
 
-    assert!(
-        asked(&Helper::start(&program, "hold 32", NOBODY)),
-        "its owner may ask"
-    );
+    let own = Helper::start(&program, "hold 32", NOBODY);
+    assert!(asked(&own), "its owner may ask");
     assert!(!asked(&Helper::start(&program, "hold 32", OTHER)));
     assert!(!asked(&Helper::start(&program, "hold 32 nodump", NOBODY)));
     // The first was root until a moment ago, and the second can become root again.
@@ -193,7 +173,6 @@ fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     daemon.end();
 }
 
-/// A daemon with a name service that never answers.
 fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
     let name = "libnss_silent.so.2";
     let source = include_str!("attacks/nss_silent.c");

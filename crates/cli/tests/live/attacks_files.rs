@@ -55,7 +55,6 @@ impl Drop for Locker {
     }
 }
 
-/// Runs the manager to its end and returns its messages.
 fn runs(machine: &Machine) -> String {
     let said = machine.output(RUN).well().err;
     assert!(!said.contains("panicked"), "{said}");
@@ -131,7 +130,6 @@ fn one_manager_per_machine_whatever_its_state_folder() {
     first.interrupt();
 }
 
-/// All files and folders under a path, including the path itself.
 fn everything(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_owned()];
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {

@@ -4,14 +4,6 @@ use crate::common::{NOBODY, machine, or_skip, workload};
 use hawkeye_test_support::this_test;
 
 #[test]
-fn a_missing_pid_is_refused() {
-    let machine = or_skip!(machine(this_test!()));
-    machine
-        .output("attach 4194000")
-        .assert_refused(1, "there is no process 4194000");
-}
-
-#[test]
 fn a_kernel_thread_is_refused() {
     let machine = or_skip!(machine(this_test!()));
     // Process 2 is kthreadd where the pid namespace is the machine's own.
@@ -52,12 +44,12 @@ fn options_out_of_range_and_unknown_words_are_refused() {
     ] {
         machine.output(words).assert_refused(2, said);
     }
-    let longer = "run --window 10 --period 5 -- true";
-    machine
-        .output(longer)
-        .assert_refused(1, "at most the period");
     let missing = "run -- /no/such/program";
-    machine
-        .output(missing)
-        .assert_refused(1, "can't start /no/such/program");
+    for (words, said) in [
+        ("run --window 10 --period 5 -- true", "at most the period"),
+        (missing, "can't start /no/such/program"),
+        ("attach 4194000", "there is no process 4194000"),
+    ] {
+        machine.output(words).assert_refused(1, said);
+    }
 }

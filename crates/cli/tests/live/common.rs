@@ -1,6 +1,6 @@
 //! The machine, which tests use one at a time, and the program under test.
 
-use crate::settings::Settings;
+use crate::settings::Changed;
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_linux::probe::userfaultfd::Userfaultfd;
 use hawkeye_linux::probe::{self, Extent};
@@ -11,19 +11,19 @@ use hawkeye_linux::sample::page_tables::{Detail, PageTables};
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_linux::{Means, test_costs};
-use hawkeye_manager::Machine as _;
-use hawkeye_policy::{ProcessId, RegionSample};
+use hawkeye_manager::{Machine as _, Sampling as _};
+use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_workload::{Event, Ready, Workload};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The program under test.
 pub const HAWKEYE: &str = env!("CARGO_BIN_EXE_hawkeye");
 
 /// This test program under the name that it has as a workload (`main.rs`).
@@ -40,11 +40,36 @@ macro_rules! or_skip {
 }
 pub(crate) use or_skip;
 
-/// A user without privileges.
 pub const NOBODY: u32 = 65_534;
 
 /// A process of the test; killed when dropped.
 pub struct Started(pub Child);
+
+/// A process that exchanges lines with the test.
+pub struct Spoken {
+    pub child: Started,
+    pub tell: ChildStdin,
+    /// Kept open, because it may print more.
+    _out: BufReader<ChildStdout>,
+}
+
+impl Spoken {
+    /// Starts a command. Returns its first line too.
+    pub fn start(command: &mut Command) -> (Self, String) {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Started(command.spawn().expect("the command starts"));
+        let tell = child.stdin.take().expect("the stream is a pipe");
+        let mut out = BufReader::new(child.stdout.take().expect("the stream is a pipe"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line of output");
+        let it = Self {
+            child,
+            tell,
+            _out: out,
+        };
+        (it, line)
+    }
+}
 
 impl Started {
     /// Starts a command without standard input and output.
@@ -80,7 +105,6 @@ impl Drop for Started {
     }
 }
 
-/// How a command ended, and what it printed.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -114,10 +138,8 @@ impl Ended {
     pub fn assert_refused(&self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert!(self.err.contains(words), "{words}: {self:?}");
-        assert!(
-            !self.err.contains("panicked") && !self.err.contains("backtrace"),
-            "{self:?}"
-        );
+        let panicked = self.err.contains("panicked") || self.err.contains("backtrace");
+        assert!(!panicked, "{self:?}");
     }
 
     /// Its standard output, as JSON.
@@ -129,7 +151,7 @@ impl Ended {
 /// The machine for one test, with a state folder of its own and the kernel's default settings.
 pub struct Machine {
     // Declared before the turn, so that the settings are restored before the next test starts.
-    _settings: Settings,
+    _settings: Changed,
     _turn: MutexGuard<'static, u32>,
     pub state: PathBuf,
     /// Costs of promotions and walks, for every manager that the test starts.
@@ -158,7 +180,7 @@ pub fn machine(test: TestName) -> Option<Machine> {
     let state = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&state).expect("a temporary folder");
     let machine = Machine {
-        _settings: Settings::as_started(),
+        _settings: Changed::to_defaults(),
         _turn: turn,
         costs: state.with_extension("costs.json"),
         state,
@@ -209,7 +231,6 @@ pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
     Some(machine)
 }
 
-/// Whether zero pages are given back without swap.
 pub fn remaps() -> bool {
     doctor()["recovery"] == "split-remaps"
 }
@@ -223,7 +244,6 @@ pub fn patience() -> u32 {
     from_environment("HAWKEYE_TESTS_PATIENCE", 1) as u32
 }
 
-/// The number in an environment variable, or the default.
 pub fn from_environment(variable: &str, usual: u64) -> u64 {
     let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text}"));
     std::env::var(variable).map_or(usual, number)
@@ -277,16 +297,13 @@ fn unmanageable() -> Option<String> {
     }
 }
 
-/// The doctor's report, or its error.
 fn doctor() -> &'static Value {
     static FOUND: OnceLock<Value> = OnceLock::new();
     FOUND.get_or_init(|| {
         let state = std::env::temp_dir().join(format!("hawkeye-live-{}", std::process::id()));
         let mut doctor = Command::new(HAWKEYE);
-        doctor
-            .args(["doctor", "--json"])
-            .env("HAWKEYE_STATE_DIR", &state);
-        let ended = Ended::of(&mut doctor);
+        let doctor = doctor.args(["doctor", "--json"]);
+        let ended = Ended::of(doctor.env("HAWKEYE_STATE_DIR", &state));
         let _ = std::fs::remove_dir_all(state);
         serde_json::from_str(&ended.out).unwrap_or_else(|_| ended.err.into())
     })
@@ -303,9 +320,8 @@ impl Machine {
 
     /// Sets this machine's state folder and costs for a command.
     pub fn set_up(&self, command: &mut Command) {
-        command
-            .env("HAWKEYE_STATE_DIR", &self.state)
-            .env(test_costs::VARIABLE, &self.costs);
+        command.env("HAWKEYE_STATE_DIR", &self.state);
+        command.env(test_costs::VARIABLE, &self.costs);
     }
 
     /// Changes the cost of a promotion from now on; all other costs are the usual ones.
@@ -360,7 +376,6 @@ impl Machine {
     }
 }
 
-/// A running manager.
 pub struct Attached {
     pub child: Started,
     json: PathBuf,
@@ -403,6 +418,12 @@ pub fn machine_of(means: Means, pid: u32) -> (LinuxMachine, ProcessId) {
     let joined = machine.processes(Duration::from_secs(3600)).done();
     let process = joined.expect("the process is managed")[0];
     (machine, process)
+}
+
+pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
+    let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
+    let sampled = sampled.expect("the process can be sampled");
+    sampled.done().expect("one call reads all of it")
 }
 
 /// Compiles a C program or library of the tests, which every user can read.
@@ -455,7 +476,6 @@ pub fn userfaultfd(test: TestName, user_only: bool) -> Option<Userfaultfd> {
     opened.ok()
 }
 
-/// Sends a signal.
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: a plain system call.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
@@ -471,7 +491,6 @@ pub fn wait(child: &mut Child, at_most: Duration) -> Option<i32> {
     status?.code()
 }
 
-/// Waits until a condition holds. Returns whether that happened in time.
 pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + at_most * patience();
     while Instant::now() < deadline {
@@ -483,20 +502,21 @@ pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     is_so()
 }
 
-/// Starts a workload. Returns it and its pid.
 pub fn workload(words: &str) -> (Workload, u32) {
     let (workload, ready) = started(words);
     (workload, ready.pid)
 }
 
-/// Starts a workload. Returns it and the address of its memory.
 pub fn started(words: &str) -> (Workload, Ready) {
-    let mut command = Command::new(WORKLOADS);
-    command.arg("workload").args(words.split_whitespace());
-    started_by(command)
+    started_by(workload_command(words))
 }
 
-/// The same, with a command of the caller's.
+fn workload_command(words: &str) -> Command {
+    let mut command = Command::new(WORKLOADS);
+    command.arg("workload").args(words.split_whitespace());
+    command
+}
+
 pub fn started_by(command: Command) -> (Workload, Ready) {
     let mut workload = Workload::spawn_command(command).expect("the workload starts");
     let ready = workload.wait_ready().expect("the workload gets ready");
@@ -514,10 +534,8 @@ pub fn without_huge_pages(command: &mut Command) {
     }
 }
 
-/// Starts a workload with huge pages disabled (PR_SET_THP_DISABLE). Returns it and its pid.
 pub fn workload_without_thp(words: &str) -> (Workload, u32) {
-    let mut command = Command::new(WORKLOADS);
-    command.arg("workload").args(words.split_whitespace());
+    let mut command = workload_command(words);
     without_huge_pages(&mut command);
     let (workload, ready) = started_by(command);
     (workload, ready.pid)
@@ -553,14 +571,12 @@ pub fn huge_bytes(pid: u32) -> u64 {
 /// Deadline for what must happen: far longer than it takes on any machine.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A figure of a summary or status, which must be there.
 pub fn figure(of: &Value, name: &str) -> u64 {
     of[name]
         .as_u64()
         .unwrap_or_else(|| panic!("no figure {name} in {of}"))
 }
 
-/// Asserts that all of the workload's memory has its contents.
 pub fn assert_unharmed(workload: &mut Workload) {
     let request = hawkeye_workload::Request::Verify;
     match workload.request(request, Duration::from_secs(60) * patience()) {

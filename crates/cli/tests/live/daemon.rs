@@ -9,7 +9,6 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -33,7 +32,6 @@ match.command = "hawkeye-minded"
 action = "include"
 "#;
 
-/// A running daemon.
 pub struct Daemon<'a> {
     machine: &'a Machine,
     child: Started,
@@ -105,7 +103,6 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// A program that the daemon must find by itself.
 pub struct Minded(Started);
 
 impl Minded {
@@ -133,21 +130,18 @@ impl Minded {
             let number = |text| u64::from_str_radix(text, 16).ok();
             Some((number(start)?, number(end)?))
         };
-        maps.lines()
-            .filter_map(range)
-            .find(|(start, end)| end - start >= 64 << 20)
-            .map(|(start, _)| start + (32 << 20))
-            .expect("the program has a mapping of 64 MiB")
+        let mut ranges = maps.lines().filter_map(range);
+        let memory = ranges.find(|(start, end)| end - start >= 64 << 20);
+        let (start, _) = memory.expect("the program has a mapping of 64 MiB");
+        start + (32 << 20)
     }
 }
 
-/// A free port for the next server.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
-/// The answer to a scraper at this port.
 pub fn scrape(port: u16) -> String {
     let mut stream =
         TcpStream::connect(("127.0.0.1", port)).expect("the daemon accepts the connection");
@@ -213,28 +207,6 @@ fn only_root_may_pause_and_other_users_may_read() {
 }
 
 #[test]
-fn stalled_clients_and_garbage_do_not_block_other_clients() {
-    let machine = or_skip!(machine(this_test!()));
-    let daemon = Daemon::start(&machine, "");
-    let connect =
-        || UnixStream::connect(daemon.socket()).expect("the daemon accepts the connection");
-    let silent: Vec<_> = (0..4).map(|_| connect()).collect();
-    let mut endless = connect();
-    // The server closes the connection in the middle.
-    let _ = endless.write_all(&vec![b'x'; 8 << 20]);
-    let mut garbage = connect();
-    garbage
-        .write_all(b"\xff\x00{]\n")
-        .expect("the garbage can be sent");
-    let mut answer = String::new();
-    garbage.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("refused"), "{answer}");
-    assert!(daemon.status()["uptime_s"].as_f64() > Some(0.0));
-    drop(silent);
-    daemon.end();
-}
-
-#[test]
 fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() {
     let machine = or_skip!(machine(this_test!()));
     // If the port were not free, the daemon would not start.
@@ -278,12 +250,8 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
     let kinds = recorded["decisions"]["kinds"].as_array().expect("kinds");
     let told = |event: &str| kinds.iter().any(|kind| kind["event"] == event);
     assert!(told("paused") && told("reloaded"), "{recorded}");
-    assert!(
-        !recorded["machine"]["used_bytes"]["at_s"]
-            .as_array()
-            .expect("times")
-            .is_empty()
-    );
+    let times = recorded["machine"]["used_bytes"]["at_s"].as_array();
+    assert!(!times.expect("times").is_empty());
 }
 
 #[test]

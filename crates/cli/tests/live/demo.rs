@@ -7,9 +7,8 @@ use hawkeye_test_support::this_test;
 fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     let machine = or_skip!(machine(this_test!()));
     let path = machine.state.join("demo.json");
-    machine
-        .output(&format!("demo --json {}", path.display()))
-        .well();
+    let words = format!("demo --json {}", path.display());
+    machine.output(&words).well();
     let figures = read_json(&path).expect("the file holds JSON");
     let systems = figures["systems"].as_array().expect("a list");
     let names: Vec<_> = systems.iter().map(|it| &it["system"]).collect();
@@ -23,8 +22,6 @@ fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     }
     let bloat = &figures["bloat"];
     assert_eq!(bloat["wrong_bytes"], 0, "{figures}");
-    assert!(
-        figure(bloat, "after_bytes") < figure(bloat, "before_bytes"),
-        "{figures}"
-    );
+    let [before, after] = ["before_bytes", "after_bytes"].map(|name| figure(bloat, name));
+    assert!(after < before, "{figures}");
 }

@@ -5,9 +5,14 @@ use crate::settings;
 use hawkeye_test_support::this_test;
 
 #[test]
-fn every_capability_is_explained() {
+fn every_capability_is_explained_every_page_size_tried_and_no_setting_changed() {
     let machine = or_skip!(machine(this_test!()));
+    let there = settings::sizes();
+    let names = there.iter().map(String::as_str).chain(["use_zero_page"]);
+    let read = || -> Vec<String> { names.clone().map(settings::read).collect() };
+    let before = read();
     let report = machine.output("doctor --json").well().json();
+    assert_eq!(read(), before);
     let capabilities = report["capabilities"].as_array().expect("a list");
     assert!(capabilities.len() >= 14);
     for capability in capabilities {
@@ -17,22 +22,7 @@ fn every_capability_is_explained() {
         }
     }
     assert_eq!(report["facts"]["collapse"]["outcome"], "works");
-}
-
-#[test]
-fn without_privileges_the_doctor_names_what_is_missing_and_exits_with_1() {
-    let machine = or_skip!(machine(this_test!()));
-    let doctor = machine.output_as(NOBODY, "doctor");
-    assert_eq!(doctor.code, Some(1), "{doctor:?}");
-    assert!(doctor.out.contains("CAP_BPF"), "{doctor:?}");
-}
-
-#[test]
-fn every_page_size_is_tried() {
-    let machine = or_skip!(machine(this_test!()));
-    let report = machine.output("doctor --json").json();
     let sizes = report["facts"]["small_pages"].as_array().expect("a list");
-    let there = settings::sizes();
     assert_eq!(sizes.len(), there.len().saturating_sub(1), "{there:?}");
     for size in sizes {
         assert_eq!(size["tried"]["outcome"], "works", "{size}");
@@ -42,12 +32,9 @@ fn every_page_size_is_tried() {
 }
 
 #[test]
-fn the_doctor_leaves_settings_unchanged() {
+fn without_privileges_the_doctor_names_what_is_missing_and_exits_with_1() {
     let machine = or_skip!(machine(this_test!()));
-    let mut names = settings::sizes();
-    names.push("use_zero_page".into());
-    let read = || -> Vec<String> { names.iter().map(|name| settings::read(name)).collect() };
-    let before = read();
-    machine.output("doctor");
-    assert_eq!(read(), before);
+    let doctor = machine.output_as(NOBODY, "doctor");
+    assert_eq!(doctor.code, Some(1), "{doctor:?}");
+    assert!(doctor.out.contains("CAP_BPF"), "{doctor:?}");
 }

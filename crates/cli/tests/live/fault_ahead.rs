@@ -1,12 +1,11 @@
 //! Prefault: which memory it fills, which not, and that it harms no contents.
 
 use crate::common::{
-    DEADLINE, Ended, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
+    DEADLINE, Ended, Machine, NO_SWAP_IN_GROUP, WORKLOADS, figure, machine, machine_at_speed,
     machine_with_remap, memory_cgroup, or_skip, patience, read_json, started_by, until, workload,
 };
 use crate::settings;
 use hawkeye_linux::memory::system_memory;
-use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Request, Workload};
 use std::path::Path;
@@ -23,7 +22,13 @@ const LEAST: u64 = 16 * MIB;
 /// regions.
 const WARM_START: Duration = Duration::from_secs(120);
 
-/// Makes a waiting program touch its memory, and asserts that all contents are right.
+/// Runs a workload with these options too. Returns how much was filled, in bytes.
+fn filled(machine: &Machine, options: &str, workload: &str) -> u64 {
+    let (code, summary) = machine.run_workload(&format!("{OPTIONS} {options}"), workload);
+    assert_eq!(code, 0, "{options} {workload}: {summary}");
+    figure(&summary, "filled_ahead_bytes")
+}
+
 fn touches_and_ends(mut program: Workload) {
     program
         .command(Request::Go)
@@ -41,11 +46,8 @@ fn a_stream_is_prefaulted_and_settings_are_restored() {
     let before = settings::read("use_zero_page");
     for order in ["ascending", "descending"] {
         let workload = format!("touch --mib 512 --now --work-us {WORK_US} --order {order}");
-        let (code, summary) = machine.run_workload(OPTIONS, &workload);
-        assert_eq!(code, 0);
-        let filled = figure(&summary, "filled_ahead_bytes");
-        assert!(filled >= LEAST, "{order}: {summary}");
-        assert!(filled <= 512 * MIB, "{order}: {summary}");
+        let filled = filled(&machine, "", &workload);
+        assert!((LEAST..=512 * MIB).contains(&filled), "{order}: {filled}");
     }
     assert_eq!(settings::read("use_zero_page"), before);
 }
@@ -54,11 +56,9 @@ fn a_stream_is_prefaulted_and_settings_are_restored() {
 fn prefault_works_with_huge_faults_and_these_are_switched_off_again() {
     let machine = or_skip!(machine(this_test!()));
     let before = settings::read("enabled");
-    let options = format!("{OPTIONS} --huge-faults");
     let workload = format!("touch --mib 512 --now --work-us {WORK_US}");
-    let (code, summary) = machine.run_workload(&options, &workload);
-    assert_eq!(code, 0);
-    assert!(figure(&summary, "filled_ahead_bytes") >= LEAST, "{summary}");
+    let filled = filled(&machine, "--huge-faults", &workload);
+    assert!(filled >= LEAST, "{filled}");
     assert_eq!(settings::read("enabled"), before);
 }
 
@@ -69,12 +69,10 @@ fn scattered_touches_are_hardly_prefaulted() {
     for (options, workload) in [
         ("", "touch --mib 1024 --now --order random"),
         ("", sparse),
-        (" --huge-faults", sparse),
+        ("--huge-faults", sparse),
     ] {
-        let (code, summary) = machine.run_workload(&format!("{OPTIONS}{options}"), workload);
-        assert_eq!(code, 0);
-        let filled = figure(&summary, "filled_ahead_bytes");
-        assert!(filled <= 64 * MIB, "{workload}: {summary}");
+        let filled = filled(&machine, options, workload);
+        assert!(filled <= 64 * MIB, "{workload}: {filled}");
     }
 }
 
@@ -95,16 +93,13 @@ fn a_stream_after_random_touches_is_prefaulted() {
 
 #[test]
 fn a_warm_start_needs_no_page_fault_and_stops_at_the_requested_size() {
-    warm_start(this_test!(), 1);
+    let machine = or_skip!(machine(this_test!()));
+    for threads in [1, 2] {
+        warm_start(&machine, threads);
+    }
 }
 
-#[test]
-fn a_warm_start_by_two_threads_stops_at_the_requested_size() {
-    warm_start(this_test!(), 2);
-}
-
-fn warm_start(test: TestName, threads: u32) {
-    let machine = or_skip!(machine(test));
+fn warm_start(machine: &Machine, threads: u32) {
     // The program waits for `go` and exits at the end of its input: it touches nothing.
     let options = format!("{OPTIONS} --fill-threads {threads} --warm 256MiB");
     let touch = "workload touch --mib 128 --mapped-mib 512 --pages huge";
@@ -166,10 +161,8 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let touched = before + 512 * MIB;
     let filled = resident();
     assert!(filled > touched, "{filled} bytes: nothing is ahead");
-    assert!(
-        filled <= touched + WINDOW,
-        "{filled} bytes are too much ahead"
-    );
+    let ahead = filled - touched;
+    assert!(ahead <= WINDOW, "{filled} bytes are too much ahead");
     let mib = state.total_bytes / 8 / MIB;
     let (_neighbour, _) = workload(&format!("burner --mib {mib}"));
     let gone = || resident() <= touched + 4 * MIB;
@@ -182,23 +175,15 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
 
 #[test]
 fn no_byte_changes_while_torture_is_prefaulted() {
-    torture(this_test!(), 1);
-}
-
-#[test]
-fn no_byte_changes_while_two_threads_prefault_torture() {
-    torture(this_test!(), 2);
-}
-
-fn torture(test: TestName, threads: u32) {
-    let machine = or_skip!(machine(test));
+    let machine = or_skip!(machine(this_test!()));
     for workload in [
         "torture --mib 512 --threads 4 --seconds 20",
         "fork-storm --children 4 --mib 256 --seconds 5",
         "exec-self --ms 200 --times 10 --mib 256 --seconds 2",
     ] {
-        let options = format!("{OPTIONS} --fill-threads {threads} --huge-faults --warm 1GiB");
-        let (code, summary) = machine.run_workload(&options, workload);
-        assert_eq!(code, 0, "{workload}: {summary}");
+        for threads in [1, 2] {
+            let options = format!("--fill-threads {threads} --huge-faults --warm 1GiB");
+            filled(&machine, &options, workload);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Fragments free memory on purpose.
 
 use crate::common::{WORKLOADS, machine_at_speed, or_skip, until};
+use crate::settings::Changed;
 use hawkeye_linux::memory::fragmentation::fmfi;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{Event, Workload};
@@ -9,7 +10,6 @@ use std::time::Duration;
 
 /// Deadline for filling all free memory, which comes first.
 const FILLED: Duration = Duration::from_secs(180);
-/// Deadline for compacting all memory.
 const WHOLE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -32,11 +32,11 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let compacted = fmfi().expect("the fragmentation can be read");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
     workload.finish().expect("the workload ends on request");
-    let _short = ShortLists::new();
+    let _short = Changed::to([(LIMIT.into(), "1000000")]).expect("the limit can be set");
     let half_way = f64::midpoint(before, reached);
     let mut left = reached;
     let whole_again = until(WHOLE, || {
-        ShortLists::hand_on();
+        shorten_lists();
         compact();
         left = fmfi().expect("the fragmentation can be read");
         left < half_way
@@ -49,33 +49,15 @@ fn compact() {
     fs::write("/proc/sys/vm/compact_memory", "1").expect("memory can be compacted");
 }
 
-/// Shortens the processors' own lists of free pages until it is dropped. Otherwise these lists keep
-/// single pages until other programs allocate, up to the low watermark (`pcp->high_min` in
-/// `mm/page_alloc.c`). That is enough to spoil every block that was held.
-struct ShortLists {
-    before: String,
-}
+/// Limit of the processors' own lists of free pages. Otherwise these lists keep single pages until
+/// other programs allocate, up to the low watermark (`pcp->high_min` in `mm/page_alloc.c`). That is
+/// enough to spoil every block that was held.
+const LIMIT: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
 
-impl ShortLists {
-    const LIMIT: &str = "/proc/sys/vm/percpu_pagelist_high_fraction";
-
-    fn new() -> Self {
-        let before = fs::read_to_string(Self::LIMIT).expect("the limit can be read");
-        fs::write(Self::LIMIT, "1000000").expect("the limit can be set");
-        Self { before }
-    }
-
-    /// Each read of the statistics takes some pages off lists that are too long (`decay_pcp_high`,
-    /// 6.7 and later).
-    fn hand_on() {
-        for _ in 0..200 {
-            fs::read("/proc/sys/vm/stat_refresh").expect("can be read");
-        }
-    }
-}
-
-impl Drop for ShortLists {
-    fn drop(&mut self) {
-        fs::write(Self::LIMIT, &self.before).expect("the limit can be restored");
+/// Each read of the statistics takes some pages off lists that are too long (`decay_pcp_high`, 6.7
+/// and later).
+fn shorten_lists() {
+    for _ in 0..200 {
+        fs::read("/proc/sys/vm/stat_refresh").expect("the statistics can be read");
     }
 }

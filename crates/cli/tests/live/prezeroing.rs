@@ -3,6 +3,7 @@
 
 use crate::common::{Machine, machine, machine_with, or_skip, signal, until};
 use crate::daemon::Daemon;
+use crate::settings::Changed;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
@@ -12,46 +13,26 @@ use std::time::Duration;
 
 const CORE: &str = "/sys/kernel/mm/prezero";
 const PARAMETERS: &str = "/sys/module/prezero/parameters";
-/// The doctor's name for it.
+const NAMES: [&str; 2] = ["pages_per_second", "idle_only"];
 const CAPABILITY: &str = "pre-zeroed memory";
 
-/// The module's settings.
 fn told() -> String {
     let read =
         |name| fs::read_to_string(Path::new(PARAMETERS).join(name)).expect("the file can be read");
-    let both = ["pages_per_second", "idle_only"].map(read);
-    both.map(|text| text.trim().to_owned()).join(" ")
+    NAMES.map(read).map(|text| text.trim().to_owned()).join(" ")
 }
 
-/// The module with its default settings; the former ones are restored when this is dropped.
-struct Found(String);
+const AS_LOADED: &str = "10000 N";
 
-impl Found {
-    const AS_LOADED: &str = "10000 N";
-
-    fn as_loaded() -> Self {
-        let found = Self(told());
-        Self::tell(Self::AS_LOADED);
-        found
-    }
-
-    fn tell(words: &str) {
-        let names = ["pages_per_second", "idle_only"];
-        for (name, word) in names.into_iter().zip(words.split(' ')) {
-            fs::write(Path::new(PARAMETERS).join(name), word).expect("writes");
-        }
-    }
-}
-
-impl Drop for Found {
-    fn drop(&mut self) {
-        Self::tell(&self.0);
-    }
-}
-
-fn with_module(test: TestName) -> Option<(Machine, Found)> {
+/// The module has its default settings until the second value is dropped.
+fn with_module(test: TestName) -> Option<(Machine, Changed)> {
     let machine = machine_with(test, CAPABILITY)?;
-    Some((machine, Found::as_loaded()))
+    let values = NAMES.into_iter().zip(AS_LOADED.split(' '));
+    let values = values.map(|(name, value)| (Path::new(PARAMETERS).join(name), value));
+    Some((
+        machine,
+        Changed::to(values).expect("root can change the settings"),
+    ))
 }
 
 #[test]
@@ -90,12 +71,12 @@ fn the_daemon_sets_the_rate_of_zeroing_and_restores_it() {
     assert_eq!(zeroing["active"], true, "{zeroing}");
     assert!(zeroing["free_bytes"].as_u64() > Some(0), "{zeroing}");
     machine.output("pause");
-    let as_loaded = || told() == Found::AS_LOADED;
+    let as_loaded = || told() == AS_LOADED;
     assert!(until(Duration::from_secs(10), as_loaded), "{}", told());
     machine.output("resume");
     assert!(until(Duration::from_secs(10), paced), "{}", told());
     daemon.end();
-    assert_eq!(told(), Found::AS_LOADED);
+    assert_eq!(told(), AS_LOADED);
 }
 
 #[test]
@@ -114,16 +95,13 @@ fn nothing_is_zeroed_while_memory_is_short() {
 fn after_kill_9_restore_restores_the_rate_of_zeroing() {
     let (machine, _found) = or_skip!(with_module(this_test!()));
     let daemon = Daemon::start(&machine, "");
-    assert!(until(Duration::from_secs(10), || told() != Found::AS_LOADED));
+    assert!(until(Duration::from_secs(10), || told() != AS_LOADED));
     signal(daemon.pid(), libc::SIGKILL);
     drop(daemon);
-    assert_ne!(
-        told(),
-        Found::AS_LOADED,
-        "the killed manager has not restored it"
-    );
+    let changed = told();
+    assert_ne!(changed, AS_LOADED, "the killed manager has not restored it");
     machine.output("restore");
-    assert_eq!(told(), Found::AS_LOADED);
+    assert_eq!(told(), AS_LOADED);
 }
 
 #[test]

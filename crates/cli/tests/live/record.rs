@@ -2,6 +2,7 @@
 //! replays them.
 
 use crate::common::{Machine, figure, machine, or_skip, patience, workload};
+use crate::settings;
 use hawkeye_sim::simulate::{Setup, simulate};
 use hawkeye_sim::systems;
 use hawkeye_sim::trace::{BadRecords, Recording};
@@ -38,17 +39,15 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
         short + long + 50
     ));
     let file = machine.state.join("live.parquet");
-    let settings =
-        |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}"));
     let sleep = "khugepaged/scan_sleep_millisecs";
     let names = ["enabled", "defrag", "use_zero_page", sleep];
-    let before = names.map(|name| settings(name).ok());
+    let before = names.map(settings::read);
     let record = |length: u32| {
         let at = file.display();
         let words = format!("record {pid} -o {at} --length {length} --period 2 --window 0.2");
         let said = machine.output(&words).well().err;
         assert!(said.contains("sampling windows"), "{said}");
-        assert_eq!(names.map(|name| settings(name).ok()), before);
+        assert_eq!(names.map(settings::read), before);
         report(&machine, &file)
     };
     let windows = |figures: &Value| figure(&figures["processes"][0], "windows");
@@ -112,8 +111,6 @@ fn the_recording_of_run_contains_its_promotions() {
     let kinds = figures["decisions"]["kinds"].as_array().expect("kinds");
     let promoted = kinds.iter().find(|kind| kind["event"] == "promoted");
     let reason = promoted.and_then(|kind| kind["last_reason"].as_str());
-    assert!(
-        reason.is_some_and(|reason| reason.contains("base pages accessed")),
-        "{kinds:?}"
-    );
+    let by_pages = reason.is_some_and(|reason| reason.contains("base pages accessed"));
+    assert!(by_pages, "{kinds:?}");
 }

@@ -2,19 +2,14 @@
 
 use crate::common::{
     DEADLINE, assert_unharmed, figure, huge_bytes, machine, machine_of, machine_with_remap, means,
-    memory, or_skip, patience, until, workload,
+    memory, or_skip, patience, sampled, until, workload,
 };
 use hawkeye_bench::live::manage;
-use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
-use hawkeye_manager::{
-    Journal, Machine as _, MachineError, Progress, Promoted, Sampling as _, Settings,
-};
-use hawkeye_policy::{
-    CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, ProcessId, ProcessSample, RegionAddr, Watermarks,
-};
+use hawkeye_manager::{Journal, Machine as _, MachineError, Promoted, Settings};
+use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::Request;
 use std::fs::File;
@@ -29,15 +24,6 @@ fn short_of_memory() -> String {
         .percent();
     let (high, low) = (used / 2.0, used / 4.0);
     format!("--policy none --cpu 100 --watermarks {high:.3},{low:.3}")
-}
-
-/// Samples a process until all regions are read.
-fn sample(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
-    let until = machine.now() + Duration::from_secs(60);
-    match machine.sample(process, until) {
-        Ok(Progress::Done(sample)) => sample,
-        other => panic!("not sampled: {other:?}"),
-    }
 }
 
 #[test]
@@ -87,7 +73,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
     let (mut machine, process) = machine_of(means(), pid);
-    let sampled = sample(&mut machine, process);
+    let sampled = sampled(&mut machine, process);
     let huge = sampled.regions.iter().filter(|r| r.is_huge());
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
     assert_eq!(regions.len(), 128);
@@ -147,7 +133,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("burner --mib 64 --pages base");
     let (mut machine, process) = machine_of(means(), pid);
-    let sampled = sample(&mut machine, process);
+    let sampled = sampled(&mut machine, process);
     program
         .request(Request::DontNeed(90), Duration::from_secs(10))
         .expect("the workload frees memory");

@@ -10,17 +10,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 #[test]
-fn the_exit_status_of_the_program_is_passed_on() {
+fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
     let machine = or_skip!(machine(this_test!()));
-    let (code, summary) = machine.run_workload("", "exit-after --ms 1200 --status 7");
+    let (code, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64 --status 7");
     assert_eq!(code, 7);
     assert_eq!(summary["exit_status"], 7);
-}
-
-#[test]
-fn the_summary_has_every_documented_field() {
-    let machine = or_skip!(machine(this_test!()));
-    let (_, summary) = machine.run_workload("", "exit-after --ms 1500 --mib 64");
     let promised = "policy wall_s exit_status promoted split recovered_bytes filled_ahead_bytes errors \
         manager_cpu_s longest_call_ms";
     for field in promised.split_whitespace() {
@@ -99,15 +93,11 @@ fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
     );
     let mut manager = group.command(Path::new(HAWKEYE), &words);
     machine.set_up(&mut manager);
-    let mut manager = manager
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the program starts");
+    manager.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut manager = manager.spawn().expect("the program starts");
     let mut input = manager.stdin.take().expect("the stream is a pipe");
-    input
-        .write_all(b"go\n")
-        .expect("the workload can be started");
+    let go = input.write_all(b"go\n");
+    go.expect("the workload can be started");
     // A wrong byte would change the exit code, and the limit would end it by a signal.
     assert_eq!(wait(&mut manager, DEADLINE), Some(0));
     let summary = read_json(&json).expect("a summary");

@@ -23,12 +23,10 @@ const STARTED: &str = "511 4096 60000 10000";
 /// khugepaged sleeps for a day after each page.
 const CHANGED: &str = "511 1 86400000 86400000";
 
-/// The current settings of khugepaged.
 fn setting() -> String {
     NAMES.map(settings::read).join(" ")
 }
 
-/// A manager of some program, which has changed settings.
 fn managed(machine: &Machine) -> (Workload, Attached) {
     let (program, pid) = workload("burner --mib 4");
     let attached = machine.attach("", pid);

@@ -15,7 +15,6 @@ const STARTED: [(&str, &str); 5] = [
     ("khugepaged/scan_sleep_millisecs", "10000"),
 ];
 
-/// Path of a setting.
 pub fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
@@ -34,7 +33,6 @@ pub fn sizes() -> Vec<String> {
     names
 }
 
-/// Value of a setting.
 pub fn read(name: &str) -> String {
     chosen(&fs::read_to_string(file(name)).expect("the file can be read"))
 }
@@ -46,33 +44,43 @@ pub fn chosen(text: &str) -> String {
     chosen.unwrap_or(text.trim()).to_owned()
 }
 
-/// The machine's settings; restored when dropped.
-pub struct Settings(Vec<(String, String)>);
+/// Files of the kernel that a test changes, with their former values; restored when dropped.
+pub struct Changed(Vec<(PathBuf, String)>);
 
-impl Settings {
-    /// Saves the machine's settings and sets the kernel's defaults.
-    pub fn as_started() -> Self {
-        let names = ["enabled", "defrag", "shrink_underused"];
-        let names = names.into_iter().filter(|name| file(name).exists());
-        let names = names.chain(STARTED.map(|(name, _)| name));
-        let names = names.map(str::to_owned).chain(sizes());
-        let read = |name: String| {
-            let value = read(&name);
-            (name, value)
-        };
-        let machines = Self(names.map(read).collect());
-        for (name, value) in STARTED {
-            fs::write(file(name), value).expect("writes");
+impl Changed {
+    /// Writes these values. `None` where a file can't be read or written.
+    pub fn to<'v>(values: impl IntoIterator<Item = (PathBuf, &'v str)>) -> Option<Self> {
+        let mut changed = Self(Vec::new());
+        for (file, value) in values {
+            changed.keep(file.clone())?;
+            fs::write(file, value).ok()?;
         }
-        machines
+        Some(changed)
+    }
+
+    fn keep(&mut self, file: PathBuf) -> Option<()> {
+        let value = chosen(&fs::read_to_string(&file).ok()?);
+        self.0.push((file, value));
+        Some(())
+    }
+
+    /// Sets the kernel's default settings. The other settings of huge pages are restored too.
+    pub fn to_defaults() -> Self {
+        let defaults = STARTED.map(|(name, value)| (file(name), value));
+        let mut changed = Self::to(defaults).expect("root can change the settings");
+        let names = ["enabled", "defrag", "shrink_underused"].map(str::to_owned);
+        for name in names.into_iter().chain(sizes()) {
+            changed.keep(file(&name));
+        }
+        changed
     }
 }
 
-impl Drop for Settings {
+impl Drop for Changed {
     fn drop(&mut self) {
-        for (name, value) in &self.0 {
-            if let Err(error) = fs::write(file(name), value) {
-                eprintln!("{name} could not be put back to {value}: {error}");
+        for (file, value) in self.0.iter().rev() {
+            if let Err(error) = fs::write(file, value) {
+                eprintln!("can't restore {} to {value}: {error}", file.display());
             }
         }
     }

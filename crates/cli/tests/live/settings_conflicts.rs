@@ -53,10 +53,8 @@ fn all_settings() -> Vec<(PathBuf, String)> {
             .flatten()
         {
             let path = entry.path();
-            let counts = path.ends_with("stats")
-                || path.ends_with("full_scans")
-                || path.ends_with("pages_collapsed");
-            if counts {
+            let counts = ["stats", "full_scans", "pages_collapsed"];
+            if counts.iter().any(|name| path.ends_with(name)) {
                 continue;
             }
             if path.is_dir() {
@@ -140,10 +138,8 @@ fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
             });
             for (name, value) in &theirs {
                 assert_eq!(read(name), *value, "{end}: {name}");
-                assert!(
-                    said.is_empty() || said.contains(&format!("{name} stays {value}")),
-                    "{end}: {said}"
-                );
+                let told = said.is_empty() || said.contains(&format!("{name} stays {value}"));
+                assert!(told, "{end}: {said}");
             }
             for (name, _) in &theirs {
                 let path = file(name);

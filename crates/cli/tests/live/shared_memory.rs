@@ -1,8 +1,8 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
 use crate::common::{
-    Machine, Started, machine, machine_of, means, or_skip, rollup_kib, signal, started, until,
-    wait, walked, workload,
+    Machine, Started, machine, machine_of, means, or_skip, rollup_kib, sampled, signal, started,
+    until, wait, walked, workload,
 };
 use crate::ksm::Ksm;
 use hawkeye_linux::LinuxMachine;
@@ -11,7 +11,7 @@ use hawkeye_linux::promote::target_call::TargetCalls;
 use hawkeye_linux::sample::page_tables::PageTables;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::sampler::{Seeing, estimate};
-use hawkeye_manager::{Machine as _, Promoted, Sampling as _};
+use hawkeye_manager::{Machine as _, Promoted};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
@@ -74,8 +74,15 @@ impl Drop for Manager {
 }
 
 /// Eight workers read 512 MiB that they share, and each reads 16 MiB of its own.
-fn forked_workers_stay_small_under(test: TestName, policy: &str) {
-    let machine = or_skip!(machine(test));
+#[test]
+fn forked_workers_stay_small() {
+    let machine = or_skip!(machine(this_test!()));
+    for policy in ["hawkeye", "hawkeye-g", "ingens"] {
+        forked_workers_stay_small_under(&machine, policy);
+    }
+}
+
+fn forked_workers_stay_small_under(machine: &Machine, policy: &str) {
     let (_program, pid) = workload("shared --mib 512 --workers 8 --private-mib 16");
     let mut family = children(pid);
     family.push(pid);
@@ -84,7 +91,7 @@ fn forked_workers_stay_small_under(test: TestName, policy: &str) {
     let filled = || sum_kib(&family, "Private_Dirty") >= 8 * (16 << 10);
     assert!(until(Duration::from_secs(20), filled));
     let before = sum_kib(&family, "Pss");
-    let manager = Manager::of(&machine, policy, &family);
+    let manager = Manager::of(machine, policy, &family);
     // The positive control: the workers' own memory becomes huge.
     let huge = || sum_kib(&family, "AnonHugePages") >= 4 * (16 << 10);
     let promoted = until(Duration::from_secs(120), huge);
@@ -95,24 +102,10 @@ fn forked_workers_stay_small_under(test: TestName, policy: &str) {
     });
     drop(manager);
     let huge = sum_kib(&family, "AnonHugePages");
-    assert!(promoted, "{huge} KiB are huge");
+    assert!(promoted, "{policy}: {huge} KiB are huge");
     let grew = most as f64 / before as f64;
-    assert!(grew <= 1.02, "PSS grew from {before} to {most} KiB");
-}
-
-#[test]
-fn forked_workers_stay_small_under_hawkeye() {
-    forked_workers_stay_small_under(this_test!(), "hawkeye");
-}
-
-#[test]
-fn forked_workers_stay_small_under_hawkeye_g() {
-    forked_workers_stay_small_under(this_test!(), "hawkeye-g");
-}
-
-#[test]
-fn forked_workers_stay_small_under_ingens() {
-    forked_workers_stay_small_under(this_test!(), "ingens");
+    let said = format!("{policy}: PSS grew from {before} to {most} KiB");
+    assert!(grew <= 1.02, "{said}");
 }
 
 fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
@@ -133,9 +126,19 @@ fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) 
     (control, manager)
 }
 
-/// 128 MiB in which every n-th page has one of 32 contents; all other pages are unique.
-fn merged_pages_stay_merged(test: TestName, every: u64) {
-    let (machine, _ksm) = or_skip!(machine_with_ksm(test));
+/// 128 MiB in which every n-th page has one of 32 contents; all other pages are unique. Where all
+/// are merged, no page is seen as touched, because the kernel does not clear the marks of merged
+/// pages. With few, most of each region is touched and private: only the limit prevents promotion.
+#[test]
+fn merged_pages_stay_merged() {
+    for every in [1, 8] {
+        let (machine, ksm) = or_skip!(machine_with_ksm(this_test!()));
+        merged_pages_stay_merged_where(&machine, every);
+        drop(ksm);
+    }
+}
+
+fn merged_pages_stay_merged_where(machine: &Machine, every: u64) {
     let alike = (128 << 8) / every;
     let words = format!(
         "shared --mib 128 --workers 0 --parent-mib 128 --mergeable {} --mergeable-every {every}",
@@ -149,7 +152,7 @@ fn merged_pages_stay_merged(test: TestName, every: u64) {
     // before its next scan, so merged pages are recognized by how often memory is mapped.
     fs::write(Ksm::path("run"), "0").expect("KSM can be stopped");
     let before = rollup_kib(pid, "Pss_Anon");
-    let (_control, manager) = managed_beside_a_control(&machine, pid);
+    let (_control, manager) = managed_beside_a_control(machine, pid);
     let mut most = 0;
     until(Duration::from_secs(5), || {
         most = most.max(rollup_kib(pid, "Pss_Anon"));
@@ -157,19 +160,8 @@ fn merged_pages_stay_merged(test: TestName, every: u64) {
     });
     drop(manager);
     let grew = most as f64 / before as f64;
-    assert!(grew <= 1.01, "{most} KiB of its own, {before} before");
-}
-
-/// No page is seen as touched, because the kernel does not clear the marks of merged pages.
-#[test]
-fn fully_merged_memory_stays_merged() {
-    merged_pages_stay_merged(this_test!(), 1);
-}
-
-/// Most of each region is touched and private: only the limit prevents promotion.
-#[test]
-fn a_few_merged_pages_in_every_region_stay_merged() {
-    merged_pages_stay_merged(this_test!(), 8);
+    let said = format!("one of {every}: {most} KiB of its own, {before} before");
+    assert!(grew <= 1.01, "{said}");
 }
 
 /// Nothing is merged, because no two pages are equal: only the permission to merge them prevents
@@ -195,8 +187,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let pid = ready.pid;
     let (mut machine, process) = machine_of(means(), pid);
     let sample = |machine: &mut LinuxMachine| -> Vec<RegionSample> {
-        let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
-        let sampled = sampled.expect("samples").done().expect("is read at once");
+        let sampled = sampled(machine, process);
         let memory = ready.start..ready.start + ready.bytes;
         let inside = |r: &RegionSample| memory.contains(&r.region.start());
         sampled.regions.into_iter().filter(inside).collect()

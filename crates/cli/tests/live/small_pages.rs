@@ -16,7 +16,6 @@ const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages defaul
 /// Short periods and short windows.
 const SOON: &str = "--period 1 --window 0.2 --cpu 100";
 
-/// The machine, if it has such sizes and none is enabled.
 fn machine_with_sizes(test: TestName) -> Option<Machine> {
     let machine = machine(test)?;
     let small: Vec<String> = small();

@@ -95,8 +95,8 @@ fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
             // Memory that KSM may merge is left alone while KSM runs, and promoted once it has
             // stopped.
             if ksm.is_some() {
-                fs::write(Ksm::path("run"), if turns % 2 == 0 { "1" } else { "0" })
-                    .expect("KSM can be controlled");
+                let run = if turns % 2 == 0 { "1" } else { "0" };
+                fs::write(Ksm::path("run"), run).expect("KSM can be controlled");
             }
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -139,7 +139,6 @@ fn reload(machine: &Machine, daemon: &Daemon<'_>, high: u32) {
     signal(daemon.pid(), libc::SIGHUP);
 }
 
-/// A running stress-ng with all its processes.
 struct Stress(Started);
 
 impl Stress {
@@ -156,16 +155,14 @@ impl Stress {
                 Ok(())
             });
         }
-        let child = command
-            .args(words.split_whitespace())
-            .arg("--temp-path")
-            .arg(&machine.state)
+        command.args(words.split_whitespace());
+        command.arg("--temp-path").arg(&machine.state);
+        command
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor"))
-            .stderr(log)
-            .spawn()
-            .expect("stress-ng starts");
-        Self(Started(child))
+            .stderr(log.try_clone().expect("a descriptor"));
+        Self(Started(
+            command.stdout(log).spawn().expect("stress-ng starts"),
+        ))
     }
 }
 
@@ -181,7 +178,6 @@ impl Drop for Stress {
     }
 }
 
-/// Resources that a process holds.
 #[derive(Debug)]
 struct Held {
     descriptors: usize,
@@ -195,20 +191,18 @@ impl Held {
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let word = line.and_then(|rest| rest.split_whitespace().next());
-            word.and_then(|word| word.parse::<u64>().ok())
-                .expect("a number")
+            let number = word.and_then(|word| word.parse::<u64>().ok());
+            number.expect("a number")
         };
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
         Self {
-            descriptors: fs::read_dir(format!("/proc/{pid}/fd"))
-                .expect("the process exists")
-                .count(),
+            descriptors: descriptors.expect("the process exists").count(),
             threads: number("Threads:"),
             anonymous_bytes: number("RssAnon:") << 10,
         }
     }
 }
 
-/// The kernel's log from some moment on.
 struct KernelLog(File);
 
 /// First words of the kernel's reports of its own faults.
@@ -226,11 +220,10 @@ const SPLATS: [&str; 9] = [
 
 impl KernelLog {
     fn from_now() -> Self {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/kmsg")
-            .expect("the kernel log can be opened");
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open("/dev/kmsg");
+        let mut file = file.expect("the kernel log can be opened");
         file.seek(SeekFrom::End(0))
             .expect("the end of the kernel log can be reached");
         Self(file)

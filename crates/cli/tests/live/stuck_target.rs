@@ -1,15 +1,15 @@
 //! A process that holds its `mmap_lock` forever: every other process is managed as before.
 
 use crate::common::{
-    DEADLINE, Started, compile, figure, huge_bytes, machine, or_skip, signal, until, wait,
+    DEADLINE, Spoken, Started, compile, figure, huge_bytes, machine, or_skip, signal, until, wait,
 };
 use crate::daemon::{Daemon, NAME};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use silent_files::SilentFiles;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 #[path = "stuck_target/silent_files.rs"]
@@ -19,37 +19,23 @@ mod silent_files;
 const MIB: u64 = 512;
 
 /// The program of `stuck.c`. It ends when the file system is unmounted, which releases it.
-struct Stuck {
-    child: Started,
-    tell: ChildStdin,
-}
+struct Stuck(Spoken);
 
 impl Stuck {
     fn start(program: &Path, file: &Path) -> Self {
-        let mut child = Command::new(program)
-            .arg(MIB.to_string())
-            .arg(file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map(Started)
-            .expect("starts");
-        let tell = child.stdin.take().expect("is piped");
-        let mut said = String::new();
-        let output = child.stdout.take().expect("is piped");
-        BufReader::new(output).read_line(&mut said).expect("says");
+        let mut command = Command::new(program);
+        let (stuck, said) = Spoken::start(command.arg(MIB.to_string()).arg(file));
         assert_eq!(said, "ready\n");
-        Self { child, tell }
+        Self(stuck)
     }
 
     fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.child.id()
     }
 
     fn hold_lock(&mut self) {
-        self.tell
-            .write_all(b"now\n")
-            .expect("the request can be written");
+        let asked = self.0.tell.write_all(b"now\n");
+        asked.expect("the request can be written");
     }
 
     /// Whether its lock is held: a call that takes the lock does not return.

@@ -3,7 +3,6 @@
 use crate::recordings::{folder, hawkeye, record};
 use std::path::Path;
 
-/// The single line that a failed command prints.
 fn told(words: &[&str]) -> String {
     let output = hawkeye(words);
     assert_eq!(output.status.code(), Some(1), "{words:?}");

@@ -18,7 +18,6 @@ fn picture(browser: &mut Browser) -> (u64, u64) {
     (number(0), number(1))
 }
 
-/// The text of an element.
 fn text(browser: &mut Browser, selector: &str) -> String {
     let found = browser.ask(&format!("document.querySelector({selector:?}).textContent"));
     found.as_str().expect("a text").to_owned()

@@ -9,7 +9,6 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An empty folder for one test.
 pub fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
@@ -17,7 +16,6 @@ pub fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs `hawkeye` with these arguments.
 pub fn hawkeye(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hawkeye"));
     command.args(words).output().expect("hawkeye starts")

@@ -5,7 +5,8 @@ use crate::error::LinuxError;
 use crate::page_sizes::{SizeSwitches, SizesSeen};
 use crate::prefault::learned::{Learned, Notebook};
 use crate::probe::touch_costs::TouchCosts;
-use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine, MachineError};
+use hawkeye_manager::machine::Called;
+use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine};
 use hawkeye_policy::{PageOrders, ProcessId};
 
 impl LinuxMachine {
@@ -44,11 +45,7 @@ impl LinuxMachine {
 }
 
 impl FaultPageSizes for LinuxMachine {
-    fn set_fault_sizes(
-        &mut self,
-        process: ProcessId,
-        orders: PageOrders,
-    ) -> Result<(), MachineError> {
+    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Called<()> {
         let failed = |error: LinuxError| error.for_process(process);
         self.sizing.set(process, orders).map_err(failed)?;
         let now = self.now();

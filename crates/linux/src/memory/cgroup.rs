@@ -207,8 +207,8 @@ fn pressure(folder: &Path) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
     use crate::takeover::thp_settings::testing::Folder;
+    use hawkeye_test_support::events::process;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
         Some(MemoryUse {

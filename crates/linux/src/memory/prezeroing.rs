@@ -190,12 +190,8 @@ impl Prezeroing {
     ///
     /// # Errors
     /// The module is not loaded, or its setting cannot be changed.
-    pub fn set_rate(
-        &self,
-        pages_per_second: Option<u32>,
-        guard: &mut SettingsGuard,
-    ) -> Result<u32> {
-        let rate = pages_per_second.unwrap_or(NEXT_TO_NOTHING).max(1);
+    pub fn set_rate(&self, pages_per_s: Option<u32>, guard: &mut SettingsGuard) -> Result<u32> {
+        let rate = pages_per_s.unwrap_or(NEXT_TO_NOTHING).max(1);
         self.set(&self.rate_file(), &rate.to_string(), guard)?;
         Ok(rate)
     }
@@ -333,12 +329,8 @@ mod tests {
     fn settings_are_changed_and_put_back() {
         let (folder, sys) = kernel("prezeroing-settings");
         let files = load(&folder);
-        let set = || {
-            files
-                .each_ref()
-                .map(|path| text(path).expect("the file can be read"))
-                .join(" ")
-        };
+        let read = |path: &PathBuf| text(path).expect("the file can be read");
+        let set = || files.each_ref().map(read).join(" ");
         let mut guard = folder.guard();
         sys.set_rate(Some(20_000), &mut guard)
             .expect("the setting can be changed");
@@ -395,15 +387,11 @@ mod tests {
                 .to_string()
         };
         let (active, lost) = (format!("{CORE}/active"), format!("{CORE}/node0-DMA32/lost"));
+        let idle_only = format!("{MODULE}/idle_only");
         for (file, strange, right, expected) in [
             (&active, "2", "1", "active contains \"2\" instead of 0 or 1"),
             (&lost, "many", "0", "lost contains \"many\""),
-            (
-                &format!("{MODULE}/idle_only"),
-                "maybe",
-                "N",
-                "instead of Y or N",
-            ),
+            (&idle_only, "maybe", "N", "instead of Y or N"),
         ] {
             folder.file(file, strange);
             assert!(said().contains(expected), "{}", said());

@@ -178,7 +178,7 @@ impl SizeLooks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
+    use hawkeye_test_support::events::process;
     use std::sync::mpsc::channel;
 
     #[test]

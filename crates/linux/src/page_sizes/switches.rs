@@ -116,9 +116,9 @@ impl SizeSwitches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
     use crate::takeover::thp_settings::testing::Folder;
     use crate::takeover::thp_settings::{SettingsGuard, read_setting};
+    use hawkeye_test_support::events::process;
 
     const SIZES: [u64; 3] = [16, 64, 128];
 

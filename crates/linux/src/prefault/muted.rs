@@ -59,11 +59,11 @@ impl Muted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process;
+    use hawkeye_test_support::events::process;
 
     #[test]
     fn each_suppression_lasts_twice_as_long() {
-        let process = some_process(1);
+        let process = process(1);
         let (s, there) = (Duration::from_secs, |_| true);
         let mut muted = Muted::default();
         muted.add(s(10), process);

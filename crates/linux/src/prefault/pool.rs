@@ -191,16 +191,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let threads: Vec<_> = self.workers.drain(..).map(|w| w.thread).collect();
         // A worker that gets no core does not end in time.
-        let deadline = Instant::now() + PATIENCE;
-        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        for thread in threads.into_iter().filter(JoinHandle::is_finished) {
-            // An error means that it panicked: nothing is left to end.
-            let _ = thread.join();
-        }
+        let threads = self.workers.drain(..).map(|worker| worker.thread);
+        super::join_in_time(threads.collect(), PATIENCE);
     }
 }
 

@@ -177,10 +177,8 @@ pub(super) mod tests {
         };
         assert!(judge(PageOrder::CONTIGUOUS, touched(16)).works());
         let why = "one touch mapped 1 of 16 base pages".into();
-        assert_eq!(
-            judge(PageOrder::CONTIGUOUS, touched(1)),
-            Checked::Fails(why)
-        );
+        let judged = judge(PageOrder::CONTIGUOUS, touched(1));
+        assert_eq!(judged, Checked::Fails(why));
         assert!(!judge(PageOrder::CONTIGUOUS, None).works());
     }
 }

@@ -364,7 +364,7 @@ mod tests {
             start_brk: 1,
         };
         Stat {
-            process: crate::processes::process::some_process(pid),
+            process: hawkeye_test_support::events::process(pid),
             parent,
             cpu_ticks: 0,
             program: Program {

@@ -268,13 +268,6 @@ pub(crate) const fn descriptor(result: i64) -> i32 {
     result as i32
 }
 
-/// An arbitrary process, for tests that never read it.
-#[cfg(test)]
-pub(crate) fn some_process(pid: u32) -> ProcessId {
-    let start_ticks = 1;
-    ProcessId { pid, start_ticks }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -421,7 +421,7 @@ mod tests {
 
     fn seen(pid: u32, mib: u64) -> Sighting {
         Sighting {
-            process: process::some_process(pid),
+            process: hawkeye_test_support::events::process(pid),
             anonymous_bytes: mib * MIB,
             own_bytes: mib * MIB,
             family: 1,

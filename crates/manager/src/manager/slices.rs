@@ -1,6 +1,6 @@
 //! Work on one process after the other, in slices, so that memory use is read in between.
 
-use crate::machine::{Machine, MachineError, Progress};
+use crate::machine::{Called, Machine, Partial, Progress};
 use hawkeye_policy::ProcessId;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,8 +34,8 @@ impl Slices {
         machine: &mut M,
         now: Duration,
         until: Duration,
-        work: impl FnOnce(&mut M, ProcessId) -> Result<Progress<T>, MachineError>,
-    ) -> Option<(ProcessId, Result<T, MachineError>)> {
+        work: impl FnOnce(&mut M, ProcessId) -> Partial<T>,
+    ) -> Option<(ProcessId, Called<T>)> {
         let process = *self.rest.front()?;
         if machine.now() >= until {
             self.again_at = now;

@@ -18,8 +18,8 @@ fn fragmentation_decides_what_is_promoted() {
     for fragmented in [Some(0.5), Some(0.9), None] {
         let mut machine = machine(16 * GIB);
         let process = machine.start(program(&[sparse(0, 8), base(20, 8, 1.0)]));
-        machine.schedule(s(0.0), Change::Fragmentation { fmfi: fragmented });
-        machine.schedule(s(40.0), Change::Fragmentation { fmfi: Some(0.49) });
+        machine.schedule(s(0.0), Change::Fragmentation(fragmented));
+        machine.schedule(s(40.0), Change::Fragmentation(Some(0.49)));
         let mut manager = manage(machine, "ingens", often());
         run(&mut manager, s(40.0));
         let full: Vec<RegionAddr> = (20..28).map(region).collect();
@@ -49,10 +49,8 @@ fn huge_pages_go_by_memory_held() {
 fn a_program_that_leaves_its_huge_pages_idle_waits() {
     let mut machine = machine(16 * GIB);
     let mut start = |weight| {
-        let held = Part {
-            used_pages: 512,
-            ..bloated(0, 20, weight)
-        };
+        let mut held = bloated(0, 20, weight);
+        held.used_pages = 512;
         machine.start(program(&[held, base(20, 100, 1.0)]))
     };
     let (idle, busy) = (start(0.0), start(1.0));
@@ -65,16 +63,9 @@ fn a_program_that_leaves_its_huge_pages_idle_waits() {
 #[test]
 fn what_was_filled_first_comes_first() {
     let mut machine = machine(16 * GIB);
-    machine.schedule(s(0.0), Change::Fragmentation { fmfi: Some(0.9) });
+    machine.schedule(s(0.0), Change::Fragmentation(Some(0.9)));
     let process = machine.start(program(&[sparse(0, 8), base(100, 100, 1.0)]));
-    machine.schedule(
-        s(22.0),
-        Change::Use {
-            process,
-            part: 0,
-            pages: 500,
-        },
-    );
+    machine.schedule(s(22.0), Change::Use(process, 0, 500));
     let manager = managed(machine, "ingens", per_second(4.0), s(90.0));
     let order: Vec<RegionAddr> = (100..200).chain(0..8).map(region).collect();
     assert_eq!(promoted_regions(&manager), order);

@@ -2,7 +2,7 @@
 
 use hawkeye_manager::{Machine, Settings};
 use hawkeye_policy::Hold;
-use hawkeye_test_support::machine::{Change, Part};
+use hawkeye_test_support::machine::Change;
 use hawkeye_test_support::managing::*;
 use std::time::Duration;
 
@@ -10,23 +10,17 @@ use std::time::Duration;
 #[test]
 fn promotion_does_not_take_memory_over_the_high_watermark() {
     let mut machine = machine(GIB);
-    let sparse = Part {
-        used_pages: 60,
-        ..base(0, 400, 1.0)
-    };
+    let mut sparse = base(0, 400, 1.0);
+    sparse.used_pages = 60;
     machine.start(program(&[sparse]));
-    machine.schedule(s(0.0), Change::OtherMemory { bytes: 600 * MIB });
+    machine.schedule(s(0.0), Change::OtherMemory(600 * MIB));
     let mut manager = manage(machine, "hawkeye-g", often());
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
         most = most.max(manager.machine().used_bytes());
     });
     assert!(!promoted(&manager).is_empty());
-    assert!(
-        most <= GIB * 85 / 100 + 2 * MIB,
-        "{} % in use",
-        most * 100 / GIB
-    );
+    assert!(most <= GIB * 85 / 100 + 2 * MIB, "{most} bytes in use");
 }
 
 /// `step` promotes only while nothing is recovered. A group that stays over its watermark is
@@ -45,10 +39,10 @@ fn a_full_group_does_not_hold_up_others() {
 #[test]
 fn recovered_regions_are_remembered_over_a_failed_sample() {
     let mut machine = running(4 * GIB, &[bloated(0, 64, 1.0)]);
-    machine.schedule(s(12.0), Change::OtherMemory { bytes: 7 * GIB / 2 });
-    machine.schedule(s(40.0), Change::OtherMemory { bytes: 0 });
-    machine.schedule(s(60.0), Change::FailSamples { count: u32::MAX });
-    machine.schedule(s(70.0), Change::FailSamples { count: 0 });
+    machine.schedule(s(12.0), Change::OtherMemory(7 * GIB / 2));
+    machine.schedule(s(40.0), Change::OtherMemory(0));
+    machine.schedule(s(60.0), Change::FailSamples(u32::MAX));
+    machine.schedule(s(70.0), Change::FailSamples(0));
     let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(60.0));
     assert_eq!(recovered(&manager).len(), 64);
@@ -68,7 +62,7 @@ fn the_cpu_budget_holds_over_the_first_minute() {
 #[test]
 fn a_hold_for_want_of_sight_is_shown() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
-    machine.schedule(s(3.5), Change::FailMemory { count: u32::MAX });
+    machine.schedule(s(3.5), Change::FailMemory(u32::MAX));
     let manager = managed(machine, "hawkeye-g", often(), s(10.0));
     assert_eq!(manager.held(), Some(&Hold::Unknown));
 }
@@ -81,9 +75,8 @@ fn promotion_goes_on_soon_after_a_short_hold() {
     let mut dry = manage(machine.clone(), "hawkeye-g", Settings::default());
     run(&mut dry, s(60.0));
     let first = first_promotion(&dry);
-    let pressure = |percent| Change::Pressure { percent };
-    machine.schedule(first.saturating_sub(s(1.5)), pressure(50.0));
-    machine.schedule(first + s(1.5), pressure(0.0));
+    machine.schedule(first.saturating_sub(s(1.5)), Change::Pressure(50.0));
+    machine.schedule(first + s(1.5), Change::Pressure(0.0));
     let manager = managed(machine, "hawkeye-g", Settings::default(), first + s(6.0));
     assert_eq!(promoted(&manager).len(), 32);
 }

@@ -39,9 +39,8 @@ fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
     let manager = walking(1.0, s(60.0));
     let (looked, promoted) = (looked(&manager), promoted(&manager));
     let soon = looked.windows(2).map(|pair| {
-        let found = promoted
-            .iter()
-            .any(|(at, ..)| (pair[0]..pair[1]).contains(at));
+        let between = pair[0]..pair[1];
+        let found = promoted.iter().any(|(at, ..)| between.contains(at));
         assert_eq!(pair[1] - pair[0] < s(4.0), found, "{looked:?} {promoted:?}");
         found
     });

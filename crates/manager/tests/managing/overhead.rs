@@ -14,11 +14,9 @@ fn walking(regions: u32, walk_share: f64) -> ProgramSpec {
 }
 
 fn overhead(manager: &Manager<ScriptedMachine>, process: ProcessId) -> f64 {
-    let machine = manager.machine();
-    machine
-        .process(process)
-        .and_then(|p| p.overhead_percent())
-        .unwrap_or(f64::NAN)
+    let program = manager.machine().process(process);
+    let percent = program.and_then(|program| program.overhead_percent());
+    percent.unwrap_or(f64::NAN)
 }
 
 /// The paper's Table 9: the same coverage, but only one program gains. The sequential program comes
@@ -77,10 +75,7 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
 #[test]
 fn equal_programs_stay_equal() {
     let mut machine = machine(16 * GIB);
-    let mut three = Vec::new();
-    for _ in 0..3 {
-        three.push(machine.start(walking(100, 1.0)));
-    }
+    let three = [(); 3].map(|()| machine.start(walking(100, 1.0)));
     let mut manager = manage(machine, "hawkeye-pmu", per_second(4.0));
     let mut widest = 0.0f64;
     run_watching(&mut manager, s(90.0), |manager| {

@@ -7,30 +7,23 @@ use hawkeye_test_support::managing::*;
 
 fn busy() -> (ScriptedMachine, ProcessId) {
     let mut machine = machine(GIB);
+    let parts = [
+        bloated(0, 100, 20.0),
+        base(200, 100, 5.0),
+        base(400, 50, 75.0),
+    ];
     let first = machine.start(ProgramSpec {
         ends_after: Some(300_000_000),
-        ..program(&[
-            bloated(0, 100, 20.0),
-            base(200, 100, 5.0),
-            base(400, 50, 75.0),
-        ])
+        ..program(&parts)
     });
     let process = machine.start(ProgramSpec {
         arrives: s(17.0),
         ends_at: Some(s(70.0)),
         ..program(&[base(0, 40, 1.0), base(100, 40, 0.2)])
     });
-    machine.schedule(s(25.0), Change::OtherMemory { bytes: 250 * MIB });
-    machine.schedule(s(45.0), Change::OtherMemory { bytes: 0 });
-    let (part, pages) = (1, 300);
-    machine.schedule(
-        s(33.3),
-        Change::Use {
-            process,
-            part,
-            pages,
-        },
-    );
+    machine.schedule(s(25.0), Change::OtherMemory(250 * MIB));
+    machine.schedule(s(45.0), Change::OtherMemory(0));
+    machine.schedule(s(33.3), Change::Use(process, 1, 300));
     (machine, first)
 }
 
@@ -38,10 +31,8 @@ fn entries(policy: &str) -> Vec<Entry> {
     let (machine, first) = busy();
     let mut manager = manage(machine, policy, often());
     assert_eq!(run(&mut manager, s(1000.0)), Wake::Stop);
-    assert_eq!(
-        manager.machine().accesses_done(first).round(),
-        300_000_000.0
-    );
+    let done = manager.machine().accesses_done(first);
+    assert_eq!(done.round(), 300_000_000.0);
     manager.journal().entries().cloned().collect()
 }
 

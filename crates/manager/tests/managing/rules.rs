@@ -37,7 +37,7 @@ fn who_ends_leaves_room_for_the_others_of_its_rule() {
     let mut machine = machine(16 * GIB);
     let first = machine.start(limited(20, 0, 40));
     let second = machine.start(limited(20, 0, 40));
-    machine.schedule(s(30.0), Change::Exit { process: first });
+    machine.schedule(s(30.0), Change::Exit(first));
     let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(29.0));
     assert_eq!(huge(&manager, first) + huge(&manager, second), 40 * MIB);

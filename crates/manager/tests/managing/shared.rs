@@ -1,6 +1,6 @@
 //! Memory that other processes share.
 
-use hawkeye_manager::{Event, Manager, Settings};
+use hawkeye_manager::{Event, Manager};
 use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, RegionAddr, Watermarks, policies};
 use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
 use hawkeye_test_support::managing::*;
@@ -14,7 +14,6 @@ fn protected(shared: u16) -> SharedPages {
     }
 }
 
-/// How often each region was passed over because of shared pages.
 fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize> {
     let mut times = HashMap::new();
     for entry in manager.journal().entries() {
@@ -46,10 +45,8 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
         let times = passed_over(&manager);
         assert_eq!(times.len(), 11, "{policy}: {times:?}");
         // After 10, 20, 40 and 80 s.
-        assert!(
-            times.values().all(|times| (2..=5).contains(times)),
-            "{policy}: {times:?}"
-        );
+        let few = times.values().all(|times| (2..=5).contains(times));
+        assert!(few, "{policy}: {times:?}");
         let total: usize = times.values().sum();
         assert_eq!(manager.journal().totals().shared, total as u64);
         for private in shared {
@@ -67,24 +64,18 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
 #[test]
 fn copies_of_shared_pages_are_memory() {
     // Two full regions, one with a few shared pages: only that one takes memory.
-    let few = SharedPages {
-        maybe_shared: MAX_SHARED_PAGES,
-        shared: MAX_SHARED_PAGES,
-    };
-    let settings = Settings {
-        hold_full: false,
-        ..often()
-    };
+    let mut few = protected(MAX_SHARED_PAGES);
+    few.maybe_shared = MAX_SHARED_PAGES;
+    let mut settings = often();
+    settings.hold_full = false;
     let setup = |total: u64| {
         let mut machine = machine(total);
         let it = machine.start(program(&[base(0, 2, 1.0)]));
         machine.share(it, region(1), few);
         machine
     };
-    let above = Settings {
-        watermarks: Watermarks::new(30.0, 20.0).expect("in order"),
-        ..settings
-    };
+    let mut above = settings;
+    above.watermarks = Watermarks::new(30.0, 20.0).expect("the watermarks are in order");
     let mut manager = manage(setup(10 * MIB), "hawkeye-g", above);
     run(&mut manager, s(30.0));
     assert_eq!(promoted_regions(&manager), [region(0)]);
@@ -92,9 +83,8 @@ fn copies_of_shared_pages_are_memory() {
     let mut manager = manage(setup(16 * GIB), "hawkeye-g", settings);
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
-        let reckoned = manager
-            .memory()
-            .map_or(0, |memory| memory.machine.used_bytes);
+        let memory = manager.memory();
+        let reckoned = memory.map_or(0, |memory| memory.machine.used_bytes);
         most = most.max(reckoned.saturating_sub(manager.machine().used_bytes()));
     });
     assert_eq!(promoted_regions(&manager).len(), 2);

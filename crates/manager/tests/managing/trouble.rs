@@ -93,7 +93,7 @@ fn a_process_may_end_at_any_time() {
         let mut machine = machine(16 * GIB);
         let short = machine.start(ending(at, &[base(0, 16, 1.0)]));
         let long = machine.start(program(&[base(0, 8, 1.0)]));
-        machine.schedule(s(20.0), Change::Exit { process: long });
+        machine.schedule(s(20.0), Change::Exit(long));
         let mut manager = manage(machine, "hawkeye-g", often());
         assert_eq!(run(&mut manager, s(100.0)), Wake::Stop);
         assert_eq!(manager.machine().now(), s(20.0));
@@ -120,8 +120,8 @@ fn processes_that_arrive_later_are_managed_too() {
 #[test]
 fn without_sight_of_memory_nothing_is_promoted() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
-    machine.schedule(s(0.0), Change::FailMemory { count: u32::MAX });
-    machine.schedule(s(30.0), Change::FailMemory { count: 0 });
+    machine.schedule(s(0.0), Change::FailMemory(u32::MAX));
+    machine.schedule(s(30.0), Change::FailMemory(0));
     let mut manager = manage(machine, "hawkeye-g", often());
     run(&mut manager, s(30.0));
     assert_eq!(promoted(&manager), []);
@@ -134,7 +134,7 @@ fn without_sight_of_memory_nothing_is_promoted() {
 #[test]
 fn a_process_that_cannot_be_sampled_for_a_while_is_promoted_later() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
-    machine.schedule(s(0.0), Change::FailSamples { count: 3 });
+    machine.schedule(s(0.0), Change::FailSamples(3));
     let manager = managed(machine, "hawkeye-g", often(), s(60.0));
     assert_eq!(promoted(&manager).len(), 8);
 }
@@ -149,12 +149,7 @@ fn memory_freed_since_the_window_is_not_refilled() {
     let mut dry = manage(machine.clone(), "hawkeye-g", settings);
     run(&mut dry, s(20.0));
     let first = first_promotion(&dry);
-    let change = Change::Use {
-        process,
-        part: 0,
-        pages: 10,
-    };
-    machine.schedule(first + s(0.04), change);
+    machine.schedule(first + s(0.04), Change::Use(process, 0, 10));
     let manager = managed(machine, "hawkeye-g", settings, first + s(2.0));
     let totals = manager.journal().totals();
     assert!(totals.freed > 50, "{totals:?}");
@@ -165,7 +160,7 @@ fn memory_freed_since_the_window_is_not_refilled() {
 fn where_no_huge_frame_is_free_promotion_is_refused_and_nothing_breaks() {
     // 161 MiB of 192: 84 %, just under the watermark. Only huge frames until memory is full.
     let mut machine = running(192 * MIB, &[base(0, 80, 1.0)]);
-    machine.schedule(s(0.0), Change::OtherMemory { bytes: MIB });
+    machine.schedule(s(0.0), Change::OtherMemory(MIB));
     let manager = managed(machine, "hawkeye-g", often(), s(60.0));
     assert!(manager.machine().used_bytes() <= 192 * MIB);
     assert_eq!(promoted(&manager).len(), 80);
@@ -175,10 +170,7 @@ fn where_no_huge_frame_is_free_promotion_is_refused_and_nothing_breaks() {
 fn above_the_watermark_the_manager_says_why_it_holds() {
     let machine = running(100 * MIB, &[base(0, 45, 1.0)]);
     let manager = managed(machine, "hawkeye-g", often(), s(30.0));
-    assert!(
-        matches!(manager.held(), Some(Hold::AboveHigh { .. })),
-        "{:?}",
-        manager.held()
-    );
+    let held = manager.held();
+    assert!(matches!(held, Some(Hold::AboveHigh { .. })), "{held:?}");
     assert_eq!(promoted(&manager), []);
 }

@@ -1,7 +1,8 @@
 //! The scripted machine as the manager sees it.
 
-use super::program::Program;
+use super::program::{Program, Region};
 use super::{ScriptedMachine, bytes, costs, take};
+use hawkeye_manager::machine::{Called, Partial};
 use hawkeye_manager::{
     Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
     Promoted, Recovered, Sampling, Wake, ZeroScan,
@@ -14,9 +15,16 @@ use hawkeye_policy::{
 use std::time::Duration;
 
 impl ScriptedMachine {
-    fn alive(&self, id: ProcessId) -> Result<&Program, MachineError> {
+    fn alive(&self, id: ProcessId) -> Called<&Program> {
         let program = self.process(id).filter(|program| program.is_alive());
         program.ok_or(MachineError::Gone(id))
+    }
+
+    fn whole_use(&self) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.used_bytes(),
+            total_bytes: self.total_bytes,
+        }
     }
 
     fn group_use(&self, name: &str, limit: u64) -> MemoryUse {
@@ -26,11 +34,38 @@ impl ScriptedMachine {
         }
     }
 
+    fn unfinished<T>(&self) -> Progress<T> {
+        Progress::Unfinished { again_at: self.now }
+    }
+
     fn members(&self, which: impl Fn(&Program) -> bool) -> Vec<ProcessId> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.spec.arrives);
         let members = there.into_iter().filter(|program| which(program));
         members.map(|program| program.id).collect()
+    }
+
+    /// Works for a process until `until`, or longer where a call takes longer. Returns whether all
+    /// is done.
+    fn work(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
+        // Only huge pages are counted, which is far cheaper than reading all.
+        let part = if kind == "measure" { 100 } else { 1 };
+        let left = self.work_left.entry((kind, process));
+        let left = left.or_insert(self.work / part);
+        if !left.is_zero() {
+            let time = until.saturating_sub(self.now).min(*left).as_nanos();
+            let calls = time.div_ceil(costs::CALL.as_nanos()).max(1) as u32;
+            let spent = (costs::CALL * calls).min(*left);
+            *left -= spent;
+            let done = left.is_zero();
+            self.longest_call = self.longest_call.max(costs::CALL);
+            self.advance_to(self.now + spent, false);
+            if !done {
+                return false;
+            }
+        }
+        self.work_left.remove(&(kind, process));
+        true
     }
 
     /// Whether there is memory for a huge page, or the error of its promotion.
@@ -58,18 +93,26 @@ impl Machine for ScriptedMachine {
 
     fn wait_until(&mut self, deadline: Duration) -> Wake {
         self.advance_to(deadline, true);
-        if self.is_over() {
-            Wake::Stop
-        } else {
-            Wake::Deadline
+        match self.is_over() {
+            true => Wake::Stop,
+            false => Wake::Deadline,
         }
     }
 
-    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
-        Progress::Done(self.members(|_| true))
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+        let all = self.members(|_| true);
+        while self.joined < all.len() {
+            self.advance_to(self.now + self.joining, false);
+            self.joined += 1;
+            if !self.joining.is_zero() && self.now >= until && self.joined < all.len() {
+                return self.unfinished();
+            }
+        }
+        Progress::Done(all)
     }
 
-    fn memory(&mut self) -> Result<MemoryState, MachineError> {
+    fn memory(&mut self) -> Called<MemoryState> {
+        self.looks.push(self.now);
         if take(&mut self.failures.memory) {
             return Err(MachineError::Other("memory can't be read".to_owned()));
         }
@@ -81,22 +124,17 @@ impl Machine for ScriptedMachine {
         });
         let groups = groups.filter(|group| !group.members.is_empty()).collect();
         Ok(MemoryState {
-            machine: MemoryUse {
-                used_bytes: self.used_bytes(),
-                total_bytes: self.total_bytes,
-            },
+            machine: self.whole_use(),
             groups,
             pressure_percent: Some(self.pressure_percent),
             fmfi: self.fmfi,
         })
     }
 
-    fn memory_use(&mut self, scope: &Scope) -> Result<MemoryUse, MachineError> {
+    fn memory_use(&mut self, scope: &Scope) -> Called<MemoryUse> {
+        self.looks.push(self.now);
         match scope {
-            Scope::Machine => Ok(MemoryUse {
-                used_bytes: self.used_bytes(),
-                total_bytes: self.total_bytes,
-            }),
+            Scope::Machine => Ok(self.whole_use()),
             Scope::Group(name) => match self.groups.get(name) {
                 Some(limit) => Ok(self.group_use(name, *limit)),
                 None => Err(MachineError::Other(format!("there is no group {name}"))),
@@ -104,11 +142,10 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn footprint(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Footprint>, MachineError> {
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
+        if !self.work("measure", process, until) {
+            return Ok(self.unfinished());
+        }
         let program = self.alive(process)?;
         Ok(Progress::Done(Footprint {
             rss_bytes: program.rss_bytes(),
@@ -122,7 +159,7 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Result<Promoted, MachineError> {
+    ) -> Called<Promoted> {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
@@ -131,10 +168,9 @@ impl Machine for ScriptedMachine {
             process,
             errno,
         };
-        let waiting = if take(&mut self.failures.slow) {
-            self.failures.slow_by
-        } else {
-            Duration::ZERO
+        let waiting = match take(&mut self.failures.slow) {
+            true => self.failures.slow_by,
+            false => Duration::ZERO,
         };
         self.alive(process)?;
         if take(&mut self.failures.promotions) {
@@ -166,7 +202,7 @@ impl Machine for ScriptedMachine {
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroScan, MachineError> {
+    ) -> Called<ZeroScan> {
         let took = self.spend(costs::SCAN, Duration::ZERO);
         let program = self.alive_mut(process)?;
         let huge = program.region_mut(region).filter(|(r, _)| r.huge);
@@ -174,11 +210,7 @@ impl Machine for ScriptedMachine {
         Ok(ZeroScan { zero_pages, took })
     }
 
-    fn recover(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> Result<Recovered, MachineError> {
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<Recovered> {
         self.alive(process)?;
         if take(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {
@@ -189,9 +221,8 @@ impl Machine for ScriptedMachine {
         }
         let took = self.spend(costs::SPLIT, Duration::ZERO);
         let program = self.alive_mut(process)?;
-        let (freed, left_present) = program.region_mut(region).map_or((0, 0), |(region, used)| {
-            (region.split(used), region.present)
-        });
+        let split = |(region, used): (&mut Region, u16)| (region.split(used), region.present);
+        let (freed, left_present) = program.region_mut(region).map_or((0, 0), split);
         Ok(Recovered {
             bytes: bytes(u64::from(freed)),
             left_present,
@@ -209,12 +240,10 @@ impl Machine for ScriptedMachine {
 }
 
 impl Sampling for ScriptedMachine {
-    fn start_window(
-        &mut self,
-        process: ProcessId,
-        _: Needs,
-        _until: Duration,
-    ) -> Result<Progress<()>, MachineError> {
+    fn start_window(&mut self, process: ProcessId, _: Needs, until: Duration) -> Partial<()> {
+        if !self.work("clear", process, until) {
+            return Ok(self.unfinished());
+        }
         let program = self.alive_mut(process)?;
         program.clear();
         let base = program.samples().iter().filter(|r| !r.is_huge()).count();
@@ -222,13 +251,15 @@ impl Sampling for ScriptedMachine {
         Ok(Progress::Done(()))
     }
 
-    fn sample(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<ProcessSample>, MachineError> {
+    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+        if take(&mut self.failures.late_samples) {
+            return Err(MachineError::NotAnswering(process));
+        }
         if take(&mut self.failures.samples) {
             return Err(MachineError::Other("nothing can be sampled".to_owned()));
+        }
+        if !self.work("read", process, until) {
+            return Ok(self.unfinished());
         }
         let program = self.alive(process)?;
         let mut regions = program.samples();
@@ -236,19 +267,14 @@ impl Sampling for ScriptedMachine {
             let pages = self.shared.get(&(process, region.region));
             region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
         }
-        let source = if program.cleared {
-            CoverageSource::AccessBits
-        } else {
-            CoverageSource::Population
+        let (source, first_touches) = match program.cleared {
+            true => (CoverageSource::AccessBits, touches(&regions)),
+            false => (CoverageSource::Population, 0),
         };
         let overhead = program.overhead_percent();
         let sample = ProcessSample {
             source,
-            first_touches: if program.cleared {
-                touches(&regions)
-            } else {
-                0
-            },
+            first_touches,
             overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
             age: self.now.saturating_sub(program.spec.arrives),
             terms: program.spec.terms,
@@ -264,15 +290,19 @@ impl Sampling for ScriptedMachine {
         Ok(Progress::Done(sample))
     }
 
-    fn huge_pages(
-        &mut self,
-        process: ProcessId,
-        _until: Duration,
-    ) -> Result<Progress<Vec<RegionSample>>, MachineError> {
+    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+        self.last_listing = self.now;
+        if !self.work("list", process, until) {
+            return Ok(self.unfinished());
+        }
         let mut huge = self.alive(process)?.samples();
         huge.retain(RegionSample::is_huge);
         self.spend(times(costs::READ_HUGE, huge.len()), Duration::ZERO);
         Ok(Progress::Done(huge))
+    }
+
+    fn abandon_window(&mut self) {
+        self.abandoned = true;
     }
 
     fn first_touch_cost(&self) -> Duration {

@@ -219,10 +219,8 @@ mod tests {
             let rule = rule(&facts);
             let config = Config::parse("advice", &rule).expect("the rule can be parsed");
             let verdict = config.rules.judge(&facts.surroundings.identity);
-            assert!(
-                format!("{verdict:?}").contains("Include"),
-                "{rule}: {verdict:?}"
-            );
+            let verdict = format!("{verdict:?}");
+            assert!(verdict.contains("Include"), "{rule}: {verdict}");
             assert!(!rule.contains("session"), "{rule}");
         }
     }
@@ -235,18 +233,16 @@ mod tests {
                 unit: Some(unit.into()),
                 ..Identity::default()
             };
-            service(&identity).map(|service| service.command("cat"))
+            service(&identity).map_or_else(String::new, |service| service.command("cat"))
         };
-        assert_eq!(
-            cat("/system.slice/redis.service", "redis.service").as_deref(),
-            Some("systemctl cat redis.service")
-        );
+        let of_system = cat("/system.slice/redis.service", "redis.service");
+        assert_eq!(of_system, "systemctl cat redis.service");
         let session = "/user.slice/user-1000.slice/session-3.scope";
-        assert_eq!(cat(session, "session-3.scope"), None);
+        assert_eq!(cat(session, "session-3.scope"), "");
         let own = "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service";
         assert_eq!(
-            cat(own, "redis.service").as_deref(),
-            Some("systemctl --user cat redis.service")
+            cat(own, "redis.service"),
+            "systemctl --user cat redis.service"
         );
     }
 
@@ -258,35 +254,32 @@ mod tests {
             facts.surroundings.java = java;
             own_settings(&facts).map(|remedy| remedy.command)
         };
-        let glibc = |hugetlb| Allocator::Glibc {
+        let glibc = |hugetlb, tunables: Option<&str>| Allocator::Glibc {
             hugetlb,
-            tunables: None,
+            tunables: tunables.map(str::to_owned),
         };
+        let untuned = || glibc(None, None);
         let has = |command: Option<String>, text| command.is_some_and(|c| c.contains(text));
-        assert!(has(command(glibc(None), None), "glibc.malloc.hugetlb=1"));
-        assert_eq!(command(glibc(Some(1)), None), None);
+        assert!(has(command(untuned(), None), "glibc.malloc.hugetlb=1"));
+        assert_eq!(command(glibc(Some(1), None), None), None);
         let jemalloc = |thp: &str| Allocator::Jemalloc {
             thp: Some(thp.into()),
             conf: Some(format!("narenas:2,thp:{thp},abort:true")),
         };
         // Other options stay.
-        assert_eq!(
-            command(jemalloc("default"), None).as_deref(),
-            Some("MALLOC_CONF=narenas:2,abort:true,thp:always reader ...")
+        let set = "MALLOC_CONF=narenas:2,abort:true,thp:always reader ...";
+        assert_eq!(command(jemalloc("default"), None).as_deref(), Some(set));
+        let tuned = |tunables| glibc(Some(0), Some(tunables));
+        let arenas = command(
+            tuned("glibc.malloc.hugetlb=0:glibc.malloc.arena_max=2"),
+            None,
         );
-        let tuned = |tunables: &str| Allocator::Glibc {
-            hugetlb: Some(0),
-            tunables: Some(tunables.into()),
-        };
-        let set = "glibc.malloc.hugetlb=0:glibc.malloc.arena_max=2";
-        assert!(has(
-            command(tuned(set), None),
-            "GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1 "
-        ));
+        let set = "GLIBC_TUNABLES=glibc.malloc.arena_max=2:glibc.malloc.hugetlb=1 ";
+        assert!(has(arenas, set));
         assert_eq!(command(tuned("x=$(reboot)"), None), None);
         assert_eq!(command(jemalloc("always"), None), None);
         let java = Some(JavaFlags::default());
-        assert!(has(command(glibc(None), java), "UseTransparentHugePages"));
+        assert!(has(command(untuned(), java), "UseTransparentHugePages"));
         let mut never = facts();
         never.surroundings.settings.enabled = Some("never".into());
         assert_eq!(own_settings(&never), None);

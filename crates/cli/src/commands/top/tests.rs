@@ -120,9 +120,8 @@ fn column(n: u64) -> Column {
 }
 
 fn opened() -> Opened {
-    let process = redis();
     let why = ProcessExplanation {
-        process,
+        process: redis(),
         sample: None,
         kept_by: vec!["the machine uses 90 % of its memory".into()],
         latest: vec![EntryView {
@@ -209,13 +208,8 @@ fn a_missing_daemon_is_reported_above_the_old_figures() {
 #[test]
 fn no_screen_size_panics_and_the_selected_row_stays_visible() {
     let mut model = model();
-    for pid in 0..300 {
-        let more = ProcessStatus {
-            pid: 10_000 + pid,
-            ..redis()
-        };
-        model.status.manager.processes.push(more);
-    }
+    let more = (10_000..10_300).map(|pid| ProcessStatus { pid, ..redis() });
+    model.status.manager.processes.extend(more);
     for (columns, rows) in [(1, 1), (20, 5), (60, 12), (80, 24), (300, 100)] {
         use KeyCode::{End, Enter, Home, PageDown};
         for code in [End, Home, PageDown, Enter] {
@@ -276,18 +270,12 @@ fn without_colour_the_text_is_the_same() {
         let coloured = cells.iter().any(coloured);
         (coloured, terminal.backend().to_string())
     };
-    let (coloured, text) = colours(Look {
-        colour: true,
-        ..PLAIN
-    });
+    let look = |colour, unicode| Look { colour, unicode };
+    let (coloured, text) = colours(look(true, true));
     let (plain, same) = colours(PLAIN);
     assert!(coloured && !plain);
     assert_eq!(text, same);
-    let ascii = Look {
-        colour: false,
-        unicode: false,
-    };
-    assert!(colours(ascii).1.is_ascii());
+    assert!(colours(look(false, false)).1.is_ascii());
 }
 
 #[test]

@@ -41,9 +41,11 @@ fn a_process_is_explained_in_sentences() {
         }),
         kept_by: vec!["the machine uses 90 % of its memory".into()],
         latest: vec![EntryView {
-            at_s: 75.0,
             region: Some(0x7f2a_4000_0000),
-            text: "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed".into(),
+            ..entry(
+                75.0,
+                "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed",
+            )
         }],
     }));
     let expected = "\
@@ -76,7 +78,6 @@ fn region(state: RegionState) -> RegionExplanation {
     }
 }
 
-/// The text about the region, without the text about its process.
 fn said(region: RegionExplanation) -> String {
     let text = text(&Explanation::Region(Box::new(region)));
     text[text.find("Region").expect("the region is named")..].to_owned()
@@ -114,6 +115,7 @@ fn a_waiting_region_shows_its_place_in_the_queue_and_its_history() {
         walks_per_s: 1200,
         ..RegionSample::untouched(RegionAddr::containing(0x7f2a_4000_0000))
     };
+    let split = "split, 512 KiB recovered in 0.5 ms: 128 zero base pages";
     let waits = RegionExplanation {
         sample: Some(sample),
         bucket: Some(9),
@@ -122,10 +124,7 @@ fn a_waiting_region_shows_its_place_in_the_queue_and_its_history() {
         kept_by: vec!["the machine uses 90 % of its memory".into()],
         latest: vec![
             entry(10.0, "promoted in 0.4 ms: bucket 9"),
-            entry(
-                95.0,
-                "split, 512 KiB recovered in 0.5 ms: 128 zero base pages",
-            ),
+            entry(95.0, split),
         ],
         ..region(RegionState::Candidate)
     };
@@ -170,10 +169,8 @@ fn a_huge_region_shows_what_made_it_huge() {
     }));
     let why = "other processes share 300 of its base pages, which a promotion would copy";
     let said = shared.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        said.contains(&format!("{why}: checked again in 20 s.")),
-        "{said}"
-    );
+    let again = format!("{why}: checked again in 20 s.");
+    assert!(said.contains(&again), "{said}");
 }
 
 #[test]

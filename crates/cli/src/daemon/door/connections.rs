@@ -213,9 +213,8 @@ mod tests {
 
     #[test]
     fn many_users_together_cannot_lock_out_another_user() {
-        let crowd: Vec<Client> = (0..MOST_OTHERS as u32)
-            .map(|place| client(1000 + place / 4))
-            .collect();
+        let places = 0..MOST_OTHERS as u32;
+        let crowd: Vec<Client> = places.map(|place| client(1000 + place / 4)).collect();
         assert_eq!(admission(&crowd, client(2000)), Admission::Instead(0));
         assert_eq!(admission(&crowd, client(0)), Admission::Accepted);
         let mut busy = crowd.clone();
@@ -267,9 +266,7 @@ mod tests {
         assert_eq!(admission(&roots, client(0)), Admission::Refused);
         let mut open = roots;
         open.extend(vec![client(None); MOST_OTHERS]);
-        assert_eq!(
-            admission(&open, client(None)),
-            Admission::Instead(MOST_ROOT)
-        );
+        let admitted = admission(&open, client(None));
+        assert_eq!(admitted, Admission::Instead(MOST_ROOT));
     }
 }

@@ -4,26 +4,15 @@ use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::process::Command;
 
-/// A test's own folder; removed when dropped.
-struct Folder(PathBuf);
+struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("hawkeye-journal-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a temporary folder");
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
     }
 
     fn file(&self) -> PathBuf {
-        self.0.join("journal.jsonl")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join("journal.jsonl")
     }
 }
 
@@ -35,7 +24,6 @@ fn lines(text: &str) -> Lines {
     }
 }
 
-/// The events in a file; every line must be JSON.
 fn events(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let event = |line| {
@@ -66,7 +54,7 @@ fn entries_become_lines_with_the_time_of_day() {
 
 #[test]
 fn at_its_size_limit_the_file_is_rotated() {
-    let folder = Folder::new("rotated");
+    let folder = Folder::new();
     // Two lines of 14 bytes fit.
     let mut file = JournalFile::new(&folder.file(), 30);
     for n in 0..5 {
@@ -95,7 +83,7 @@ fn a_full_disk_loses_entries_and_says_how_many() {
         .expect_err("the disk is still full");
     assert_eq!(file.lost, 2);
     // The same journal on a disk with room.
-    let folder = Folder::new("full");
+    let folder = Folder::new();
     file.path = folder.file();
     file.append(&lines("c")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["2 lost", "c"]);
@@ -105,8 +93,8 @@ fn a_full_disk_loses_entries_and_says_how_many() {
 
 #[test]
 fn an_incomplete_line_on_a_full_disk_is_removed() {
-    let folder = Folder::new("half");
-    let Some(_mounted) = Mounted::small(&folder.0) else {
+    let folder = Folder::new();
+    let Some(_mounted) = Mounted::small(folder.0.path()) else {
         return this_test!().skip("no tmpfs can be mounted here");
     };
     let mut file = JournalFile::new(&folder.file(), 1 << 30);
@@ -149,16 +137,16 @@ impl Drop for Mounted {
 
 #[test]
 fn a_removed_folder_loses_entries_until_it_is_back() {
-    let folder = Folder::new("vanished");
+    let folder = Folder::new();
     let mut file = JournalFile::new(&folder.file(), 1000);
     file.append(&lines("a")).expect("the append succeeds");
-    fs::remove_dir_all(&folder.0).expect("the removal succeeds");
+    fs::remove_dir_all(folder.0.path()).expect("the removal succeeds");
     file.append(&lines("b")).expect_err("the folder is missing");
-    fs::create_dir(&folder.0).expect("the folder can be created");
+    fs::create_dir(folder.0.path()).expect("the folder can be created");
     file.append(&lines("c")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["1 lost", "c"]);
     // Rotation by another program is followed too.
-    fs::rename(folder.file(), folder.0.join("old")).expect("the file can be renamed");
+    fs::rename(folder.file(), folder.0.path().join("old")).expect("the file can be renamed");
     file.append(&lines("d")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["d"]);
 }
@@ -175,8 +163,8 @@ fn a_device_is_not_rotated() {
 #[test]
 fn nothing_is_written_to_a_file_of_another_user() {
     use std::os::unix::fs::{chown, lchown, symlink};
-    let folder = Folder::new("others");
-    let (theirs, target) = (folder.file(), folder.0.join("target"));
+    let folder = Folder::new();
+    let (theirs, target) = (folder.file(), folder.0.path().join("target"));
     fs::write(&theirs, "").expect("the file can be written");
     if chown(&theirs, Some(65534), None).is_err() {
         return;

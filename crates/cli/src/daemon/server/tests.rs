@@ -84,16 +84,13 @@ fn only_root_may_change_things_and_every_user_may_read() {
     with_manager(done, |desk| {
         for request in [Request::Pause, Request::Resume] {
             assert_eq!(ask(desk, ROOT, request), DONE);
-            let why = refusal(Some(ask(desk, OTHER, request)));
-            assert!(why.contains("only root"), "{why}");
-            let unknown = Peer { credentials: None };
-            assert!(refusal(Some(ask(desk, unknown, request))).contains("only root"));
+            for peer in [OTHER, Peer { credentials: None }] {
+                let why = refusal(Some(ask(desk, peer, request)));
+                assert!(why.contains("only root"), "{why}");
+            }
         }
-        assert_eq!(
-            ask(desk, OTHER, Request::Status),
-            DONE,
-            "the request reached the manager"
-        );
+        let reply = ask(desk, OTHER, Request::Status);
+        assert_eq!(reply, DONE, "the request reached the manager");
     });
 }
 
@@ -105,26 +102,25 @@ fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
         drop(others);
         let why = refusal(Some(ask(desk, OTHER, Request::Status)));
         assert!(why.contains("too many"), "{why}");
-        assert_eq!(
-            ask(desk, STRANGER, Request::Status),
-            DONE,
-            "another user may still ask"
-        );
-        assert_eq!(ask(desk, ROOT, Request::Status), DONE);
+        for peer in [STRANGER, ROOT] {
+            assert_eq!(
+                ask(desk, peer, Request::Status),
+                DONE,
+                "{peer:?} may still ask"
+            );
+        }
     });
 }
 
 #[test]
 fn requests_about_whole_processes_count_twice() {
     with_manager(done, |desk| {
-        let strip = Request::Strip {
-            pid: 1,
-            columns: 80,
-        };
+        let (pid, columns) = (1, 80);
+        let strip = Request::Strip { pid, columns };
         let began = Instant::now();
         let answers = (0..20).map(|_| ask(desk, OTHER, strip));
         let answered = answers
-            .filter(|answer| !matches!(answer, Reply::Refused { .. }))
+            .filter(|it| !matches!(it, Reply::Refused { .. }))
             .count();
         // The allowance of one second, and what is regained while asking.
         let most = 11.0 + began.elapsed().as_secs_f64() * 10.0;
@@ -164,8 +160,8 @@ fn only_root_and_the_owner_see_addresses() {
     with_manager(explained, |desk| {
         let why = |address| Request::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
-            let Reply::Explanation(Explanation::Process(answer)) = ask(desk, peer, why(None))
-            else {
+            let process = ask(desk, peer, why(None));
+            let Reply::Explanation(Explanation::Process(answer)) = process else {
                 panic!("every user may ask about a process");
             };
             assert_eq!(answer.latest[0].region.is_some(), allowed, "{peer:?}");
@@ -206,10 +202,8 @@ fn mappings_are_not_read_for_another_user() {
         explained(request)
     };
     with_manager(answer, |desk| {
-        let request = Request::Why {
-            pid: 1,
-            address: Some(1 << 46),
-        };
+        let address = Some(1 << 46);
+        let request = Request::Why { pid: 1, address };
         let why = refusal(Some(ask(desk, STRANGER, request)));
         assert!(why.contains("owner"), "{why}");
         assert!(!asked_of_region.load(Ordering::Acquire));
@@ -220,12 +214,16 @@ fn mappings_are_not_read_for_another_user() {
 fn an_invalid_request_is_refused_with_the_reason() {
     with_manager(done, |desk| {
         let say = |bytes: &[u8]| answer_to(desk, OTHER, bytes, CLIENT_TIME);
-        assert!(refusal(say(b"GET / HTTP/1.1\n")).contains("protocol"));
-        assert!(refusal(say(b"\n")).contains("protocol"));
-        assert!(refusal(say(&[0xff, 0, 0xfe, b'\n'])).contains("protocol"));
-        assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
         let deep = [vec![b'['; 4000], vec![b'\n']].concat();
-        assert!(refusal(say(&deep)).contains("protocol"));
+        for bytes in [
+            &b"GET / HTTP/1.1\n"[..],
+            b"\n",
+            &[0xff, 0, 0xfe, b'\n'],
+            &deep,
+        ] {
+            assert!(refusal(say(bytes)).contains("protocol"));
+        }
+        assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
     });
 }
 
@@ -276,16 +274,15 @@ fn a_client_that_leaves_before_the_answer_does_no_harm() {
     });
 }
 
-/// A test's own path, at which no file exists.
-fn path(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}.sock", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
+fn stalling(clients: u32, path: &Path) -> Vec<UnixStream> {
+    let connect = |_| UnixStream::connect(path).expect("the connection succeeds");
+    (0..clients).map(connect).collect()
 }
 
 #[test]
-fn a_client_is_served_while_others_stall() {
-    let path = path("stalling");
+fn a_client_is_served_while_others_stall_or_send_garbage() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("socket");
     with_manager(done, |desk| {
         let server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
         let mode = fs::metadata(&path)
@@ -294,9 +291,17 @@ fn a_client_is_served_while_others_stall() {
             .mode();
         assert_eq!(mode & 0o777, 0o666);
         // The tests' user counts as root, so some of its connections stay free.
-        let stalling: Vec<_> = (0..7)
-            .map(|_| UnixStream::connect(&path).expect("the connection succeeds"))
-            .collect();
+        let stalling = stalling(5, &path);
+        let connect = || UnixStream::connect(&path).expect("the connection succeeds");
+        let mut endless = connect();
+        // The server closes the connection in the middle.
+        let _ = endless.write_all(&vec![b'x'; 8 << 20]);
+        let mut garbage = connect();
+        let sent = garbage.write_all(b"\xff\x00{]\n");
+        sent.expect("the garbage can be sent");
+        let mut answer = String::new();
+        garbage.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.contains("refused"), "{answer}");
         let reply = super::super::client::ask(&path, Request::Pause).expect("an answer");
         assert_eq!(reply, DONE);
         drop(stalling);
@@ -307,40 +312,36 @@ fn a_client_is_served_while_others_stall() {
 
 #[test]
 fn a_client_over_the_limit_is_refused_with_the_reason() {
-    let path = path("crowded");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("socket");
     with_manager(done, |desk| {
         let _server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
-        let stalling: Vec<_> = (0..30)
-            .map(|_| UnixStream::connect(&path).expect("the connection succeeds"))
-            .collect();
-        let error =
-            super::super::client::ask(&path, Request::Status).expect_err("no free connection");
-        assert!(error.to_string().contains("is busy"), "{error}");
-        drop(stalling);
+        let _stalling = stalling(30, &path);
+        let reply = super::super::client::ask(&path, Request::Status);
+        let error = reply.expect_err("no free connection").to_string();
+        assert!(error.contains("is busy"), "{error}");
     });
 }
 
 #[test]
 fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() {
-    let path = path("stale");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("socket");
     // Dropping a listener leaves its file behind, as a killed daemon does.
     drop(UnixListener::bind(&path).expect("the socket can be bound"));
     with_manager(done, |desk| {
         let _living = SocketServer::start(&path, desk.caller.clone())
             .expect("the server replaces the stale socket");
         let error = SocketServer::start(&path, desk.caller.clone()).err();
-        let said = error.map(|e| e.to_string()).unwrap_or_default();
+        let said = error.expect("one is enough").to_string();
         assert!(said.contains("another daemon answers"), "{said}");
         assert!(path.exists());
     });
     fs::write(&path, "not a socket").expect("the file can be written");
     let (caller, _calls) = calls(Arc::new(|| {}));
-    let said = SocketServer::start(&path, caller)
-        .err()
-        .map(|e| e.to_string());
-    assert!(said.is_some_and(|said| said.contains("is not a socket")));
+    let error = SocketServer::start(&path, caller).err();
+    assert!(error.is_some_and(|error| error.to_string().contains("is not a socket")));
     assert!(path.exists(), "files of others stay");
-    fs::remove_file(&path).expect("the file can be removed");
 }
 
 #[test]

@@ -123,7 +123,6 @@ fn entry() -> Vec<u8> {
     [body, attributes(THE_FILE)].concat()
 }
 
-/// struct fuse_attr.
 fn attributes(node: u64) -> Vec<u8> {
     let mode: u32 = if node == ROOT { 0o040_755 } else { 0o100_444 };
     let sizes = [node, BYTES, BYTES / 512].map(u64::to_ne_bytes).concat();

@@ -225,9 +225,9 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
     use crate::takeover::thp_settings::testing::Folder;
     use hawkeye_policy::PageOrder;
+    use hawkeye_test_support::events::process;
 
     const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 
@@ -262,7 +262,10 @@ mod tests {
         let mut notebook = Notebook::reading(learned, read);
         let is_open = |notebook: &Notebook, pid| notebook.pages.contains_key(&process(pid));
         let all = [process(1), process(2)];
-        notebook.update(&all[1..], Duration::ZERO, Vec::new);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_open(&notebook, 2) && Instant::now() < deadline {
+            notebook.update(&all[1..], Duration::ZERO, Vec::new);
+        }
         assert!(is_open(&notebook, 2));
         let begun = Instant::now();
         for _ in 0..1000 {

@@ -5,7 +5,6 @@ use super::super::prezeroing::PrezeroingFacts;
 use super::super::small_pages::tests::size;
 use super::*;
 
-/// The facts of a capable host, with one change.
 fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     let mut facts = Facts::all_work();
     change(&mut facts);
@@ -43,10 +42,9 @@ fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
     let facts = with(|facts| facts.damon = in_use);
     let by = |kind| decide_with(kind, &facts);
     let refused = by(SamplerKind::Damon).expect_err("DAMON in use is refused");
-    assert_eq!(
-        refused.to_string(),
-        "HAWKEYE_SAMPLER=damon cannot be used here: not tried: DAMON is in use by another program"
-    );
+    let why =
+        "HAWKEYE_SAMPLER=damon cannot be used here: not tried: DAMON is in use by another program";
+    assert_eq!(refused.to_string(), why);
     let decision = by(SamplerKind::Population).expect("population is always available");
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert_eq!(decision.first_touch_cost, Duration::ZERO);

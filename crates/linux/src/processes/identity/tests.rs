@@ -79,10 +79,8 @@ fn pods_are_recognised_under_both_drivers() {
     let systemd = "/kubepods.slice/kubepods-burstable.slice";
     let systemd =
         format!("{systemd}/kubepods-burstable-pod{SLICE_UID}.slice/cri-containerd-{ID}.scope");
-    assert_eq!(
-        unit_of(&systemd),
-        Some(format!("cri-containerd-{ID}.scope"))
-    );
+    let scope = format!("cri-containerd-{ID}.scope");
+    assert_eq!(unit_of(&systemd), Some(scope));
     let cgroupfs = format!("/kubepods/burstable/pod{UID}/{ID}");
     for path in [&systemd, &cgroupfs] {
         assert_eq!(of_cgroup(path).container.as_deref(), Some(ID));

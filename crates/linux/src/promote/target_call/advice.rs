@@ -5,7 +5,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::promote::remote_advice::{Advice, CLEAR, COLLAPSE, MADV_COLD, PAGE_OUT, SPLIT};
 use hawkeye_policy::whole::usize_of;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -116,11 +116,7 @@ impl TargetCalls {
     }
 
     /// Lists mappings by the BPF iterator of this link; returns its records.
-    pub(crate) fn list(
-        &mut self,
-        process: hawkeye_policy::ProcessId,
-        link: BorrowedFd<'_>,
-    ) -> Result<Vec<u8>> {
+    pub(crate) fn list(&mut self, process: ProcessId, link: BorrowedFd<'_>) -> Result<Vec<u8>> {
         let request = Request::list(link);
         Ok(self.make(process, "listing mappings", &request)?.data)
     }

@@ -1,9 +1,10 @@
 use super::*;
 use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::mappings_of;
-use crate::processes::process::{ProcessHandle, some_process as process};
+use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::PageTables;
 use crate::takeover::thp_settings::testing::Folder;
+use hawkeye_test_support::events::process;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -14,7 +15,6 @@ fn own() -> ProcessHandle {
 
 static WORD: u64 = 0x1234_5678_9abc_def0;
 
-/// Reads [`WORD`].
 fn word(own: &ProcessHandle) -> Request<'_> {
     Request::read_memory(own, &raw const WORD as u64, 8).expect("the request fits into a message")
 }
@@ -170,9 +170,8 @@ fn an_abandoned_listing_disturbs_no_other() {
         .expect("the helper answers");
     assert!(late.result.is_ok());
     let late = mappings_of(&late.data);
-    let each = late
-        .iter()
-        .filter(|m| (many.address()..many_end).contains(&m.range.start));
+    let ours = many.address()..many_end;
+    let each = late.iter().filter(|m| ours.contains(&m.range.start));
     assert_eq!(each.count(), 5000);
     assert!(late.is_sorted_by_key(|m| m.range.start));
 }

@@ -75,13 +75,10 @@ const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
     ranking_regions: 0,
 };
 
-fn of<'a>(
-    watched: &'a mut HashMap<ProcessId, Watched>,
-    member: &Member,
-) -> Result<&'a mut Watched> {
+fn of<'a>(all: &'a mut HashMap<ProcessId, Watched>, member: &Member) -> Result<&'a mut Watched> {
     let process = member.handle.id;
     let gone = LinuxError::NoSuchProcess(process.pid);
-    watched.get_mut(&process).ok_or(gone)
+    all.get_mut(&process).ok_or(gone)
 }
 
 /// The mappings of a process, as they are now.

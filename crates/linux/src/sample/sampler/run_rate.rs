@@ -408,10 +408,7 @@ fn monotonic() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn region(n: u64) -> RegionAddr {
-        RegionAddr::containing(n << 21)
-    }
+    use hawkeye_test_support::events::region;
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
         RegionSample {

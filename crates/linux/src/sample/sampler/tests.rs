@@ -20,21 +20,17 @@ fn locked_memory_is_not_taken_for_hot() {
     calls.prepare().expect("a helper starts");
     let memory =
         OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize).expect("memory can be mapped");
-    let skipped = memory
-        .start()
-        .as_ptr()
-        .align_offset(HUGE_PAGE_BYTES as usize);
+    let start = memory.start().as_ptr();
+    let skipped = start.align_offset(HUGE_PAGE_BYTES as usize);
     // SAFETY: within the mapping, which is one region longer than what is used.
     let first = unsafe { memory.start().byte_add(skipped) };
     // SAFETY: as above, for all indices up to `REGIONS`.
     let region = |index: u64| unsafe { first.byte_add((index * HUGE_PAGE_BYTES) as usize) };
     let write = |regions: Range<u64>| {
         for page in (regions.start * 512)..(regions.end * 512) {
+            let offset = (page * BASE_PAGE_BYTES) as usize;
             // SAFETY: within the mapping, as above.
-            unsafe {
-                let address = first.byte_add((page * BASE_PAGE_BYTES) as usize);
-                address.cast::<u8>().write_volatile(1);
-            }
+            unsafe { first.byte_add(offset).cast::<u8>().write_volatile(1) };
         }
     };
     let advise = |advice| memory.advise(advice).expect("the advice is accepted");
@@ -59,17 +55,15 @@ fn locked_memory_is_not_taken_for_hot() {
     sampler
         .bind(member.handle.id)
         .expect("the programs bind to the process");
-    let long = Instant::now() + Duration::from_secs(60);
     let mut turn = Turn {
         calls: &mut calls,
-        deadline: long,
+        deadline: Instant::now() + Duration::from_secs(60),
     };
     let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut turn);
     assert!(matches!(started, Ok(Slice::Done(()))));
     write(0..1);
-    let sample = match sampler.sample(&mut member, &mut turn) {
-        Ok(Slice::Done(sample)) => sample,
-        _ => panic!("the window must end with a sample"),
+    let Ok(Slice::Done(sample)) = sampler.sample(&mut member, &mut turn) else {
+        panic!("the window must end with a sample");
     };
     let found = |index: u64| {
         let address = region(index).as_ptr() as u64;

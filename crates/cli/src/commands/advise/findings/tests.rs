@@ -37,12 +37,10 @@ pub(in super::super) fn facts() -> Facts {
         seconds: 30.0,
         cost: Ok(Cost {
             overhead: Overhead {
-                percent: 40.0,
-                huge_percent: 0.0,
                 low_percent: 30.0,
                 high_percent: 50.0,
                 at_least: true,
-                source: OverheadSource::RunRate,
+                ..Overhead::exact(40.0, OverheadSource::RunRate)
             },
             huge_percent: 0.0,
             windows_percent: [38.0, 44.0],
@@ -98,7 +96,6 @@ pub(in super::super) fn idle() -> Facts {
     }
 }
 
-/// Whether there is a finding of this kind.
 macro_rules! has {
     ($advice:expr, $kind:pat $(if $so:expr)?) => {
         $advice.findings.iter().any(|finding| matches!(finding, $kind $(if $so)?))
@@ -120,16 +117,12 @@ fn the_hottest_regions_make_up_half_and_nine_tenths_of_the_gain() {
     assert_eq!(advice.verdict, Verdict::Gains);
     let first = first_regions(&advice);
     assert_eq!(first.len(), 2);
-    assert!(
-        (55..=57).contains(&first[0]) && (99..=102).contains(&first[1]),
-        "{first:?}"
-    );
+    let right = (55..=57).contains(&first[0]) && (99..=102).contains(&first[1]);
+    assert!(right, "{first:?}");
     assert!(has!(advice, Finding::At { share_percent, .. } if *share_percent > 99.0));
-    let added = 1000 * 12 * 4096;
-    assert!(advice.findings.contains(&Finding::WouldAdd {
-        bytes: added,
-        of_bytes: 1000 * 500 * 4096,
-    }));
+    let (bytes, of_bytes) = (1000 * 12 * 4096, 1000 * 500 * 4096);
+    let added = Finding::WouldAdd { bytes, of_bytes };
+    assert!(advice.findings.contains(&added));
 }
 
 #[test]
@@ -164,10 +157,8 @@ fn below_the_worthwhile_saving_nothing_is_proposed() {
         cost.overhead.high_percent = 3.0;
     }
     let advice = advise(&doubtful);
-    assert_eq!(
-        (advice.verdict, advice.remedies),
-        (Verdict::MayGain, vec![])
-    );
+    assert_eq!(advice.verdict, Verdict::MayGain);
+    assert_eq!(advice.remedies, []);
 }
 
 #[test]
@@ -300,8 +291,6 @@ fn short_memory_and_a_near_limit_are_found() {
     assert!(!advice.remedies.iter().any(|r| r.command.contains("attach")));
     facts.cgroup = None;
     facts.memory.used_bytes = facts.memory.total_bytes * 85 / 100 - (10 << 20);
-    assert!(has!(
-        super::advise(&facts),
-        Finding::LimitNear { cgroup: None, .. }
-    ));
+    let near = super::advise(&facts);
+    assert!(has!(near, Finding::LimitNear { cgroup: None, .. }));
 }

@@ -4,6 +4,7 @@ use super::kdamond::{MARKED_FILE, OWNER_MARK};
 use super::*;
 use crate::takeover::thp_settings::testing::Folder;
 use hawkeye_policy::HUGE_PAGE_BYTES as R;
+use hawkeye_test_support::events::region;
 use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -88,11 +89,6 @@ fn window() -> Window {
     Window::lasting(Duration::from_millis(20))
 }
 
-fn region(index: u64) -> RegionAddr {
-    RegionAddr::containing(index * R)
-}
-
-/// The regions for which the directory has room.
 fn four() -> [RegionAddr; 4] {
     [4, 5, 9, 10].map(region)
 }
@@ -103,9 +99,8 @@ fn start(fake: &Fake) -> Result<DamonSession> {
 
 #[test]
 fn missing_features_are_named_and_no_session_stays() {
-    let nowhere = Damon {
-        admin: "/nonexistent".into(),
-    };
+    let admin = "/nonexistent".into();
+    let nowhere = Damon { admin };
     let started = nowhere.start(1, &four(), window());
     assert!(matches!(started, Err(DamonError::Absent(_))));
 
@@ -118,11 +113,8 @@ fn missing_features_are_named_and_no_session_stays() {
     fake.assert_released();
 
     let fake = Fake::new();
-    let results = fake
-        .0
-        .0
-        .join("kdamonds/0/contexts/0/schemes/0/tried_regions");
-    fs::remove_dir_all(results).expect("the folder can be removed");
+    let results = "kdamonds/0/contexts/0/schemes/0/tried_regions";
+    fs::remove_dir_all(fake.0.0.join(results)).expect("the folder can be removed");
     assert!(matches!(start(&fake), Err(DamonError::NoResults(_))));
     fake.assert_released();
 

@@ -273,9 +273,9 @@ fn tolerate(error: DamonError, process: ProcessId) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processes::process::some_process as process;
     use hawkeye_policy::HUGE_PAGE_BYTES;
     use hawkeye_policy::PageOrder;
+    use hawkeye_test_support::events::process;
 
     /// One window: returns which of the processes that ask is served.
     fn window(turns: &mut Turns, pids: &[u32]) -> Option<u32> {

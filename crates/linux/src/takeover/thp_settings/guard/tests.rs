@@ -3,7 +3,6 @@ use super::*;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-/// A folder with a setting, and its guard.
 fn knob(name: &str, value: &str) -> (Folder, PathBuf, SettingsGuard) {
     let folder = Folder::new(name);
     let (knob, guard) = (folder.file("knob", value), folder.guard());
@@ -23,10 +22,8 @@ fn ours_and_theirs(name: &str) -> (Folder, [PathBuf; 2], SettingsGuard) {
 }
 
 fn restored(folder: &Folder) -> Vec<Outcome> {
-    let file = saved::file_in(&folder.0);
-    restore_file(&file, &Allowed::under(&folder.0))
-        .expect("the state folder can be written")
-        .0
+    let done = restore_file(&saved::file_in(&folder.0), &Allowed::under(&folder.0));
+    done.expect("the state folder can be written").0
 }
 
 fn text(path: &Path) -> String {
@@ -167,7 +164,7 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
     let all: [(&str, Put); 5] = [
         ("half", |file| fs::write(file, "{\"/sys/x\": ")),
         ("foreign path", |file| {
-            fs::write(file, "{\"/etc/motd\": \"1\"}")
+            fs::write(file, r#"{"/etc/motd": "1"}"#)
         }),
         ("open to all", |file| {
             fs::write(file, "{}")?;
