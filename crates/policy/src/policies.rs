@@ -87,14 +87,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_makes_the_policy_of_that_name() {
-        for name in names() {
-            let made = by_name(name, &PolicySettings::default()).map(|p| p.name());
-            assert_eq!(made, Ok(name));
-        }
-    }
-
-    #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = by_name("best", &PolicySettings::default()).map(|p| p.name());
         let error = error
