@@ -109,7 +109,7 @@ pub fn gather(extent: Extent, mut settings: Option<&mut SettingsGuard>) -> Resul
         Ok(tables) => (Checked::Works, Some(tables)),
         Err(error) => (Checked::Fails(error.to_string()), None),
     };
-    let page_table_levels = tables.as_ref().map(|tables| tables.translation().levels);
+    let page_table_levels = tables.as_ref().map(PageTables::levels);
     let collapse = checked(try_collapse(tables.as_mut()))?;
     let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
     let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
