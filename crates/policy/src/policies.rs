@@ -88,10 +88,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
-        let error = by_name("best", &PolicySettings::default()).map(|p| p.name());
-        let error = error
-            .map_err(|e| e.to_string())
-            .expect_err("an unknown policy is refused");
+        let made = by_name("best", &PolicySettings::default()).map(|p| p.name());
+        let error = made.expect_err("it is unknown").to_string();
         assert!(error.starts_with("there is no policy \"best\"; the policies are hawkeye, "));
         assert!(names().all(|name| error.contains(name)), "{error}");
     }
