@@ -29,36 +29,38 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Memory that gets pages of a size at first touches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::EnumString,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum GivenTo {
     /// `never`.
     #[default]
+    #[strum(serialize = "never")]
     Nobody,
     /// `madvise`: memory that its program advised with `MADV_HUGEPAGE`.
+    #[strum(serialize = "madvise")]
     Advised,
     /// `always`: all memory except what its program excludes (`MADV_NOHUGEPAGE`,
     /// `PR_SET_THP_DISABLE`).
+    #[strum(serialize = "always")]
     Everybody,
 }
 
 impl GivenTo {
-    fn by_word(word: &str) -> Option<Self> {
-        match word {
-            "never" => Some(Self::Nobody),
-            "madvise" => Some(Self::Advised),
-            "always" => Some(Self::Everybody),
-            _ => None,
-        }
-    }
-
     /// The setting with this effect.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Nobody => "never",
-            Self::Advised => "madvise",
-            Self::Everybody => "always",
-        }
+        self.into()
     }
 }
 
@@ -103,10 +105,10 @@ fn folder(thp: &Path, order: PageOrder) -> PathBuf {
 /// The setting of a size and its effect; `None` if there is no such size.
 pub fn state(thp: &Path, order: PageOrder) -> Option<SizeState> {
     let setting = read_setting(&setting_file(thp, order)).ok()?;
-    let for_all = || read_setting(&thp.join("enabled")).ok();
+    let for_all = || read_setting(&thp.join("enabled")).ok()?.parse().ok();
     let given_to = match setting.as_str() {
-        "inherit" => for_all().and_then(|word| GivenTo::by_word(&word)),
-        word => GivenTo::by_word(word),
+        "inherit" => for_all(),
+        word => word.parse().ok(),
     };
     Some(SizeState {
         order,
@@ -154,10 +156,8 @@ mod tests {
         ];
         assert_eq!(found.iter().map(summary).collect::<Vec<_>>(), expected);
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
-        assert_eq!(
-            found[0].counters.nr_anon, None,
-            "Linux before 6.12 does not count them"
-        );
+        let before_6_12 = found[0].counters.nr_anon;
+        assert_eq!(before_6_12, None);
         assert_eq!(small(&folder.0).to_string(), "16 KiB");
         assert!(all(Path::new("/nonexistent")).is_empty());
     }

@@ -84,12 +84,6 @@ mod tests {
         assert_eq!(CoverageAverage::whole_pages(steady), 7);
     }
 
-    #[test]
-    fn weight_one_is_the_newest_window() -> Result<(), SettingError> {
-        assert_eq!(CoverageAverage::new(1.0)?.next(Some(500.0), 3), 3.0);
-        Ok(())
-    }
-
     proptest! {
         #[test]
         fn the_average_stays_between_old_and_new(weight in 0.01..=1.0f64, old in 0.0..=512.0f64, new in 0u16..=512) {

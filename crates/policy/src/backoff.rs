@@ -122,34 +122,24 @@ mod tests {
     fn long_calls_double_the_pause_and_short_batches_halve_it() {
         let mut backoff = Backoff::default();
         assert!(backoff.ready(Duration::ZERO));
-        assert_eq!(
-            batch(&mut backoff, &[3, 14]),
-            MS(0),
-            "short calls cause no pause"
-        );
-        assert_eq!(batch(&mut backoff, &[3, 31]), MS(100));
-        assert!(!backoff.ready(at(1)));
-        assert!(backoff.ready(at(1) + MS(100)));
-        assert_eq!(batch(&mut backoff, &[31]), MS(200));
-        assert_eq!(batch(&mut backoff, &[400]), MS(400));
-        assert_eq!(
-            batch(&mut backoff, &[30]),
-            MS(400),
-            "a call of medium length keeps the pause"
-        );
-        assert_eq!(
-            batch(&mut backoff, &[1, 15]),
-            MS(400),
-            "a batch with a call of medium length keeps the pause"
-        );
-        assert_eq!(
-            batch(&mut backoff, &[]),
-            MS(400),
-            "an empty batch keeps the pause"
-        );
-        assert_eq!(batch(&mut backoff, &[14, 1]), MS(200));
-        assert_eq!(batch(&mut backoff, &[1]), MS(100));
-        assert_eq!(batch(&mut backoff, &[1]), MS(0));
+        let calls: [(&[u64], u64); 10] = [
+            (&[3, 14], 0),
+            (&[3, 31], 100),
+            (&[31], 200),
+            (&[400], 400),
+            // Calls of medium length, and no call, keep the pause.
+            (&[30], 400),
+            (&[1, 15], 400),
+            (&[], 400),
+            (&[14, 1], 200),
+            (&[1], 100),
+            (&[1], 0),
+        ];
+        for (calls, pause) in calls {
+            assert_eq!(batch(&mut backoff, calls), MS(pause), "{calls:?}");
+            assert_eq!(backoff.ready(at(1)), pause == 0);
+            assert!(backoff.ready(at(1) + MS(pause)));
+        }
     }
 
     #[test]

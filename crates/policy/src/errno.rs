@@ -3,7 +3,19 @@
 use serde::Serialize;
 
 /// An error number that calls into processes give. Its `Display` is the symbolic name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::Display)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    strum::Display,
+    strum::EnumString,
+)]
 pub enum Errno {
     /// Permission denied.
     EACCES,

@@ -52,24 +52,3 @@ pub(crate) fn positive_up_to(
     SettingError::unless(value > 0.0 && value <= max, setting, value, allowed)?;
     Ok(value)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_message_names_setting_range_and_value() {
-        let error = positive_up_to(100.0, 120.0, "CPU budget (%)", "over 0 and at most 100");
-        assert_eq!(
-            error.map_err(|e| e.to_string()),
-            Err("CPU budget (%) must be over 0 and at most 100, not 120".to_owned())
-        );
-    }
-
-    #[test]
-    fn nan_is_refused() {
-        assert!(positive_up_to(1.0, f64::NAN, "x", "y").is_err());
-        assert!(positive_up_to(1.0, 0.0, "x", "y").is_err());
-        assert_eq!(positive_up_to(1.0, 1.0, "x", "y"), Ok(1.0));
-    }
-}

@@ -217,13 +217,7 @@ impl Event {
             | Self::FaultSizes { process, .. }
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
-            Self::Stretched { .. }
-            | Self::CallRefused { .. }
-            | Self::Held { .. }
-            | Self::Paused
-            | Self::Resumed
-            | Self::Reloaded { .. }
-            | Self::Trouble { .. } => None,
+            _ => None,
         }
     }
 
@@ -304,11 +298,8 @@ impl fmt::Display for Event {
                 )
             }
             Self::Trouble { message } => f.write_str(message),
-            // The journal counts these and does not show them.
-            Self::Searched { .. }
-            | Self::NotSplit { .. }
-            | Self::CallRefused { .. }
-            | Self::Measured { .. } => f.write_str(self.kind()),
+            // The journal counts the others and does not show them.
+            _ => f.write_str(self.kind()),
         }
     }
 }

@@ -98,7 +98,7 @@ pub use policy::{ExplainPolicy, Needs, Policy, Waiting};
 pub use ranking::{Contender, CpuUse};
 pub use reason::Reason;
 pub use recovered::RecoveredRegions;
-pub use recovery::{BloatThreshold, RecoveryPlanner, ScanTarget};
+pub use recovery::{BloatThreshold, RecoveryPlanner};
 pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};
 pub use selection::Selection;
 pub use shared::{MAX_SHARED_PAGES, SharedRegions};

@@ -94,10 +94,8 @@ mod tests {
     fn a_reason_is_its_data() {
         let reason = Reason::new(Largest { pages: 9 });
         assert_eq!(reason.to_string(), "largest of all, with 9 pages");
-        assert_eq!(
-            serde_json::to_string(&reason).ok().as_deref(),
-            Some(r#"{"rule":"largest","pages":9}"#)
-        );
+        let json = serde_json::to_string(&reason).ok();
+        assert_eq!(json.as_deref(), Some(r#"{"rule":"largest","pages":9}"#));
         assert_eq!(reason.data::<Largest>().map(|it| it.pages), Some(9));
         assert_eq!(reason, Reason::new(Largest { pages: 9 }));
         assert_ne!(reason, Reason::new(Largest { pages: 8 }));

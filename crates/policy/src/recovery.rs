@@ -78,15 +78,6 @@ impl fmt::Display for BloatReason {
     }
 }
 
-/// A huge page to scan for zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScanTarget {
-    /// The process.
-    pub process: ProcessId,
-    /// The region.
-    pub region: RegionAddr,
-}
-
 /// Chooses the huge pages to scan for zero base pages, and judges what was found (paper,
 /// section 3.2).
 ///
@@ -162,7 +153,7 @@ impl RecoveryPlanner {
         &mut self,
         now: Duration,
         allowed: impl Fn(ProcessId) -> bool,
-    ) -> Option<ScanTarget> {
+    ) -> Option<(ProcessId, RegionAddr)> {
         let unknown = self.mean_overhead();
         let owners = self.owners.iter_mut();
         let first = owners
@@ -177,7 +168,7 @@ impl RecoveryPlanner {
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let (_, accessed, region, process, owner) = first?;
         owner.scan(accessed, region, now);
-        Some(ScanTarget { process, region })
+        Some((process, region))
     }
 
     /// Whether a huge page with `zero_pages` zero base pages (0-512) should be split, and why.

@@ -187,8 +187,8 @@ impl Recorder {
         };
         let (place, rows) = (part.place.clone(), part.rows);
         let done = part.finish().and_then(|length| {
-            if self.finished.is_empty() {
-                self.keep_older()?;
+            if let (true, Some(path)) = (self.finished.is_empty(), &self.path) {
+                keep_older(path)?;
             }
             Ok(length)
         });
@@ -227,14 +227,9 @@ impl Recorder {
             return Ok(());
         };
         if self.finished.is_empty() {
-            self.keep_older()?;
+            keep_older(path)?;
         }
         move_out(&joined_in(&self.folder, &self.about)?, &self.folder, path)
-    }
-
-    /// Moves an older file out of the way of the final one.
-    fn keep_older(&self) -> Result<(), RecordingError> {
-        self.path.as_deref().map_or(Ok(()), keep_older)
     }
 
     /// Whether no row was accepted yet.

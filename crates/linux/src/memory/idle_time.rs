@@ -5,43 +5,28 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 /// Measures the share of idle time between calls, from `/proc/stat`.
 #[derive(Clone, Debug, Default)]
 pub struct IdleTime {
-    last: Option<Ticks>,
-}
-
-/// Counts since the machine started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ticks {
-    idle: u64,
-    all: u64,
+    /// Ticks since the machine started, idle and all, at the last call.
+    last: Option<(u64, u64)>,
 }
 
 impl IdleTime {
     /// Share of all processors' time (0 to 1) that was idle since the last call. `None` at the
     /// first call, if no time has passed, and if `/proc/stat` cannot be read.
     pub fn share(&mut self) -> Option<f64> {
-        let now = KernelStats::current().ok()?.total;
-        self.share_until(Ticks::of(&now))
+        self.share_until(&KernelStats::current().ok()?.total)
     }
 
-    fn share_until(&mut self, now: Ticks) -> Option<f64> {
-        let last = self.last.replace(now)?;
-        let all = now.all.checked_sub(last.all).filter(|all| *all > 0)?;
-        // Idle time of a processor may go back a little (Documentation/filesystems/proc.rst).
-        let idle = now.idle.saturating_sub(last.idle).min(all);
-        Some(idle as f64 / all as f64)
-    }
-}
-
-impl Ticks {
-    /// Guests' time is left out, because `user` and `nice` contain it.
-    fn of(time: &CpuTime) -> Self {
+    fn share_until(&mut self, time: &CpuTime) -> Option<f64> {
         let idle = time.idle + time.iowait.unwrap_or(0);
+        // Guests' time is left out, because `user` and `nice` contain it.
         let others = [time.irq, time.softirq, time.steal];
         let others: u64 = others.into_iter().flatten().sum();
-        Self {
-            idle,
-            all: idle + time.user + time.nice + time.system + others,
-        }
+        let all = idle + time.user + time.nice + time.system + others;
+        let (last_idle, last_all) = self.last.replace((idle, all))?;
+        let all = all.checked_sub(last_all).filter(|all| *all > 0)?;
+        // Idle time of a processor may go back a little (Documentation/filesystems/proc.rst).
+        let idle = idle.saturating_sub(last_idle).min(all);
+        Some(idle as f64 / all as f64)
     }
 }
 
@@ -50,10 +35,10 @@ mod tests {
     use super::*;
     use procfs::{FromReadSI, current_system_info};
 
-    fn ticks(cpu: &str) -> Ticks {
+    fn ticks(cpu: &str) -> CpuTime {
         let text = format!("cpu  {cpu}\ncpu0 1 2 3 4\nctxt 1\nbtime 1\nprocesses 1\n");
         let stats = KernelStats::from_read(text.as_bytes(), current_system_info());
-        Ticks::of(&stats.expect("the text is a valid stat file").total)
+        stats.expect("the text is a valid stat file").total
     }
 
     #[test]
@@ -68,7 +53,7 @@ mod tests {
             // Idle time went back.
             ("30 0 20 79 20 0 0 10 5 5", Some(0.0)),
         ] {
-            assert_eq!(idle.share_until(ticks(cpu)), share, "{cpu}");
+            assert_eq!(idle.share_until(&ticks(cpu)), share, "{cpu}");
         }
     }
 

@@ -245,17 +245,10 @@ mod tests {
 
     #[test]
     fn pages_count_that_are_mapped_in_full() {
-        assert_eq!(counted(&run(1024, 32), 512), 2);
-        assert_eq!(
-            counted(&run(1024, 24), 512),
-            1,
-            "a page mapped in half does not count"
-        );
-        assert_eq!(
-            counted(&run(1025, 31), 513),
-            1,
-            "a page without its first base page does not count"
-        );
+        // A page mapped in half, or without its first base page, does not count.
+        for (first, frames, pages) in [(1024, 32, 2), (1024, 24, 1), (1025, 31, 1)] {
+            assert_eq!(counted(&run(first, frames), first - 512), pages, "{first}");
+        }
         let apart = [run(1024, 16), vec![None; 16], run(1072, 16)].concat();
         assert_eq!(counted(&apart, 512), 2);
     }

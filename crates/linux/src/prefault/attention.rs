@@ -58,29 +58,23 @@ mod tests {
     #[test]
     fn random_touches_are_watched_ever_less_often() {
         let mut attention = Attention::default();
-        let s = Duration::from_secs;
-        assert!(
-            attention.pay(s(1), (0, 4000)),
-            "too few touches to judge by"
-        );
-        assert!(!attention.pay(s(2), (0, 5000)));
-        assert!(!attention.is_paid());
-        assert!(!attention.pay(s(2), (0, 9000)));
-        assert!(attention.pay(s(3), (0, 9000)));
-        assert!(!attention.pay(s(4), (100, 20_000)));
-        assert!(
-            !attention.pay(s(5), (100, 20_000)),
-            "the second pause takes two seconds"
-        );
-        assert!(attention.pay(s(6), (100, 20_000)));
-        assert!(
-            attention.pay(s(7), (9000, 30_000)),
-            "one program touches in order"
-        );
-        assert!(!attention.pay(s(8), (9000, 40_000)));
-        assert!(
-            attention.pay(s(9), (9000, 40_000)),
-            "the pauses start again from the shortest"
-        );
+        for (second, touches, paid) in [
+            // Too few touches to judge by.
+            (1, (0, 4000), true),
+            (2, (0, 5000), false),
+            (2, (0, 9000), false),
+            (3, (0, 9000), true),
+            // The second pause takes two seconds.
+            (4, (100, 20_000), false),
+            (5, (100, 20_000), false),
+            (6, (100, 20_000), true),
+            // One program touches in order: the pauses start again from the shortest.
+            (7, (9000, 30_000), true),
+            (8, (9000, 40_000), false),
+            (9, (9000, 40_000), true),
+        ] {
+            let found = attention.pay(Duration::from_secs(second), touches);
+            assert_eq!((found, attention.is_paid()), (paid, paid), "{second}");
+        }
     }
 }

@@ -121,10 +121,8 @@ mod tests {
         waitpid(child, None).expect("the child ends");
         let errno = filled.expect_err("a shared region is refused").errno();
         assert_eq!(errno, Some(Errno::EEXIST));
-        assert!(
-            becomes_private(),
-            "without the child the region is private again"
-        );
+        let again = becomes_private();
+        assert!(again, "without the child the region is private");
     }
 
     #[test]
@@ -168,9 +166,7 @@ mod tests {
             .unregister(range)
             .expect("the range can be unregistered");
         filling.join().expect("the thread ends");
-        let refused = filled
-            .expect("the fill returns")
-            .expect_err("the fill is refused");
+        let refused = filled.expect("it returns").expect_err("it is refused");
         assert_eq!(refused.errno(), Some(Errno::EIO), "{refused}");
         assert_eq!(reported, Ok(None), "the monitor gets no request");
     }
@@ -196,10 +192,8 @@ mod tests {
         kill(stranger, Signal::SIGKILL).expect("the child can be killed");
         waitpid(stranger, None).expect("the child ends");
         assert!(refused.is_err_and(|error| error.is_gone()));
-        assert_eq!(
-            found.expect("the memory of the other process can be read"),
-            []
-        );
+        let found = found.expect("the memory of the other process can be read");
+        assert_eq!(found, []);
     }
 
     /// Forks a waiting child with this pid; `None` where a pid cannot be chosen.

@@ -142,8 +142,9 @@ mod tests {
         });
         let known = told.recv_timeout(Duration::from_secs(60));
         assert_eq!(
-            known.expect("the check does not wait for the lock"),
-            [false, true, false]
+            known,
+            Ok([false, true, false]),
+            "the lock is not waited for"
         );
     }
 }

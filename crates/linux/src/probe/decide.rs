@@ -13,8 +13,9 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// How accesses are seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display, strum::EnumString)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum SamplerKind {
     /// Access bits, cleared by `MADV_COLD` and read by BPF.
     AccessBits,
@@ -25,20 +26,9 @@ pub enum SamplerKind {
 }
 
 impl SamplerKind {
-    const ALL: [Self; 3] = [Self::AccessBits, Self::Damon, Self::Population];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AccessBits => "access-bits",
-            Self::Damon => "damon",
-            Self::Population => "population",
-        }
-    }
-
     /// The kind with this name.
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+        name.parse().ok()
     }
 
     fn checked(self, facts: &Facts) -> Checked {
@@ -100,7 +90,7 @@ pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision> {
     match sampler.checked(facts) {
         Checked::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {
-            asked: sampler.name().into(),
+            asked: sampler.to_string(),
             why: capabilities::describe(&other),
         }),
     }

@@ -109,10 +109,10 @@ pub fn gather(extent: Extent, mut settings: Option<&mut SettingsGuard>) -> Resul
         Ok(tables) => (Checked::Works, Some(tables)),
         Err(error) => (Checked::Fails(error.to_string()), None),
     };
-    let page_table_levels = tables.as_ref().map(|tables| tables.translation().levels);
+    let page_table_levels = tables.as_ref().map(PageTables::levels);
     let collapse = checked(try_collapse(tables.as_mut()))?;
-    let split = after(&collapse, "promotion", || try_split(Zeros::Stay))?;
-    let zero_page_remap = after(&split, "the split", || try_split(Zeros::GiveBack))?;
+    let split = after(&collapse, "promotion", || try_split(false))?;
+    let zero_page_remap = after(&split, "the split", || try_split(true))?;
     let (soft_dirty, write_protection) = if zero_page_remap.works() {
         (try_soft_dirty()?, try_write_protection()?)
     } else {
@@ -313,16 +313,9 @@ fn try_collapse(tables: Option<&mut PageTables>) -> Try {
     is_unchanged(&child)
 }
 
-/// What a split must do to zero-filled base pages to count as working.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Zeros {
-    Stay,
-    GiveBack,
-}
-
 /// Ten pages are in use, the rest of the huge page is zero. If the split gives zero pages back, the
-/// process is smaller by the rest.
-fn try_split(zeros: Zeros) -> Try {
+/// process is smaller by the rest. That is required if `gives_back` is set.
+fn try_split(gives_back: bool) -> Try {
     let child = with_huge_page()?;
     let before = rss(&child)?;
     remote_advice::split(&child.handle, child.region(0)).or_else(fails)?;
@@ -330,7 +323,7 @@ fn try_split(zeros: Zeros) -> Try {
     let freed = before.saturating_sub(rss(&child)?);
     is_unchanged(&child)?;
     require(
-        zeros == Zeros::Stay || freed >= SURELY_BYTES,
+        !gives_back || freed >= SURELY_BYTES,
         "the huge page splits, but its zero pages keep their memory (Linux 6.12 gives it back)",
     )
 }

@@ -4,6 +4,7 @@ use crate::memory::cgroup::{self, CgroupVersion};
 use crate::memory::system_memory;
 use crate::takeover::thp_settings::{enabled_file, read_setting};
 use procfs::process::Process;
+use procfs::{Current, Meminfo};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -78,7 +79,7 @@ pub fn read() -> Host {
             CgroupVersion::V2 => "version 2".into(),
         }),
         psi: system_memory::pressure().is_some(),
-        swap_bytes: swap_bytes(),
+        swap_bytes: Meminfo::current().map_or(0, |memory| memory.swap_total),
     }
 }
 
@@ -102,13 +103,4 @@ fn container() -> Option<String> {
         return Some((*kind).into());
     }
     std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".into())
-}
-
-fn swap_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    text.lines()
-        .skip(1)
-        .filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok())
-        .sum::<u64>()
-        * 1024
 }

@@ -7,7 +7,7 @@ use crate::processes::process::descriptor;
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// include/uapi/linux/userfaultfd.h
 mod uapi {
@@ -112,11 +112,5 @@ impl Userfaultfd {
         // SAFETY: `argument` has the size that is part of `request`, and lives through the call.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
         Errno::result(result).map(drop)
-    }
-}
-
-impl AsFd for Userfaultfd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

@@ -24,12 +24,8 @@ pub struct Credentials {
     pub user_namespace: Option<Namespace>,
 }
 
-/// A namespace, identified by the device and inode of its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Namespace {
-    dev: u64,
-    ino: u64,
-}
+/// A namespace: the device and inode of its file.
+pub type Namespace = (u64, u64);
 
 impl Credentials {
     /// The credentials of the process that connected to this Unix socket.
@@ -97,10 +93,7 @@ impl Target {
 
 fn user_namespace(pid: u32) -> Option<Namespace> {
     let file = fs::metadata(format!("/proc/{pid}/ns/user")).ok()?;
-    Some(Namespace {
-        dev: file.dev(),
-        ino: file.ino(),
-    })
+    Some((file.dev(), file.ino()))
 }
 
 /// Whether the client of a socket has ended. Kernels before Linux 6.5 cannot report that; there the
@@ -133,7 +126,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
-    const OWN: Option<Namespace> = Some(Namespace { dev: 4, ino: 1 });
+    const OWN: Option<Namespace> = Some((4, 1));
     const CLIENT: Credentials = Credentials {
         uid: 1000,
         gid: 100,
@@ -154,7 +147,7 @@ mod tests {
             |it| it.owner = 0,
             |it| it.permitted_capabilities = 1 << 13,
             |it| it.user_namespace = None,
-            |it| it.user_namespace = Some(Namespace { dev: 4, ino: 2 }),
+            |it| it.user_namespace = Some((4, 2)),
             |it| it.users[0] = 0,
             |it| it.users[1] = 0,
             |it| it.users[2] = 0,
@@ -176,9 +169,7 @@ mod tests {
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
         assert_eq!(peer.user_namespace, user_namespace(std::process::id()));
         assert!(peer.user_namespace.is_some());
-        assert!(
-            !peer.may_see_addresses(u32::MAX / 2),
-            "an ended process shows no addresses"
-        );
+        let of_ended = peer.may_see_addresses(u32::MAX / 2);
+        assert!(!of_ended, "an ended process shows no addresses");
     }
 }

@@ -259,11 +259,8 @@ mod tests {
         }
         assert_eq!(names.lock().asked.len(), MOST_LOOKUPS);
         assert!(names.name_within(UNKNOWN, Duration::ZERO).pending);
-        assert_eq!(
-            names.name(0).text,
-            "root",
-            "other users have names while one is looked up"
-        );
+        let other = names.name(0).text;
+        assert_eq!(other, "root", "others have names meanwhile");
         // The name service answers at last.
         drop(answer);
         for uid in UNKNOWN..UNKNOWN + 10 {

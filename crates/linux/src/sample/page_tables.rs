@@ -118,15 +118,6 @@ impl RegionWalk {
     }
 }
 
-/// How this machine translates addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Translation {
-    /// Levels of the page table, 4 or 5.
-    pub levels: u32,
-    /// Kernel address at which physical memory is mapped.
-    pub direct_map: u64,
-}
-
 impl PageTables {
     /// Loads the programs and finds the direct map.
     ///
@@ -147,13 +138,9 @@ impl PageTables {
         Ok(tables)
     }
 
-    /// The result of calibration.
-    pub fn translation(&self) -> Translation {
-        let bss = self.bss();
-        Translation {
-            levels: bss.levels,
-            direct_map: bss.direct_map,
-        }
+    /// Levels of the page table, 4 or 5.
+    pub fn levels(&self) -> u32 {
+        self.bss().levels
     }
 
     fn bss(&self) -> &types::bss {
@@ -171,12 +158,12 @@ impl PageTables {
         let page = MarkedPage::new()?;
         let frames = memory_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
-        bss.magic = page.magic();
-        bss.magic_va = page.address();
+        bss.magic = page.magic;
+        bss.magic_va = page.page.address();
         bss.memory_frames = frames;
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run(&own)?;
-        if self.translation().direct_map == 0 {
+        if self.bss().direct_map == 0 {
             return Err(LinuxError::Bpf(
                 "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown".into(),
             ));
@@ -481,7 +468,7 @@ mod tests {
         }
         let tables = PageTables::load().expect("the BPF programs load");
         let frames = memory_frames().expect("the end of memory is known");
-        let start = tables.translation().direct_map;
+        let start = tables.bss().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");
         // No candidate is above the right one.

@@ -317,10 +317,7 @@ mod tests {
         assert_eq!(mode(&folder.0.join("machine/manager.lock")), 0o600);
         // A descriptor opened before the replacement locks a file that no longer matters.
         Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("the old file can be locked");
-        assert!(
-            claim(&folder, "state").is_err(),
-            "a second manager is refused"
-        );
+        claim(&folder, "state").expect_err("a second manager is refused");
     }
 
     #[test]

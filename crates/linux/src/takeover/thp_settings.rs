@@ -233,11 +233,8 @@ mod tests {
     fn a_size_that_inherits_is_decided_by_the_setting_for_all() {
         let folder = Folder::new("sizes");
         let for_all = folder.0.join("enabled");
-        assert_eq!(
-            deciding_file(&folder.0),
-            for_all,
-            "before Linux 6.8 the setting for all sizes decides"
-        );
+        // Before Linux 6.8.
+        assert_eq!(deciding_file(&folder.0), for_all);
         let of_size = folder.0.join("hugepages-2048kB/enabled");
         fs::create_dir(folder.0.join("hugepages-2048kB")).expect("the folder can be created");
         for (text, deciding) in [
@@ -249,15 +246,5 @@ mod tests {
             fs::write(&of_size, text).expect("the file can be written");
             assert_eq!(&deciding_file(&folder.0), deciding, "{text}");
         }
-    }
-
-    #[test]
-    fn the_choice_in_force_is_the_one_in_brackets() {
-        let folder = Folder::new("choice");
-        let knob = folder.file("enabled", "always [madvise] never\n");
-        assert_eq!(
-            read_setting(&knob).expect("the file can be read"),
-            "madvise"
-        );
     }
 }

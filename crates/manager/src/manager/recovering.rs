@@ -4,8 +4,8 @@ use super::slices::Slices;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError};
 use hawkeye_policy::{
-    AfterCall, Backoff, BloatThreshold, Event, Observation, ProcessSample, Reason, RecoveryPlanner,
-    ScanTarget,
+    AfterCall, Backoff, BloatThreshold, Event, Observation, ProcessId, ProcessSample, Reason,
+    RecoveryPlanner, RegionAddr,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -89,8 +89,8 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
-    fn take_back(&mut self, target: ScanTarget, now: Duration) -> AfterCall {
-        let ScanTarget { process, region } = target;
+    fn take_back(&mut self, target: (ProcessId, RegionAddr), now: Duration) -> AfterCall {
+        let (process, region) = target;
         let Some(shortage) = self.memory.guard.shortage(process) else {
             return AfterCall::Continue;
         };
@@ -113,12 +113,11 @@ impl<M: Machine> Manager<M> {
 
     fn split(
         &mut self,
-        target: ScanTarget,
+        (process, region): (ProcessId, RegionAddr),
         reason: Reason,
         searched: Duration,
         now: Duration,
     ) -> AfterCall {
-        let ScanTarget { process, region } = target;
         match self.machine.recover(process, region) {
             Ok(done) => {
                 let event = Event::Recovered {

@@ -35,32 +35,6 @@ fn buckets_are_linear() {
 }
 
 #[test]
-fn a_rising_region_joins_at_the_head_and_a_falling_one_at_the_tail() {
-    let mut map = newest_only();
-    let mut seen = |coverage: &[(u64, u16)]| {
-        let samples: Vec<_> = coverage.iter().map(|(i, c)| sample(*i, *c)).collect();
-        map.observe(&samples);
-        order(&map, 2)
-    };
-    let first = [(1, 120), (2, 110), (3, 60), (4, 300), (5, 310)];
-    assert_eq!(seen(&first), [1, 2].map(region));
-    // 3 rose, 1 and 2 kept their positions, 4 and 5 fell.
-    let second = [(1, 149), (2, 100), (3, 130), (4, 120), (5, 120)];
-    assert_eq!(seen(&second), [3, 1, 2, 4, 5].map(region));
-    // Later risers come before earlier ones, in ascending order among themselves.
-    let third = [
-        (0, 120),
-        (1, 149),
-        (2, 0),
-        (3, 130),
-        (4, 120),
-        (5, 10),
-        (6, 120),
-    ];
-    assert_eq!(seen(&third), [0, 6, 3, 1, 4].map(region));
-}
-
-#[test]
 fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError> {
     let mut map = AccessMap::new(CoverageAverage::new(0.4)?);
     map.observe(&[sample(1, 500)]);
@@ -80,23 +54,6 @@ fn taken_regions_return_to_their_place() {
     map.observe(&samples);
     assert_eq!(order(&map, 2), [region(1), region(2)]);
     assert_eq!(order(&map, 9), [region(3)]);
-}
-
-#[test]
-fn huge_missing_and_untouched_regions_are_no_candidates() {
-    let mut map = newest_only();
-    map.observe(&[sample(1, 100), sample(2, 100), sample(3, 0), sample(4, 30)]);
-    assert_eq!(waiting_in_all(&map), 3);
-    map.observe(&[huge(1, true), sample(3, 1), sample(4, 30)]);
-    assert_eq!(
-        order(&map, 0),
-        [region(3), region(4)],
-        "a region that is accessed again has risen"
-    );
-    assert_eq!(waiting_in_all(&map), 2);
-    map.observe(&[]);
-    assert_eq!(map.highest_bucket(), None);
-    assert_eq!(map.pop_highest(), None);
 }
 
 #[test]

@@ -81,13 +81,10 @@ mod tests {
         budget.give_back();
         assert_eq!(budget.take(at(0)), Ok(()));
         assert_eq!(budget.take(at(0)), Ok(()));
-        let refused = budget.take(at(1000));
-        assert_eq!(refused, Err(Spent::Total));
+        assert_eq!(budget.take(at(1000)), Err(Spent::Total));
         assert_eq!(budget.spent(), 2);
-        assert_eq!(
-            PromotionBudget::new(Some(0), None).take(at(0)),
-            Err(Spent::Total)
-        );
+        let mut none = PromotionBudget::new(Some(0), None);
+        assert_eq!(none.take(at(0)), Err(Spent::Total));
     }
 
     #[test]

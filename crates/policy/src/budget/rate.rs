@@ -123,11 +123,11 @@ mod tests {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Rate::per_second(bad).is_err(), "{bad}");
         }
-        let error = Rate::per_second(-1.0).map_err(|e| e.to_string());
-        assert_eq!(
-            error,
-            Err("rate (per second) must be a finite number over 0, not -1".to_owned())
-        );
+        let error = Rate::per_second(-1.0)
+            .expect_err("it is under 0")
+            .to_string();
+        let said = "rate (per second) must be a finite number over 0, not -1";
+        assert_eq!(error, said);
     }
 
     #[test]

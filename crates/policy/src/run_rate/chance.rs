@@ -207,11 +207,8 @@ mod tests {
         let idle = std::iter::repeat_n(count(0.0), 3000).chain(std::iter::once(count(0.01)));
         let all: Vec<Count> = hot.chain(idle).collect();
         let expected = expected_rates(&all);
-        assert!(
-            highest(&expected[100..]) < 0.1,
-            "{}",
-            highest(&expected[100..])
-        );
+        let idle = highest(&expected[100..]);
+        assert!(idle < 0.1, "{idle}");
         let touches: f64 = all.iter().map(|count| count.touches).sum();
         let expected: f64 = expected.iter().sum::<f64>() * 0.015;
         // Rates are accurate to half a step.

@@ -118,23 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_a_stream() {
+    fn neighbours_are_a_stream_and_equal_distances_a_stride() {
         let shape = Shape::of(&bits(100..300));
         assert_eq!((shape.streamed, shape.touched()), (200, 200));
-    }
-
-    #[test]
-    fn equal_distances_are_a_stride() {
         let shape = Shape::of(&bits((3..512).step_by(16)));
         assert_eq!((shape.strided, shape.touched()), (32, 32));
         // A few gaps are missing where the window ended.
         let cut = bits((3..512).step_by(16).filter(|page| *page != 51));
         assert_eq!(Shape::of(&cut).strided, 31);
-    }
-
-    #[test]
-    fn too_few_pages_for_a_stride_are_scattered() {
-        assert_eq!(Shape::of(&bits([0, 16, 32, 48])).scattered, 4);
+        assert_eq!(Shape::of(&bits([0, 16, 32, 48])).scattered, 4, "too few");
     }
 
     #[test]

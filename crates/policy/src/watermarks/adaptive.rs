@@ -200,10 +200,8 @@ mod tests {
     #[test]
     fn recovery_in_a_container_of_2_gib_starts_by_its_growth() {
         let start = |g: f64| start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
-        assert_eq!(
-            [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start),
-            [85.0, 85.0, 85.0, 82.0, 74.0, 74.0]
-        );
+        let starts = [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start);
+        assert_eq!(starts, [85.0, 85.0, 85.0, 82.0, 74.0, 74.0]);
     }
 
     #[test]

@@ -84,19 +84,23 @@ impl fmt::Display for CpuIdentity {
 /// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EventSet {
-    /// The processors to which the set applies.
-    pub family: &'static str,
     /// Raw events for loads and for stores; one event where a processor counts them together.
     pub walks: (u64, Option<u64>),
     /// Cycles per count: 1 where cycles are counted, an estimate where walks are counted.
     pub cycles_per_count: f64,
     /// Raw event for unhalted cycles; `None`: the kernel's generic cycles event.
     pub cycles: Option<u64>,
-    /// Source of these codes.
-    pub source: &'static str,
 }
 
 impl EventSet {
+    const fn of(walks: (u64, Option<u64>), cycles_per_count: f64) -> Self {
+        Self {
+            walks,
+            cycles_per_count,
+            cycles: None,
+        }
+    }
+
     /// Whether walks are counted instead of their cycles.
     pub fn is_estimate(&self) -> bool {
         self.cycles_per_count != 1.0
@@ -108,54 +112,22 @@ impl EventSet {
 /// of 2 away from it.
 const CYCLES_PER_WALK: f64 = 35.0;
 
-const fn intel(family: &'static str, load: u64, store: u64, source: &'static str) -> EventSet {
-    EventSet {
-        family,
-        walks: (load, Some(store)),
-        cycles_per_count: 1.0,
-        cycles: None,
-        source,
-    }
-}
+// The codes of x86 are from Linux, tools/perf/pmu-events/arch/x86.
 
-const HASWELL: EventSet = intel(
-    "Intel Haswell, Broadwell",
-    0x1008,
-    0x1049,
-    "DTLB_{LOAD,STORE}_MISSES.WALK_DURATION; Linux tools/perf/pmu-events/arch/x86/haswell/virtual-memory.json",
-);
-const SKYLAKE: EventSet = intel(
-    "Intel Skylake, Cascade Lake",
-    0x0100_1008,
-    0x0100_1049,
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE; Linux tools/perf/pmu-events/arch/x86/skylakex/virtual-memory.json",
-);
-const ICE_LAKE: EventSet = intel(
-    "Intel Ice Lake",
-    0x0100_1008,
-    0x0100_1049,
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE; Linux tools/perf/pmu-events/arch/x86/icelakex/virtual-memory.json",
-);
-const SAPPHIRE_RAPIDS: EventSet = intel(
-    "Intel Sapphire, Emerald, Granite Rapids",
-    0x0100_1012,
-    0x0100_1013,
-    "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE; Linux tools/perf/pmu-events/arch/x86/sapphirerapids/virtual-memory.json (Granite Rapids: taken to be the same)",
-);
-const ZEN: EventSet = EventSet {
-    family: "AMD Zen 2 to 5",
-    walks: (0xf045, None),
-    cycles_per_count: CYCLES_PER_WALK,
-    cycles: None,
-    source: "ls_l1_d_tlb_miss.*_l2_miss (umask 0xf0); Linux tools/perf/pmu-events/arch/x86/amdzen3/memory.json (2, 4 and 5: taken to be the same)",
-};
-const NEOVERSE: EventSet = EventSet {
-    family: "Arm Neoverse N1, V1, N2, V2",
-    walks: (0x34, None),
-    cycles_per_count: CYCLES_PER_WALK,
-    cycles: None,
-    source: "DTLB_WALK, a common event of Arm's PMUv3 (Arm Architecture Reference Manual; not looked up again)",
-};
+/// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
+const HASWELL: EventSet = EventSet::of((0x1008, Some(0x1049)), 1.0);
+/// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
+/// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
+const SKYLAKE: EventSet = EventSet::of((0x0100_1008, Some(0x0100_1049)), 1.0);
+/// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
+/// is taken to be the same).
+const SAPPHIRE_RAPIDS: EventSet = EventSet::of((0x0100_1012, Some(0x0100_1013)), 1.0);
+/// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
+/// to be the same).
+const ZEN: EventSet = EventSet::of((0xf045, None), CYCLES_PER_WALK);
+/// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of Arm's PMUv3 (Arm Architecture Reference
+/// Manual; not looked up again).
+const NEOVERSE: EventSet = EventSet::of((0x34, None), CYCLES_PER_WALK);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,11 +159,8 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
     } = overrides;
     if let Some(load) = load_walk_cycles {
         return Ok(EventSet {
-            family: "as configured",
-            walks: (load, store_walk_cycles),
-            cycles_per_count: 1.0,
             cycles,
-            source: "the configuration",
+            ..EventSet::of((load, store_walk_cycles), 1.0)
         });
     }
     if store_walk_cycles.is_some() || cycles.is_some() {
@@ -202,8 +171,8 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
     match *cpu {
         CpuIdentity::Intel { family: 6, model } => match model {
             0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Ok(HASWELL),
-            0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 => Ok(SKYLAKE),
-            0x6a | 0x6c | 0x7d | 0x7e | 0x8c | 0x8d | 0xa7 => Ok(ICE_LAKE),
+            0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c
+            | 0x8d | 0xa7 => Ok(SKYLAKE),
             0x8f | 0xcf | 0xad | 0xae => Ok(SAPPHIRE_RAPIDS),
             _ => Err(NoCounters::UnknownProcessor(cpu.to_string())),
         },
@@ -234,7 +203,7 @@ mod tests {
         for (cpu, set) in [
             (intel(0x3f), Some(HASWELL)),
             (intel(0x55), Some(SKYLAKE)),
-            (intel(0x6a), Some(ICE_LAKE)),
+            (intel(0x6a), Some(SKYLAKE)),
             (intel(0x8f), Some(SAPPHIRE_RAPIDS)),
             // Nehalem.
             (intel(0x1a), None),

@@ -29,7 +29,6 @@ pub struct PerfEvent {
 ///
 /// An inherited counter cannot be read in a group, so each read looks for new threads. Their events
 /// before that are lost.
-/// read; what they did before that is lost.
 #[derive(Debug)]
 pub struct PerfSource {
     pid: u32,

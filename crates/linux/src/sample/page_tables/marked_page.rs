@@ -11,8 +11,9 @@ use nix::sys::mman::MmapAdvise;
 /// the heap may be where THP is `always`: the walk that searches for it ends at a table of base
 /// pages.
 pub(super) struct MarkedPage {
-    page: OwnMemory,
-    magic: u64,
+    pub(super) page: OwnMemory,
+    /// The value that it holds at its start.
+    pub(super) magic: u64,
 }
 
 impl MarkedPage {
@@ -32,15 +33,5 @@ impl MarkedPage {
         // SAFETY: the mapping is a page long, aligned and writable.
         unsafe { page.start().cast::<u64>().write_volatile(magic) };
         Ok(Self { page, magic })
-    }
-
-    /// The value that it holds at its start.
-    pub(super) fn magic(&self) -> u64 {
-        self.magic
-    }
-
-    /// The address of the page.
-    pub(super) fn address(&self) -> u64 {
-        self.page.address()
     }
 }

@@ -3,9 +3,7 @@
 use crate::error::Result;
 use crate::processes::mappings::Eligible;
 use crate::processes::process::{self, ProcessHandle};
-use hawkeye_policy::{
-    CoverageSource, Identity, OutsideRegions, ProcessSample, RegionSample, Terms,
-};
+use hawkeye_policy::{Identity, ProcessSample, RegionSample, Terms};
 use procfs::process::Process;
 
 /// A managed process: its handle and what was last found in it.
@@ -41,17 +39,8 @@ impl Member {
     pub(super) fn population(&self, regions: Vec<RegionSample>) -> ProcessSample {
         let process = self.handle.id;
         ProcessSample {
-            process,
-            source: CoverageSource::Population,
-            regions,
-            first_touches: 0,
-            overhead: None,
-            walks_seen: 1.0,
-            cpu_cores: 1.0,
             age: process::age(process),
-            outside: OutsideRegions::default(),
-            faults: None,
-            terms: Terms::default(),
+            ..ProcessSample::population(process, regions)
         }
     }
 }

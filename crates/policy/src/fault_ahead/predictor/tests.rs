@@ -156,11 +156,7 @@ fn descending_and_strided_streams_are_filled_too() {
             world.touch(start.saturating_add_signed(n * i64::from(step)), step);
             world.work(3);
         }
-        assert!(
-            world.faults <= 9 + 300 / 64,
-            "{} faults at {step}",
-            world.faults
-        );
+        world.assert_faults(9 + 300 / 64);
         let passed_over = |at: &&u64| (**at as i64 - start as i64) % i64::from(step) != 0;
         assert_eq!(world.filled.iter().filter(passed_over).count(), 0);
     }
@@ -255,35 +251,16 @@ fn a_stopped_program_has_at_most_one_surplus_window() {
 }
 
 #[test]
-fn a_refused_fill_ends_the_stream() {
-    let mut world = World::new(100);
-    world.touch(FIRST, 1);
-    world.room_regions = 10;
-    let task = world.next().expect("the stream has a next region");
-    world.predictor.filled(world.now, task, Filled::Refused);
-    assert_eq!(world.next(), None);
-    world.touch(FIRST + 1, 1);
-    world.predictor.forget(process(1));
-    assert_eq!(world.next(), None);
-}
-
-#[test]
 fn regions_never_reached_count_as_unused() {
     let mut world = World::new(4000);
     world.walk(FIRST..FIRST + 500, 3);
     let ahead = world.predictor.ahead();
-    assert!(
-        (1..=64).contains(&ahead),
-        "{ahead} regions ahead, more than a window"
-    );
+    assert!((1..=64).contains(&ahead), "{ahead}");
     assert_eq!(world.predictor.unused(), 0);
-    world
-        .predictor
-        .forget_ended(world.now + Duration::from_secs(20));
-    assert_eq!(
-        (world.predictor.ahead(), world.predictor.unused()),
-        (0, ahead)
-    );
+    let later = world.now + Duration::from_secs(20);
+    world.predictor.forget_ended(later);
+    let left = (world.predictor.ahead(), world.predictor.unused());
+    assert_eq!(left, (0, ahead));
 }
 
 #[test]
@@ -300,11 +277,7 @@ fn a_warm_start_fills_what_was_requested_once_it_is_mapped() {
     assert_eq!(world.predictor.still_warm(process(1)), 0);
     world.predictor.mapped(world.now, process(1), last);
     world.work(100);
-    assert_eq!(
-        world.filled.len(),
-        1000,
-        "at most the requested memory is filled"
-    );
+    assert_eq!(world.filled.len(), 1000, "not more than requested");
 }
 
 #[test]

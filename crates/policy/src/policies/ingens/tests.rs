@@ -127,17 +127,6 @@ fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
     assert_eq!(indices(&mut policy), [5, 1, 4, 3, 2]);
 }
 
-/// Split pages were not faulted, so only a scan finds them.
-#[test]
-fn pages_filled_by_a_promotion_do_not_count_as_faulted() {
-    let mut policy = policy();
-    let huge_one = [huge(1, true), present(2, 100), present(3, 512)];
-    policy.observe(&observation(&[(1, huge_one.to_vec())]));
-    let split = [present(1, 500), present(2, 512), present(3, 512)];
-    policy.observe(&observation(&[(1, split.to_vec())]));
-    assert_eq!(indices(&mut policy), [3, 2, 1]);
-}
-
 /// The scan of one round ends at 3: the next one begins after it.
 #[test]
 fn a_scan_goes_on_where_it_was() {

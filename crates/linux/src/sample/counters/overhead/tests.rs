@@ -30,18 +30,6 @@ fn percent(overhead: Option<Overhead>) -> Option<f64> {
 }
 
 #[test]
-fn walk_cycles_of_loads_and_stores_over_cycles() {
-    let mut meter = Meter::default();
-    let first = ThreadCounts::from([(1, counts(300, 90, 1000))]);
-    assert_eq!(percent(meter.update(first, &events(0x55))), Some(39.0));
-    // Only the increase since the first call counts.
-    let second = ThreadCounts::from([(1, counts(310, 90, 2000))]);
-    let since = meter.update(second.clone(), &events(0x55));
-    assert_eq!(percent(since), Some(1.0));
-    assert_eq!(meter.update(second, &events(0x55)), None);
-}
-
-#[test]
 fn threads_come_and_go_and_their_ids_are_used_again() {
     let mut meter = Meter::default();
     meter.update(

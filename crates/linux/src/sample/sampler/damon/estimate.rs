@@ -25,10 +25,10 @@ pub(super) struct Hits {
 /// (unknown is not untouched). A region that it reported in parts gets their mean, weighted by
 /// size.
 pub(super) fn estimate(regions: &[RegionAddr], hits: &[Hits]) -> Vec<(RegionAddr, u16)> {
-    let mut shares: BTreeMap<RegionAddr, Share> = regions
-        .iter()
-        .map(|&region| (region, Share::default()))
-        .collect();
+    // Of each region: the bytes that DAMON reported, and these bytes times the samples that found
+    // them accessed.
+    let mut shares: BTreeMap<RegionAddr, (u64, u64)> =
+        regions.iter().map(|&region| (region, (0, 0))).collect();
     for hit in hits {
         let first = RegionAddr::containing(hit.range.start);
         let hit_regions = shares
@@ -37,32 +37,20 @@ pub(super) fn estimate(regions: &[RegionAddr], hits: &[Hits]) -> Vec<(RegionAddr
         for (region, share) in hit_regions {
             let end = hit.range.end.min(region.end());
             let bytes = end.saturating_sub(hit.range.start.max(region.start()));
-            share.bytes += bytes;
+            share.0 += bytes;
             // Never above the number of samples, except by rounding in the kernel.
-            share.touched += bytes * u64::from(hit.count.min(SAMPLES));
+            share.1 += bytes * u64::from(hit.count.min(SAMPLES));
         }
     }
-    let reported = shares.into_iter().filter(|(_, share)| share.bytes > 0);
-    reported
-        .map(|(region, share)| (region, share.pages()))
-        .collect()
-}
-
-/// What DAMON reported about one region.
-#[derive(Clone, Copy, Debug, Default)]
-struct Share {
-    /// Bytes that DAMON reported.
-    bytes: u64,
-    /// The same bytes, each times the samples that found it accessed.
-    touched: u64,
-}
-
-impl Share {
-    /// The share as a number of base pages (0 to 512), rounded.
-    fn pages(self) -> u16 {
-        let share = self.touched as f64 / (self.bytes as f64 * f64::from(SAMPLES));
+    // A number of base pages (0 to 512), rounded.
+    let pages = |(bytes, touched): (u64, u64)| {
+        let share = touched as f64 / (bytes as f64 * f64::from(SAMPLES));
         u16_of((share * f64::from(PAGES_PER_REGION)).round())
-    }
+    };
+    let reported = shares.into_iter().filter(|(_, share)| share.0 > 0);
+    reported
+        .map(|(region, share)| (region, pages(share)))
+        .collect()
 }
 
 #[cfg(test)]

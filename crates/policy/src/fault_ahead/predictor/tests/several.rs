@@ -77,11 +77,8 @@ fn a_program_that_reaches_a_fill_under_way_outruns_the_fillers() {
     for task in tasks {
         pool.done(task);
     }
-    assert_eq!(
-        pool.predictor.ahead(),
-        before,
-        "regions that the program has passed do not count"
-    );
+    // Regions that the program has passed do not count.
+    assert_eq!(pool.predictor.ahead(), before);
 }
 
 #[test]
@@ -125,11 +122,8 @@ fn a_refusal_in_the_middle_ends_the_stream_and_drops_its_other_results() {
         pool.done(task);
     }
     let last = tasks.remove(0);
-    let (now, predictor) = (pool.now, &mut pool.predictor);
-    assert!(
-        !predictor.filled(now, last, Filled::Refused),
-        "the stream had ended already"
-    );
+    let ends = pool.predictor.filled(pool.now, last, Filled::Refused);
+    assert!(!ends, "the stream had ended already");
     assert_eq!(places(&pool.all(1)), [at + 501]);
     assert_eq!(pool.predictor.under_way(), 1);
 }
@@ -161,11 +155,8 @@ fn fills_under_way_stay_within_the_memory_limit() {
         panic!("expected three tasks")
     };
     pool.done(first);
-    assert_eq!(
-        pool.next(),
-        None,
-        "two fills are under way, with room for two"
-    );
+    // Two fills are under way, with room for two.
+    assert_eq!(pool.next(), None);
     pool.predictor.filled(pool.now, second, Filled::Occupied);
     assert_eq!(places(&pool.all(100)), [at + 4]);
     pool.done(third);
@@ -291,9 +282,6 @@ fn a_fast_program_is_helped_by_each_worker_in_turn() {
     // All work at the same speed: a half, a third, a fifth, plus those needed to recognise the
     // stream.
     for (faults, part) in faults.into_iter().zip([2, 3, 5]) {
-        assert!(
-            faults < 1000 / part + 150,
-            "{faults} faults, over 1/{part} of the regions"
-        );
+        assert!(faults < 1000 / part + 150, "{faults}, over 1/{part}");
     }
 }
