@@ -217,7 +217,13 @@ impl Event {
             | Self::FaultSizes { process, .. }
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
-            _ => None,
+            Self::Stretched { .. }
+            | Self::CallRefused { .. }
+            | Self::Held { .. }
+            | Self::Paused
+            | Self::Resumed
+            | Self::Reloaded { .. }
+            | Self::Trouble { .. } => None,
         }
     }
 
@@ -298,8 +304,11 @@ impl fmt::Display for Event {
                 )
             }
             Self::Trouble { message } => f.write_str(message),
-            // The journal counts the others and does not show them.
-            _ => f.write_str(self.kind()),
+            // The journal counts these and does not show them.
+            Self::Searched { .. }
+            | Self::NotSplit { .. }
+            | Self::CallRefused { .. }
+            | Self::Measured { .. } => f.write_str(self.kind()),
         }
     }
 }
