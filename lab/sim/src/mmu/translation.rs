@@ -1,6 +1,6 @@
 //! A fast model of address translation, for whole simulated machines. It computes what a
-//! [`Processor`](super::Processor) finds in its TLBs, which walks it makes and how long they take,
-//! and which access bits they set.
+//! [`ProcessorSpec`](super::ProcessorSpec) finds in its TLBs, which walks it makes and how long
+//! they take, and which access bits they set.
 //!
 //! The example `translation_speed` measured it on one core of a virtual AMD EPYC: 57 million random
 //! accesses a second over 16 GiB of base pages, 68 of huge pages, 37 over 1 TiB of base pages; of
