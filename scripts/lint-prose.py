@@ -8,11 +8,12 @@
 Rules for all prose: the phrases below, and lines of at most 100 columns (tables, links and
 outputs aside).
 Rules for documents: sentences of at most 30 words, and links within the repository that lead
-somewhere. A file may have fewer findings than it is allowed, never more; a file that is not listed
-may have none.
+somewhere. Paths of source files in ARCHITECTURE.md and CONTRIBUTING.md must exist. A file may have
+fewer findings than it is allowed, never more; a file that is not listed may have none.
 """
 import collections
 import functools
+import glob
 import os
 import re
 import subprocess
@@ -41,6 +42,8 @@ SKIPPED = re.compile(
 )
 COMMENT = re.compile(r"(//[/!]?|/?\*|#(?!\[|!|include|define|if|end))")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+MAPS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+PATH = re.compile(r"`([\w.-]+/[^`\s]*(?:\.rs|\.c|\.h|/))`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -108,6 +111,21 @@ def dead_links(path, lines):
                 yield number, target
 
 
+def without_braces(path):
+    """The paths that `a/{b,c}.rs` stands for."""
+    before, brace, rest = path.partition("{")
+    inside, _, after = rest.partition("}")
+    return [before + name + after for name in inside.split(",")] if brace else [path]
+
+
+def missing_paths(lines):
+    """Paths in backticks that begin with a folder of the repository and do not exist."""
+    for number, line in enumerate(lines, 1):
+        for path in (path for text in PATH.findall(line) for path in without_braces(text)):
+            if os.path.isdir(path.split("/")[0]) and not glob.glob(path):
+                yield number, path
+
+
 def findings():
     tracked = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for path in subprocess.run(tracked, capture_output=True, text=True, check=True).stdout.splitlines():
@@ -131,6 +149,9 @@ def findings():
                 yield path, number, f"over {MOST_WORDS} words", sentence
             for number, target in dead_links(path, lines):
                 yield path, number, "link to nothing", target
+        if path in MAPS:
+            for number, missing in missing_paths(lines):
+                yield path, number, "path that does not exist", missing
 
 
 def allowed():

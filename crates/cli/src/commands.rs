@@ -2,11 +2,11 @@
 //! it.
 //!
 //! ```text
-//!  run, attach, record, daemon ----> managing: one managed session, from taking the machine over to the summary
-//!                                      |-- filling    memory filled ahead of the program (`--fault-ahead`)
-//!                                      |-- choosing   page sizes at first touches (`--small-pages`)
-//!                                      `-- zeroing    how fast the kernel zeroes free memory (the daemon alone)
-//!  status, top, why, pausing ------> asking: one request to a daemon, and its reply as text or JSON
+//!  run, attach, record, daemon --> session: one managed session, from machine lease to summary
+//!                                    |-- prefault_options   `--fault-ahead`
+//!                                    |-- page_size_options  `--small-pages`
+//!                                    `-- prezeroing         zeroing free memory (daemon alone)
+//!  status, top, why, pause_resume --> client: one request to a daemon, its reply as text or JSON
 //!  advise, doctor, report, restore, demo: on their own
 //! ```
 

@@ -5,7 +5,7 @@
 //! ```text
 //!  TOML text --> section: a table, asked key by key --> read (in this file) --> Config
 //!                  |   value: how each kind is written       rules: [[rule]]
-//!                  `-> error: Problems, with line and key, all at once
+//!                  `-> error: ConfigProblems, with line and key, all at once
 //! ```
 //! A section notes which keys were read. All other keys in the file are unknown, and are reported.
 
@@ -51,7 +51,7 @@ pub struct Config {
     pub group_watermarks: Watermarks,
     /// Conditions on the size of managed processes.
     pub selection: Selection,
-    /// Rules that include or exclude processes, and their terms.
+    /// Rules that include or exclude processes, with the settings of those that are included.
     pub rules: Rules,
     /// What the daemon does with khugepaged.
     pub khugepaged: Khugepaged,

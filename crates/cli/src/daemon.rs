@@ -5,14 +5,15 @@
 //!
 //! ```text
 //!  status, top, why, ...  --protocol-->  server --+
-//!  (client)                (a line of JSON)       |            one request,
-//!                                                 +-- calls -- one reply --> Daemon::run: the manager's loop
-//!  Prometheus  --HTTP-->  http (prometheus) ------+                                |
-//!                                                                                  v events
-//!                          disk  <-- journal_file <-- (thread) journal_writer <----+
+//!  (client)                (a line of JSON)       |    one request, one reply
+//!                                                 +-- request_channel --> DaemonServices::run
+//!  Prometheus  --HTTP-->  http (prometheus) ------+                       (the manager's loop)
+//!                                                                             |
+//!                                                                             v events
+//!                          disk  <-- journal_file <-- (thread) journal_writer <+
 //! ```
-//! Clients may be slow or hostile. `door` limits connections and threads, per user and in total.
-//! `deadline` limits the time of each client; readers limit the bytes that they accept.
+//! Clients may be slow or hostile. `acceptor` limits connections and threads, per user and in
+//! total. `deadline` limits the time of each client; readers limit the bytes that they accept.
 
 mod calls;
 pub mod client;

@@ -7,17 +7,17 @@
 //!  command line (options)      configuration file (config)
 //!            \                   /
 //!             v                 v
-//!        commands::managing: a session ----------> progress, summary (a person reads them)
+//!        commands::session: one session ---------> progress, summary (a person reads them)
 //!                    |                         \--> recording --> FILE.parquet --> report
 //!                    v
 //!        hawkeye_manager::Manager <--- requests --- daemon (socket, metrics, journal)
 //!                    |                                 ^
 //!                    v                                 | asked by
-//!        hawkeye_linux: the running kernel       commands::{status, top, why, pausing}
+//!        hawkeye_linux: the running kernel       commands::{status, top, why, pause_resume}
 //! ```
 //!
 //! How to read it: a command is one file in `commands`, named after it. `run`, `attach`, `record`
-//! and `daemon` manage processes, by `commands/managing.rs`. `status`, `top`, `why`, `pause` and
+//! and `daemon` manage processes, by `commands/session.rs`. `status`, `top`, `why`, `pause` and
 //! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
 //! Most of the rest is one step from values to text: pure, and tested without a machine.
 

@@ -1,5 +1,5 @@
 //! Recordings of a running manager: the estimate of bloat (`bloat.rs`) and the thread that writes
-//! (`writing.rs`).
+//! (`active_recording.rs`).
 
 mod bloat;
 mod writing;

@@ -2,11 +2,11 @@
 //! These become text, SVG, a page and JSON.
 //!
 //! ```text
-//!               1st reading            2nd reading
-//!  rows of a --> extent: how far --> summing --> figures: Report --> text      (terminal)
-//!  recording     it reaches           |                         |--> JSON      (--json)
-//!                                     |-- series   means        |--> pictures --> svg
-//!                                     |-- heat     coverage     `--> page      (HTML, with the SVG)
+//!               1st reading        2nd reading
+//!  rows of a --> extent: how far --> report_builder --> RecordingReport --> text  (terminal)
+//!  recording     it reaches           |                                |--> JSON  (--json)
+//!                                     |-- series    means              |--> plots --> svg
+//!                                     |-- heat_map  coverage           `--> page  (HTML, with SVG)
 //!                                     `-- decisions
 //! ```
 //! Only the two readings see rows. The rest is pure.

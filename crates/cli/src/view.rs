@@ -174,7 +174,7 @@ pub struct ProcessStatus {
     pub refused: u64,
     /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
-    /// Its terms, as of the last sample.
+    /// The rules that apply to it, as of the last sample.
     pub terms: Terms,
     /// How long a call into it has been waiting, in seconds, if at least one second. The manager
     /// leaves it alone until it answers.

@@ -3,18 +3,18 @@
 //! ```text
 //!  probe         what works on this kernel, and what follows from it
 //!    v
-//!  live          LinuxMachine: what the manager asks for
+//!  machine       LinuxMachine: what the manager asks for
 //!    |-- processes    which there are, and which of them are managed
 //!    |-- sample       their accesses, population and page walks
 //!    |-- promote      promotion and splits, by a helper process
 //!    |-- memory       how much is left, and giving zero pages back
 //!    |-- prefault     memory filled ahead of its first touch
 //!    `-- page_sizes   sizes that first touches get
-//!  takeover      one manager a machine, and what it must put back
+//!  machine_lease one manager a machine, and what it must put back
 //!  stop          what a waiting manager is woken by
 //! ```
 //!
-//! Read [`live`] first, then [`probe`], then [`sample`].
+//! Read [`machine`] first, then [`probe`], then [`sample`].
 
 #![cfg_attr(
     not(test),

@@ -5,8 +5,8 @@
 //! applies to every process on the machine: it cannot be set for one process from outside (up to
 //! 7.2).
 //!
-//! `switches.rs` turns sizes on, `counters.rs` and `mapped.rs` count the pages that result,
-//! `looks.rs` reads which pages map a region.
+//! `switches.rs` turns sizes on, `counters.rs` and `mapped_sizes.rs` count the pages that
+//! result, `size_reader.rs` reads which pages map a region.
 
 pub(crate) mod sizing;
 pub mod tlb_sizes;

@@ -1,13 +1,13 @@
 //! Prefault: threads zero and map huge pages before the program touches them.
 //!
-//! - BPF reports where processes touch new memory (`frontier`).
+//! - BPF reports where processes touch new memory (`fault_trace`).
 //! - The predictor of the policy crate decides what comes next; `filler` asks it.
 //! - The filler's thread or workers (`pool`) fill the regions (`fill`).
 //!
 //! The manager decides which processes are followed and how much may be filled.
 //!
-//! Read `filler.rs` first, the deciding thread; then `frontier.rs` (reports from BPF), `pool.rs`
-//! (threads that fill) and `fill.rs` (the two ways to fill).
+//! Read `filler.rs` first, the deciding thread; then `fault_trace.rs` (reports from BPF),
+//! `pool.rs` (threads that fill) and `fill.rs` (the two ways to fill).
 
 pub(crate) mod following;
 pub mod learned;

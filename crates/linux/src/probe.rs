@@ -2,10 +2,10 @@
 //!
 //! [`facts`] tries every primitive on a throw-away child. [`mod@decide`] is pure and turns facts
 //! into capabilities. Each capability has how it was checked, what is lost without it, and what
-//! would provide it. [`means`] sets up what was chosen.
+//! would provide it. [`kernel_backend`] sets up what was chosen.
 //!
-//! Read `facts.rs` first, then `decide.rs`. `checked.rs` is the result of every try: seen to work,
-//! seen to fail, or not tried.
+//! Read `facts.rs` first, then `decide.rs`. `check_result.rs` is the result of every try: seen to
+//! work, seen to fail, or not tried.
 
 pub mod userfaultfd;
 

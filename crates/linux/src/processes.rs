@@ -1,16 +1,16 @@
 //! The machine's processes: which there are, what they hold, and which of them are managed.
 //!
 //! ```text
-//!  census --> roster --> membership       found, judged by the rules, under management
-//!    |           |
-//!    |-- execs   `-- identity, user_names  programs just started; command, user, unit, pod
+//!  proc_scanner --> process_selector --> managed_processes   found, chosen by the rules, managed
+//!    |                |
+//!    |-- execs        `-- identity, user_names  programs just started; command, user, unit, pod
 //!    v
-//!  process                                 one process, by a handle that survives reuse of its pid
-//!    `-- mappings, surroundings            its memory, and what decides about its huge pages
+//!  process                                      one process, by a handle that survives pid reuse
+//!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
 //! ```
 //!
-//! Read [`process`] first, then [`roster`] (pure) and `membership`. Files of processes are read by
-//! `process_reader` where their owner could delay the answer.
+//! Read [`process`] first, then [`process_selector`] (pure) and `managed_processes`. Files of
+//! processes are read by `process_reader` where their owner could delay the answer.
 
 pub mod access;
 pub mod census;

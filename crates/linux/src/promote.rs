@@ -1,7 +1,7 @@
 //! Advice about another process's memory: promotion, splits, populating, paging out.
 //!
-//! [`remote_advice`] is the system call. It takes the target's lock, so a helper process makes it
-//! ([`target_call`]) and the loop waits for the answer up to a deadline. [`unpreempted`] keeps the
+//! [`process_madvise`] is the system call. It takes the target's lock, so a helper process makes it
+//! ([`target_call`]) and the loop waits for the answer up to a deadline. [`sched_fifo`] keeps the
 //! CPU while the lock is held. Read [`target_call`] first.
 
 pub mod remote_advice;

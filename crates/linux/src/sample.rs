@@ -8,7 +8,7 @@
 //!    `-- shared_pages   which of them other processes map too
 //!  counters         overhead by hardware counters
 //!  walk_costs       what a page walk costs on this machine
-//!  measuring        all of it for one process, for `advise`
+//!  process_meter    all of it for one process, for `advise`
 //! ```
 //!
 //! Read [`sampler`] first, then [`page_tables`].

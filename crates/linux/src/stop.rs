@@ -1,4 +1,4 @@
-//! What wakes a waiting manager: signals, the end of managed processes, a bell.
+//! What wakes a waiting manager: signals, the end of managed processes, a waker.
 
 pub mod bell;
 
@@ -40,7 +40,7 @@ fn set(signals: &[Signal]) -> SigSet {
 pub enum Waited {
     /// The timeout has passed.
     TimedOut,
-    /// One of the descriptors became readable: its process has ended, or its bell rings.
+    /// One of the descriptors became readable: its process has ended, or its waker was used.
     Readable,
     /// A signal arrived, with this number.
     Signal(i32),

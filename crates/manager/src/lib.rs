@@ -4,7 +4,7 @@
 //!  machine    what a machine can do, as traits
 //!     ^  |
 //!     |  v
-//!  manager    step: look around, sample, recover, promote --Event--> the parts that keep state
+//!  manager    step: refresh, sample, recover, promote --Event--> the parts that keep state
 //!                                                              |
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```

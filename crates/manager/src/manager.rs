@@ -1,8 +1,8 @@
 //! The manager's loop: observe, plan, apply, record.
 //!
-//! Each part of a step has its own file: `looking.rs`, `sampling.rs`, `recovering.rs`,
-//! `promoting.rs`. The state is in `memory.rs`, `last_seen.rs`, `unanswered.rs`. `Manager::tell`
-//! sends events to all parts.
+//! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
+//! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered.rs`.
+//! `Manager::dispatch` sends events to all parts.
 
 mod last_seen;
 mod looking;
@@ -47,7 +47,7 @@ pub struct Manager<M> {
     fault_sizes: HashMap<ProcessId, PageOrders>,
     unanswered: Unanswered,
     looking: Looking,
-    // Each of these receives events from `tell`.
+    // Each of these receives events from `dispatch`.
     memory: MemoryWatch,
     limits: PromotionLimits,
     sampling: Sampling,

@@ -10,9 +10,9 @@
 //! works alike, where a marked page reports it.
 //!
 //! ```text
-//!  first touches --Advance--> predictor --> Stream, one for each run of touches --> Task: fill a region
-//!                                 ^                                                     |
-//!                                 `---------------- Filled (under_way) <----------------'
+//!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> FillTask: a region
+//!                                       ^                                        |
+//!                                       `------ FillResult (pending_fills) <-----'
 //! ```
 //! Read `stream` first. `predictor` holds the streams of all processes.
 

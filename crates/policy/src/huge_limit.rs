@@ -20,7 +20,7 @@ struct Holding {
 }
 
 impl HugeLimits {
-    /// Takes in a sample of a process: its terms and its huge memory.
+    /// Takes in a sample of a process: its rules and its huge memory.
     pub fn observe(&mut self, sample: &ProcessSample) {
         let holding = Holding {
             rule: sample.terms.rule,

@@ -7,21 +7,21 @@
 //! ```text
 //!  samples --> run_rate: Overhead --> Observation --> Policy (policies::*) --> Promotion, Reason
 //!                                         |                                        |
-//!                                         |                 budget, cooldown, huge_limit, watermarks
+//!                                         |               budget, cooldown, huge_limit, watermarks
 //!                                         v                                        v
 //!                                  watermarks: Shortage --> recovery        the manager applies it
 //! ```
 //!
 //! Read in this order:
 //!
-//! 1. [`page`], [`observation`], [`plan`] and [`reason`]: inputs and outputs.
+//! 1. [`page`], [`observation`], [`requests`] and [`reason`]: inputs and outputs.
 //! 2. [`policy`]: the trait. [`policies`]: one file for each implementation.
-//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared`]: limits
-//!    that the manager applies to every policy's proposals.
-//! 4. [`recovery`]: where unused memory is recovered. [`fault_ahead`]: what is prefaulted.
-//!    [`sizes`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
+//! 3. [`budget`], [`cooldown`], [`backoff`], [`huge_limit`], [`watermarks`], [`shared_regions`]:
+//!    limits that the manager applies to every policy's proposals.
+//! 4. [`recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
+//!    [`size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`run_rate`]: overhead estimated from access bits.
-//! 6. [`rules`], [`terms`], [`selection`]: which processes are managed, and how.
+//! 6. [`rules`], [`process_rules`], [`selection`]: which processes are managed, and how.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -127,7 +127,7 @@ pub struct ProcessSample {
     pub cpu_cores: f64,
     /// Age of the process; `Duration::MAX` where unknown.
     pub age: Duration,
-    /// The terms that the machine's rules set for it.
+    /// What the machine's rules set for it.
     pub terms: Terms,
 }
 

@@ -9,8 +9,8 @@
 //! | [`linux`] | in order of address, as khugepaged does |
 //! | [`none`] | nothing |
 //!
-//! Read [`none`] first: it shows what a policy needs. The other policies share `Members`, the state
-//! by process. CONTRIBUTING.md says how to add a policy.
+//! Read [`none`] first: it shows what a policy needs. The other policies share
+//! `ProcessStates`, the state by process. CONTRIBUTING.md says how to add a policy.
 
 pub mod by_access_map;
 pub mod hawkeye;

@@ -58,8 +58,8 @@ pub struct Waiting {
     pub passed_over: Option<String>,
 }
 
-/// Decides which region becomes huge next. Pure: its only inputs are `observe`, `settle` and `now`
-/// (any monotonic origin, the same in every call).
+/// Decides which region becomes huge next. Pure: its only inputs are `observe`,
+/// `on_promotion_result` and `now` (any monotonic origin, the same in every call).
 ///
 /// The manager applies the limits that hold for every policy (budgets, watermarks, cool-downs). It
 /// drops a proposal that they forbid. A dropped or refused region comes back through a later

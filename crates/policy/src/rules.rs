@@ -1,4 +1,4 @@
-//! Which processes are managed, and on which terms.
+//! Which processes are managed, and with which settings.
 
 use crate::identity::{Identity, QosClass};
 use crate::terms::Terms;
@@ -185,7 +185,7 @@ impl Conditions {
 /// What happens to the processes of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
-    /// They are managed on these terms; [`Rules`] fills in their `rule`.
+    /// They are managed under these rules; [`Rules`] fills in their `rule`.
     Include(Terms),
     /// They are left alone.
     Exclude,
@@ -215,7 +215,7 @@ const LONGEST_COMMAND_BYTES: usize = 15;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unmatched {
-    /// They are managed on the default terms.
+    /// They are managed under the default rules.
     #[default]
     Include,
     /// They are left alone.
@@ -225,7 +225,7 @@ pub enum Unmatched {
 /// The decision of the rules on one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
-    /// Manage it on these terms.
+    /// Manage it under these rules.
     Include(Terms),
     /// Leave it alone.
     Exclude {
@@ -252,7 +252,7 @@ impl Rules {
         Self { rules, unmatched }
     }
 
-    /// Whether a process is managed, and on which terms.
+    /// Whether a process is managed, and under which rules.
     pub fn judge(&self, identity: &Identity) -> Verdict {
         let decisions = self
             .rules
@@ -283,7 +283,7 @@ impl Rules {
     }
 
     /// Whether a program with this command name, just started, could fall under a rule with a warm
-    /// start. A rule with further conditions counts too; `judge` decides in full.
+    /// start. A rule with further conditions counts too; `evaluate` decides in full.
     pub fn may_want_warm_start(&self, command: &str) -> bool {
         // The rule may match the executable, which can have a longer name.
         let cut_off = command.len() >= LONGEST_COMMAND_BYTES;

@@ -4,19 +4,19 @@
 //! The paper leaves open how to find, without counters, a process that suffers from translation
 //! (section 4, HawkEye-PMU against HawkEye-G). Over a second, random and sequential access look the
 //! same. Here a few regions at a time are cleared *with* their TLB entries, and read several times
-//! within milliseconds ([`plan`]). Every page found marked is a page walk. Only a random part of
-//! the process is sampled. So rates show that are far above what a hypervisor lets through (it
+//! within milliseconds ([`probe_plan`]). Every page found marked is a page walk. Only a random part
+//! of the process is sampled. So rates show that are far above what a hypervisor lets through (it
 //! intercepts each first touch), and the process hardly slows down.
 //!
-//! Marked pages are classified by how they lie ([`shape`]). Walks of streams of neighbours, strides
-//! and scattered pages differ in cost ([`costs`]), which is measured on the machine at start-up.
-//! `chance` separates the effect of chance on the counts of single regions from their true rates.
-//! [`estimate`] combines all of this.
+//! Marked pages are classified by how they lie ([`touch_shape`]). Walks of streams of neighbours,
+//! strides and scattered pages differ in cost ([`costs`]), which is measured on the machine at
+//! start-up. `expected_rates` separates the effect of chance on the counts of single regions from
+//! their true rates. [`estimate`] combines all of this.
 //!
 //! ```text
-//!  plan: regions to probe --> marks --> shape --> chance --> estimate: Overhead, walks of each region
-//!                                                               ^
-//!                                 costs of a walk here (costs) -'
+//!  probe_plan: regions --> marks --> touch_shape --> expected_rates --> estimate: Overhead, walks
+//!                                                                          ^       of each region
+//!                                            costs of a walk here (costs) -'
 //! ```
 
 mod chance;

@@ -4,7 +4,7 @@ use crate::error::{SettingError, positive_up_to};
 use crate::page::HUGE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-/// The terms on which a process is managed.
+/// What the rules set for a process that is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// Weight of its gain relative to other processes (finite, over 0; 1 unless set).

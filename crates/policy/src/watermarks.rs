@@ -1,9 +1,9 @@
 //! When memory is too full to promote, and from which cgroup memory is recovered.
 //!
 //! ```text
-//!  memory of the machine and its cgroups --> guard: MemoryGuard --> hold promotions (Hold)
+//!  memory of the machine and its cgroups --> guard: MemoryGuard --> PromotionBlock
 //!                                              |      ^         `-> recover (Shortage)
-//!                     when to look again <- looking  adaptive: start earlier when memory grows fast
+//!            when to read again <- read_interval    growth: start earlier when memory grows fast
 //! ```
 
 mod adaptive;

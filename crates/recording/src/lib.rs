@@ -5,15 +5,16 @@
 //! and the simulator replays it. `docs/use/recordings.md` explains its columns.
 //!
 //! ```text
-//!  Manager --tap--> rows --> recorder --> recording_writer --> writer --> FILE.part/, a file a minute (parts)
-//!                              `- at the end ----------------------------> FILE
+//!  Manager --row_extractor--> rows --> recorder --> recording_writer -> table_writer -> FILE.part/
+//!                                        |                            (parts: a file a minute)
+//!                                        `- at the end --------------------------------> FILE
 //!
-//!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> reader --> rows
+//!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> table_reader --> rows
 //! ```
 //!
-//! `schema` holds the table. `writer` and `reader` handle Parquet and any table; files named
-//! `recording_*` handle the rows of a recording. Files are read as a stream, some thousand rows at
-//! a time. An error in a file is a [`RecordingError`] that gives its position.
+//! `schema` holds the table. `table_writer` and `table_reader` handle Parquet and any table; files
+//! named `recording_*` handle the rows of a recording. Files are read as a stream, some thousand
+//! rows at a time. An error in a file is a [`RecordingError`] that gives its position.
 #![forbid(unsafe_code)]
 
 mod about;

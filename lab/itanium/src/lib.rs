@@ -8,7 +8,7 @@
 //! - [`kernel`]: the machine with its kernel: page sizes chosen at `mmap`, memory at first touch,
 //!   splitting, TLB-miss handlers.
 //! - [`workloads`]: the thesis' programs, as mappings and touches that depend on no system.
-//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::Costs`]).
+//! - Events are counted exactly. Time is the sum of counts times their costs ([`mmu::EventCosts`]).
 //! - Each reference is to the data of one program on one processor.
 //!
 //! Left out: data caches (walks, tables and programs share no lines; each cost is an average),
@@ -20,12 +20,13 @@
 //! definition of each value names its source.
 //!
 //! ```
-//! use hawkeye_itanium::workloads::{Linear, Workload};
-//! use hawkeye_itanium::{Setup, simulate};
+//! use hawkeye_itanium::workloads::{Linear, ThesisWorkload};
+//! use hawkeye_itanium::{MachineSettings, simulate};
 //!
 //! // A GiB, page by page, is 65,536 misses. The walker fills all but the first miss of each page
 //! // of the page table.
-//! let figures = simulate(&Setup::default(), &Workload::Linear(Linear::THESIS), 1)?;
+//! let workload = ThesisWorkload::Linear(Linear::THESIS);
+//! let figures = simulate(&MachineSettings::default(), &workload, 1)?;
 //! assert_eq!((figures.counters.walker, figures.counters.nested), (65_504, 32));
 //! # Ok::<(), hawkeye_itanium::ItaniumError>(())
 //! ```

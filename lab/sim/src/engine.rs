@@ -17,7 +17,7 @@
 //! - Payers: a fault, a cold page and a free hold up the program. A collapse holds it up for as
 //!   long as it can't fault. The manager's calls take its own time, on a core of its own, while
 //!   programs run on. kswapd and the zeroing thread have cores of their own. With more threads than
-//!   cores each thread gets its share, by weight (`sharing.rs`).
+//!   cores each thread gets its share, by weight (`core_shares.rs`).
 //! - All threads of a program do the same, each on a core of its own. What is said of the program's
 //!   accesses holds for each of them.
 //! - Access bits over a window are not those of the sample: a smaller sample would see fewer pages.
@@ -26,10 +26,10 @@
 //!   (`accesses.rs`).
 //! - Overhead in a window comes from the counters of the samples, weighted by the time for which
 //!   each figure held.
-//! - A trace is no distribution: all of its accesses are made, in their order (`playing.rs`).
-//! - A program waits for each page in swap that it accesses (`swapping.rs`). The zeroing thread
+//! - A trace is no distribution: all of its accesses are made, in their order (`trace_player.rs`).
+//! - A program waits for each page in swap that it accesses (`swap_waits.rs`). The zeroing thread
 //!   takes lines of the last-level cache and time of memory's channels from programs beside it
-//!   (`neighbour.rs`).
+//!   (`zeroing_neighbour.rs`).
 //! - Virtual machines are machines of the same kind, and processes of their host (`guests/`).
 //!
 //! Not modelled:

@@ -36,10 +36,10 @@
 //!   anonymous memory are.
 //!
 //! ```
-//! use hawkeye_sim::mmu::{Pattern, SKYLAKE, Truth};
+//! use hawkeye_sim::mmu::{AccessPattern, HugePageGain, SKYLAKE};
 //!
-//! let truth = Truth::measure(&SKYLAKE, Pattern::CHASE, 1 << 30, 100_000, 1)?;
-//! assert!(truth.base.walk_active_percent() > 20.0 && truth.huge.walks == 0);
+//! let gain = HugePageGain::measure(&SKYLAKE, AccessPattern::CHASE, 1 << 30, 100_000, 1)?;
+//! assert!(gain.base.walk_active_percent() > 20.0 && gain.huge.walks == 0);
 //! # Ok::<(), hawkeye_sim::mmu::MmuError>(())
 //! ```
 //!

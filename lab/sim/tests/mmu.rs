@@ -110,8 +110,8 @@ fn counters_are_consistent_on_every_processor() -> Outcome {
                 let rounded = 1.0 + 1e-9;
                 assert!(active <= pending * rounded, "{what}");
                 let walkers = f64::from(processor.walkers);
-                // A walk that is placed before one that starts later may last into it (`slots.rs`);
-                // hence the tolerance.
+                // A walk that is placed before one that starts later may last into it
+                // (`resource_slots.rs`); hence the tolerance.
                 assert!(pending <= 1.1 * walkers * active, "{what}");
                 let at_best = c.instructions as f64 / f64::from(processor.width);
                 assert!(c.cycles >= at_best, "{what}");

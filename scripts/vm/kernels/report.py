@@ -138,7 +138,7 @@ FEATURES = [
     ("a cgroup's watermark: promotion stops, memory is recovered", cgroup_watermark),
     (
         "a cgroup's watermark: fault-ahead stops",
-        by_tests("fault_ahead::a_warm_start_stops_below_the_high_watermark_of_a_cgroup"),
+        by_tests("prefault::a_warm_start_stops_below_the_high_watermark_of_a_cgroup"),
     ),
     (
         "`hawkeye run` inside a cgroup, with the program",
@@ -156,7 +156,7 @@ FEATURES = [
     ("torture: no byte changes", by_tests(
         HARD,
         "torture::no_byte_changes_under_the_manager",
-        "fault_ahead::no_byte_changes_while_torture_is_prefaulted",
+        "prefault::no_byte_changes_while_torture_is_prefaulted",
     )),
     ("hardware counters", lambda k: "not tried: QEMU has none"),
 ]

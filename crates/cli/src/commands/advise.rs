@@ -2,11 +2,11 @@
 //! nothing.
 //!
 //! ```text
-//!  measuring (reads the process) --> facts --> findings (judges) --> finding: Advice --> text, or JSON
-//!                                                  `-- remedies (commands that would change it)
+//!  measurement (reads the process) --> facts --> findings --> Recommendation --> text, or JSON
+//!                                                   `-- remedies (commands that would change it)
 //! ```
-//! Only `measuring` touches the machine. A new finding takes three changes: a variant in `finding`,
-//! its condition in `findings` and its sentence in `text`.
+//! Only `measurement` touches the machine. A new finding takes three changes: a variant in
+//! `finding`, its condition in `findings` and its sentence in `text`.
 
 mod facts;
 mod finding;

@@ -188,7 +188,7 @@ impl Session {
         })
     }
 
-    /// The manager, for callers with a loop of their own. The machine is ours until the takeover is
+    /// The manager, for callers with a loop of their own. The machine is ours until the lease is
     /// dropped.
     pub fn into_manager(mut self, scope: Scope) -> Result<Working> {
         let mut machine = LinuxMachine::new(self.means, scope, self.signals);

@@ -1,13 +1,13 @@
 //! `hawkeye top`: what the daemon manages, as it changes.
 //!
 //! ```text
-//!  asker (a thread that asks the daemon) --answers--+
-//!                                                   v
-//!  terminal (keys, size) --------------keys-----> model --> draw --> overview, table, process, strip
+//!  poller (a thread that asks the daemon) --answers--+
+//!                                                    v
+//!  terminal (keys, size) -----------keys-----> model --> draw --> overview, table, process, strip
 //!                                                (pure)     (ratatui)      (lines of text)
 //! ```
-//! `order` sorts the processes, `look` says what the terminal can show. Without a terminal the same
-//! lines are printed once.
+//! `sort_order` sorts the processes, `theme` says what the terminal can show. Without a terminal
+//! the same lines are printed once.
 
 mod asker;
 mod draw;

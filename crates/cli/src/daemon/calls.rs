@@ -18,7 +18,7 @@ const STATUS_PATIENCE: Duration = Duration::from_millis(50);
 /// Age up to which a status is recent.
 const RECENT: Duration = Duration::from_secs(5);
 
-/// Rings the manager's bell, which ends its wait so that it answers.
+/// Ends the manager's wait, so that it answers.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// The last status that was sent, and its time.
@@ -104,7 +104,7 @@ impl Caller {
 
 impl Calls {
     /// Answers waiting requests. Their number per call is limited for the sake of managing; if more
-    /// wait, the bell rings again.
+    /// wait, the manager is woken again.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Reply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {

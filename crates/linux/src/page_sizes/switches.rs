@@ -25,7 +25,7 @@ pub struct SizeSwitches {
 impl SizeSwitches {
     /// Starts with no size switched on. `thp`: the folder of the settings. `available`: sizes that
     /// were seen to work. `given_to`: the memory for which sizes are switched on; with
-    /// `GivenTo::Nobody` no setting is ever changed.
+    /// `ThpMode::Nobody` no setting is ever changed.
     pub fn new(
         thp: PathBuf,
         settings: SettingsHandle,

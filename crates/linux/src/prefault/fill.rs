@@ -41,7 +41,7 @@ impl FillMethod {
 /// - `EACCES`: this process may not touch it.
 /// - `EEXIST`: the owner has written to the region and shares it with a child.
 /// - `NotAnswering`: the call waits for a lock of the process.
-/// - The errors of [`crate::promote::remote_advice::collapse`].
+/// - The errors of [`crate::promote::process_madvise::collapse`].
 pub(super) fn fill(
     calls: &mut TargetCalls,
     process: &ProcessHandle,

@@ -132,7 +132,8 @@ impl Filler {
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
-        // `Pool::wait` returns at once for a shorter time; such a loop would use a worker's core.
+        // `FillPool::wait` returns at once for a shorter time; such a loop would use a worker's
+        // core.
         let fills = self.predictor.under_way() > 0;
         if fills { pause.max(A_FILL) } else { pause }
     }
@@ -173,7 +174,7 @@ impl Filler {
         self.known.retain(|process, _| is_there(*process));
         self.warm.retain(|process, _| is_there(*process));
         self.predictor.retain(is_there);
-        // A process that was muted for long enough may have changed.
+        // A process that was suppressed for long enough may have changed.
         for process in self.muted.take_over(now, is_there) {
             self.frontier.unmute(process.pid);
             self.predictor.forget_given_up(process);

@@ -86,7 +86,7 @@ impl Frontier {
 
     /// Reports all first touches of a process again.
     pub fn unmute(&self, pid: u32) {
-        // An error means that it was not muted, which is the same result.
+        // An error means that it was not suppressed, which is the same result.
         let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
     }
 

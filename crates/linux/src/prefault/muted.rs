@@ -36,8 +36,8 @@ impl Muted {
         self.0.insert(process, silence);
     }
 
-    /// Processes that must be reported again: those muted for long enough, which may have changed,
-    /// and those that have ended.
+    /// Processes that must be reported again: those suppressed for long enough, which may
+    /// have changed, and those that have ended.
     pub(super) fn take_over(
         &mut self,
         now: Duration,

@@ -92,8 +92,8 @@ impl ThrowAway {
     pub fn spawn() -> Result<Self> {
         let (orders_in, orders) = pipe().map_err(LinuxError::call("creating a pipe"))?;
         let (answers, answers_out) = pipe().map_err(LinuxError::call("creating a pipe"))?;
-        // SAFETY: the child only makes system calls and touches its own new mapping (see `live`).
-        // It needs no lock that another thread may hold at the fork.
+        // SAFETY: the child only makes system calls and touches its own new mapping (see
+        // `run_child`). It needs no lock that another thread may hold at the fork.
         match unsafe { fork() }.map_err(LinuxError::call("starting a child process"))? {
             ForkResult::Child => {
                 drop(orders);

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// A process that a sweep found.
+/// A process that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
     /// The process.
@@ -69,7 +69,7 @@ pub struct Sweep {
     pub large: Vec<Sighting>,
 }
 
-/// Sweeps over all processes of this pid namespace.
+/// Scans all processes of this pid namespace.
 #[derive(Debug)]
 pub struct Census {
     proc: Dir,

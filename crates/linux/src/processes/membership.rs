@@ -1,6 +1,6 @@
 //! Keeps the set of managed processes: which ones join, stay and leave.
 //!
-//! `contest.rs` allots slots where more processes are large than can be managed.
+//! `slot_allocation.rs` allots slots where more processes are large than can be managed.
 
 mod contest;
 
@@ -38,7 +38,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The whole machine as the scope, and the bell that wakes its manager.
+    /// The whole machine as the target, and the waker of its manager.
     pub fn machine(rules: Rules, selection: Selection) -> Result<(Self, Bell)> {
         let roster = Box::new(Roster::new(rules, selection)?);
         let bell = Bell::new()?;
@@ -50,7 +50,7 @@ impl Scope {
         Ok((scope, bell))
     }
 
-    /// Descriptors to wait for: the ends of running processes, or the bell. Empty when nothing is
+    /// Descriptors to wait for: the ends of running processes, or the waker. Empty when nothing is
     /// left to manage.
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
@@ -79,7 +79,7 @@ pub struct MemberView {
     pub process: ProcessId,
     /// Its command, user, cgroup, unit and pod.
     pub identity: Identity,
-    /// The terms on which it is managed.
+    /// The rules under which it is managed.
     pub terms: Terms,
     /// Whether none of its memory can become huge, because of `PR_SET_THP_DISABLE`.
     pub thp_disabled: bool,
@@ -120,7 +120,7 @@ impl Step<'_> {
         Instant::now() >= self.deadline
     }
 
-    /// Records that a process could not join. The roster does not need to know of one that has
+    /// Records that a process could not join. The selector does not need to know of one that has
     /// ended.
     fn refuse(&mut self, pid: u32, error: &LinuxError) {
         if !matches!(error, LinuxError::NoSuchProcess(_)) {
@@ -228,7 +228,7 @@ impl Membership {
         }
     }
 
-    /// Runs a sweep of the machine if one is due, and applies its result.
+    /// Runs a scan of the machine if one is due, and applies its result.
     fn follow(&mut self, mut step: Step) -> Slice<()> {
         // The rules may exclude the new program, so the process is left alone until the next sweep.
         for pid in step.roster.take_executed() {
@@ -301,7 +301,7 @@ impl Membership {
     /// Judges all managed processes again by changed rules.
     pub(crate) fn judge_again(&mut self, roster: &Roster) {
         self.members.retain(|_, joined| joined.judge(roster));
-        // Its newcomers were judged by the rules before.
+        // Its admissible processes were judged by the rules before.
         self.contest = None;
         self.keep_order();
     }
@@ -367,13 +367,13 @@ impl Membership {
 }
 
 impl Joined {
-    /// Whether it has called exec since a sweep first saw it.
+    /// Whether it has called exec since a scan first saw it.
     fn has_executed(&self, seen: &Sighting) -> bool {
         let before = self.program.as_ref();
         before.is_some_and(|before| seen.program.executed_since(before))
     }
 
-    /// Applies the terms of the current rules. Returns whether the process may stay.
+    /// Applies the current rules. Returns whether the process may stay.
     fn judge(&mut self, roster: &Roster) -> bool {
         let terms = roster.verdict(&self.member.identity);
         self.member.terms = terms.unwrap_or(self.member.terms);

@@ -202,7 +202,7 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
     real_time.next()
 }
 
-/// Whether a process found by a sweep may be managed on these terms. One with real-time threads
+/// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
 ///

@@ -62,7 +62,7 @@ struct PassedOver {
 /// The cost of finding processes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SweepCosts {
-    /// Sweeps completed.
+    /// Scans completed.
     pub sweeps: u64,
     /// CPU time of all of them.
     pub cpu: Duration,
@@ -140,7 +140,7 @@ impl Roster {
         !self.started.is_empty()
     }
 
-    /// Processes started since the last call that get a warm start, with their terms.
+    /// Processes started since the last call that get a warm start, with their rules.
     pub fn warm_starts(&mut self) -> Vec<(u32, Identity, Terms)> {
         self.hear();
         let started = std::mem::take(&mut self.started);
@@ -176,7 +176,7 @@ impl Roster {
         self.selection.max_processes().min(room)
     }
 
-    /// Sweeps over all processes, if a sweep is due. Returns those large enough to stay, the
+    /// Scans all processes, if a scan is due. Returns those large enough to stay, the
     /// largest first.
     pub(crate) fn sweep(
         &mut self,
@@ -275,7 +275,7 @@ impl Roster {
         self.without_slot.insert(process.pid, outranked);
     }
 
-    /// Whether to manage a process, and on which terms. `None`: no, or not yet.
+    /// Whether to manage a process, and under which rules. `None`: no, or not yet.
     ///
     /// # Errors
     /// The process has ended, or cannot be read.
@@ -297,7 +297,7 @@ impl Roster {
         })
     }
 
-    /// The terms on which the rules manage a process with this identity; `None`: it is not managed.
+    /// The rules for a process with this identity; `None`: it is not managed.
     pub fn verdict(&self, identity: &Identity) -> Option<Terms> {
         match self.rules.judge(identity) {
             Verdict::Include(terms) => Some(terms),

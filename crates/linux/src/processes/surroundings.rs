@@ -128,7 +128,7 @@ pub struct Settings {
 }
 
 impl Surroundings {
-    /// Reads the surroundings of a process.
+    /// Reads the huge-page context of a process.
     ///
     /// # Errors
     /// The process has ended, or belongs to another user.

@@ -7,9 +7,10 @@
 //! none comes.
 //!
 //! ```text
-//!  TargetCalls (pool.rs) --Request--> TargetCaller --RawRequest (message.rs)--> helper.rs: the system call
-//!         ^                                                                          |
-//!         +-------------------------------- Answer ----------------------------------+
+//!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper.rs: the system call
+//!    (pool.rs)                                 (message.rs)               |
+//!         ^                                                               |
+//!         +--------------------------- CallResult ------------------------+
 //! ```
 
 mod advice;

@@ -1,14 +1,15 @@
 //! Access coverage: what clears access bits, what reads them, and what is used where neither works.
 //!
 //! ```text
-//!  probe chooses --> Seeing --> Box<dyn Sampler>
-//!                      AccessBits   access_bits.rs  exact: MADV_COLD clears, BPF reads; run_rate.rs probes
+//!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
+//!                      AccessBits   access_bits.rs  exact: MADV_COLD clears, BPF reads
+//!                                   run_rate.rs     walk rates, by probes
 //!                      Population   population.rs   what is present, no accesses
 //!                      Damon        population.rs   the same, accesses estimated by damon.rs
 //! ```
 //!
-//! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`Seeing`], and a case
-//! in the probe that chooses it. Each sampler keeps its own state of every process.
+//! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
+//! and a case in the probe that chooses it. Each sampler keeps its own state of every process.
 
 mod access_bits;
 pub mod damon;

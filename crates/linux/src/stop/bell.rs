@@ -5,31 +5,31 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// A bell, which is an eventfd. Clones ring the same bell.
+/// An eventfd. All clones wake the same thread.
 #[derive(Clone, Debug)]
 pub struct Bell(Arc<EventFd>);
 
 impl Bell {
-    /// A bell that has not been rung.
+    /// A waker that has not been used.
     pub fn new() -> Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let event = EventFd::from_flags(flags).map_err(LinuxError::call("eventfd"))?;
         Ok(Self(Arc::new(event)))
     }
 
-    /// Wakes the thread that waits, or the next one that will. Several rings before the answer are
-    /// one wake.
+    /// Wakes the thread that waits, or the next one that will. Several calls before
+    /// [`clear`](Self::clear) are one wake.
     pub fn ring(&self) {
-        // It fails only after 2^64 rings: then the bell is ringing.
+        // It fails only after 2^64 calls: then a wake is pending.
         let _ = self.0.write(1);
     }
 
-    /// Silences the bell. Returns whether it was ringing.
+    /// Clears a pending wake. Returns whether there was one.
     pub fn answer(&self) -> bool {
         self.0.read().is_ok()
     }
 
-    /// A descriptor to poll, readable while the bell rings.
+    /// A descriptor to poll, readable while a wake is pending.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -64,11 +64,12 @@ impl fmt::Display for SavingReason {
 ///   [`Self::HORIZON`].
 /// - What a promotion saves is subtracted from the process's overhead at once, until the next
 ///   observation. The process is left alone under
-///   [`MIN_OVERHEAD_PERCENT`](crate::Terms::MIN_OVERHEAD_PERCENT), or under its rule's minimum.
+///   [`MIN_OVERHEAD_PERCENT`](crate::ProcessRules::MIN_OVERHEAD_PERCENT), or under its rule's
+///   minimum.
 /// - Where a machine has several page sizes, each region gets the size that is worth most
-///   ([`sizes`](crate::sizes)). TLB entries spared, its memory and its promotion decide. By
-///   the same rule, huge pages side by side become one of the next larger size. Memory touched
-///   for the first time gets the sizes that suit the observed accesses.
+///   ([`size_choice`](crate::size_choice)). TLB entries spared, its memory and its promotion
+///   decide. By the same rule, huge pages side by side become one of the next larger size. Memory
+///   touched for the first time gets the sizes that suit the observed accesses.
 /// - Some processes have best regions with similar savings (within a factor of [`Self::SIMILAR`]).
 ///   Of these the one with the highest remaining overhead is next, so that equal programs gain
 ///   alike.

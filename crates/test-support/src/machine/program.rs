@@ -50,7 +50,7 @@ pub struct ProgramSpec {
     pub ends_at: Option<Duration>,
     /// The cgroup it is in.
     pub group: Option<String>,
-    /// The terms on which it is managed.
+    /// The rules under which it is managed.
     pub terms: Terms,
 }
 

@@ -1,8 +1,8 @@
 //! Page-size policies: the systems that the thesis classifies (section 2.4). Each policy only
 //! decides; the kernel around it carries the decisions out and keeps the state.
 //!
-//! The machine's [`Advice`](crate::Advice) holds the page sizes that programs and their
-//! administrators ask for. Each policy states whether it uses them.
+//! The machine's [`PageSizeAdvice`](crate::PageSizeAdvice) holds the page sizes that programs and
+//! their administrators ask for. Each policy states whether it uses them.
 
 mod cover;
 mod hp_ux;

@@ -196,7 +196,7 @@ impl Program {
             let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
             let pages = PageBits::range(page as u16, 1);
             if !kernel.away(self.space, region).and(pages).is_empty() {
-                // The wait of all accesses is accounted for in `swapping.rs`; adding a sample's
+                // The wait of all accesses is accounted for in `swap_waits.rs`; adding a sample's
                 // would count it twice.
                 left = left.get(1..).unwrap_or_default();
                 continue;

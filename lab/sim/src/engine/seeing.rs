@@ -76,7 +76,7 @@ impl Program {
             self.changed_share += self.share_of(region);
             self.moved.insert(region);
             if before.is_none() && found.is_some() {
-                // A guess until `guests/backing.rs` knows better.
+                // A guess until `guests/host_mappings.rs` knows better.
                 self.seen.set_host(region, LeafSize::Base)?;
             }
         }

@@ -34,7 +34,7 @@ pub struct FaultPolicy {
     pub first_touch: FirstTouch,
     /// Sizes below a huge page that a first touch maps where it maps no huge page. It maps the
     /// largest that fits and for which memory is free. Not for processes that have sizes of their
-    /// own ([`Kernel::set_fault_sizes`](super::Kernel::set_fault_sizes)).
+    /// own ([`SimulatedKernel::set_fault_sizes`](super::SimulatedKernel::set_fault_sizes)).
     pub sizes: PageOrders,
     /// Sizes that can be set for a process.
     pub offered_sizes: PageOrders,

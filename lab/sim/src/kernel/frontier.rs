@@ -6,7 +6,7 @@
 //!
 //! - The kernel has no clock of its own. It also reports a program that steps too fast to be filled
 //!   ahead of.
-//! - No program is muted.
+//! - No program is suppressed.
 //! - Nothing is lost between threads.
 
 use super::space::RegionId;

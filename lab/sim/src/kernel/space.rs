@@ -10,7 +10,8 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// An address space of a [`Kernel`](super::Kernel), numbered in the order of creation.
+/// An address space of a [`SimulatedKernel`](super::SimulatedKernel), numbered in the order of
+/// creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub(crate) u32);
 

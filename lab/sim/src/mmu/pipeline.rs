@@ -8,7 +8,7 @@
 //!
 //! Walks and loads that don't depend on each other therefore overlap, up to the number of walkers
 //! and fill buffers. These are granted in program order, but from when they are needed
-//! (`slots.rs`).
+//! (`resource_slots.rs`).
 
 use super::accessed::AccessBits;
 use super::accesses::Access;

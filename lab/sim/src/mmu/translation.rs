@@ -1,6 +1,6 @@
 //! A fast model of address translation, for whole simulated machines. It computes what a
-//! [`Processor`](super::Processor) finds in its TLBs, which walks it makes and how long they take,
-//! and which access bits they set.
+//! [`ProcessorSpec`](super::ProcessorSpec) finds in its TLBs, which walks it makes and how long
+//! they take, and which access bits they set.
 //!
 //! The example `translation_speed` measured it on one core of a virtual AMD EPYC: 57 million random
 //! accesses a second over 16 GiB of base pages, 68 of huge pages, 37 over 1 TiB of base pages; of
@@ -10,7 +10,7 @@
 //!
 //! ```
 //! use hawkeye_sim::mmu::SKYLAKE;
-//! use hawkeye_sim::mmu::translation::{Access, Mappings, Translator, TranslatorSpec, Work};
+//! use hawkeye_sim::mmu::translation::{Access, Mappings, ProgramWork, Translator, TranslatorSpec};
 //! use hawkeye_policy::RegionAddr;
 //!
 //! let mut mappings = Mappings::new();
@@ -19,7 +19,7 @@
 //! mappings.clear_accessed(region);
 //! let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
 //! let batch = [Access::load(region.start()), Access::store(region.start() + 4096)];
-//! let done = core.translate(&mut mappings, &batch, Work::default());
+//! let done = core.translate(&mut mappings, &batch, ProgramWork::default());
 //! assert_eq!((done.accesses, done.fault), (2, None));
 //! assert_eq!(mappings.accessed(region)[0], 0b11);
 //! assert_eq!(core.counters().walks(), 2);

@@ -38,8 +38,8 @@ impl Snapshots {
     /// that. Returns `None` if the kernel has no memory for a child.
     pub(super) fn fork(&mut self, piece: &mut Piece, pages: Range<usize>) -> Result<Option<Child>> {
         let report = &mut self.report;
-        // SAFETY: the child reads and writes memory that exists already; `Piece::check` and
-        // `Piece::write` neither allocate nor lock.
+        // SAFETY: the child reads and writes memory that exists already;
+        // `ShadowedMapping::check` and `ShadowedMapping::write` neither allocate nor lock.
         let forked = unsafe { Child::fork(|| look(piece, pages, report)) };
         match forked {
             Ok(child) => Ok(Some(child)),

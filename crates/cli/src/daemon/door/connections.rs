@@ -164,7 +164,7 @@ impl Permit {
         true
     }
 
-    /// A permit for a connection that no door has admitted.
+    /// A permit for a connection that no acceptor has admitted.
     #[cfg(test)]
     pub fn unlimited() -> Self {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");

@@ -22,7 +22,7 @@ const fn of_uid(uid: u32) -> Peer {
     }
 }
 
-/// A desk for which every process belongs to [`OTHER`].
+/// A request handler for which every process belongs to [`OTHER`].
 fn desk(caller: &Caller) -> Desk {
     Desk {
         may_see_addresses: |peer, _| peer == OTHER,
@@ -30,7 +30,7 @@ fn desk(caller: &Caller) -> Desk {
     }
 }
 
-/// A desk with a manager that answers by `answer` until the end.
+/// A request handler with a manager that answers by `answer` until the end.
 fn with_manager<T>(
     answer: impl Fn(Request) -> Reply + Send + 'static,
     test: impl FnOnce(&Desk) -> T,

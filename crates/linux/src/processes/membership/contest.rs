@@ -1,4 +1,4 @@
-//! Applies the result of a sweep: renews old verdicts, gives the slots to the most important
+//! Applies the result of a scan: renews old verdicts, gives the slots to the most important
 //! processes, and admits new ones.
 
 use super::{Joined, Membership, Step};
@@ -63,7 +63,7 @@ impl Membership {
         }
     }
 
-    /// Works until the deadline. Returns the contest if it is not finished.
+    /// Works until the deadline. Returns the allocation if it is not finished.
     pub(super) fn go_on(&mut self, mut contest: Contest, step: &mut Step) -> Option<Contest> {
         while let Some(pid) = contest.to_renew.pop_front() {
             self.renew_verdict(pid, contest.program(pid), step);

@@ -78,8 +78,9 @@ impl fmt::Display for Outcome {
 
 impl SettingsGuard {
     /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
-    /// caller holds the [`Instance`](crate::takeover::instance::Instance) lock, so no other manager
-    /// changes settings. What cannot be put back is kept for later and does not prevent the start.
+    /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
+    /// manager changes settings. What cannot be put back is kept for later and does not prevent the
+    /// start.
     ///
     /// # Errors
     /// The state folder cannot be written.
@@ -287,7 +288,7 @@ impl Drop for SettingsGuard {
 
 /// Puts back what a killed manager left changed, where that is still in place. Returns the result
 /// for each setting. An unusable file is set aside, which is logged. The caller holds the
-/// [`Instance`](crate::takeover::instance::Instance) lock.
+/// [`ManagerLock`](crate::machine_lease::instance::ManagerLock).
 ///
 /// # Errors
 /// The state folder cannot be written.

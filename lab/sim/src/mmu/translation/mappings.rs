@@ -70,8 +70,8 @@ impl Mappings {
     }
 
     /// An empty address space for a processor that holds groups of pages in one TLB entry
-    /// ([`Processor::groups`](crate::mmu::Processor::groups)). Use it only with cores of such a
-    /// processor: they take groups as they are here.
+    /// ([`ProcessorSpec::groups`](crate::mmu::ProcessorSpec::groups)). Use it only with cores of
+    /// such a processor: they take groups as they are here.
     ///
     /// # Errors
     ///

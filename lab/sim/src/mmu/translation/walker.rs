@@ -44,8 +44,8 @@ impl Walker {
         }
     }
 
-    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::miss::MAX_WALKS), all of one
-    /// kind if `kind` says so.
+    /// Walks for the pages of misses, at most [`MAX_WALKS`](super::missed_pages::MAX_WALKS), all of
+    /// one kind if `kind` says so.
     pub(super) fn walk(&mut self, walks: &[Miss], kind: OneKind, mappings: &Mappings) -> Loads {
         let places = mappings.places();
         let (levels, upper) = (self.levels, &mut self.upper);
