@@ -65,7 +65,6 @@ mod group;
 mod latency;
 mod lru;
 mod memory;
-mod page;
 mod pattern;
 mod pipeline;
 pub mod presets;
@@ -89,7 +88,6 @@ pub use group::{Group, GroupCondition, Groups};
 pub use latency::LatencyShape;
 pub use lru::Shape;
 pub use memory::MemorySpec;
-pub use page::PageSize;
 pub use pattern::Pattern;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,

@@ -10,8 +10,9 @@ use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
     DistanceCost, Estimator, FootprintCosts, PageBits, Probe, ProbeSettings, RegionMarks, WalkCosts,
 };
+use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    MmuError, PageSize, Pattern, Processor, Run, SAPPHIRE_RAPIDS, SKYLAKE, Truth, calibrate,
+    MmuError, Pattern, Processor, Run, SAPPHIRE_RAPIDS, SKYLAKE, Truth, calibrate,
 };
 use hawkeye_sim::parallel::map_on_threads;
 use std::time::Duration;
@@ -107,7 +108,7 @@ fn costs(processor: &Processor, threads: usize) -> Result<WalkCosts, MmuError> {
     }
     let stream = Truth::measure(processor, Pattern::STRIDE_4K, BYTES, 1 << 19, 1)?;
     let data_ns = |pattern| -> Result<f64, MmuError> {
-        let mut run = Run::new(processor, pattern, DATA_BYTES, PageSize::Huge, 1)?;
+        let mut run = Run::new(processor, pattern, DATA_BYTES, LeafSize::Huge, 1)?;
         run.advance_accesses(1 << 20);
         Ok(run.counters().access_ns())
     };
@@ -128,7 +129,7 @@ fn estimate(
     costs: &WalkCosts,
     settings: ProbeSettings,
 ) -> Result<Option<Overhead>, MmuError> {
-    let mut run = Run::new(processor, pattern, BYTES, PageSize::Base, 2)?;
+    let mut run = Run::new(processor, pattern, BYTES, LeafSize::Base, 2)?;
     run.advance(WARM_UP);
     let regions: Vec<_> = run.regions().collect();
     let mut estimator = Estimator::new(regions.len() as u64, 0, Duration::ZERO);

@@ -188,7 +188,7 @@ impl PhysicalMemory {
         let packed = match self.blocks.get(block_of(frame) as usize)? {
             State::Free { .. } => return None,
             State::Owned(owner) => owner + u64::from(offset),
-            State::Parts(parts) => parts.owners().get(offset)?,
+            State::Parts(parts) => parts.owners.get(offset)?,
         };
         Some(Owner::unpack(packed))
     }
@@ -197,7 +197,7 @@ impl PhysicalMemory {
     pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Run> {
         let (whole, parts) = match self.blocks.get(block as usize) {
             Some(State::Owned(owner)) => (Some(*owner), None),
-            Some(State::Parts(parts)) => (None, Some(parts.owners().iter())),
+            Some(State::Parts(parts)) => (None, Some(parts.owners.iter())),
             Some(State::Free { .. }) | None => (None, None),
         };
         let whole = whole.map(|value| Run::new(0, PAGES_PER_REGION, value));
@@ -244,7 +244,7 @@ impl PhysicalMemory {
             self.remove_part(block, part);
         }
         let parts = self.parts_mut(block);
-        let zero = PageBits::range(first, count).and(parts.zero()).count();
+        let zero = PageBits::range(first, count).and(parts.zero).count();
         parts.own(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
         let rest = [
@@ -280,7 +280,7 @@ impl PhysicalMemory {
         if order < HUGE_ORDER {
             self.add_part(block, offset, order);
         } else {
-            let zero = self.parts_mut(block).zero();
+            let zero = self.parts_mut(block).zero;
             self.set_free(block, zero);
         }
     }
@@ -291,7 +291,7 @@ impl PhysicalMemory {
             debug_assert!(
                 Content::BOTH
                     .iter()
-                    .all(|c| (0..PART_ORDERS).all(|o| !parts.any(o, *c)))
+                    .all(|c| (0..PART_ORDERS).all(|o| parts.heads(o, *c).is_empty()))
             );
         }
         self.blocks[block as usize] = State::Free {

@@ -74,7 +74,7 @@ impl PhysicalMemory {
         let Part { offset, .. } = part;
         self.remove_part(block, part);
         let parts = self.parts_mut(block);
-        let dirty = PageBits::range(offset, 1 << order).minus(parts.zero());
+        let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
         let now = lowest(dirty, most);
         parts.set_zero(now);
         self.add_part(block, offset, order);

@@ -244,6 +244,7 @@ fn dependent(offset: u64, instructions: u32) -> Access {
 }
 
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
+#[inline]
 fn draw(rng: &mut Rng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
     begin + rng.below(bytes / item_bytes) * item_bytes
 }

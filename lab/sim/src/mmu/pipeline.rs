@@ -16,10 +16,9 @@ use super::caches::CACHE_LINE_BYTES;
 use super::counters::Counters;
 use super::group::{Group, GroupCondition};
 use super::memory::Memory;
-use super::page::PageSize;
 use super::processor::Processor;
 use super::tlb::{Found, Tlb};
-use super::translation::{EntrySize, Mark};
+use super::translation::{EntrySize, LeafSize, Mark};
 use super::walk::PageTables;
 use super::walkers::Walkers;
 use std::time::Duration;
@@ -27,7 +26,7 @@ use std::time::Duration;
 /// State of the core. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
-    size: PageSize,
+    size: LeafSize,
     /// The entry that the guest's or native tables allow for a page: the page, or its group.
     own: EntrySize,
     /// Page size of the host; the largest if there is no host.
@@ -48,7 +47,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// A core with `bytes` of memory, mapped by pages of this size.
-    pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
+    pub(crate) fn new(processor: &Processor, bytes: u64, size: LeafSize) -> Self {
         Self {
             size,
             own: size.into(),
@@ -67,7 +66,7 @@ impl Pipeline {
     }
 
     /// The same in a virtual machine; its host maps it by pages of this size.
-    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
+    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: LeafSize) -> Self {
         self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
         self.memory.set_frames(self.tlb.bytes(self.entry_size()));
@@ -78,8 +77,9 @@ impl Pipeline {
     /// access bits then.
     pub(crate) fn in_groups(mut self, processor: &Processor) -> (Self, Mark) {
         let (size, group) = match self.size {
-            PageSize::Base => (EntrySize::BaseGroup, processor.groups.base),
-            PageSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
+            LeafSize::Base => (EntrySize::BaseGroup, processor.groups.base),
+            LeafSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
+            LeafSize::Giant => (EntrySize::Giant, None),
         };
         if let Some(group) = group {
             self.own = size;
@@ -118,7 +118,7 @@ impl Pipeline {
         let cycles = self.cycles();
         Counters {
             walk_active_cycles: self.walkers.active_cycles(),
-            walk_pending_cycles: self.walkers.pending_cycles(),
+            walk_pending_cycles: self.walkers.pending_cycles,
             cycles,
             cpu_time: Duration::from_secs_f64(cycles / self.ghz / 1e9),
             ..self.counters
@@ -258,6 +258,7 @@ impl Order {
         self.youngest = self.next(self.youngest);
     }
 
+    #[inline]
     fn next(&self, index: usize) -> usize {
         (index + 1) & (self.under_way.len() - 1)
     }

@@ -46,8 +46,8 @@ pub struct Plain {
     spec: TranslatorSpec,
     pub regions: BTreeMap<u64, Region>,
     pub accessed: BTreeSet<Page>,
-    base_group: Option<Group>,
-    huge_group: Option<Group>,
+    pub base_group: Option<Group>,
+    pub huge_group: Option<Group>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
     numbers: [BTreeMap<u64, u32>; 3],
     l1: [Tlb; 3],
@@ -251,14 +251,6 @@ impl Plain {
             }
             _ => (leaf, number),
         }
-    }
-
-    pub fn base_group(&self) -> Option<Group> {
-        self.base_group
-    }
-
-    pub fn huge_group(&self) -> Option<Group> {
-        self.huge_group
     }
 
     fn in_group(&self, region: &Region, page: u64) -> bool {

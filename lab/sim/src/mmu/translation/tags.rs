@@ -58,7 +58,7 @@ impl Tags {
         size: impl Fn(Miss) -> EntrySize + Copy,
     ) -> usize {
         if let Self::Sets(sets) = self {
-            let set_bits = sets.set_bits();
+            let set_bits = sets.set_bits;
             let set_mask = (1 << set_bits) - 1;
             let missed = sets.leave_missed(pages, move |page| {
                 let size = size(page);
@@ -97,7 +97,7 @@ impl Tags {
     pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Sets(sets) => {
-                let set_bits = sets.set_bits();
+                let set_bits = sets.set_bits;
                 sets.retain(|set, tag| {
                     keep((tag >> SIZE_BITS) << set_bits | set as u32, size_of(tag))
                 });
@@ -109,6 +109,7 @@ impl Tags {
     }
 }
 
+#[inline]
 fn key(number: u32, size: EntrySize) -> u64 {
     u64::from(number) << SIZE_BITS | size as u64
 }
