@@ -58,7 +58,6 @@
 mod accessed;
 mod accesses;
 mod caches;
-mod calibrate;
 mod counters;
 mod error;
 mod group;
@@ -81,7 +80,6 @@ mod walk;
 mod walkers;
 
 pub use caches::{CACHE_LINE_BYTES, CacheLevel, Replacement};
-pub use calibrate::{WalkCosts, calibrate};
 pub use counters::Counters;
 pub use error::MmuError;
 pub use group::{Group, GroupCondition, Groups};

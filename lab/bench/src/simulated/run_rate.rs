@@ -5,15 +5,13 @@ use crate::error::Result;
 use crate::live::host::Host;
 use crate::live::report::Report;
 use crate::live::scale::Scale;
-use hawkeye_policy::Overhead;
 use hawkeye_policy::run_rate::plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
     DistanceCost, Estimator, FootprintCosts, PageBits, Probe, ProbeSettings, RegionMarks, WalkCosts,
 };
+use hawkeye_policy::{BASE_PAGE_BYTES, Overhead};
 use hawkeye_sim::mmu::translation::LeafSize;
-use hawkeye_sim::mmu::{
-    MmuError, Pattern, Processor, Run, SAPPHIRE_RAPIDS, SKYLAKE, Truth, calibrate,
-};
+use hawkeye_sim::mmu::{MmuError, Pattern, Processor, Run, SAPPHIRE_RAPIDS, SKYLAKE, Truth};
 use hawkeye_sim::parallel::map_on_threads;
 use std::time::Duration;
 
@@ -84,16 +82,20 @@ pub fn run(_host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 /// Costs of walks on the simulated processor, measured with the same patterns as on a live machine.
 fn costs(processor: &Processor, threads: usize) -> Result<WalkCosts, MmuError> {
     let at = |_, footprint_bytes: &u64| {
-        let walks = calibrate(processor, *footprint_bytes)?;
-        let measure = |pattern| Truth::measure(processor, pattern, *footprint_bytes, 1 << 18, 1);
-        let (strided, amid) = (measure(Pattern::STRIDE_64K)?, measure(AMID)?);
+        let walk_ns = |pattern, reads| -> Result<f64, MmuError> {
+            let truth = Truth::measure(processor, pattern, *footprint_bytes, reads, 1)?;
+            Ok(truth.walk_ns().unwrap_or(0.0).max(0.0))
+        };
+        // With more pages, each page is read once after a first pass.
+        let reads = (footprint_bytes / BASE_PAGE_BYTES).max(1 << 17);
+        let dependent_ns = walk_ns(Pattern::CHASE, reads)?;
         Ok(FootprintCosts {
             footprint_bytes: *footprint_bytes,
-            streamed_ns: walks.streamed_ns,
-            strided_ns: strided.walk_ns().unwrap_or(0.0).max(0.0),
-            independent_ns: walks.independent_ns,
-            dependent_ns: walks.dependent_ns,
-            alone_ns: amid.walk_ns().unwrap_or(0.0).max(walks.dependent_ns),
+            streamed_ns: walk_ns(Pattern::STRIDE_4K, reads)?,
+            strided_ns: walk_ns(Pattern::STRIDE_64K, 1 << 18)?,
+            independent_ns: walk_ns(Pattern::RANDOM, reads)?,
+            dependent_ns,
+            alone_ns: walk_ns(AMID, 1 << 18)?.max(dependent_ns),
         })
     };
     let by_footprint = map_on_threads(&FOOTPRINTS_BYTES, threads, at);
@@ -109,8 +111,7 @@ fn costs(processor: &Processor, threads: usize) -> Result<WalkCosts, MmuError> {
     let stream = Truth::measure(processor, Pattern::STRIDE_4K, BYTES, 1 << 19, 1)?;
     let data_ns = |pattern| -> Result<f64, MmuError> {
         let mut run = Run::new(processor, pattern, DATA_BYTES, LeafSize::Huge, 1)?;
-        run.advance_accesses(1 << 20);
-        Ok(run.counters().access_ns())
+        Ok(run.count_accesses(1 << 20).access_ns())
     };
     Ok(WalkCosts {
         by_footprint: by_footprint.into_iter().collect::<Result<_, MmuError>>()?,

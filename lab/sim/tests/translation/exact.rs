@@ -1,7 +1,6 @@
 //! Both models give the same counts where they model the same things.
 
-use super::{BEGIN, FULL, Outcome, random};
-use hawkeye_policy::RegionAddr;
+use super::{BEGIN, FULL, Outcome, random, region};
 use hawkeye_sim::mmu::translation::{Access, LeafSize, Mappings, Translator, TranslatorSpec, Work};
 use hawkeye_sim::mmu::{Groups, PROCESSORS, Pattern, Processor, Run};
 
@@ -33,8 +32,7 @@ fn mapped(
     backed_by: Option<LeafSize>,
 ) -> Outcome<Mappings> {
     let mut mappings = Mappings::with_groups(processor.groups)?;
-    for region in 0..bytes >> 21 {
-        let region = RegionAddr::containing(BEGIN + (region << 21));
+    for region in (0..bytes >> 21).map(region) {
         if let Some(pages) = backed_by {
             mappings.set_host(region, pages)?;
         }
