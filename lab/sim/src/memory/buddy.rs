@@ -1,9 +1,6 @@
 //! The buddy system: free lists by content and order.
 
-mod choosing;
 mod lists;
-
-use choosing::Pick;
 
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::parts::{Part, Parts, aligned_pieces};
@@ -37,11 +34,19 @@ pub struct PhysicalMemory {
     /// Free lists by content and order.
     pub(super) lists: [Vec<List>; 2],
     free: u64,
-    zeroed: u64,
+    pub(super) zeroed: u64,
     /// Positions of compaction's scanners, in pageblocks.
     pub(super) scanners: (u32, u32),
     /// What happened to frames, if it is recorded.
     pub(super) touches: Option<Vec<FrameTouch>>,
+}
+
+/// A free block that an allocation chose.
+#[derive(Clone, Copy, Debug)]
+struct Pick {
+    block: u32,
+    order: u8,
+    content: Content,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +219,20 @@ impl PhysicalMemory {
             }
             owner += u64::from(count);
         }
+    }
+
+    /// Chooses the smallest free block that is large enough.
+    fn pick(&self, order: u8, prefer: Content) -> Option<Pick> {
+        [prefer, prefer.other()].into_iter().find_map(|content| {
+            let lists = self.lists[content.index()].iter().zip(0..);
+            let mut larger = lists.skip(order.into());
+            let (list, order) = larger.find(|(list, _)| list.count > 0)?;
+            Some(Pick {
+                block: *list.blocks.first()?,
+                order,
+                content,
+            })
+        })
     }
 
     /// The free block of the buddy system that was picked. A whole pageblock is put in parts for

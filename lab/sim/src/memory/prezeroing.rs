@@ -60,7 +60,7 @@ impl PhysicalMemory {
             self.record_zeroed(member, now);
         }
         self.add_whole(block, order);
-        self.count_zeroed(most - left);
+        self.zeroed += most - left;
         most - left
     }
 
@@ -80,7 +80,7 @@ impl PhysicalMemory {
         self.add_part(block, offset, order);
         self.record_zeroed(block, now);
         let zeroed = u64::from(now.count());
-        self.count_zeroed(zeroed);
+        self.zeroed += zeroed;
         zeroed
     }
 }

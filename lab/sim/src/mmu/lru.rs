@@ -36,25 +36,6 @@ impl Shape {
     }
 }
 
-/// Result of using a tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    /// The tag was there.
-    Hit,
-    /// The tag was not there.
-    Miss {
-        /// The evicted tag; [`EMPTY`] if there was room.
-        evicted: u32,
-    },
-}
-
-impl Lookup {
-    #[inline]
-    pub(crate) fn is_hit(self) -> bool {
-        self == Self::Hit
-    }
-}
-
 /// Tags by set. The caller maps tags to sets.
 #[derive(Clone, Debug)]
 pub(crate) struct LruSets {
@@ -86,18 +67,18 @@ impl LruSets {
         (set as usize, (key >> self.set_bits) as u32)
     }
 
-    /// Uses `tag`, which becomes the most recently used one. If it was not there, it evicts the
-    /// least recently used one.
+    /// Uses `tag`, which becomes the most recently used one; `None` if it was there. If not, it
+    /// evicts the least recently used one, which is returned: [`EMPTY`] if there was room.
     #[inline]
-    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Lookup {
+    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Option<u32> {
         let mut moved = tag;
         for way in self.set(set) {
             std::mem::swap(way, &mut moved);
             if moved == tag {
-                return Lookup::Hit;
+                return None;
             }
         }
-        Lookup::Miss { evicted: moved }
+        Some(moved)
     }
 
     /// The same without the evicted tag: faster.
@@ -109,7 +90,7 @@ impl LruSets {
             12 => self.touch_vectors::<3>(set, tag),
             16 => self.touch_vectors::<4>(set, tag),
             24 => self.touch_vectors::<6>(set, tag),
-            _ => self.access(set, tag).is_hit(),
+            _ => self.access(set, tag).is_none(),
         }
     }
 
@@ -220,7 +201,7 @@ mod tests {
                     others.len()
                 });
                 let expected = keys[..now].contains(key) && used < ways as usize;
-                prop_assert_eq!(sets.access(set, tag).is_hit(), expected);
+                prop_assert_eq!(sets.access(set, tag).is_none(), expected);
                 prop_assert_eq!(touched.touch(set, tag), expected);
                 prop_assert_eq!(&sets.tags, &touched.tags);
             }

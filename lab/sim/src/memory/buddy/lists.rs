@@ -94,9 +94,4 @@ impl PhysicalMemory {
             }
         }
     }
-
-    /// Counts free frames that became known to be zero.
-    pub(in crate::memory) fn count_zeroed(&mut self, frames: u64) {
-        self.zeroed += frames;
-    }
 }

@@ -3,7 +3,7 @@
 use super::associative::{Associative, MAX_ENTRIES};
 use super::miss::{Miss, leave_missed};
 use super::sizes::{EntrySize, Orders};
-use crate::mmu::lru::{Lookup, LruSets, Shape};
+use crate::mmu::lru::{LruSets, Shape};
 
 /// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Tags {
             return self.access(number, size);
         };
         let (set, tag) = place(sets, number, size);
-        let Lookup::Miss { evicted } = sets.access(set, tag) else {
+        let Some(evicted) = sets.access(set, tag) else {
             return true;
         };
         let same = |tag: u32| size_of(tag).leaf() == size.leaf();
