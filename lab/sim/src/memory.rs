@@ -9,7 +9,7 @@
 //!   knows is kept for each frame, so a merge forgets nothing. A block counts as zeroed when all of
 //!   it is.
 //! - State is kept for each pageblock, and for each frame only where a pageblock is in parts. Empty
-//!   memory of 1 TiB takes about 40 MiB here, and a pageblock in parts about half a KiB.
+//!   memory of 1 TiB takes about 40 MiB here, and a pageblock in parts about 0.8 KiB.
 //!
 //! One zone and one node. All memory is movable: there are no migrate types.
 

@@ -58,14 +58,12 @@
 mod accessed;
 mod accesses;
 mod caches;
-mod calibrate;
 mod counters;
 mod error;
 mod group;
 mod latency;
 mod lru;
 mod memory;
-mod page;
 mod pattern;
 mod pipeline;
 pub mod presets;
@@ -82,14 +80,12 @@ mod walk;
 mod walkers;
 
 pub use caches::{CACHE_LINE_BYTES, CacheLevel, Replacement};
-pub use calibrate::{WalkCosts, calibrate};
 pub use counters::Counters;
 pub use error::MmuError;
 pub use group::{Group, GroupCondition, Groups};
 pub use latency::LatencyShape;
 pub use lru::Shape;
 pub use memory::MemorySpec;
-pub use page::PageSize;
 pub use pattern::Pattern;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,

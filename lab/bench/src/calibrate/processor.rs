@@ -7,9 +7,10 @@ use crate::statistics::{Spread, quantile};
 use hawkeye_linux::fields::field;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
+use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    CacheLevel, L2Tlb, LatencyShape, MemorySpec, MmuError, PageSize, Pattern, Processor,
-    Replacement, Run, Shape, presets,
+    CacheLevel, L2Tlb, LatencyShape, MemorySpec, MmuError, Pattern, Processor, Replacement, Run,
+    Shape, presets,
 };
 
 const MOST_BUFFERS: f64 = 64.0;
@@ -39,7 +40,7 @@ pub struct Here {
     /// The pages by which a hypervisor maps this machine's memory, where that is visible from
     /// inside. Base pages, if the TLB holds no more than 4 KiB of a huge page. A host with huge
     /// pages can't be distinguished from no host.
-    pub hosted_by: Option<PageSize>,
+    pub hosted_by: Option<LeafSize>,
 }
 
 impl Here {
@@ -50,7 +51,7 @@ impl Here {
         processor: &Processor,
         pattern: Pattern,
         bytes: u64,
-        pages: PageSize,
+        pages: LeafSize,
         pace: f64,
     ) -> Result<Run, MmuError> {
         let run = Run::new(processor, pattern, bytes, pages, 1)?.with_pace(pace);
@@ -102,7 +103,7 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let together = notes.note("read of 8,192 adjacent lines", "ns", core.together);
     let second_tlb_ns = f64::from(like.l2_tlb.hit_cycles) / made.ghz;
     let in_pieces = scattered.low - together.low > 2.0 * second_tlb_ns;
-    let hosted_by = in_pieces.then_some(PageSize::Base);
+    let hosted_by = in_pieces.then_some(LeafSize::Base);
     // In that case the larger latencies include a hit in the second-level TLB: their blocks have
     // more pages than the first level has entries.
     set_caches(&mut made, core, if in_pieces { second_tlb_ns } else { 0.0 });

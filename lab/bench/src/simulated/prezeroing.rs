@@ -10,7 +10,7 @@ mod recording;
 use crate::error::{BenchError, Result};
 use crate::live::report::Report;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
-use hawkeye_sim::memory::{Content, PhysicalMemory, Replay, Replayed};
+use hawkeye_sim::memory::{Content, HUGE_ORDER, PhysicalMemory, Replay, Replayed};
 use recording::{Kind, Recording, Step};
 
 /// The release series of each recorded kernel, and what the program printed there.
@@ -131,8 +131,8 @@ fn model_of(free: u64) -> Replay {
 
 fn allocate(model: &mut Replay, step: &Step, prefer: Content) -> Replayed {
     match step.kind {
-        Kind::Huge => model.allocate_huge(&step.name, step.amount, prefer),
-        _ => model.allocate_base(&step.name, step.amount, prefer),
+        Kind::Huge => model.allocate(&step.name, step.amount, HUGE_ORDER, prefer),
+        _ => model.allocate(&step.name, step.amount, 0, prefer),
     }
 }
 

@@ -1,9 +1,6 @@
 //! The buddy system: free lists by content and order.
 
-mod choosing;
 mod lists;
-
-use choosing::Pick;
 
 use super::frames::{FrameRun, block_of, first_of, offset_of};
 use super::parts::{Part, Parts, aligned_pieces};
@@ -37,11 +34,19 @@ pub struct PhysicalMemory {
     /// Free lists by content and order.
     pub(super) lists: [Vec<List>; 2],
     free: u64,
-    zeroed: u64,
+    pub(super) zeroed: u64,
     /// Positions of compaction's scanners, in pageblocks.
     pub(super) scanners: (u32, u32),
     /// What happened to frames, if it is recorded.
     pub(super) touches: Option<Vec<FrameTouch>>,
+}
+
+/// A free block that an allocation chose.
+#[derive(Clone, Copy, Debug)]
+struct Pick {
+    block: u32,
+    order: u8,
+    content: Content,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +193,7 @@ impl PhysicalMemory {
         let packed = match self.blocks.get(block_of(frame) as usize)? {
             State::Free { .. } => return None,
             State::Owned(owner) => owner + u64::from(offset),
-            State::Parts(parts) => parts.owners().get(offset)?,
+            State::Parts(parts) => parts.owners.get(offset)?,
         };
         Some(Owner::unpack(packed))
     }
@@ -197,7 +202,7 @@ impl PhysicalMemory {
     pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Run> {
         let (whole, parts) = match self.blocks.get(block as usize) {
             Some(State::Owned(owner)) => (Some(*owner), None),
-            Some(State::Parts(parts)) => (None, Some(parts.owners().iter())),
+            Some(State::Parts(parts)) => (None, Some(parts.owners.iter())),
             Some(State::Free { .. }) | None => (None, None),
         };
         let whole = whole.map(|value| Run::new(0, PAGES_PER_REGION, value));
@@ -214,6 +219,20 @@ impl PhysicalMemory {
             }
             owner += u64::from(count);
         }
+    }
+
+    /// Chooses the smallest free block that is large enough.
+    fn pick(&self, order: u8, prefer: Content) -> Option<Pick> {
+        [prefer, prefer.other()].into_iter().find_map(|content| {
+            let lists = self.lists[content.index()].iter().zip(0..);
+            let mut larger = lists.skip(order.into());
+            let (list, order) = larger.find(|(list, _)| list.count > 0)?;
+            Some(Pick {
+                block: *list.blocks.first()?,
+                order,
+                content,
+            })
+        })
     }
 
     /// The free block of the buddy system that was picked. A whole pageblock is put in parts for
@@ -244,7 +263,7 @@ impl PhysicalMemory {
             self.remove_part(block, part);
         }
         let parts = self.parts_mut(block);
-        let zero = PageBits::range(first, count).and(parts.zero()).count();
+        let zero = PageBits::range(first, count).and(parts.zero).count();
         parts.own(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
         let rest = [
@@ -280,7 +299,7 @@ impl PhysicalMemory {
         if order < HUGE_ORDER {
             self.add_part(block, offset, order);
         } else {
-            let zero = self.parts_mut(block).zero();
+            let zero = self.parts_mut(block).zero;
             self.set_free(block, zero);
         }
     }
@@ -291,7 +310,7 @@ impl PhysicalMemory {
             debug_assert!(
                 Content::BOTH
                     .iter()
-                    .all(|c| (0..PART_ORDERS).all(|o| !parts.any(o, *c)))
+                    .all(|c| (0..PART_ORDERS).all(|o| parts.heads(o, *c).is_empty()))
             );
         }
         self.blocks[block as usize] = State::Free {

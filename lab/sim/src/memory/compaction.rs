@@ -56,7 +56,7 @@ impl PhysicalMemory {
         while self.scanners.1 > self.scanners.0 {
             let block = self.scanners.1 - 1;
             if let Some(free) = self.target_frames(block) {
-                let (first, count) = free.free().next_run(0)?;
+                let (first, count) = free.free.next_run(0)?;
                 return Some((first_of(block) + u32::from(first), count));
             }
             scanned.blocks += 1;
@@ -71,29 +71,29 @@ impl PhysicalMemory {
     pub(crate) fn room_for(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
-            let free = self.target_frames(block)?.free();
+            let free = self.target_frames(block)?.free;
             let first = free.whole_blocks(order.number()).next(0)?;
             Some(first_of(block) + u32::from(first))
         })
     }
 
     fn target_frames(&self, block: u32) -> Option<&Parts> {
-        self.parts(block).filter(|parts| !parts.free().is_empty())
+        self.parts(block).filter(|parts| !parts.free.is_empty())
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
     fn movable_pages(&self, block: u32) -> Option<Vec<Run>> {
         let parts = self.target_frames(block)?;
         let moves = |run: Run| Owner::unpack(run.value).is_movable();
-        let all_move = parts.owners().iter().all(moves);
-        all_move.then(|| parts.owners().iter().collect())
+        let all_move = parts.owners.iter().all(moves);
+        all_move.then(|| parts.owners.iter().collect())
     }
 
     /// Free frames above a pageblock to which pages can be moved; counted up to `enough`.
     fn room_above(&self, block: u32, enough: u64) -> u64 {
         let mut room = 0;
         for target in (block + 1..self.scanners.1).rev() {
-            let free = self.target_frames(target).map(|parts| parts.free().count());
+            let free = self.target_frames(target).map(|parts| parts.free.count());
             room += free.map_or(0, u64::from);
             if room >= enough {
                 break;

@@ -29,10 +29,10 @@ impl PhysicalMemory {
             }
             State::Parts(parts) => {
                 let moves = parts
-                    .owners()
+                    .owners
                     .iter()
                     .all(|run| Owner::unpack(run.value).is_movable());
-                moves.then(|| Held::Pages(PAGES_PER_REGION - parts.free().count()))
+                moves.then(|| Held::Pages(PAGES_PER_REGION - parts.free.count()))
             }
         }
     }
@@ -44,7 +44,7 @@ impl PhysicalMemory {
         loop {
             let free = match self.blocks.get(block as usize) {
                 Some(State::Free { .. }) => Some((0, PAGES_PER_REGION)),
-                Some(State::Parts(parts)) => parts.free().next_run(0),
+                Some(State::Parts(parts)) => parts.free.next_run(0),
                 Some(State::Owned(_)) | None => None,
             };
             let Some((first, count)) = free else {

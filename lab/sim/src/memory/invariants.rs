@@ -28,12 +28,12 @@ impl PhysicalMemory {
                     self.check_pair(index, *order)?;
                 }
                 State::Parts(parts) => {
-                    free += u64::from(parts.free().count());
-                    zeroed += u64::from(parts.zero().count());
+                    free += u64::from(parts.free.count());
+                    zeroed += u64::from(parts.zero.count());
                     check_parts(parts)?;
                     for content in Content::BOTH {
                         for order in 0..PART_ORDERS {
-                            let there = parts.count(order, content);
+                            let there = u64::from(parts.heads(order, content).count());
                             counts[content.index()][usize::from(order)] += there;
                             self.listed(index as u32, content, order, there > 0)?;
                         }
@@ -61,7 +61,7 @@ impl PhysicalMemory {
             State::Free { .. } => 0,
             State::Owned(owner) => u64::from(PAGES_PER_REGION) * u64::from(is_kernel(*owner)),
             State::Parts(parts) => {
-                let runs = parts.owners().iter().filter(|run| is_kernel(run.value));
+                let runs = parts.owners.iter().filter(|run| is_kernel(run.value));
                 runs.map(|run| u64::from(run.count)).sum()
             }
         };
@@ -100,12 +100,12 @@ impl PhysicalMemory {
 fn check_parts(parts: &Parts) -> Result<(), &'static str> {
     let mut covered = PageBits::EMPTY;
     let mut from = 0;
-    while let Some(frame) = parts.free().next(from) {
+    while let Some(frame) = parts.free.next(from) {
         let Some(part) = parts.part_at_start(frame) else {
             return Err("a free frame is in no free block, or in two");
         };
         let frames = PageBits::range(part.offset, 1 << part.order);
-        if !frames.within(parts.free()) || part.content != parts.content(part.offset, part.order) {
+        if !frames.within(parts.free) || part.content != parts.content(part.offset, part.order) {
             return Err("a free block holds frames that have an owner, or another content");
         }
         let buddy = part.offset ^ (1 << part.order);
@@ -116,16 +116,16 @@ fn check_parts(parts: &Parts) -> Result<(), &'static str> {
         from = part.offset + (1 << part.order);
     }
     let mut owned = PageBits::EMPTY;
-    for run in parts.owners().iter() {
+    for run in parts.owners.iter() {
         owned = owned.or(PageBits::range(run.first, run.count));
     }
-    if owned != PageBits::FULL.minus(parts.free()) || covered != parts.free() {
+    if owned != PageBits::FULL.minus(parts.free) || covered != parts.free {
         return Err("a frame is both free and owned, or neither");
     }
-    if !parts.zero().within(parts.free()) {
+    if !parts.zero.within(parts.free) {
         return Err("a zeroed frame is not free");
     }
-    if parts.free().full() {
+    if parts.free.full() {
         return Err("a pageblock that is all free is kept in parts");
     }
     Ok(())

@@ -6,73 +6,16 @@ use super::{Content, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
-/// First frames of free blocks of orders 0 to 8 in a pageblock, as bits: 512 of order 0, 256 of
-/// order 1 ...
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Heads([u64; 16]);
-
-impl Heads {
-    /// Index of the bit of the block of this order at `offset`.
-    fn bit(order: u8, offset: u16) -> usize {
-        let before = 1024 - (1024 >> order);
-        before + usize::from(offset >> order)
-    }
-
-    /// Words and, in the last of them, bits of an order.
-    fn words(order: u8) -> (usize, usize, u64) {
-        let bits = 512usize >> order;
-        let first = Self::bit(order, 0);
-        let mask = if bits < 64 {
-            ((1u64 << bits) - 1) << (first % 64)
-        } else {
-            u64::MAX
-        };
-        (first / 64, bits.div_ceil(64), mask)
-    }
-
-    fn set(&mut self, order: u8, offset: u16, there: bool) {
-        let bit = Self::bit(order, offset);
-        let word = &mut self.0[bit / 64];
-        *word = *word & !(1 << (bit % 64)) | u64::from(there) << (bit % 64);
-    }
-
-    fn contains(&self, order: u8, offset: u16) -> bool {
-        let bit = Self::bit(order, offset);
-        self.0[bit / 64] >> (bit % 64) & 1 == 1
-    }
-
-    fn count(&self, order: u8) -> u64 {
-        let (first, words, mask) = Self::words(order);
-        let words = &self.0[first..first + words];
-        words
-            .iter()
-            .map(|w| u64::from((w & mask).count_ones()))
-            .sum()
-    }
-
-    /// Offset of the lowest block of an order.
-    fn first(&self, order: u8) -> Option<u16> {
-        let (first, words, mask) = Self::words(order);
-        let words = self.0[first..first + words].iter().enumerate();
-        words
-            .map(|(i, word)| (i, word & mask))
-            .find(|(_, word)| *word != 0)
-            .map(|(i, word)| {
-                let bit = (first + i) * 64 + word.trailing_zeros() as usize;
-                ((bit - Self::bit(order, 0)) << order) as u16
-            })
-    }
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
-    /// Heads of free blocks, by content.
-    heads: [Heads; 2],
+    /// First frames of free blocks, by order.
+    heads: [PageBits; PART_ORDERS as usize],
     /// Frames without an owner.
-    free: PageBits,
-    zero: PageBits,
+    pub(super) free: PageBits,
+    /// Those of them that are known to be zero.
+    pub(super) zero: PageBits,
     /// Owners of the other frames, packed.
-    owners: RunMap,
+    pub(super) owners: RunMap,
 }
 
 /// A free block of the buddy system in a pageblock.
@@ -88,7 +31,7 @@ impl Parts {
     /// A pageblock that is all free, with no heads yet; `zero` are its zeroed frames.
     pub(crate) fn all_free(zero: PageBits) -> Self {
         Self {
-            heads: [Heads([0; 16]), Heads([0; 16])],
+            heads: [PageBits::EMPTY; PART_ORDERS as usize],
             free: PageBits::FULL,
             zero,
             owners: RunMap::default(),
@@ -104,18 +47,6 @@ impl Parts {
         }
     }
 
-    pub(crate) fn free(&self) -> PageBits {
-        self.free
-    }
-
-    pub(crate) fn zero(&self) -> PageBits {
-        self.zero
-    }
-
-    pub(crate) fn owners(&self) -> &RunMap {
-        &self.owners
-    }
-
     /// What the kernel knows of these frames.
     pub(crate) fn content(&self, offset: u16, order: u8) -> Content {
         let frames = PageBits::range(offset, 1 << order);
@@ -128,16 +59,22 @@ impl Parts {
         part.content == Content::Zeroed || frames.and(self.zero).is_empty()
     }
 
-    pub(crate) fn any(&self, order: u8, content: Content) -> bool {
-        self.heads[content.index()].first(order).is_some()
-    }
-
-    pub(crate) fn count(&self, order: u8, content: Content) -> u64 {
-        self.heads[content.index()].count(order)
+    /// First frames of the free blocks of this order and content.
+    pub(crate) fn heads(&self, order: u8, content: Content) -> PageBits {
+        let heads = self.heads[usize::from(order)];
+        // Of most orders there are no blocks, and mostly they have one content.
+        if heads.is_empty() || self.zero.is_empty() && content == Content::Dirty {
+            return heads;
+        }
+        let zeroed = heads.and(self.zero.whole_blocks(order.into()));
+        match content {
+            Content::Zeroed => zeroed,
+            Content::Dirty => heads.minus(zeroed),
+        }
     }
 
     pub(crate) fn first(&self, order: u8, content: Content) -> Option<Part> {
-        let offset = self.heads[content.index()].first(order)?;
+        let offset = self.heads(order, content).next(0)?;
         Some(Part {
             offset,
             order,
@@ -146,13 +83,11 @@ impl Parts {
     }
 
     pub(crate) fn part_at(&self, order: u8, offset: u16) -> Option<Part> {
-        let content = Content::BOTH
-            .into_iter()
-            .find(|content| self.heads[content.index()].contains(order, offset))?;
-        Some(Part {
+        let there = self.heads[usize::from(order)].contains(offset);
+        there.then(|| Part {
             offset,
             order,
-            content,
+            content: self.content(offset, order),
         })
     }
 
@@ -168,7 +103,11 @@ impl Parts {
     }
 
     pub(crate) fn set_head(&mut self, part: Part, there: bool) {
-        self.heads[part.content.index()].set(part.order, part.offset, there);
+        let heads = &mut self.heads[usize::from(part.order)];
+        match there {
+            true => heads.insert(part.offset),
+            false => heads.remove(part.offset),
+        }
     }
 
     pub(crate) fn own(&mut self, first: u16, count: u16, owner: u64) {

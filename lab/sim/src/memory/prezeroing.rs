@@ -60,7 +60,7 @@ impl PhysicalMemory {
             self.record_zeroed(member, now);
         }
         self.add_whole(block, order);
-        self.count_zeroed(most - left);
+        self.zeroed += most - left;
         most - left
     }
 
@@ -74,13 +74,13 @@ impl PhysicalMemory {
         let Part { offset, .. } = part;
         self.remove_part(block, part);
         let parts = self.parts_mut(block);
-        let dirty = PageBits::range(offset, 1 << order).minus(parts.zero());
+        let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
         let now = lowest(dirty, most);
         parts.set_zero(now);
         self.add_part(block, offset, order);
         self.record_zeroed(block, now);
         let zeroed = u64::from(now.count());
-        self.count_zeroed(zeroed);
+        self.zeroed += zeroed;
         zeroed
     }
 }

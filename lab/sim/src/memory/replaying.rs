@@ -1,7 +1,7 @@
 //! Replays allocations and frees on bare physical memory, one after the other. The result is
 //! compared with a kernel's free lists.
 
-use super::{Content, FrameRun, Owner, PhysicalMemory};
+use super::{Content, FrameRun, HUGE_ORDER, Owner, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::HashMap;
 
@@ -42,17 +42,8 @@ impl Replay {
         self.memory.zero_free(most).frames
     }
 
-    /// Allocates `count` huge pages, one after the other, under this name.
-    pub fn allocate_huge(&mut self, name: &str, count: u64, prefer: Content) -> Replayed {
-        self.allocate(name, count, super::HUGE_ORDER, prefer)
-    }
-
-    /// The same for base pages.
-    pub fn allocate_base(&mut self, name: &str, count: u64, prefer: Content) -> Replayed {
-        self.allocate(name, count, 0, prefer)
-    }
-
-    fn allocate(&mut self, name: &str, count: u64, order: u8, prefer: Content) -> Replayed {
+    /// Allocates `count` pages of this order, one after the other, under this name.
+    pub fn allocate(&mut self, name: &str, count: u64, order: u8, prefer: Content) -> Replayed {
         let mut got = Replayed::default();
         let held = self.held.entry(name.to_owned()).or_default();
         for _ in 0..count {
@@ -100,8 +91,8 @@ impl Replay {
     pub fn leave_free(&mut self, frames: u64) {
         let more = self.memory.free_frames().saturating_sub(frames);
         let region = u64::from(PAGES_PER_REGION);
-        self.allocate_huge("kernel", more / region, Content::Dirty);
-        self.allocate_base("kernel", more % region, Content::Dirty);
+        self.allocate("kernel", more / region, HUGE_ORDER, Content::Dirty);
+        self.allocate("kernel", more % region, 0, Content::Dirty);
     }
 }
 
@@ -118,15 +109,13 @@ mod tests {
     fn what_was_zeroed_is_served_where_zeros_are_wanted() {
         let mut replay = replay(8);
         assert_eq!(replay.zero(4 * 512), 4 * 512);
-        let file = replay.allocate_base("file", 100, Content::Dirty);
+        let file = replay.allocate("file", 100, 0, Content::Dirty);
         assert_eq!((file.frames, file.zeroed), (100, 0));
-        let huge = replay.allocate_huge("huge", 3, Content::Zeroed);
+        let huge = replay.allocate("huge", 3, HUGE_ORDER, Content::Zeroed);
         assert_eq!((huge.frames, huge.zeroed), (1536, 1536));
         replay.free("huge", 1);
-        assert_eq!(
-            replay.allocate_huge("huge", 99, Content::Zeroed).frames,
-            7 * 512
-        );
+        let rest = replay.allocate("huge", 99, HUGE_ORDER, Content::Zeroed);
+        assert_eq!(rest.frames, 7 * 512);
         assert_eq!(replay.memory().check(), Ok(()));
     }
 
@@ -135,7 +124,7 @@ mod tests {
         let mut replay = replay(4);
         replay.leave_free(1024 + 10);
         assert_eq!(replay.memory().free_frames(), 1034);
-        replay.allocate_base("a", 1034, Content::Zeroed);
+        replay.allocate("a", 1034, 0, Content::Zeroed);
         replay.free("a", 2);
         assert_eq!(replay.memory().free_frames(), 517);
         replay.free("a", 1);

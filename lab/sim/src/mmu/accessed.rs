@@ -1,8 +1,7 @@
 //! Access bits of an address space.
 
-use super::page::PageSize;
-use super::translation::Mark;
-use hawkeye_policy::PAGES_PER_REGION;
+use super::translation::{LeafSize, Mark};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
 /// Words of a region's bits.
 pub(crate) const WORDS: usize = PAGES_PER_REGION as usize / u64::BITS as usize;
@@ -10,7 +9,7 @@ pub(crate) const WORDS: usize = PAGES_PER_REGION as usize / u64::BITS as usize;
 /// One bit for each page. A walk sets it; a TLB hit leaves it unchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessBits {
-    size: PageSize,
+    size: LeafSize,
     /// The bits that one walk sets.
     mark: Mark,
     bits: Vec<u64>,
@@ -18,15 +17,12 @@ pub(crate) struct AccessBits {
 
 impl AccessBits {
     /// All bits set: a fault maps a page as accessed.
-    pub(crate) fn new(regions: usize, size: PageSize) -> Self {
-        let words = match size {
-            PageSize::Base => regions * WORDS,
-            PageSize::Huge => regions.div_ceil(u64::BITS as usize),
-        };
+    pub(crate) fn new(regions: usize, size: LeafSize) -> Self {
+        let pages = regions as u64 * HUGE_PAGE_BYTES / size.bytes();
         Self {
             size,
             mark: Mark::SINGLE,
-            bits: vec![u64::MAX; words],
+            bits: vec![u64::MAX; pages as usize / u64::BITS as usize + 1],
         }
     }
 
@@ -56,22 +52,24 @@ impl AccessBits {
     }
 
     pub(crate) fn clear(&mut self, region: usize) {
+        let page = self.page_of(region);
         match self.size {
-            PageSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),
-            PageSize::Huge => self.mark.clear(&mut self.bits, region),
+            LeafSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),
+            _ => self.mark.clear(&mut self.bits, page),
         }
     }
 
     /// The bits of a region's base pages; of a huge page, all or none.
     pub(crate) fn of_region(&self, region: usize) -> [u64; WORDS] {
-        let mut bits = [0; WORDS];
-        match self.size {
-            PageSize::Base => bits.copy_from_slice(&self.bits[region * WORDS..][..WORDS]),
-            PageSize::Huge if self.bits[region / 64] >> (region % 64) & 1 == 1 => {
-                bits = [u64::MAX; WORDS];
-            }
-            PageSize::Huge => {}
+        if self.size == LeafSize::Base {
+            return std::array::from_fn(|word| self.bits[region * WORDS + word]);
         }
-        bits
+        let page = self.page_of(region);
+        [(self.bits[page / 64] >> (page % 64) & 1) * u64::MAX; WORDS]
+    }
+
+    /// The first page of a region, or the one that maps it.
+    fn page_of(&self, region: usize) -> usize {
+        (region as u64 * HUGE_PAGE_BYTES / self.size.bytes()) as usize
     }
 }

@@ -34,188 +34,130 @@ const BUCKETS_PART: u64 = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Accesses {
+    pattern: Pattern,
     bytes: u64,
     rng: Rng,
-    instructions: u32,
-    generator: Generator,
-}
-
-#[derive(Clone, Debug)]
-enum Generator {
-    Random,
-    Zipf {
-        ranks: rand_distr::Zipf<f64>,
-        pages: Scatter,
-    },
-    Stride {
-        distance: u64,
-        next: u64,
-    },
-    Chase {
-        lines: Scatter,
-        next: u64,
-    },
-    HotSpot {
-        hot_bytes: u64,
-        hot_reads: f64,
-    },
-    Blocks {
-        blocks: u64,
-        block_bytes: u64,
-        used_bytes: u64,
-        /// The block of the entry that was read.
-        found: Option<u64>,
-    },
-    KeyValue {
-        value_lines: u32,
-        /// Reads of this request that are done.
-        done: u32,
-        /// The line of the value that was read last.
-        value: u64,
-    },
-    HashMap {
-        /// Reads of this look-up that are done.
-        done: u32,
-    },
+    /// Popularity of pages by rank, for [`Pattern::Zipf`].
+    ranks: Option<rand_distr::Zipf<f64>>,
+    /// Order of pages by rank, or of lines in a chase.
+    order: Option<Scatter>,
+    /// Reads of the current request that are done.
+    done: u32,
+    /// Position of the next read, or of the one before it: an offset, or a line or block.
+    at: u64,
 }
 
 impl Accesses {
     /// Accesses to `bytes` of memory, at least one region. The pattern was checked before.
     pub(crate) fn new(pattern: Pattern, bytes: u64, seed: u64) -> Self {
         let mut rng = Rng::new(seed, 0);
-        let generator = match pattern {
-            Pattern::Random { .. } => Generator::Random,
+        let (mut ranks, mut ordered) = (None, 0);
+        match pattern {
             Pattern::Zipf { theta, .. } => {
-                let pages = bytes / BASE_PAGE_BYTES;
-                match rand_distr::Zipf::new(pages as f64, theta) {
-                    Ok(ranks) => Generator::Zipf {
-                        ranks,
-                        pages: Scatter::new(pages, &mut rng),
-                    },
-                    // Only for no pages, or for a theta that was rejected before.
-                    Err(_) => Generator::Random,
-                }
+                ordered = bytes / BASE_PAGE_BYTES;
+                // Fails only for no pages, or for a theta that was rejected before.
+                ranks = rand_distr::Zipf::new(ordered as f64, theta).ok();
             }
-            Pattern::Stride { bytes, .. } => Generator::Stride {
-                distance: bytes,
-                next: 0,
-            },
-            Pattern::Chase { .. } => Generator::Chase {
-                lines: Scatter::new(bytes / CACHE_LINE_BYTES, &mut rng),
-                next: 0,
-            },
-            Pattern::HotSpot {
-                hot_memory,
-                hot_reads,
-                ..
-            } => Generator::HotSpot {
-                hot_bytes: ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES),
-                hot_reads,
-            },
-            Pattern::Blocks {
-                block_bytes,
-                used_bytes,
-                ..
-            } => Generator::Blocks {
-                blocks: (bytes / (block_bytes + HANDLE_BYTES)).max(1),
-                block_bytes: block_bytes.min(bytes - HANDLE_BYTES),
-                used_bytes: used_bytes.min(bytes - HANDLE_BYTES),
-                found: None,
-            },
-            Pattern::KeyValue { value_bytes, .. } => Generator::KeyValue {
-                value_lines: value_bytes.div_ceil(CACHE_LINE_BYTES as u32),
-                done: 0,
-                value: 0,
-            },
-            Pattern::HashMap { .. } => Generator::HashMap { done: 0 },
-        };
+            Pattern::Chase { .. } => ordered = bytes / CACHE_LINE_BYTES,
+            _ => {}
+        }
         Self {
+            pattern,
             bytes,
+            ranks,
+            order: (ordered > 0).then(|| Scatter::new(ordered, &mut rng)),
             rng,
-            instructions: pattern.instructions(),
-            generator,
+            done: 0,
+            at: 0,
         }
     }
 
     #[inline]
     pub(crate) fn next(&mut self) -> Access {
-        let (bytes, rng, instructions) = (self.bytes, &mut self.rng, self.instructions);
-        match &mut self.generator {
-            Generator::Random => independent(draw(rng, 0, bytes, WORD_BYTES), instructions),
-            Generator::Zipf { ranks, pages } => {
-                let page = pages.of(ranks.sample(rng) as u64 - 1) * BASE_PAGE_BYTES;
+        let (bytes, rng, at) = (self.bytes, &mut self.rng, &mut self.at);
+        let order = self.order.as_ref();
+        match self.pattern {
+            Pattern::Random { instructions } => {
+                independent(draw(rng, 0, bytes, WORD_BYTES), instructions)
+            }
+            Pattern::Zipf { instructions, .. } => {
+                let rank = self.ranks.map_or(0, |ranks| ranks.sample(rng) as u64 - 1);
+                let page = order.map_or(rank, |pages| pages.of(rank)) * BASE_PAGE_BYTES;
                 independent(draw(rng, page, BASE_PAGE_BYTES, WORD_BYTES), instructions)
             }
-            Generator::Stride { distance, next } => {
-                let offset = *next;
-                *next = offset.saturating_add(*distance);
-                if *next >= bytes {
-                    *next = 0;
+            Pattern::Stride {
+                bytes: distance,
+                instructions,
+            } => {
+                let offset = *at;
+                *at = offset.saturating_add(distance);
+                if *at >= bytes {
+                    *at = 0;
                 }
                 independent(offset, instructions)
             }
-            Generator::Chase { lines, next } => {
-                let line = lines.of(*next);
-                *next = (*next + 1) % (bytes / CACHE_LINE_BYTES);
+            Pattern::Chase { instructions } => {
+                let line = order.map_or(*at, |lines| lines.of(*at));
+                *at = (*at + 1) % (bytes / CACHE_LINE_BYTES);
                 dependent(line * CACHE_LINE_BYTES, instructions)
             }
-            Generator::HotSpot {
-                hot_bytes,
+            Pattern::HotSpot {
+                hot_memory,
                 hot_reads,
+                instructions,
             } => {
-                let cold_bytes = bytes - *hot_bytes;
-                let (begin, length) = if cold_bytes < WORD_BYTES || rng.chance(*hot_reads) {
-                    (0, *hot_bytes)
+                let hot_bytes = ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES);
+                let cold_bytes = bytes - hot_bytes;
+                let (begin, length) = if cold_bytes < WORD_BYTES || rng.chance(hot_reads) {
+                    (0, hot_bytes)
                 } else {
-                    (*hot_bytes, cold_bytes)
+                    (hot_bytes, cold_bytes)
                 };
                 independent(draw(rng, begin, length, WORD_BYTES), instructions)
             }
-            Generator::Blocks {
-                blocks,
+            Pattern::Blocks {
                 block_bytes,
                 used_bytes,
-                found,
-            } => match found.take() {
-                None => {
-                    let block = rng.below(*blocks);
-                    *found = Some(block);
-                    independent(block * HANDLE_BYTES, instructions - instructions / 4)
+                instructions,
+            } => {
+                let blocks = (bytes / (block_bytes + HANDLE_BYTES)).max(1);
+                let most = bytes - HANDLE_BYTES;
+                match next_step(&mut self.done, 2) {
+                    0 => {
+                        *at = rng.below(blocks);
+                        independent(*at * HANDLE_BYTES, instructions - instructions / 4)
+                    }
+                    _ => {
+                        let begin = blocks * HANDLE_BYTES + *at * block_bytes.min(most);
+                        let word = draw(rng, begin, used_bytes.min(most), WORD_BYTES);
+                        dependent(word, instructions / 4)
+                    }
                 }
-                Some(block) => {
-                    let begin = *blocks * HANDLE_BYTES + block * *block_bytes;
-                    let word = draw(rng, begin, *used_bytes, WORD_BYTES);
-                    dependent(word, instructions / 4)
-                }
-            },
-            Generator::KeyValue {
-                value_lines,
-                done,
-                value,
+            }
+            Pattern::KeyValue {
+                value_bytes,
+                instructions,
             } => {
                 let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
-                let step = *done;
-                *done = (step + 1) % (2 + *value_lines);
-                match step {
+                let value_lines = value_bytes.div_ceil(CACHE_LINE_BYTES as u32);
+                match next_step(&mut self.done, 2 + value_lines) {
                     0 => independent(draw(rng, 0, table, WORD_BYTES), instructions),
                     1 => dependent(draw(rng, table, entries, ENTRY_BYTES), STEP_INSTRUCTIONS),
                     2 => {
                         let begin = table + entries;
-                        let value_bytes = u64::from(*value_lines) * CACHE_LINE_BYTES;
-                        *value = draw(rng, begin, bytes - begin, value_bytes);
-                        dependent(*value, STEP_INSTRUCTIONS)
+                        let value_bytes = u64::from(value_lines) * CACHE_LINE_BYTES;
+                        *at = draw(rng, begin, bytes - begin, value_bytes);
+                        dependent(*at, STEP_INSTRUCTIONS)
                     }
                     _ => {
-                        *value += CACHE_LINE_BYTES;
-                        independent(*value, STEP_INSTRUCTIONS)
+                        *at += CACHE_LINE_BYTES;
+                        independent(*at, STEP_INSTRUCTIONS)
                     }
                 }
             }
-            Generator::HashMap { done } => {
+            Pattern::HashMap { instructions } => {
                 let buckets = bytes / BUCKETS_PART;
-                let step = *done;
-                *done = (step + 1) % 3;
-                match step {
+                match next_step(&mut self.done, 3) {
                     0 => independent(draw(rng, 0, buckets, WORD_BYTES), instructions),
                     _ => {
                         let object = draw(rng, buckets, bytes - buckets, ENTRY_BYTES);
@@ -225,6 +167,14 @@ impl Accesses {
             }
         }
     }
+}
+
+/// The number of a request's next read, of `reads` reads in all.
+#[inline]
+fn next_step(done: &mut u32, reads: u32) -> u32 {
+    let step = *done;
+    *done = (step + 1) % reads;
+    step
 }
 
 fn independent(offset: u64, instructions: u32) -> Access {
@@ -244,6 +194,7 @@ fn dependent(offset: u64, instructions: u32) -> Access {
 }
 
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
+#[inline]
 fn draw(rng: &mut Rng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
     begin + rng.below(bytes / item_bytes) * item_bytes
 }

@@ -76,15 +76,15 @@ impl Shared {
 
     fn set_bits(&self) -> u32 {
         match self {
-            Self::Lru(sets) => sets.set_bits(),
-            Self::Rrip(sets) => sets.set_bits(),
+            Self::Lru(sets) => sets.set_bits,
+            Self::Rrip(sets) => sets.set_bits,
         }
     }
 
     /// Number of new lines after which a set has none of its earlier ones.
     fn renewed_after(&self) -> u32 {
         match self {
-            Self::Lru(sets) => sets.ways(),
+            Self::Lru(sets) => sets.ways as u32,
             Self::Rrip(sets) => sets.renewed_after(),
         }
     }
@@ -143,7 +143,7 @@ impl Caches {
     #[inline]
     pub(crate) fn load_beyond_first(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
         let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
-        let (set, tag) = placed(self.l2.set_bits(), line, within_frame);
+        let (set, tag) = placed(self.l2.set_bits, line, within_frame);
         if self.l2.touch(set, tag) {
             return Level::L2;
         }
@@ -250,47 +250,49 @@ mod tests {
         assert_eq!(load(&mut caches, 0), Level::L3);
     }
 
-    /// Of `lines` lines at a distance, how many are still cached: in a level of 2,048 sets of 16
-    /// ways, and in a second level of the same size.
-    fn kept(lines: u64, distance: u64, frame: u64) -> [usize; 2] {
-        let mut caches = Caches::new([level(2, 2), level(32_768, 16), level(32_768, 16)], LRU);
+    /// Of `lines` lines at a distance, how many these caches still have in a level.
+    fn kept(
+        levels: [CacheLevel; 3],
+        in_level: Level,
+        lines: u64,
+        distance: u64,
+        frame: u64,
+    ) -> usize {
+        let mut caches = Caches::new(levels, LRU);
         let all = || (0..lines).map(|n| n * distance);
         let mut load = |line| caches.load(line, frame, 0.0);
         for line in all() {
             load(line);
         }
         // Newest first, so that a probe does not evict a line that is probed later.
-        let found: Vec<Level> = all().rev().map(load).collect();
-        [Level::L2, Level::L3].map(|level| found.iter().filter(|at| **at == level).count())
+        all().rev().map(load).filter(|at| *at == in_level).count()
     }
 
     #[test]
     fn lines_at_a_distance_meet_in_the_sets_that_their_frames_leave_them() {
+        // 2,048 sets of 16 ways.
+        let levels = [level(2, 2), level(32_768, 16), level(32_768, 16)];
+        let kept = |lines, distance, frame| kept(levels, Level::L2, lines, distance, frame);
         // Neighbouring lines fill the level, whatever the frames.
         for frame in [BASE_PAGE_BYTES, HUGE_PAGE_BYTES] {
-            let [l2, _] = kept(16_384, 1, frame);
+            let l2 = kept(16_384, 1, frame);
             assert!(l2 > 15_000, "{l2}, {frame:?}");
         }
         // One line of each base page: 32 of the sets, wherever they are.
-        let [base, _] = kept(4096, 64, BASE_PAGE_BYTES);
+        let base = kept(4096, 64, BASE_PAGE_BYTES);
         assert!((480..=512).contains(&base), "{base}");
         // Every 64 KiB of a huge page: two sets, minus the lines in the first level.
-        assert_eq!(kept(4096, 1024, HUGE_PAGE_BYTES)[0], 30);
+        assert_eq!(kept(4096, 1024, HUGE_PAGE_BYTES), 30);
         // One line more each time: all sets.
-        let [l2, _] = kept(16_384, 1025, HUGE_PAGE_BYTES);
+        let l2 = kept(16_384, 1025, HUGE_PAGE_BYTES);
         assert!(l2 > 15_000, "{l2}");
     }
 
     #[test]
     fn slices_of_the_last_level_are_chosen_by_the_whole_address() {
-        let mut caches = Caches::new([level(2, 2), level(4, 4), level(1 << 20, 16)], LRU);
         // 32 slices: lines at a distance of 64 KiB map to two sets of each slice.
-        let all = || (0..2048).map(|n| n * 1024);
-        let mut load = |line| caches.load(line, HUGE_PAGE_BYTES, 0.0);
-        for line in all() {
-            load(line);
-        }
-        let kept = all().rev().map(load).filter(|at| *at == Level::L3).count();
+        let levels = [level(2, 2), level(4, 4), level(1 << 20, 16)];
+        let kept = kept(levels, Level::L3, 2048, 1024, HUGE_PAGE_BYTES);
         assert!((700..=1024).contains(&kept), "{kept}");
     }
 
@@ -319,23 +321,6 @@ mod tests {
             }
             at += 150.0;
         }
-    }
-
-    #[test]
-    fn a_last_level_keeps_what_is_come_back_to() {
-        let levels = [level(1, 1), level(2, 2), level(1 << 12, 16)];
-        // A sixteenth of its capacity, used twice, is found again after other lines of 1.5 times
-        // its capacity.
-        let found_again = |last| {
-            let mut caches = Caches::new(levels, last);
-            let mut load = |line| caches.load(line, BASE_PAGE_BYTES, 0.0);
-            for line in (0..256).chain(0..256).chain(1 << 20..(1 << 20) + 6144) {
-                load(line);
-            }
-            (0..256).map(load).filter(|at| *at == Level::L3).count()
-        };
-        assert_eq!(found_again(LRU), 0);
-        assert_eq!(found_again(RE_REFERENCE), 256);
     }
 
     #[test]

@@ -36,32 +36,14 @@ impl Shape {
     }
 }
 
-/// Result of using a tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
-    /// The tag was there.
-    Hit,
-    /// The tag was not there.
-    Miss {
-        /// The evicted tag; [`EMPTY`] if there was room.
-        evicted: u32,
-    },
-}
-
-impl Lookup {
-    pub(crate) fn is_hit(self) -> bool {
-        self == Self::Hit
-    }
-}
-
 /// Tags by set. The caller maps tags to sets.
 #[derive(Clone, Debug)]
 pub(crate) struct LruSets {
     /// Whole vectors for each set; lanes beyond its ways are [`EMPTY`].
     tags: Vec<u32x4>,
-    ways: usize,
+    pub(crate) ways: usize,
     vectors: usize,
-    set_bits: u32,
+    pub(crate) set_bits: u32,
 }
 
 impl LruSets {
@@ -78,14 +60,6 @@ impl LruSets {
         }
     }
 
-    pub(crate) fn ways(&self) -> u32 {
-        self.ways as u32
-    }
-
-    pub(crate) fn set_bits(&self) -> u32 {
-        self.set_bits
-    }
-
     /// The lowest bits of `key` as its set, and the other bits.
     #[inline]
     pub(crate) fn split(&self, key: u64) -> (usize, u32) {
@@ -93,18 +67,18 @@ impl LruSets {
         (set as usize, (key >> self.set_bits) as u32)
     }
 
-    /// Uses `tag`, which becomes the most recently used one. If it was not there, it evicts the
-    /// least recently used one.
+    /// Uses `tag`, which becomes the most recently used one; `None` if it was there. If not, it
+    /// evicts the least recently used one, which is returned: [`EMPTY`] if there was room.
     #[inline]
-    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Lookup {
+    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Option<u32> {
         let mut moved = tag;
         for way in self.set(set) {
             std::mem::swap(way, &mut moved);
             if moved == tag {
-                return Lookup::Hit;
+                return None;
             }
         }
-        Lookup::Miss { evicted: moved }
+        Some(moved)
     }
 
     /// The same without the evicted tag: faster.
@@ -116,7 +90,7 @@ impl LruSets {
             12 => self.touch_vectors::<3>(set, tag),
             16 => self.touch_vectors::<4>(set, tag),
             24 => self.touch_vectors::<6>(set, tag),
-            _ => self.access(set, tag).is_hit(),
+            _ => self.access(set, tag).is_none(),
         }
     }
 
@@ -186,6 +160,7 @@ impl LruSets {
     }
 
     /// Tags of a set, the most recently used first.
+    #[inline]
     fn set(&mut self, set: usize) -> &mut [u32] {
         &mut lanes_mut(&mut self.tags[set * self.vectors..][..self.vectors])[..self.ways]
     }
@@ -195,17 +170,6 @@ impl LruSets {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn what_is_dropped_leaves_room() {
-        let mut sets = LruSets::new(Shape::fully_associative(3));
-        for tag in 1..=3 {
-            sets.access(0, tag);
-        }
-        sets.retain(|_, tag| tag != 3);
-        assert!(!sets.access(0, 4).is_hit());
-        assert!(sets.access(0, 1).is_hit() && sets.access(0, 2).is_hit());
-    }
 
     #[test]
     fn only_a_power_of_two_of_sets_is_a_shape() {
@@ -237,7 +201,7 @@ mod tests {
                     others.len()
                 });
                 let expected = keys[..now].contains(key) && used < ways as usize;
-                prop_assert_eq!(sets.access(set, tag).is_hit(), expected);
+                prop_assert_eq!(sets.access(set, tag).is_none(), expected);
                 prop_assert_eq!(touched.touch(set, tag), expected);
                 prop_assert_eq!(&sets.tags, &touched.tags);
             }

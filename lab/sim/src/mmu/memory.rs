@@ -108,6 +108,7 @@ impl Memory {
     }
 
     /// Sets the time at which the next loads' access entered the core; it never decreases.
+    #[inline]
     pub(crate) fn begin(&mut self, entered: f64) {
         self.entered = entered;
     }

@@ -161,7 +161,7 @@ impl Pattern {
         }
     }
 
-    pub(super) fn instructions(self) -> u32 {
+    fn instructions(self) -> u32 {
         match self {
             Self::Random { instructions }
             | Self::Zipf { instructions, .. }

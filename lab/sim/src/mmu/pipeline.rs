@@ -16,18 +16,18 @@ use super::caches::CACHE_LINE_BYTES;
 use super::counters::Counters;
 use super::group::{Group, GroupCondition};
 use super::memory::Memory;
-use super::page::PageSize;
 use super::processor::Processor;
 use super::tlb::{Found, Tlb};
-use super::translation::{EntrySize, Mark};
+use super::translation::{EntrySize, LeafSize, Mark};
 use super::walk::PageTables;
 use super::walkers::Walkers;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// State of the core. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipeline {
-    size: PageSize,
+    size: LeafSize,
     /// The entry that the guest's or native tables allow for a page: the page, or its group.
     own: EntrySize,
     /// Page size of the host; the largest if there is no host.
@@ -48,7 +48,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// A core with `bytes` of memory, mapped by pages of this size.
-    pub(crate) fn new(processor: &Processor, bytes: u64, size: PageSize) -> Self {
+    pub(crate) fn new(processor: &Processor, bytes: u64, size: LeafSize) -> Self {
         Self {
             size,
             own: size.into(),
@@ -67,7 +67,7 @@ impl Pipeline {
     }
 
     /// The same in a virtual machine; its host maps it by pages of this size.
-    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
+    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: LeafSize) -> Self {
         self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
         self.memory.set_frames(self.tlb.bytes(self.entry_size()));
@@ -78,8 +78,9 @@ impl Pipeline {
     /// access bits then.
     pub(crate) fn in_groups(mut self, processor: &Processor) -> (Self, Mark) {
         let (size, group) = match self.size {
-            PageSize::Base => (EntrySize::BaseGroup, processor.groups.base),
-            PageSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
+            LeafSize::Base => (EntrySize::BaseGroup, processor.groups.base),
+            LeafSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
+            LeafSize::Giant => (EntrySize::Giant, None),
         };
         if let Some(group) = group {
             self.own = size;
@@ -118,7 +119,7 @@ impl Pipeline {
         let cycles = self.cycles();
         Counters {
             walk_active_cycles: self.walkers.active_cycles(),
-            walk_pending_cycles: self.walkers.pending_cycles(),
+            walk_pending_cycles: self.walkers.pending_cycles,
             cycles,
             cpu_time: Duration::from_secs_f64(cycles / self.ghz / 1e9),
             ..self.counters
@@ -203,10 +204,8 @@ impl Pipeline {
 struct Order {
     cycles_per_instruction: f64,
     reorder_buffer: u64,
-    /// Accesses under way, in a ring: instructions up to each, and when it can leave.
-    under_way: Vec<(u64, f64)>,
-    oldest: usize,
-    youngest: usize,
+    /// Accesses under way: instructions up to each, and when it can leave.
+    under_way: VecDeque<(u64, f64)>,
     entered: u64,
     /// When the last of them left.
     front: f64,
@@ -216,14 +215,10 @@ struct Order {
 
 impl Order {
     fn new(reorder_buffer: u32, width: u32) -> Self {
-        // Each access is at least one instruction, so no more can be under way.
-        let most = (reorder_buffer as usize + 2).next_power_of_two();
         Self {
             cycles_per_instruction: 1.0 / f64::from(width),
             reorder_buffer: u64::from(reorder_buffer),
-            under_way: vec![(0, 0.0); most],
-            oldest: 0,
-            youngest: 0,
+            under_way: VecDeque::new(),
             entered: 0,
             front: 0.0,
             done: 0.0,
@@ -235,8 +230,7 @@ impl Order {
     fn enter(&mut self, instructions: u32) -> f64 {
         self.entered += u64::from(instructions);
         self.front += f64::from(instructions) * self.cycles_per_instruction;
-        while self.oldest != self.youngest {
-            let (instruction, left) = self.under_way[self.oldest];
+        while let Some((instruction, left)) = self.under_way.front().copied() {
             let beyond = self.entered - instruction;
             if beyond < self.reorder_buffer {
                 break;
@@ -244,7 +238,7 @@ impl Order {
             let behind = (beyond - self.reorder_buffer) as f64;
             let entered = left + behind * self.cycles_per_instruction;
             self.front = self.front.max(entered);
-            self.oldest = self.next(self.oldest);
+            self.under_way.pop_front();
         }
         self.done = self.done.max(self.front);
         self.front
@@ -254,12 +248,7 @@ impl Order {
     #[inline]
     fn leave(&mut self, ready: f64) {
         self.done = self.done.max(ready);
-        self.under_way[self.youngest] = (self.entered, self.done);
-        self.youngest = self.next(self.youngest);
-    }
-
-    fn next(&self, index: usize) -> usize {
-        (index + 1) & (self.under_way.len() - 1)
+        self.under_way.push_back((self.entered, self.done));
     }
 }
 

@@ -21,12 +21,20 @@ use super::walk::{NestedCaches, WalkCacheSizes};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-const fn cache(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevel {
-    CacheLevel {
-        bytes,
-        ways,
-        latency_cycles,
+/// Bytes, ways and latencies in cycles of the three levels.
+const fn caches(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLevel; 3] {
+    const fn level(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevel {
+        CacheLevel {
+            bytes,
+            ways,
+            latency_cycles,
+        }
     }
+    [
+        level(bytes[0], ways[0], cycles[0]),
+        level(bytes[1], ways[1], cycles[1]),
+        level(bytes[2], ways[2], cycles[2]),
+    ]
 }
 
 /// No maker publishes these for any processor that is sold. 16 entries and a second set of the
@@ -91,11 +99,7 @@ pub const HASWELL: Processor = Processor {
     nested: nested(INTEL_WALK_CACHES),
     walkers: 1,
     memory: MemorySpec {
-        caches: [
-            cache(32 * KIB, 8, 5),
-            cache(256 * KIB, 8, 12),
-            cache(30 * MIB, 15, 50),
-        ],
+        caches: caches([32 * KIB, 256 * KIB, 30 * MIB], [8, 8, 15], [5, 12, 50]),
         latency_ns: 90.0,
         latency_shape: LatencyShape::SAME,
         bandwidth_gb_per_s: 11.0,
@@ -119,11 +123,7 @@ pub const SKYLAKE: Processor = Processor {
     l2_tlb: l2_tlb(1536, 12, 12, GiantPages::Own(Shape::new(16, 4)), 7),
     walkers: 2,
     memory: MemorySpec {
-        caches: [
-            cache(32 * KIB, 8, 5),
-            cache(MIB, 16, 14),
-            cache(22 * MIB, 11, 68),
-        ],
+        caches: caches([32 * KIB, MIB, 22 * MIB], [8, 16, 11], [5, 14, 68]),
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 12,
         // DDR4-2666.
@@ -147,11 +147,7 @@ pub const ICE_LAKE: Processor = Processor {
     l2_tlb: l2_tlb(2048, 16, 8, GiantPages::Among { ways: 8 }, 7),
     walkers: 2,
     memory: MemorySpec {
-        caches: [
-            cache(48 * KIB, 12, 5),
-            cache(1280 * KIB, 20, 14),
-            cache(24 * MIB, 12, 72),
-        ],
+        caches: caches([48 * KIB, 1280 * KIB, 24 * MIB], [12, 20, 12], [5, 14, 72]),
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 12,
         // DDR4-3200.
@@ -174,11 +170,7 @@ pub const SAPPHIRE_RAPIDS: Processor = Processor {
     l2_tlb: ICE_LAKE.l2_tlb,
     walkers: 4,
     memory: MemorySpec {
-        caches: [
-            cache(48 * KIB, 12, 5),
-            cache(2 * MIB, 16, 15),
-            cache(60 * MIB, 15, 110),
-        ],
+        caches: caches([48 * KIB, 2 * MIB, 60 * MIB], [12, 16, 15], [5, 15, 110]),
         latency_ns: 115.0,
         bandwidth_gb_per_s: 13.0,
         fill_buffers: 16,
@@ -226,11 +218,7 @@ pub const ZEN_4: Processor = Processor {
     nested: nested(AMD_WALK_CACHES),
     walkers: 6,
     memory: MemorySpec {
-        caches: [
-            cache(32 * KIB, 8, 4),
-            cache(MIB, 8, 14),
-            cache(32 * MIB, 16, 50),
-        ],
+        caches: caches([32 * KIB, MIB, 32 * MIB], [8, 8, 16], [4, 14, 50]),
         latency_ns: 105.0,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
@@ -254,11 +242,7 @@ pub const ZEN_5: Processor = Processor {
     l1_tlb: L1Tlb::Shared(Shape::fully_associative(96)),
     l2_tlb: l2_tlb(4096, 16, 16, GiantPages::Nowhere, ZEN_4.l2_tlb.hit_cycles),
     memory: MemorySpec {
-        caches: [
-            cache(48 * KIB, 12, 4),
-            cache(MIB, 16, 14),
-            cache(32 * MIB, 16, 50),
-        ],
+        caches: caches([48 * KIB, MIB, 32 * MIB], [12, 16, 16], [4, 14, 50]),
         // DDR5-6000.
         channel_gb_per_s: 48.0,
         ..ZEN_4.memory
@@ -302,12 +286,8 @@ pub const NEOVERSE_V2: Processor = Processor {
     nested: nested(NEOVERSE_WALK_CACHES),
     walkers: 4,
     memory: MemorySpec {
-        caches: [
-            cache(64 * KIB, 4, 4),
-            cache(MIB, 8, 11),
-            // A chip has 114 MiB in total; this is the part that makes a power of two of sets.
-            cache(112 * MIB, 14, 90),
-        ],
+        // A chip has 114 MiB in total; this is the part that makes a power of two of sets.
+        caches: caches([64 * KIB, MIB, 112 * MIB], [4, 8, 14], [4, 11, 90]),
         latency_ns: 120.0,
         bandwidth_gb_per_s: 25.0,
         fill_buffers: 24,
@@ -369,11 +349,7 @@ pub const XIANGSHAN: Processor = Processor {
     nested: nested(XIANGSHAN_WALK_CACHES),
     walkers: 6,
     memory: MemorySpec {
-        caches: [
-            cache(64 * KIB, 4, 4),
-            cache(MIB, 8, 14),
-            cache(16 * MIB, 16, 50),
-        ],
+        caches: caches([64 * KIB, MIB, 16 * MIB], [4, 8, 16], [4, 14, 50]),
         latency_ns: 105.0,
         bandwidth_gb_per_s: 12.0,
         fill_buffers: 16,

@@ -33,7 +33,7 @@ struct Way {
 pub(crate) struct RripSets {
     ways: Vec<Way>,
     per_set: usize,
-    set_bits: u32,
+    pub(crate) set_bits: u32,
     taken_percent: u32,
     random: Rng,
 }
@@ -62,10 +62,6 @@ impl RripSets {
     pub(crate) fn renewed_after(&self) -> u32 {
         // Between two steps of ageing, at least one line is new.
         (u32::from(OLDEST) + 1) * self.per_set as u32
-    }
-
-    pub(crate) fn set_bits(&self) -> u32 {
-        self.set_bits
     }
 
     /// Uses `tag`; true if it was there. If it was not and is inserted, it evicts the first of the

@@ -4,10 +4,10 @@ use super::accessed::AccessBits;
 use super::accesses::Accesses;
 use super::counters::Counters;
 use super::error::MmuError;
-use super::page::PageSize;
 use super::pattern::Pattern;
 use super::pipeline::Pipeline;
 use super::processor::Processor;
+use super::translation::LeafSize;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Run {
         processor: &Processor,
         pattern: Pattern,
         bytes: u64,
-        size: PageSize,
+        size: LeafSize,
         seed: u64,
     ) -> Result<Self, MmuError> {
         processor.check()?;
@@ -63,7 +63,7 @@ impl Run {
     /// Moves the run into a virtual machine; its host maps all of the guest's memory by pages of
     /// size `backed_by`. Walks go through the host's tables too. A TLB entry holds the smaller of
     /// the guest's and the host's page.
-    pub fn in_guest(mut self, processor: &Processor, backed_by: PageSize) -> Self {
+    pub fn in_guest(mut self, processor: &Processor, backed_by: LeafSize) -> Self {
         self.pipeline = self.pipeline.in_guest(processor, backed_by);
         self
     }
@@ -102,6 +102,13 @@ impl Run {
             self.pipeline.step(self.accesses.next(), &mut self.bits);
         }
         self.until = self.until.max(self.pipeline.cycles());
+    }
+
+    /// Runs for `count` accesses, and returns their counts.
+    pub fn count_accesses(&mut self, count: u64) -> Counters {
+        let before = self.counters();
+        self.advance_accesses(count);
+        self.counters().since(&before)
     }
 
     /// The regions of its memory, in order of their addresses.

@@ -10,7 +10,7 @@
 pub(crate) struct Slots<T> {
     count: usize,
     /// Work that is not over, in order of its start.
-    spans: Vec<Span<T>>,
+    pub(crate) spans: Vec<Span<T>>,
     /// Between these times all slots are known to be taken, and stay taken.
     full: (f64, f64),
 }
@@ -34,6 +34,7 @@ impl<T: Copy + PartialEq> Slots<T> {
     }
 
     /// Drops work that is over at `before`; nothing is requested before that time any more.
+    #[inline]
     pub(crate) fn forget(&mut self, before: f64) {
         self.spans.retain(|span| span.end > before);
     }
@@ -77,31 +78,12 @@ impl<T: Copy + PartialEq> Slots<T> {
         let spans = self.spans.iter().filter(|span| span.on == on);
         spans.fold(start, |until, span| until.max(span.end))
     }
-
-    /// Work that is not over, in order of its start.
-    pub(crate) fn spans(&self) -> &[Span<T>] {
-        &self.spans
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn a_slot_is_not_kept_for_what_comes_late() {
-        let mut slots = Slots::new(1);
-        slots.take('a', 1000.0, 1100.0);
-        assert_eq!(slots.free(0.0), 0.0);
-        slots.take('b', 0.0, 100.0);
-        assert_eq!(slots.free(50.0), 100.0);
-        assert_eq!(slots.free(1050.0), 1100.0);
-        assert_eq!(slots.wait('a', 20.0), 1100.0);
-        assert_eq!(slots.wait('b', 200.0), 200.0, "over");
-        slots.forget(500.0);
-        assert_eq!(slots.spans().len(), 1);
-    }
 
     proptest! {
         /// Compared with every cycle counted by itself.

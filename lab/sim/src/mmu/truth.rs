@@ -2,10 +2,10 @@
 
 use super::counters::Counters;
 use super::error::MmuError;
-use super::page::PageSize;
 use super::pattern::Pattern;
 use super::processor::Processor;
 use super::run::Run;
+use super::translation::LeafSize;
 use serde::Serialize;
 
 /// The same accesses under base pages and under huge pages.
@@ -40,19 +40,17 @@ impl Truth {
     ///
     /// Those of `new`.
     pub fn of(
-        new: impl Fn(PageSize) -> Result<Run, MmuError>,
+        new: impl Fn(LeafSize) -> Result<Run, MmuError>,
         accesses: u64,
     ) -> Result<Self, MmuError> {
         let count = |size| {
             let mut run = new(size)?;
             run.advance_accesses(accesses);
-            let warm = run.counters();
-            run.advance_accesses(accesses);
-            Ok(run.counters().since(&warm))
+            Ok(run.count_accesses(accesses))
         };
         Ok(Self {
-            base: count(PageSize::Base)?,
-            huge: count(PageSize::Huge)?,
+            base: count(LeafSize::Base)?,
+            huge: count(LeafSize::Huge)?,
         })
     }
 

@@ -13,6 +13,7 @@ pub(super) fn lanes(vectors: &[u32x4]) -> &[u32] {
     bytemuck::cast_slice(vectors)
 }
 
+#[inline]
 pub(super) fn lanes_mut(vectors: &mut [u32x4]) -> &mut [u32] {
     bytemuck::cast_slice_mut(vectors)
 }

@@ -2,8 +2,7 @@
 //! virtual machine those of the host as well.
 
 use super::caches::CACHE_LINE_BYTES;
-use super::page::PageSize;
-use super::translation::{Keys, MAX_LEVELS, UpperEntries};
+use super::translation::{Keys, LeafSize, MAX_LEVELS, UpperEntries};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +11,6 @@ const ENTRIES_PER_LINE: u64 = 8;
 const ENTRIES_PER_TABLE: u64 = 512;
 /// Address bits below the entries of each level, from the page table up: PTE, PDE, PDPTE, PML4E.
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
-const PTE: usize = 0;
-const PDE: usize = 1;
 
 /// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +61,7 @@ impl PageTables {
 
     /// Makes them a guest's tables: the host maps all its memory and its tables by pages of this
     /// size.
-    pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: PageSize) -> Self {
+    pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: LeafSize) -> Self {
         self.host = Some(Host::new(caches, backed_by, self.tables.end));
         self
     }
@@ -73,8 +70,8 @@ impl PageTables {
     /// line that it loads, by its number in memory. Upper entries that it loads are cached
     /// afterwards.
     #[inline]
-    pub(crate) fn walk(&mut self, offset: u64, size: PageSize, load: &mut impl FnMut(u64)) {
-        let leaf = leaf_level(size);
+    pub(crate) fn walk(&mut self, offset: u64, size: LeafSize, load: &mut impl FnMut(u64)) {
+        let leaf = size as usize;
         let first = self.tables.first_level(offset, leaf);
         for level in (leaf..first).rev() {
             let entry = offset >> LEVEL_SHIFTS[level];
@@ -134,6 +131,7 @@ impl Tables {
         self.upper.first_level(&entries, leaf, levels)
     }
 
+    #[inline]
     fn line(&self, level: usize, address: u64) -> u64 {
         self.begins[level] + (address >> LEVEL_SHIFTS[level]) / ENTRIES_PER_LINE
     }
@@ -154,14 +152,14 @@ const GUEST_END: u64 = 1 << (12 + 31);
 /// with that of its program.
 #[derive(Clone, Debug)]
 struct Host {
-    backed_by: PageSize,
+    backed_by: LeafSize,
     /// Nested TLB, for the guest's page tables.
     tlb: Option<Keys>,
     tables: Tables,
 }
 
 impl Host {
-    fn new(caches: NestedCaches, backed_by: PageSize, begin: u64) -> Self {
+    fn new(caches: NestedCaches, backed_by: LeafSize, begin: u64) -> Self {
         Self {
             backed_by,
             tlb: Keys::new(caches.tlb),
@@ -183,19 +181,11 @@ impl Host {
 
     #[inline]
     fn walk(&mut self, address: u64, load: &mut impl FnMut(u64)) {
-        let leaf = leaf_level(self.backed_by);
+        let leaf = self.backed_by as usize;
         let first = self.tables.first_level(address, leaf);
         for level in (leaf..first).rev() {
             load(self.tables.line(level, address));
         }
-    }
-}
-
-#[inline]
-const fn leaf_level(size: PageSize) -> usize {
-    match size {
-        PageSize::Base => PTE,
-        PageSize::Huge => PDE,
     }
 }
 
@@ -211,14 +201,14 @@ mod tests {
         PageTables::new(sizes, 4 * GIB)
     }
 
-    fn lines(tables: &mut PageTables, offset: u64, size: PageSize) -> Vec<u64> {
+    fn lines(tables: &mut PageTables, offset: u64, size: LeafSize) -> Vec<u64> {
         let mut lines = Vec::new();
         tables.walk(offset, size, &mut |line| lines.push(line));
         lines
     }
 
     fn loads(tables: &mut PageTables, offset: u64) -> usize {
-        lines(tables, offset, PageSize::Base).len()
+        lines(tables, offset, LeafSize::Base).len()
     }
 
     #[test]
@@ -235,23 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_for_a_huge_page_ends_a_level_earlier() {
-        let mut tables = tables();
-        assert_eq!(lines(&mut tables, 0, PageSize::Huge).len(), 3);
-        assert_eq!(lines(&mut tables, 2 * MIB, PageSize::Huge).len(), 1);
-        assert_eq!(lines(&mut tables, GIB, PageSize::Huge).len(), 3);
-    }
-
-    #[test]
     fn a_line_holds_eight_entries_and_belongs_to_one_level() {
         let mut tables = tables();
-        let mut first = lines(&mut tables, 0, PageSize::Base);
+        let mut first = lines(&mut tables, 0, LeafSize::Base);
         first.sort_unstable();
         first.dedup();
         assert_eq!(first.len(), 4);
         assert!(first.iter().all(|line| *line >= 4 * GIB / 64));
         let leaf = |tables: &mut PageTables, page: u64| {
-            lines(tables, page * 4096, PageSize::Base).last().copied()
+            lines(tables, page * 4096, LeafSize::Base).last().copied()
         };
         let zero = leaf(&mut tables, 0);
         assert_eq!(leaf(&mut tables, 7), zero);

@@ -10,7 +10,7 @@ pub(crate) struct Walkers {
     /// Time up to which active cycles are counted. No walk begins before it any more.
     counted_until: f64,
     active_cycles: f64,
-    pending_cycles: f64,
+    pub(crate) pending_cycles: f64,
 }
 
 impl Walkers {
@@ -25,6 +25,7 @@ impl Walkers {
 
     /// When a walk for this entry that is under way at `start` will be done; `start` if there is
     /// none.
+    #[inline]
     pub(crate) fn wait(&self, entry: Entry, start: f64) -> f64 {
         self.walks.wait(entry, start)
     }
@@ -50,10 +51,6 @@ impl Walkers {
         done
     }
 
-    pub(crate) fn pending_cycles(&self) -> f64 {
-        self.pending_cycles
-    }
-
     pub(crate) fn active_cycles(&self) -> f64 {
         self.active_cycles + self.active(self.counted_until, f64::INFINITY)
     }
@@ -62,7 +59,7 @@ impl Walkers {
     fn active(&self, from: f64, until: f64) -> f64 {
         let mut counted = from;
         let mut cycles = 0.0;
-        let walks = self.walks.spans().iter();
+        let walks = self.walks.spans.iter();
         for walk in walks.take_while(|walk| walk.begin < until) {
             let (begin, done) = (walk.begin.max(counted), walk.end.min(until));
             cycles += (done - begin).max(0.0);
@@ -94,7 +91,7 @@ mod tests {
         assert_eq!(walk(page(2), 10.0), 110.0);
         assert_eq!(walk(page(3), 20.0), 200.0);
         assert_eq!(walk(page(4), 500.0), 600.0);
-        assert_eq!(walkers.pending_cycles(), 400.0);
+        assert_eq!(walkers.pending_cycles, 400.0);
         assert_eq!(walkers.active_cycles(), 300.0);
         assert_eq!(walkers.wait(page(4), 550.0), 600.0, "under way");
         assert_eq!(walkers.wait(page(4), 650.0), 650.0, "done");
@@ -122,7 +119,7 @@ mod tests {
                 at_work.extend(begun as u32..begun as u32 + length);
                 pending += length;
                 prop_assert_eq!(walkers.active_cycles(), at_work.len() as f64);
-                prop_assert_eq!(walkers.pending_cycles(), f64::from(pending));
+                prop_assert_eq!(walkers.pending_cycles, f64::from(pending));
             }
         }
     }

@@ -14,12 +14,10 @@ pub(super) const EXPECTED: &str = "64 bytes of an instruction, whose bytes 8 and
 const WRITTEN: usize = 16;
 const READ: usize = 32;
 
-/// One instruction.
-pub(super) type Record = [u8; RECORD_BYTES];
-
 #[derive(Debug)]
 pub(super) struct Records<R> {
     input: R,
+    record: Vec<u8>,
     /// Where the record that was read last begins.
     begin: u64,
     end: u64,
@@ -29,6 +27,7 @@ impl<R: Read> Records<R> {
     pub(super) fn new(input: R) -> Self {
         Self {
             input,
+            record: Vec::new(),
             begin: 0,
             end: 0,
         }
@@ -38,22 +37,16 @@ impl<R: Read> Records<R> {
         Position::Byte(self.begin)
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Record>> {
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
         self.begin = self.end;
-        let mut record = [0; RECORD_BYTES];
-        let mut filled = 0;
-        while filled < RECORD_BYTES {
-            match self.input.read(&mut record[filled..]) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(self.position(), error)),
-            }
-        }
-        self.end += filled as u64;
-        match filled {
+        self.record.clear();
+        let mut limited = self.input.by_ref().take(RECORD_BYTES as u64);
+        let read = limited.read_to_end(&mut self.record);
+        self.end += self.record.len() as u64;
+        read.map_err(|error| failed(self.position(), error))?;
+        match self.record.len() {
             0 => Ok(None),
-            RECORD_BYTES => Ok(Some(record)),
+            RECORD_BYTES => Ok(Some(&self.record)),
             _ => Err(TraceError::Truncated {
                 position: self.position(),
                 within: "a record of 64 bytes",
@@ -67,7 +60,7 @@ pub(super) fn is_record(record: &[u8]) -> bool {
 }
 
 /// Accesses of one instruction: its fetch, its loads, then its stores.
-pub(super) fn accesses(record: &Record) -> impl Iterator<Item = TraceAccess> + use<> {
+pub(super) fn accesses(record: &[u8]) -> impl Iterator<Item = TraceAccess> + use<> {
     let word = |at: usize| {
         let bytes = record[at..].first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(bytes)

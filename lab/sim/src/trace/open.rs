@@ -60,11 +60,7 @@ impl Trace<Box<dyn BufRead>> {
         if !begin.starts_with(XZ) {
             return detected(name, &begin, input, bad);
         }
-        let (begin, input) = look_at(BufReader::new(XzReader::new_mem_limit(
-            input,
-            true,
-            MOST_XZ_KIB,
-        )))?;
+        let (begin, input) = look_at(XzReader::new_mem_limit(input, true, MOST_XZ_KIB))?;
         detected(name, &begin, input, bad)
     }
 }
@@ -89,14 +85,14 @@ fn detected(
 }
 
 /// The beginning of some input, and the whole input.
-fn look_at<R: BufRead>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
+fn look_at<R: Read>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);
     let error = match read {
         Err(error) if begin.is_empty() => return Err(failed(Position::Byte(0), error)),
         read => read.err(),
     };
-    let rest = Rest { error, input };
+    let rest = BufReader::new(Rest { error, input });
     Ok((begin.clone(), Cursor::new(begin).chain(rest)))
 }
 
@@ -106,24 +102,11 @@ struct Rest<R> {
     input: R,
 }
 
-impl<R: BufRead> Read for Rest<R> {
+impl<R: Read> Read for Rest<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self.error.take() {
             Some(error) => Err(error),
             None => self.input.read(into),
         }
-    }
-}
-
-impl<R: BufRead> BufRead for Rest<R> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        match self.error.take() {
-            Some(error) => Err(error),
-            None => self.input.fill_buf(),
-        }
-    }
-
-    fn consume(&mut self, bytes: usize) {
-        self.input.consume(bytes);
     }
 }

@@ -1,7 +1,7 @@
 //! Reader of a trace's accesses, in order.
 
 use super::access::TraceAccess;
-use super::champsim::{self, Record, Records};
+use super::champsim::{self, Records};
 use super::detect::{Format, TEXTS};
 use super::error::{Result, TraceError};
 use super::fields::{Line, Parse};
@@ -81,13 +81,12 @@ impl<R: BufRead> Trace<R> {
                     lines,
                     parse,
                     expected,
-                } => next_line(lines, *parse, expected),
-                Input::Records(records) => next_record(records),
+                } => next_line(lines, *parse, expected, &mut self.waiting),
+                Input::Records(records) => next_record(records, &mut self.waiting),
             };
             match found {
-                Ok(Found::Accesses(accesses)) => self.waiting.extend(accesses),
-                Ok(Found::Record(record)) => self.waiting.extend(champsim::accesses(&record)),
-                Ok(Found::End) => return Ok(false),
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
                 Err(error) => self.judge(error)?,
             }
         }
@@ -130,19 +129,15 @@ impl<R: BufRead> Iterator for Trace<R> {
     }
 }
 
-enum Found {
-    Accesses(Option<TraceAccess>),
-    Record(Record),
-    End,
-}
-
+/// Adds what the next line contains; false at the end.
 fn next_line<R: BufRead>(
     lines: &mut Lines<R>,
     parse: Parse,
     expected: &'static str,
-) -> Result<Found> {
+    waiting: &mut VecDeque<TraceAccess>,
+) -> Result<bool> {
     let found = match lines.next()? {
-        Next::End => return Ok(Found::End),
+        Next::End => return Ok(false),
         Next::Cut => {
             return Err(TraceError::Truncated {
                 position: lines.position(),
@@ -151,8 +146,11 @@ fn next_line<R: BufRead>(
         }
         Next::NoText(found) => found,
         Next::Line(line) => match parse(line) {
-            Line::Access(access) => return Ok(Found::Accesses(Some(access))),
-            Line::Other => return Ok(Found::Accesses(None)),
+            Line::Access(access) => {
+                waiting.push_back(access);
+                return Ok(true);
+            }
+            Line::Other => return Ok(true),
             Line::Bad => shown(line.as_bytes()),
         },
     };
@@ -163,14 +161,21 @@ fn next_line<R: BufRead>(
     })
 }
 
-fn next_record<R: BufRead>(records: &mut Records<R>) -> Result<Found> {
-    match records.next()? {
-        None => Ok(Found::End),
-        Some(record) if champsim::is_record(&record) => Ok(Found::Record(record)),
-        Some(record) => Err(TraceError::Bad {
-            position: records.position(),
-            found: shown(&record),
-            expected: champsim::EXPECTED,
-        }),
-    }
+fn next_record<R: BufRead>(
+    records: &mut Records<R>,
+    waiting: &mut VecDeque<TraceAccess>,
+) -> Result<bool> {
+    let found = match records.next()? {
+        None => return Ok(false),
+        Some(record) if champsim::is_record(record) => {
+            waiting.extend(champsim::accesses(record));
+            return Ok(true);
+        }
+        Some(record) => shown(record),
+    };
+    Err(TraceError::Bad {
+        position: records.position(),
+        found,
+        expected: champsim::EXPECTED,
+    })
 }

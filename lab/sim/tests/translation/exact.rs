@@ -1,57 +1,59 @@
 //! Both models give the same counts where they model the same things.
 
-use super::{BEGIN, Outcome, random};
-use hawkeye_policy::RegionAddr;
+use super::{BEGIN, FULL, Outcome, random, region};
 use hawkeye_sim::mmu::translation::{Access, LeafSize, Mappings, Translator, TranslatorSpec, Work};
-use hawkeye_sim::mmu::{Groups, PROCESSORS, PageSize, Pattern, Processor, Run};
+use hawkeye_sim::mmu::{Groups, PROCESSORS, Pattern, Processor, Run};
 
 #[test]
 fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
     for processor in PROCESSORS {
-        for size in [PageSize::Base, PageSize::Huge] {
-            for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
-                count_both(&processor, size, None, false, stride)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn strided_reads_in_a_virtual_machine_do_too() -> Outcome {
-    for processor in PROCESSORS {
-        for size in [PageSize::Base, PageSize::Huge] {
-            for backed_by in [PageSize::Base, PageSize::Huge] {
-                for stride in [64u64, 4096, 65_536, 131_072 + 4096] {
-                    count_both(&processor, size, Some(backed_by), false, stride)?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn groups_of_pages_do_too() -> Outcome {
-    let known = |p: &Processor| p.groups != Groups::NONE;
-    for processor in PROCESSORS.into_iter().filter(known) {
-        for size in [PageSize::Base, PageSize::Huge] {
-            for backed_by in [None, Some(PageSize::Base), Some(PageSize::Huge)] {
+        let grouped = processor.groups != Groups::NONE;
+        for size in [LeafSize::Base, LeafSize::Huge] {
+            for backed_by in [None, Some(LeafSize::Base), Some(LeafSize::Huge)] {
                 for stride in [64u64, 4096, 16_384, 65_536, 131_072 + 4096] {
-                    count_both(&processor, size, backed_by, true, stride)?;
+                    count_both(&processor, size, backed_by, false, stride)?;
+                    if grouped {
+                        count_both(&processor, size, backed_by, true, stride)?;
+                    }
                 }
             }
         }
     }
     Ok(())
+}
+
+/// `bytes` of memory in the fast model, mapped by pages of one size, in groups or not. A host maps
+/// it by pages of one size.
+fn mapped(
+    processor: &Processor,
+    bytes: u64,
+    size: LeafSize,
+    in_groups: bool,
+    backed_by: Option<LeafSize>,
+) -> Outcome<Mappings> {
+    let mut mappings = Mappings::with_groups(processor.groups)?;
+    for region in (0..bytes >> 21).map(region) {
+        if let Some(pages) = backed_by {
+            mappings.set_host(region, pages)?;
+        }
+        match (size, in_groups) {
+            (LeafSize::Base, _) => mappings.map_pages(region, FULL)?,
+            (_, false) => mappings.map_huge(region)?,
+            (_, true) => mappings.map_huge_group(region)?,
+        }
+        if in_groups {
+            mappings.set_groups(region, u128::MAX);
+        }
+    }
+    Ok(mappings)
 }
 
 /// Strided reads in both models, natively or in a guest, in groups or not. The host maps the
 /// guest's memory and tables by pages of one size.
 fn count_both(
     processor: &Processor,
-    size: PageSize,
-    backed_by: Option<PageSize>,
+    size: LeafSize,
+    backed_by: Option<LeafSize>,
     in_groups: bool,
     stride: u64,
 ) -> Outcome {
@@ -67,28 +69,14 @@ fn count_both(
     let mut spec = TranslatorSpec::native(processor);
     if let Some(pages) = backed_by {
         exact = exact.in_guest(processor, pages);
-        spec = TranslatorSpec::nested(processor, LeafSize::from(pages));
+        spec = TranslatorSpec::nested(processor, pages);
     }
     let lap = (0..bytes).step_by(stride as usize);
     let lap: Vec<_> = lap.map(|at| Access::load(BEGIN + at)).collect();
     exact.advance_accesses(laps * lap.len() as u64);
     let exact = exact.counters();
 
-    let mut mappings = Mappings::with_groups(processor.groups)?;
-    for region in 0..bytes >> 21 {
-        let region = RegionAddr::containing(BEGIN + (region << 21));
-        if let Some(pages) = backed_by {
-            mappings.set_host(region, LeafSize::from(pages))?;
-        }
-        match (size, in_groups) {
-            (PageSize::Huge, false) => mappings.map_huge(region)?,
-            (PageSize::Huge, true) => mappings.map_huge_group(region)?,
-            (PageSize::Base, _) => mappings.map_pages(region, [u64::MAX; 8])?,
-        }
-        if in_groups {
-            mappings.set_groups(region, u128::MAX);
-        }
-    }
+    let mut mappings = mapped(processor, bytes, size, in_groups, backed_by)?;
     let mut fast = Translator::new(&spec)?;
     for _ in 0..laps {
         let done = fast.translate(&mut mappings, &lap, Work::default());
@@ -125,23 +113,14 @@ fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
 /// Random reads over `gib` GiB of base pages in both models, in groups or not.
 fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
     let accesses = 400_000;
-    let mut exact = Run::new(processor, Pattern::CHASE, gib << 30, PageSize::Base, 1)?;
+    let mut exact = Run::new(processor, Pattern::CHASE, gib << 30, LeafSize::Base, 1)?;
     if in_groups {
         exact = exact.in_groups(processor);
     }
     exact.advance_accesses(accesses);
-    let before = exact.counters();
-    exact.advance_accesses(accesses);
-    let exact = exact.counters().since(&before);
+    let exact = exact.count_accesses(accesses);
 
-    let mut mappings = Mappings::with_groups(processor.groups)?;
-    for region in 0..gib * 512 {
-        let region = RegionAddr::containing(BEGIN + (region << 21));
-        mappings.map_pages(region, [u64::MAX; 8])?;
-        if in_groups {
-            mappings.set_groups(region, u128::MAX);
-        }
-    }
+    let mut mappings = mapped(processor, gib << 30, LeafSize::Base, in_groups, None)?;
     let mut fast = Translator::new(&TranslatorSpec::native(processor))?;
     let random = random(3).map(|n| Access::load(BEGIN + (n >> 16) % (gib << 30)));
     let batch: Vec<_> = random.take(2 * accesses as usize).collect();

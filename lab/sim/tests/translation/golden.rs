@@ -1,9 +1,8 @@
 //! Small cases worked out by hand.
 
-use super::{BEGIN, FULL, Outcome};
-use hawkeye_policy::RegionAddr;
+use super::{BEGIN, FULL, Machine, Outcome, region};
 use hawkeye_sim::mmu::translation::{
-    Access, LeafSize, Levels, Mappings, Tables, Translator, TranslatorSpec, Work,
+    Access, LeafSize, Levels, Tables, Translator, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{
     CacheLevel, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, Processor, SKYLAKE, Shape,
@@ -30,24 +29,27 @@ fn bare() -> Processor {
     processor
 }
 
-fn mapped(size: LeafSize, host: LeafSize) -> Outcome<Mappings> {
-    let mut mappings = Mappings::new();
-    let region = RegionAddr::containing(BEGIN);
+/// A core, and a region mapped by pages of these sizes, with all access bits clear.
+fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> Outcome<Machine> {
+    let mut machine = Machine::new(spec)?;
+    let mappings = &mut machine.mappings;
     match size {
-        LeafSize::Base => mappings.map_pages(region, FULL)?,
-        LeafSize::Huge => mappings.map_huge(region)?,
+        LeafSize::Base => mappings.map_pages(region(0), FULL)?,
+        LeafSize::Huge => mappings.map_huge(region(0))?,
         LeafSize::Giant => mappings.map_giant(BEGIN)?,
     }
-    mappings.set_host(region, host)?;
-    mappings.clear_accessed(region);
-    Ok(mappings)
+    mappings.set_host(region(0), host)?;
+    machine.clear();
+    Ok(machine)
+}
+
+/// The same with base pages.
+fn native(spec: &TranslatorSpec) -> Outcome<Machine> {
+    mapped(spec, LeafSize::Base, LeafSize::Giant)
 }
 
 fn loads(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> Outcome<u64> {
-    let mut mappings = mapped(size, host)?;
-    let mut core = Translator::new(spec)?;
-    core.translate(&mut mappings, &[Access::load(BEGIN)], Work::default());
-    let counters = core.counters();
+    let counters = mapped(spec, size, host)?.load(&[0]);
     assert_eq!(counters.walks_of(size.min(host)), 1);
     Ok(counters.walk_loads.iter().sum())
 }
@@ -95,8 +97,10 @@ fn a_nested_walk_loads_24() -> Outcome {
 
 #[test]
 fn cycles_are_those_of_where_lines_are() -> Outcome {
-    let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
-    let mut core = Translator::new(&TranslatorSpec::native(&bare()))?;
+    let Machine {
+        mut mappings,
+        mut core,
+    } = native(&TranslatorSpec::native(&bare()))?;
     // Four lines from memory; then the same four; then, eight pages on, three old ones and a new
     // one.
     let batch = [
@@ -128,17 +132,13 @@ fn lines_that_the_second_level_lost_are_in_the_last() -> Outcome {
         ways: 1,
         latency_cycles: 10,
     };
-    let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
     let spec = TranslatorSpec {
         page_table_share_percent: 100,
         ..TranslatorSpec::native(&processor)
     };
-    let mut core = Translator::new(&spec)?;
     // Lines 4321, then 432 again and a new one, which evicts line 1. Line 1 again evicts the one
     // before it.
-    let batch = [BEGIN, BEGIN + 8 * PAGE, BEGIN + PAGE].map(Access::load);
-    core.translate(&mut mappings, &batch, Work::default());
-    assert_eq!(core.counters().walk_loads, [6, 1, 5]);
+    assert_eq!(native(&spec)?.load(&[0, 8, 1]).walk_loads, [6, 1, 5]);
     Ok(())
 }
 
@@ -160,11 +160,7 @@ fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
         l2_tlb: tlb,
         ..bare()
     };
-    let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
-    let mut core = Translator::new(&TranslatorSpec::native(&processor))?;
-    let batch = [0, 0, 4, 4, 0, 1].map(|page| Access::load(BEGIN + page * PAGE));
-    core.translate(&mut mappings, &batch, Work::default());
-    let counters = core.counters();
+    let counters = native(&TranslatorSpec::native(&processor))?.load(&[0, 0, 4, 4, 0, 1]);
     assert_eq!(
         (counters.accesses, counters.l1_misses, counters.walks()),
         (6, 4, 3)
@@ -179,17 +175,12 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
     let walks = |giant, gibs: u64| -> Outcome<u64> {
         let mut processor = bare();
         processor.l2_tlb.giant = giant;
-        let mut mappings = Mappings::new();
+        let mut machine = Machine::new(&TranslatorSpec::native(&processor))?;
         for gib in 0..gibs {
-            mappings.map_giant(BEGIN + (gib << 30))?;
+            machine.mappings.map_giant(BEGIN + (gib << 30))?;
         }
-        let mut core = Translator::new(&TranslatorSpec::native(&processor))?;
-        let lap: Vec<_> = (0..gibs)
-            .map(|gib| Access::load(BEGIN + (gib << 30)))
-            .collect();
-        core.translate(&mut mappings, &lap, Work::default());
-        core.translate(&mut mappings, &lap, Work::default());
-        Ok(core.counters().walks())
+        let lap: Vec<u64> = (0..gibs).map(|gib| gib << 18).collect();
+        Ok(machine.load(&lap).walks() + machine.load(&lap).walks())
     };
     // Four in the first level.
     assert_eq!(walks(GiantPages::Nowhere, 4)?, 4);
@@ -206,23 +197,18 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
 #[test]
 fn a_stream_is_walked_for_ahead() -> Outcome {
     let count = |next_page_prefetch| -> Outcome<_> {
-        let mut mappings = mapped(LeafSize::Base, LeafSize::Giant)?;
         let spec = TranslatorSpec {
             next_page_prefetch,
             ..TranslatorSpec::native(&SKYLAKE)
         };
-        let mut core = Translator::new(&spec)?;
-        let batch: Vec<_> = (0..512)
-            .map(|page| Access::load(BEGIN + page * PAGE))
-            .collect();
-        core.translate(&mut mappings, &batch, Work::default());
-        let marked: u32 = mappings
-            .accessed(RegionAddr::containing(BEGIN))
-            .iter()
-            .map(|word| word.count_ones())
-            .sum();
-        let counters = core.counters();
-        Ok((counters.walks(), counters.prefetches, marked))
+        let mut machine = native(&spec)?;
+        let counters = machine.load(&(0..512).collect::<Vec<u64>>());
+        let marked = machine.mappings.accessed(region(0)).map(u64::count_ones);
+        Ok((
+            counters.walks(),
+            counters.prefetches,
+            marked.iter().sum::<u32>(),
+        ))
     };
     assert_eq!(count(false)?, (512, 0, 512));
     // The first two miss; the last one's neighbour is not mapped. Prefetches set no access bits.

@@ -1,77 +1,10 @@
 //! Groups of pages and pages of 1 GiB, worked out by hand.
 
-use super::{BEGIN, FULL, Outcome};
-use hawkeye_policy::RegionAddr;
-use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, LeafSize, Mappings, TranslationCounters, Translator, TranslatorSpec, Work,
-};
+use super::{BEGIN, FULL, Machine, Outcome, region};
+use hawkeye_sim::mmu::translation::{EntrySize, LeafSize, Mappings, Translator, TranslatorSpec};
 use hawkeye_sim::mmu::{
     Group, GroupCondition, Groups, NEOVERSE_V2, Processor, SKYLAKE, XIANGSHAN, ZEN_4,
 };
-
-const PAGE: u64 = 4096;
-const HUGE: u64 = 2 << 20;
-
-/// Mappings, and a core with empty TLBs.
-struct Machine {
-    mappings: Mappings,
-    core: Translator,
-}
-
-impl Machine {
-    fn new(spec: &TranslatorSpec) -> Outcome<Self> {
-        Ok(Self {
-            mappings: Mappings::with_groups(spec.processor.groups)?,
-            core: Translator::new(spec)?,
-        })
-    }
-
-    /// The same with a region of base pages in groups, all bits cleared.
-    fn grouped(spec: &TranslatorSpec) -> Outcome<Self> {
-        let mut machine = Self::new(spec)?;
-        machine.map(FULL)?;
-        machine.group(u128::MAX);
-        machine.clear();
-        Ok(machine)
-    }
-
-    fn map(&mut self, pages: [u64; 8]) -> Outcome {
-        Ok(self.mappings.map_pages(region(0), pages)?)
-    }
-
-    fn group(&mut self, groups: u128) {
-        self.mappings.set_groups(region(0), groups);
-    }
-
-    fn clear(&mut self) {
-        self.mappings.clear_accessed(region(0));
-    }
-
-    fn accessed(&self) -> u64 {
-        self.mappings.accessed(region(0))[0]
-    }
-
-    fn load(&mut self, pages: &[u64]) -> TranslationCounters {
-        let accesses: Vec<Access> = pages
-            .iter()
-            .map(|page| Access::load(BEGIN + page * PAGE))
-            .collect();
-        let before = self.core.counters();
-        let work = Work::default();
-        let done = self.core.translate(&mut self.mappings, &accesses, work);
-        assert_eq!(done.fault, None);
-        self.core.counters().since(&before)
-    }
-
-    fn invalidate(&mut self, page: u64) {
-        let address = BEGIN + page * PAGE;
-        self.core.invalidate(&self.mappings, address..address + 1);
-    }
-}
-
-fn region(number: u64) -> RegionAddr {
-    RegionAddr::containing(BEGIN + number * HUGE)
-}
 
 fn native(processor: &Processor) -> TranslatorSpec {
     TranslatorSpec::native(processor)

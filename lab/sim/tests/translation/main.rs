@@ -8,6 +8,11 @@ mod groups;
 mod mapping;
 mod plain;
 
+use hawkeye_policy::RegionAddr;
+use hawkeye_sim::mmu::translation::{
+    Access, Mappings, TranslationCounters, Translator, TranslatorSpec, Work,
+};
+
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Where programs have their memory; also that of a run of the exact model.
@@ -18,4 +23,65 @@ const FULL: [u64; 8] = [u64::MAX; 8];
 fn random(seed: u64) -> impl Iterator<Item = u64> {
     let next = |n: &u64| n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     std::iter::successors(Some(seed), move |n| Some(next(n))).skip(1)
+}
+
+fn region(number: u64) -> RegionAddr {
+    RegionAddr::containing(BEGIN + number * (2 << 20))
+}
+
+/// Mappings, and a core with empty TLBs.
+struct Machine {
+    mappings: Mappings,
+    core: Translator,
+}
+
+impl Machine {
+    fn new(spec: &TranslatorSpec) -> Outcome<Self> {
+        Ok(Self {
+            mappings: Mappings::with_groups(spec.processor.groups)?,
+            core: Translator::new(spec)?,
+        })
+    }
+
+    /// The same with a region of base pages in groups, all bits cleared.
+    fn grouped(spec: &TranslatorSpec) -> Outcome<Self> {
+        let mut machine = Self::new(spec)?;
+        machine.map(FULL)?;
+        machine.group(u128::MAX);
+        machine.clear();
+        Ok(machine)
+    }
+
+    fn map(&mut self, pages: [u64; 8]) -> Outcome {
+        Ok(self.mappings.map_pages(region(0), pages)?)
+    }
+
+    fn group(&mut self, groups: u128) {
+        self.mappings.set_groups(region(0), groups);
+    }
+
+    fn clear(&mut self) {
+        self.mappings.clear_accessed(region(0));
+    }
+
+    fn accessed(&self) -> u64 {
+        self.mappings.accessed(region(0))[0]
+    }
+
+    fn load(&mut self, pages: &[u64]) -> TranslationCounters {
+        let accesses: Vec<Access> = pages
+            .iter()
+            .map(|page| Access::load(BEGIN + page * 4096))
+            .collect();
+        let before = self.core.counters();
+        let work = Work::default();
+        let done = self.core.translate(&mut self.mappings, &accesses, work);
+        assert_eq!(done.fault, None);
+        self.core.counters().since(&before)
+    }
+
+    fn invalidate(&mut self, page: u64) {
+        let address = BEGIN + page * 4096;
+        self.core.invalidate(&self.mappings, address..address + 1);
+    }
 }

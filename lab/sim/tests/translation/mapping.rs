@@ -34,7 +34,7 @@ impl Plain {
 
     /// Sets the groups of base pages, a bit each.
     pub fn set_groups(&mut self, begin: u64, groups: u128) {
-        let Some(group) = self.base_group() else {
+        let Some(group) = self.base_group else {
             return;
         };
         if self.region(begin).size != Some(LeafSize::Base) {
@@ -53,7 +53,7 @@ impl Plain {
 
     /// Keeps only groups with all pages present and alike.
     fn drop_unlike(&self, region: &mut Region) {
-        let Some(group) = self.base_group() else {
+        let Some(group) = self.base_group else {
             return;
         };
         let (present, protected) = (&region.present, &region.protected);
@@ -96,7 +96,7 @@ impl Plain {
     }
 
     fn huge_neighbours(&self, begin: u64) -> impl Iterator<Item = u64> + use<> {
-        let order = self.huge_group().map_or(0, |group| group.order);
+        let order = self.huge_group.map_or(0, |group| group.order);
         let first = begin >> 21 >> order << order;
         first..first + (1 << order)
     }
@@ -109,7 +109,7 @@ impl Plain {
         for number in neighbours {
             // Nothing of its earlier state is left.
             self.accessed.remove(&(LeafSize::Huge, number));
-            self.region(number << 21).in_huge_group = self.huge_group().is_some();
+            self.region(number << 21).in_huge_group = self.huge_group.is_some();
         }
         let bit = self.bit_of(LeafSize::Huge, begin);
         self.accessed.insert(bit);
@@ -271,7 +271,7 @@ impl Plain {
         let Some(region) = self.regions.get(&(begin >> 21)) else {
             return (0, false);
         };
-        let order = self.base_group().map_or(0, |group| group.order);
+        let order = self.base_group.map_or(0, |group| group.order);
         let first = (begin >> 12) >> order;
         let base = region.size == Some(LeafSize::Base);
         let groups = region.groups.iter().filter(|_| base);

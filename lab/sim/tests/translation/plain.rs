@@ -8,7 +8,7 @@ use hawkeye_sim::mmu::translation::{
     EntrySize, LeafSize, TranslationCounters as Counters, TranslatorSpec, Work,
 };
 use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb};
-use lists::{Entry, Lru, Tlb, Using};
+use lists::{Entry, Lru, Tlb};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A page: size, number among the pages of its size.
@@ -46,8 +46,8 @@ pub struct Plain {
     spec: TranslatorSpec,
     pub regions: BTreeMap<u64, Region>,
     pub accessed: BTreeSet<Page>,
-    base_group: Option<Group>,
-    huge_group: Option<Group>,
+    pub base_group: Option<Group>,
+    pub huge_group: Option<Group>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
     numbers: [BTreeMap<u64, u32>; 3],
     l1: [Tlb; 3],
@@ -170,7 +170,7 @@ impl Plain {
         store: bool,
         counters: &mut Counters,
     ) -> u64 {
-        if self.first_level(entry, address).access_it() {
+        if self.first_level(entry, address, Lru::access) {
             return 0;
         }
         counters.l1_misses += 1;
@@ -189,7 +189,7 @@ impl Plain {
     fn translate_seeming(&mut self, address: u64, store: bool, counters: &mut Counters) -> u64 {
         let both = [EntrySize::BaseGroup, EntrySize::Base];
         for size in both {
-            if self.first_level(size, address).access_known() {
+            if self.first_level(size, address, Lru::access_known) {
                 return 0;
             }
         }
@@ -201,7 +201,7 @@ impl Plain {
                 _ => &mut self.l2,
             };
             if level.set(entry).access_known(entry) {
-                self.first_level(size, address).access_it();
+                self.first_level(size, address, Lru::access);
                 return u64::from(self.spec.processor.l2_tlb.hit_cycles);
             }
         }
@@ -212,7 +212,7 @@ impl Plain {
         };
         counters.walks_by_size[size as usize] += 1;
         self.second_level(size, address);
-        self.first_level(size, address).access_it();
+        self.first_level(size, address, Lru::access);
         cycles
     }
 
@@ -251,14 +251,6 @@ impl Plain {
             }
             _ => (leaf, number),
         }
-    }
-
-    pub fn base_group(&self) -> Option<Group> {
-        self.base_group
-    }
-
-    pub fn huge_group(&self) -> Option<Group> {
-        self.huge_group
     }
 
     fn in_group(&self, region: &Region, page: u64) -> bool {
@@ -303,12 +295,17 @@ impl Plain {
         self.numbered(size, address, false)
     }
 
-    /// The first level, about to use the entry of an address.
-    fn first_level(&mut self, size: EntrySize, address: u64) -> Using<'_> {
+    /// Uses the entry of an address in the first level.
+    fn first_level(
+        &mut self,
+        size: EntrySize,
+        address: u64,
+        access: fn(&mut Lru<Entry>, Entry) -> bool,
+    ) -> bool {
         let entry = self.numbered(size, address, true);
         let own = size.leaf() as usize;
         let tlb = if self.l1_is_shared { 0 } else { own };
-        Using(self.l1[tlb].set(entry), entry)
+        access(self.l1[tlb].set(entry), entry)
     }
 
     fn second_level(&mut self, size: EntrySize, address: u64) -> bool {

@@ -9,7 +9,7 @@ impl PhysicalMemory {
     pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
         match self.blocks.get(block as usize) {
             Some(State::Free { zeroes, .. }) => *zeroes,
-            Some(State::Parts(parts)) => parts.zero(),
+            Some(State::Parts(parts)) => parts.zero,
             Some(State::Owned(_)) | None => PageBits::EMPTY,
         }
     }
@@ -53,19 +53,23 @@ impl PhysicalMemory {
             order,
             content,
         };
+        // The tree is slow beside the rest: it changes with a pageblock's first and last part.
+        let first = parts.heads(order, content).is_empty();
         parts.set_head(part, true);
         let list = &mut self.lists[content.index()][usize::from(order)];
         list.count += 1;
-        list.blocks.insert(block);
+        if first {
+            list.blocks.insert(block);
+        }
     }
 
     pub(in crate::memory) fn remove_part(&mut self, block: u32, part: Part) {
         let parts = self.parts_mut(block);
         parts.set_head(part, false);
-        let more = parts.any(part.order, part.content);
+        let last = parts.heads(part.order, part.content).is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
-        if !more {
+        if last {
             list.blocks.remove(&block);
         }
     }
@@ -89,10 +93,5 @@ impl PhysicalMemory {
                 unreachable!("a free pageblock is broken up before its frames are taken")
             }
         }
-    }
-
-    /// Counts free frames that became known to be zero.
-    pub(in crate::memory) fn count_zeroed(&mut self, frames: u64) {
-        self.zeroed += frames;
     }
 }

@@ -144,6 +144,7 @@ impl Associative {
     }
 }
 
+#[inline]
 fn bucket(key: u64) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKETS.ilog2())) as usize
 }

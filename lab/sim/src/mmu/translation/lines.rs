@@ -28,6 +28,7 @@ const _: () = {
 
 impl Line {
     /// The line that holds this entry, in a table of this kind (0-14).
+    #[inline]
     pub(super) const fn of(kind: u32, entry: u32) -> Self {
         Self((kind << KIND_SHIFT | entry >> ENTRIES_SHIFT).wrapping_mul(FACTOR))
     }

@@ -32,12 +32,14 @@ const BLOCK_SHIFT: u32 = 39;
 #[derive(Clone, Debug)]
 pub struct Mappings {
     groups: Groups,
-    orders: Orders,
-    l1_orders: Orders,
+    /// Sizes of entries in the second level.
+    pub(super) orders: Orders,
+    /// Sizes of entries in the first level.
+    pub(super) l1_orders: Orders,
     /// Bits of an address that select its entry in the first level, by [`EntrySize`].
-    l1_entries: [u64; 5],
-    /// How walks set access bits, by [`EntrySize`].
-    marks: [Mark; 5],
+    pub(super) l1_entries: [u64; 5],
+    /// How walks set access bits, by [`EntrySize`], apart from the host.
+    pub(super) marks: [Mark; 5],
     states: Vec<RegionState>,
     /// Groups of base pages by region, a bit each; empty if there are no groups.
     grouped: Vec<u128>,
@@ -48,11 +50,11 @@ pub struct Mappings {
     huge_accessed: Vec<u64>,
     /// Access bits of pages of 1 GiB, by piece.
     giant_accessed: Vec<u64>,
-    places: Vec<Place>,
+    pub(super) places: Vec<Place>,
     /// The pieces of each block of 512 GiB.
     blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
-    /// Block number of each 512 GiB of addresses.
-    numbers: Vec<u16>,
+    /// Block number of each 512 GiB of addresses, for [`page_in`](Self::page_in).
+    pub(super) numbers: Vec<u16>,
     /// Tables below the topmost, by the bits of the address above them.
     tops: Vec<u64>,
 }
@@ -156,11 +158,6 @@ impl Mappings {
         }
     }
 
-    /// The blocks by address, for [`page_in`](Self::page_in).
-    pub(super) fn blocks(&self) -> &[u16] {
-        &self.numbers
-    }
-
     /// The base page that holds an address; one of piece 0 if nothing is mapped there.
     #[inline(always)]
     pub(super) fn page_in(&self, blocks: &[u16], address: u64) -> u32 {
@@ -177,6 +174,7 @@ impl Mappings {
         }
     }
 
+    #[inline]
     pub(super) fn state(&self, page: u32) -> RegionState {
         self.states[region_of(page)]
     }
@@ -209,11 +207,6 @@ impl Mappings {
         were_clear
     }
 
-    /// How walks for pages in entries of this size set access bits, apart from the host.
-    pub(super) fn mark_of(&self, own: EntrySize) -> Mark {
-        self.marks[own as usize]
-    }
-
     /// Prefetches the access bit that [`mark_each`](Self::mark_each) will set. Those of base pages
     /// do not fit into the caches of the simulating machine.
     #[inline(always)]
@@ -223,28 +216,9 @@ impl Mappings {
         }
     }
 
-    /// Sizes of entries in the second level.
-    pub(super) fn orders(&self) -> Orders {
-        self.orders
-    }
-
-    /// Sizes of entries in the first level.
-    pub(super) fn l1_orders(&self) -> Orders {
-        self.l1_orders
-    }
-
-    /// Bits of an address that select its entry in the first level, by [`EntrySize`].
-    pub(super) fn l1_entries(&self) -> [u64; 5] {
-        self.l1_entries
-    }
-
-    pub(super) fn places(&self) -> &[Place] {
-        &self.places
-    }
-
     /// Index of a region; one of piece 0 if nothing is mapped there.
     fn index(&self, address: u64) -> usize {
-        region_of(self.page_in(self.blocks(), address))
+        region_of(self.page_in(&self.numbers, address))
     }
 }
 

@@ -19,14 +19,17 @@ impl Miss {
     /// Stands for no page.
     pub(super) const NONE: Self = Self(0);
 
+    #[inline]
     pub(super) fn new(page: u32, state: RegionState, cause: Cause) -> Self {
         Self(u64::from(page) | u64::from(state.byte()) << 32 | (cause as u64) << 40)
     }
 
+    #[inline]
     pub(super) fn page(self) -> u32 {
         self.0 as u32
     }
 
+    #[inline]
     pub(super) fn state(self) -> RegionState {
         RegionState::from_byte((self.0 >> 32) as u8)
     }
@@ -137,6 +140,7 @@ impl Window {
         }
     }
 
+    #[inline]
     pub(super) fn holds(&self, access: Access) -> bool {
         access.key() & self.mask == self.base
     }

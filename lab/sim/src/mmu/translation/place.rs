@@ -26,14 +26,17 @@ impl Place {
 }
 
 /// Number of a base page, from the number of its piece and its position within it.
+#[inline]
 pub(super) const fn page_number(chunk: u32, address: u64) -> u32 {
     chunk << 18 | (address >> 12) as u32 & 0x3_ffff
 }
 
+#[inline]
 pub(super) const fn chunk_of(page: u32) -> usize {
     (page >> 18) as usize
 }
 
+#[inline]
 pub(super) const fn region_of(page: u32) -> usize {
     (page >> 9) as usize
 }

@@ -1,7 +1,6 @@
 //! Sizes of pages and of TLB entries.
 
 use super::super::group::{Group, Groups};
-use super::super::page::PageSize;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
 
@@ -77,27 +76,12 @@ impl EntrySize {
     }
 }
 
-impl From<PageSize> for EntrySize {
-    fn from(size: PageSize) -> Self {
-        LeafSize::from(size).into()
-    }
-}
-
 impl From<LeafSize> for EntrySize {
     fn from(size: LeafSize) -> Self {
         match size {
             LeafSize::Base => Self::Base,
             LeafSize::Huge => Self::Huge,
             LeafSize::Giant => Self::Giant,
-        }
-    }
-}
-
-impl From<PageSize> for LeafSize {
-    fn from(size: PageSize) -> Self {
-        match size {
-            PageSize::Base => Self::Base,
-            PageSize::Huge => Self::Huge,
         }
     }
 }

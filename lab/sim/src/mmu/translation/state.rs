@@ -53,14 +53,17 @@ impl RegionState {
     }
 
     /// The state of a page in a group, in a region with some groups.
+    #[inline]
     pub(super) const fn of_group(self) -> Self {
         Self(self.0 & !SIZE | (EntrySize::BaseGroup as u8 + 1))
     }
 
+    #[inline]
     pub(super) const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
 
+    #[inline]
     pub(super) const fn byte(self) -> u8 {
         self.0
     }
@@ -74,30 +77,36 @@ impl RegionState {
     }
 
     /// Size of an entry that its own tables would allow, without the host. Only for mapped regions.
+    #[inline]
     pub(super) const fn own(self) -> EntrySize {
         EntrySize::from_bits(((self.0 & SIZE) as u32).wrapping_sub(1))
     }
 
     /// Size of its pages. Only for mapped regions.
+    #[inline]
     pub(super) const fn leaf(self) -> LeafSize {
         self.own().leaf()
     }
 
+    #[inline]
     pub(super) const fn host(self) -> EntrySize {
         EntrySize::from_bits((self.0 >> HOST_SHIFT) as u32)
     }
 
     /// Size of the TLB entry that can hold a page of it.
+    #[inline]
     pub(super) const fn entry(self) -> EntrySize {
         ENTRIES[(self.0 & 63) as usize]
     }
 
     /// Whether no access to it can fault, and entries of one size hold all of it.
+    #[inline]
     pub(super) const fn is_whole(self) -> bool {
         self.0 & WHOLE != 0
     }
 
     /// Whether some of its base pages are in groups, and some not.
+    #[inline]
     pub(super) const fn has_some_groups(self) -> bool {
         self.0 & SOME_GROUPS != 0
     }

@@ -3,7 +3,7 @@
 use super::associative::{Associative, MAX_ENTRIES};
 use super::miss::{Miss, leave_missed};
 use super::sizes::{EntrySize, Orders};
-use crate::mmu::lru::{Lookup, LruSets, Shape};
+use crate::mmu::lru::{LruSets, Shape};
 
 /// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Tags {
         size: impl Fn(Miss) -> EntrySize + Copy,
     ) -> usize {
         if let Self::Sets(sets) = self {
-            let set_bits = sets.set_bits();
+            let set_bits = sets.set_bits;
             let set_mask = (1 << set_bits) - 1;
             let missed = sets.leave_missed(pages, move |page| {
                 let size = size(page);
@@ -83,7 +83,7 @@ impl Tags {
             return self.access(number, size);
         };
         let (set, tag) = place(sets, number, size);
-        let Lookup::Miss { evicted } = sets.access(set, tag) else {
+        let Some(evicted) = sets.access(set, tag) else {
             return true;
         };
         let same = |tag: u32| size_of(tag).leaf() == size.leaf();
@@ -97,7 +97,7 @@ impl Tags {
     pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
         match self {
             Self::Sets(sets) => {
-                let set_bits = sets.set_bits();
+                let set_bits = sets.set_bits;
                 sets.retain(|set, tag| {
                     keep((tag >> SIZE_BITS) << set_bits | set as u32, size_of(tag))
                 });
@@ -109,6 +109,7 @@ impl Tags {
     }
 }
 
+#[inline]
 fn key(number: u32, size: EntrySize) -> u64 {
     u64::from(number) << SIZE_BITS | size as u64
 }

@@ -118,11 +118,11 @@ impl Translator {
     /// paging-structure caches"). It takes a pass over the simulated TLBs: pass ranges, not pages.
     pub fn invalidate(&mut self, mappings: &Mappings, addresses: Range<u64>) {
         let keep = |orders: Orders| {
-            let (places, addresses) = (mappings.places(), &addresses);
+            let (places, addresses) = (&mappings.places[..], &addresses);
             move |number: u32, size: EntrySize| !is_in(places, orders, (number, size), addresses)
         };
-        self.first.retain(keep(mappings.l1_orders()));
-        self.second.retain(keep(mappings.orders()));
+        self.first.retain(keep(mappings.l1_orders));
+        self.second.retain(keep(mappings.orders));
         self.walker.clear();
     }
 

@@ -47,7 +47,7 @@ impl Walker {
     /// Walks for the pages of misses, at most [`MAX_WALKS`](super::missed_pages::MAX_WALKS), all of
     /// one kind if `kind` says so.
     pub(super) fn walk(&mut self, walks: &[Miss], kind: OneKind, mappings: &Mappings) -> Loads {
-        let places = mappings.places();
+        let places = &mappings.places;
         let (levels, upper) = (self.levels, &mut self.upper);
         match &mut self.host {
             None => match kind.map(|(state, cause)| (state.leaf(), cause)) {
@@ -88,7 +88,7 @@ impl Walker {
         walks: &[Miss],
         mappings: &Mappings,
     ) -> Loads {
-        let (levels, places, asked) = (LEVELS, mappings.places(), &mut self.asked);
+        let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
         self.upper
             .first_levels(kind, walks, places, levels as u8, asked);
         let mut in_turn = self.upper.in_turn();

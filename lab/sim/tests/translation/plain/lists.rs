@@ -69,16 +69,3 @@ impl Tlb {
         self.0.iter_mut().for_each(|set| set.entries.retain(keep));
     }
 }
-
-/// A set of a TLB that is about to use an entry.
-pub(super) struct Using<'a>(pub(super) &'a mut Lru<Entry>, pub(super) Entry);
-
-impl Using<'_> {
-    pub(super) fn access_it(self) -> bool {
-        self.0.access(self.1)
-    }
-
-    pub(super) fn access_known(self) -> bool {
-        self.0.access_known(self.1)
-    }
-}

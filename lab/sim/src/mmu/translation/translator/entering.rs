@@ -17,7 +17,7 @@ impl Translator {
         accesses: &[Access],
         window: &mut Window,
     ) -> Entered {
-        let (blocks, entries) = (mappings.blocks(), mappings.l1_entries());
+        let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
         let mut entered = Entered::default();
         loop {
             enter_whole(
@@ -129,7 +129,7 @@ pub(super) fn find(mappings: &Mappings, blocks: &[u16], access: Access) -> Resul
             Membership::Seeming => seeming = state.host() > EntrySize::Base,
         }
     }
-    let entry = mappings.l1_entries()[state.entry() as usize];
+    let entry = mappings.l1_entries[state.entry() as usize];
     Ok(Found {
         miss: Miss::new(page, state, cause(access)),
         window: Window::new(access, entry, writable),

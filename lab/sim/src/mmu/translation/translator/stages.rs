@@ -17,10 +17,10 @@ impl Translator {
         pages: usize,
         counters: &mut TranslationCounters,
     ) {
-        let orders = mappings.orders();
+        let orders = mappings.orders;
         let kind = one_kind(&self.misses[..pages]);
         let entered = &mut self.misses[..pages];
-        let missed = self.first.filter(entered, kind, mappings.l1_orders());
+        let missed = self.first.filter(entered, kind, mappings.l1_orders);
         counters.l1_misses += missed as u64;
         let kind = kind.or_else(|| one_kind(&self.misses[..missed]));
         let (walks, kind) = if self.prefetches {
@@ -54,7 +54,7 @@ impl Translator {
         mappings: &mut Mappings,
         counters: &mut TranslationCounters,
     ) {
-        let (miss, orders, l1_orders) = (self.misses[0], mappings.orders(), mappings.l1_orders());
+        let (miss, orders, l1_orders) = (self.misses[0], mappings.orders, mappings.l1_orders);
         let page = miss.page();
         let first = self.first.of_size(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
@@ -71,7 +71,7 @@ impl Translator {
         let size = known.unwrap_or_else(|| {
             let loads = self.walker.walk(&[miss], one_kind(&[miss]), mappings);
             count_loads(&self.walker, &loads, counters);
-            let mark = mappings.mark_of(EntrySize::Base);
+            let mark = mappings.marks[EntrySize::Base as usize];
             counters.first_touches += mappings.mark_each([(page, 0, mark)].into_iter());
             let size = if mappings.completes(page) {
                 EntrySize::BaseGroup
@@ -104,7 +104,7 @@ impl Translator {
         let alone = !state.has_some_groups()
             || state.host() == EntrySize::Base
             || mappings.membership(next) == Membership::None;
-        let orders = mappings.orders();
+        let orders = mappings.orders;
         if mapped
             && alone
             && state.entry() == EntrySize::Base
@@ -133,7 +133,7 @@ fn mark(
     match kind {
         Some((state, cause)) if cause != Cause::Prefetch => {
             counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
-            let (mark, single) = (mappings.mark_of(state.own()), |_| Mark::SINGLE);
+            let (mark, single) = (mappings.marks[state.own() as usize], |_| Mark::SINGLE);
             counters.first_touches += match state.own() {
                 // Computed at compile time.
                 EntrySize::Base => mark_each(&Each::<0>(cause), walks, mappings, single),
@@ -151,7 +151,7 @@ fn mark(
                     counters.walks_by_size[walk.state().entry() as usize] += 1;
                 }
             }
-            let marks = EntrySize::ALL.map(|own| mappings.mark_of(own));
+            let marks = mappings.marks;
             let mark = |walk: Miss| marks[walk.state().own() as usize];
             counters.first_touches += mark_each(&Own, walks, mappings, mark);
         }
