@@ -197,6 +197,18 @@ impl PageBits {
         })
     }
 
+    /// The `count` pages from `from` on, moved to `to` and after it.
+    pub(crate) fn moved(self, from: u16, count: u16, to: u16) -> Self {
+        let part = self.and(Self::range(from, count));
+        if from == to {
+            return part;
+        }
+        let runs = part.each_run();
+        runs.fold(Self::EMPTY, |moved, (first, count)| {
+            moved.or(Self::range(to + (first - from), count))
+        })
+    }
+
     /// Keeps the pages for which `keep` returns true; it is called in ascending order.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
         for word in &mut self.0 {

@@ -164,7 +164,7 @@ fn scan(
     let program = programs.iter().find(|p| p.id == task.process);
     let seen =
         program.and_then(|program| kernel.scan_zeros(program.space, task.region, enough).ok());
-    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.time))
+    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.took))
 }
 
 impl Engine {

@@ -175,12 +175,14 @@ impl Machine for Engine {
         enough: u16,
     ) -> Result<ZeroScan> {
         let space = self.space_of(process)?;
-        let kernel = &mut self.kernel;
-        let scanned = kernel.scan_zeros(space, region, enough);
-        // `None`: it is no huge page any more, so there is nothing to find.
-        let (zero_pages, took) = scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.time));
-        self.spend(took);
-        Ok(ZeroScan { zero_pages, took })
+        let scanned = self.kernel.scan_zeros(space, region, enough);
+        // An error: it is no huge page any more, so there is nothing to find.
+        let scanned = scanned.unwrap_or(ZeroScan {
+            zero_pages: 0,
+            took: Duration::ZERO,
+        });
+        self.spend(scanned.took);
+        Ok(scanned)
     }
 
     fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Result<Recovered> {
@@ -192,14 +194,9 @@ impl Machine for Engine {
             errno: Errno::EINVAL,
         })?;
         // The page table is locked while pages are read and remapped.
-        self.changed(process, region, PageOrder::HUGE, done.time)?;
-        self.call(done.time);
-        Ok(Recovered {
-            bytes: done.bytes,
-            left_present: done.left_present,
-            took: done.time,
-            longest_call: done.time,
-        })
+        self.changed(process, region, PageOrder::HUGE, done.took)?;
+        self.call(done.took);
+        Ok(done)
     }
 
     fn footprint(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<Footprint>> {

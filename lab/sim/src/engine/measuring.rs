@@ -11,7 +11,7 @@ use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
 /// The average cost of one access.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     pub(super) at: Duration,
     pub(super) cycles: f64,
@@ -98,8 +98,7 @@ impl Program {
             return Ok(Pace {
                 at: now,
                 cycles: 1.0,
-                walk_cycles: 0.0,
-                walks: Vec::new(),
+                ..Pace::default()
             });
         };
         let sampled = self.sample(kernel, &mut sources, accesses);
@@ -111,9 +110,7 @@ impl Program {
         };
         let mut pace = Pace {
             at: now,
-            cycles: 0.0,
-            walk_cycles: 0.0,
-            walks: Vec::new(),
+            ..Pace::default()
         };
         // Streams are weighted by their shares, not by the accesses that their turns happened to
         // add up to.

@@ -62,7 +62,7 @@ pub(super) enum Viewer {
     Reclaim,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     pub(super) opened: Duration,
     /// Accesses by phase and stream.
@@ -80,11 +80,7 @@ impl Window {
     pub(super) fn open(now: Duration) -> Self {
         Self {
             opened: now,
-            accesses: BTreeMap::new(),
-            touched: BTreeMap::new(),
-            walks: BTreeMap::new(),
-            tally: Tally::default(),
-            busy_ns: 0.0,
+            ..Self::default()
         }
     }
 }

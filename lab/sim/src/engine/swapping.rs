@@ -128,16 +128,16 @@ impl Program {
         })
     }
 
-    /// Calls `then` for each region with the pages that were accessed since the last call.
+    /// The pages that were accessed since the last call, by region.
     pub(super) fn take_accessed(
         &mut self,
         kernel: &Kernel,
         now: Duration,
-        mut then: impl FnMut(RegionAddr, PageBits),
-    ) {
+    ) -> Vec<(RegionAddr, PageBits)> {
+        let mut accessed = Vec::new();
         let next = Window::open(now);
         let Some(window) = self.windows.insert(Viewer::Reclaim, next) else {
-            return;
+            return accessed;
         };
         for exposed in window.accesses.values().filter(|e| e.accesses > 0.0) {
             let source = &exposed.source;
@@ -149,9 +149,10 @@ impl Program {
                 let there = kernel.present(self.space, region).and(lot.used(number));
                 let visited = source.visited(exposed.accesses, number, there, &mut self.rng);
                 if !visited.is_empty() {
-                    then(region, visited);
+                    accessed.push((region, visited));
                 }
             }
         }
+        accessed
     }
 }

@@ -6,7 +6,7 @@
 
 use super::costs::times;
 use super::space::{RegionId, by_region};
-use super::{Access, Kernel, Result, SpaceId};
+use super::{Access, Kernel, Piece, Region, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Owner, block_of, offset_of};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
@@ -54,6 +54,12 @@ impl Kernel {
         })
     }
 
+    /// Where the pages of a region are in memory, in page order.
+    pub(crate) fn pieces(&self, space: SpaceId, region: RegionAddr) -> impl Iterator<Item = Piece> {
+        let found = self.region(RegionId::new(space, region));
+        found.into_iter().flat_map(Region::pieces)
+    }
+
     /// Whether anything of an address space may be in swap, the host's included.
     pub(crate) fn has_away(&self, space: SpaceId) -> bool {
         let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
@@ -69,19 +75,9 @@ impl Kernel {
         if self.reports.hosted.away.is_empty() {
             return away;
         }
-        if let Some(block) = found.huge {
-            return self.away_of(block);
-        }
-        for run in found.frames.iter() {
-            let frames = FrameRun::new(run.value as u32, run.count.into());
-            let mut page = run.first;
-            for (block, first, count) in frames.by_block() {
-                let there = self.away_of(block).and(PageBits::range(first, count));
-                for (at, pages) in there.each_run() {
-                    away = away.or(PageBits::range(page + (at - first), pages));
-                }
-                page += count;
-            }
+        for piece in found.pieces() {
+            let there = self.away_of(piece.block);
+            away = away.or(there.moved(piece.first, piece.count, piece.page));
         }
         away
     }

@@ -87,10 +87,11 @@ impl Kernel {
         let owned = self.space_mut(at.space)?;
         let found = owned.table.touch(at.region);
         let added = PAGES_PER_REGION - found.present.count();
-        let old = match found.huge {
-            Some(old) => vec![huge_run(old)],
-            None => found.frames.iter().collect(),
-        };
+        let old = found
+            .frames
+            .iter()
+            .chain(found.huge.map(huge_run))
+            .collect();
         owned.huge += u64::from(found.huge.is_none());
         owned.resident += u64::from(added);
         found.become_huge(block);

@@ -2,9 +2,9 @@
 //! `mm/memory.c`).
 
 use super::costs::times;
-use super::faulting::{Sized, Sum};
+use super::faulting::Sized;
 use super::space::RegionId;
-use super::{Kernel, KernelError, Result, SpaceId};
+use super::{Kernel, KernelError, Result, SpaceId, Touched};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
@@ -31,7 +31,7 @@ impl Kernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<Sized> {
         let page = at.page(first);
         let space = self.space(at.space)?;
@@ -95,11 +95,10 @@ impl Kernel {
         at: RegionId,
         (first, order): (u16, PageOrder),
         got: Allocated,
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<()> {
         sum.time += self.sized_fault_time(order);
-        let (cold, zeroed) = self.zero_in_fault(&got, false, &mut sum.time);
-        sum.zeroed += zeroed;
+        let cold = self.zero_in_fault(&got, false, sum);
         if let Some(count) = sum.faults.sized.get_mut(order.number() as usize) {
             *count += 1;
         }

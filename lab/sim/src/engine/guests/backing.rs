@@ -16,52 +16,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[cfg(debug_assertions)]
 const SMALL: u64 = 1 << 17;
 
-/// A piece of a guest's region in one pageblock of its memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// First page in the region.
-    pub(super) page: u16,
-    pub(super) block: u32,
-    /// First page in the pageblock.
-    pub(super) first: u16,
-    pub(super) count: u16,
-}
-
-/// Finds where the pages of a guest's region are in its memory. Calls `then` for each piece, in
-/// page order.
-pub(super) fn each_piece(
-    inside: &Kernel,
-    space: SpaceId,
-    region: RegionAddr,
-    mut then: impl FnMut(Piece),
-) {
-    let Some(found) = inside.region(RegionId::new(space, region)) else {
-        return;
-    };
-    if let Some(block) = found.huge {
-        then(Piece {
-            page: 0,
-            block,
-            first: 0,
-            count: PAGES_PER_REGION,
-        });
-        return;
-    }
-    for run in found.frames.iter() {
-        let frames = FrameRun::new(run.value as u32, run.count.into());
-        let mut page = run.first;
-        for (block, first, count) in frames.by_block() {
-            then(Piece {
-                page,
-                block,
-                first,
-                count,
-            });
-            page += count;
-        }
-    }
-}
-
 /// Whether the host has mapped a pageblock of a guest's memory by a huge page.
 fn is_huge(host: &Kernel, space: SpaceId, block: u32) -> bool {
     let found = host.region(RegionId::new(space, region_of_block(block)));
@@ -77,13 +31,13 @@ fn behind(
     space: SpaceId,
 ) -> LeafSize {
     let (mut all, mut huge) = (0, 0);
-    each_piece(inside, own, region, |piece| {
+    for piece in inside.pieces(own, region) {
         let pages = u32::from(piece.count);
         all += pages;
         if is_huge(host, space, piece.block) {
             huge += pages;
         }
-    });
+    }
     if 2 * huge > all {
         LeafSize::Huge
     } else {

@@ -28,11 +28,8 @@ impl Kernel {
             (0, 0)
         } else {
             let block = self.contiguous_blocks(order.regions() as u32, &mut time);
-            let block = block.ok_or(at.has_no_frames(order));
-            if block.is_err() {
-                // The search for a range took its time all the same.
-            }
-            self.move_to(&regions, block?)?
+            let block = block.ok_or(at.has_no_frames(order))?;
+            self.move_to(&regions, block)?
         };
         for part in regions {
             self.end_joined(part);
