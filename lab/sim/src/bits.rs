@@ -211,14 +211,9 @@ impl PageBits {
 
     /// Keeps the pages for which `keep` returns true; it is called in ascending order.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
-        for word in &mut self.0 {
-            let mut left = *word;
-            while left != 0 {
-                let lowest = left & left.wrapping_neg();
-                left ^= lowest;
-                if !keep() {
-                    *word ^= lowest;
-                }
+        for page in 0..PAGES_PER_REGION {
+            if self.contains(page) && !keep() {
+                self.remove(page);
             }
         }
     }

@@ -68,4 +68,4 @@ pub(crate) use region::{Piece, Region};
 pub(crate) use space::RegionId;
 pub use space::{Faults, SpaceId};
 pub use swap::SwapSpec;
-pub use threads::{KernelThread, MergeSpec, Stepped, ZeroingSpec};
+pub use threads::{MergeSpec, Stepped, ThreadTimes, ZeroingSpec};

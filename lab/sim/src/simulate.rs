@@ -96,22 +96,16 @@ pub fn manager(system: &System, workload: &Workload, setup: &Setup) -> Result<Ma
     manage(system, engine(system, workload, setup)?, setup)
 }
 
-/// Observes how a machine without virtual machines is managed.
-pub trait Observer {
-    /// Called after each step of the manager.
-    fn stepped(&mut self, manager: &Manager<Engine>);
-}
-
 /// Runs a workload on a system.
 ///
 /// # Errors
 /// A machine that can't be built, or that contradicts itself.
 pub fn simulate(system: &System, workload: &Workload, setup: &Setup) -> Result<Simulated> {
-    run(system, workload, setup, None)
+    simulate_observed(system, workload, setup, &mut |_| {})
 }
 
-/// Like [`simulate`], and shows every sample that the manager takes to `observer`. With virtual
-/// machines it shows none.
+/// Like [`simulate`], and calls `stepped` after each step of the manager. With virtual machines it
+/// is not called.
 ///
 /// # Errors
 /// The same as [`simulate`].
@@ -119,19 +113,10 @@ pub fn simulate_observed(
     system: &System,
     workload: &Workload,
     setup: &Setup,
-    observer: &mut dyn Observer,
-) -> Result<Simulated> {
-    run(system, workload, setup, Some(observer))
-}
-
-fn run(
-    system: &System,
-    workload: &Workload,
-    setup: &Setup,
-    observer: Option<&mut dyn Observer>,
+    stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> Result<Simulated> {
     let (figures, totals) = if workload.guests.is_empty() {
-        alone(manager(system, workload, setup)?, setup, observer)
+        alone(manager(system, workload, setup)?, setup, stepped)
     } else {
         with_guests(system, workload, setup)?
     };
@@ -163,12 +148,10 @@ type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
 fn alone(
     mut manager: Manager<Engine>,
     setup: &Setup,
-    mut observer: Option<&mut dyn Observer>,
+    stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> Ended {
     while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
-        if let Some(observer) = &mut observer {
-            observer.stepped(&manager);
-        }
+        stepped(&manager);
     }
     let (engine, journal) = manager.finish();
     let broken = engine.broken().cloned();

@@ -6,7 +6,7 @@ use hawkeye_manager::{Explain, Manager};
 use hawkeye_policy::ProcessSample;
 use hawkeye_recording::{About, AccessSource, CoverageRow, RecordingWriter, Row};
 use hawkeye_sim::engine::{Engine, Outcome};
-use hawkeye_sim::simulate::{Observer, Setup, simulate, simulate_observed};
+use hawkeye_sim::simulate::{Setup, simulate, simulate_observed};
 use hawkeye_sim::systems;
 use hawkeye_sim::trace::{BadRecords, Recording, Trace, TraceError};
 use hawkeye_sim::workloads::{Phase, Replay, Workload};
@@ -41,7 +41,7 @@ struct Recorder {
     spoilt: bool,
 }
 
-impl Observer for Recorder {
+impl Recorder {
     fn stepped(&mut self, manager: &Manager<Engine>) {
         let window = manager.settings().window;
         for (at, sample) in manager.last_seen().samples_after(self.shown) {
@@ -50,9 +50,7 @@ impl Observer for Recorder {
             self.shown = at;
         }
     }
-}
 
-impl Recorder {
     fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample) {
         let mut sample = sample.clone();
         if self.spoilt {
@@ -80,7 +78,9 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
     let text = support::reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
     let workload = Workload::parse("test", &text).unwrap();
     let plain = simulate(&system, &workload, &setup());
-    let observed = simulate_observed(&system, &workload, &setup(), &mut recorder);
+    let observed = simulate_observed(&system, &workload, &setup(), &mut |manager| {
+        recorder.stepped(manager);
+    });
     assert_eq!(plain, observed, "looking on changes nothing");
     let bytes = recorder.writer.finish().unwrap();
     let path = file(name);

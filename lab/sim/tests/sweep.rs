@@ -137,15 +137,3 @@ fn a_sweep_is_the_same_on_any_number_of_threads() {
     // The parameter has an effect.
     assert_ne!(one[0].figures, one[4].figures);
 }
-
-#[test]
-fn a_program_s_course_leads_from_nothing_to_its_end() {
-    for run in sweep(2) {
-        let course = &run.figures.programs[0].course;
-        assert!(course.windows(2).all(|pair| pair[0].at_s < pair[1].at_s));
-        let last = course.last().expect("moments");
-        assert!(last.at_s > run.figures.wall_s / 2.0, "{last:?}");
-        let most = course.iter().map(|moment| moment.rss_bytes).max();
-        assert_eq!(most, Some(64 << 20));
-    }
-}

@@ -8,7 +8,7 @@ use super::neighbour::Neighbour;
 use super::program::{Life, Program};
 use super::running::Measuring;
 use crate::kernel::fault_policies::FaultPolicy;
-use crate::kernel::{Kernel, KernelSpec, KernelThread, ZeroingSpec};
+use crate::kernel::{Kernel, KernelSpec, ZeroingSpec};
 use crate::mmu::Groups;
 use crate::setup::Setup;
 use crate::workloads::{Process, Workload};
@@ -199,7 +199,7 @@ impl Engine {
             Life::ToCome | Life::Alive => self.now,
         });
         let filler = self.filler.as_ref();
-        let thread = |thread| self.kernel.thread_time(thread).as_secs_f64();
+        let threads = self.kernel.thread_times();
         EngineFigures {
             wall_s: ends.max().unwrap_or_default().as_secs_f64(),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
@@ -207,9 +207,9 @@ impl Engine {
             manager_cpu_s: self.manager_cpu.as_secs_f64(),
             filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
             filling_cpu_s: filler.map_or(0.0, |f| f.cpu.as_secs_f64()),
-            zeroing_cpu_s: thread(KernelThread::Zeroing),
-            kswapd_cpu_s: thread(KernelThread::Kswapd),
-            merging_cpu_s: thread(KernelThread::Merging),
+            zeroing_cpu_s: threads.zeroing.as_secs_f64(),
+            kswapd_cpu_s: threads.kswapd.as_secs_f64(),
+            merging_cpu_s: threads.merging.as_secs_f64(),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Engine {
     }
 
     fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
-        let guest = self.guest(id).and_then(|guest| guest.space());
+        let guest = self.guest(id).and_then(|guest| guest.space);
         guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
@@ -57,7 +57,7 @@ impl Engine {
             let bytes = order.regions() * HUGE_PAGE_BYTES;
             let first = region.start() / bytes * bytes;
             for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
-                guest.remapped_at(RegionAddr::containing(start));
+                guest.remapped(RegionAddr::containing(start));
             }
             guest.held_up(locked);
             return Ok(());
@@ -69,9 +69,12 @@ impl Engine {
             let woken = self.kernel.waited_for_lock(program.space);
             program.held_up(locked + woken);
         }
-        let seen = program.see(&self.kernel, region);
-        seen.map_err(|error| MachineError::Other(error.to_string()))
+        program.see(&self.kernel, region).map_err(other)
     }
+}
+
+fn other(error: impl ToString) -> MachineError {
+    MachineError::Other(error.to_string())
 }
 
 impl Machine for Engine {
@@ -242,7 +245,7 @@ impl Sampling for Engine {
     fn probe(&mut self, process: ProcessId, _until: Duration) -> Result<Option<Duration>> {
         let now = self.now;
         let opened = match self.guest(process) {
-            Some(guest) => guest.window(),
+            Some(guest) => guest.window,
             None => {
                 let windows = &self.alive(process)?.windows;
                 windows.get(&Viewer::Manager).map(|window| window.opened)
@@ -278,7 +281,8 @@ impl Sampling for Engine {
         _until: Duration,
     ) -> Result<Progress<Vec<RegionSample>>> {
         let space = self.space_of(process)?;
-        let mut huge = self.kernel.huge_samples(space).unwrap_or_default();
+        let mut huge = self.kernel.samples(space).unwrap_or_default();
+        huge.retain(RegionSample::is_huge);
         for sample in &mut huge {
             sample.accessed = sample.present;
             sample.runs = 1;
@@ -298,7 +302,7 @@ impl FaultPageSizes for Engine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         let space = self.space_of(process)?;
         let set = self.kernel.set_fault_sizes(space, orders);
-        set.map_err(|error| MachineError::Other(error.to_string()))
+        set.map_err(other)
     }
 }
 
@@ -330,7 +334,6 @@ impl Explain for Engine {
 
 impl Engine {
     fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
-        let time = self.kernel.sampling_time(space);
-        time.map_err(|error| MachineError::Other(error.to_string()))
+        self.kernel.sampling_time(space).map_err(other)
     }
 }

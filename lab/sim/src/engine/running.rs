@@ -118,33 +118,24 @@ impl Program {
     }
 
     fn begin(&mut self, phase: &Phase, measuring: Measuring) -> Result<(), EngineError> {
-        let named = |name: &String| {
-            let lots = self.lots.iter().enumerate();
-            let found = lots.clone().find(|(_, lot)| lot.name == *name);
-            found.map(|(index, lot)| (index, lot.clone()))
-        };
         self.work = match phase {
-            Phase::Fill { area, part, .. } => match named(area) {
-                Some((lot, held)) => {
-                    let regions = held.part(*part);
+            Phase::Fill { area, .. } | Phase::Free { area, .. } => {
+                let part = match phase {
+                    Phase::Fill { part, .. } => *part,
+                    _ => [0.0, 1.0],
+                };
+                let mut lots = self.lots.iter().enumerate();
+                let found = lots.find(|(_, lot)| lot.name == *area);
+                found.map_or(Work::Waiting(0.0), |(lot, held)| {
+                    let regions = held.part(part);
                     Work::Regions {
                         lot,
                         next: regions.start,
                         end: regions.end,
                         round: 0,
                     }
-                }
-                None => Work::Waiting(0.0),
-            },
-            Phase::Free { area, .. } => match named(area) {
-                Some((lot, held)) => Work::Regions {
-                    lot,
-                    next: 0,
-                    end: held.part([0.0, 1.0]).end,
-                    round: 0,
-                },
-                None => Work::Waiting(0.0),
-            },
+                })
+            }
             Phase::Wait { seconds } => Work::Waiting(seconds * 1e9),
             Phase::Play(tape) => Work::Playing(Box::new(Player::open(&self.spec.name, tape)?)),
             Phase::Access {

@@ -58,25 +58,14 @@ mod tests {
     }
 
     #[test]
-    fn with_enough_cores_everybody_has_a_whole_one() {
+    fn with_enough_cores_each_has_a_whole_one_and_too_few_are_shared_by_weight() {
         assert_eq!(of(4, &[(1, 1.0), (2, 9.0), (1, 0.01)]), [1.0, 1.0, 1.0]);
         assert_eq!(of(4, &[]), Vec::<f64>::new());
-    }
-
-    #[test]
-    fn too_few_are_shared_by_weight() {
         assert_eq!(of(1, &[(1, 1.0), (1, 3.0)]), [0.25, 0.75]);
         assert_eq!(of(2, &[(4, 1.0)]), [0.5]);
         assert_eq!(of(3, &[(2, 1.0), (2, 2.0)]), [0.5, 1.0]);
-    }
-
-    #[test]
-    fn who_wants_nothing_takes_nothing() {
+        // A demand for no threads takes nothing.
         assert_eq!(of(1, &[(0, 5.0), (1, 1.0)])[1], 1.0);
-    }
-
-    #[test]
-    fn what_one_cannot_use_goes_to_the_others() {
         // By weight alone the first would have 1.8 cores.
         assert_eq!(of(2, &[(1, 9.0), (1, 0.5), (1, 0.5)]), [1.0, 0.5, 0.5]);
     }

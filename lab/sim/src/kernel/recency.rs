@@ -26,8 +26,8 @@ pub(crate) struct Listed {
 /// The two lists, the oldest region first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recency {
-    active: VecDeque<Listed>,
-    inactive: VecDeque<Listed>,
+    pub(crate) active: VecDeque<Listed>,
+    pub(crate) inactive: VecDeque<Listed>,
     /// Regions that were ever listed.
     count: u64,
 }
@@ -41,16 +41,6 @@ impl Recency {
 
     pub(crate) fn len(&self) -> usize {
         self.active.len() + self.inactive.len()
-    }
-
-    /// Moves a region to the active list: it was accessed, or nothing of it can be swapped out.
-    pub(crate) fn activate(&mut self, at: Listed) {
-        self.active.push_back(at);
-    }
-
-    /// Puts back a region of which more can be swapped out.
-    pub(crate) fn put_back(&mut self, at: Listed) {
-        self.inactive.push_front(at);
     }
 }
 

@@ -135,10 +135,12 @@ impl Kernel {
             };
             let (gone, more) = self.swap_out_of(at.region, want - done, time);
             done += gone;
+            let recency = &mut self.reclaim_state.recency;
             if more {
-                self.reclaim_state.recency.put_back(at);
+                recency.inactive.push_front(at);
             } else {
-                self.reclaim_state.recency.activate(at);
+                // It was accessed, or nothing of it can be swapped out.
+                recency.active.push_back(at);
             }
         }
         done

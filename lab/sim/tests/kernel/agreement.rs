@@ -98,17 +98,10 @@ fn apply(kernel: &mut Kernel, space: SpaceId, step: &Step) -> String {
         }
         Step::Sizes(bits) => format!("{:?}", kernel.set_fault_sizes(space, orders(bits))),
         Step::Promote(index, size) => {
-            let promoted = kernel.promote(space, region(index), order(size));
-            format!("{promoted:?}")
+            format!("{:?}", kernel.promote(space, region(index), order(size)))
         }
-        Step::Recover(index) => {
-            let recovered = kernel.recover(space, region(index));
-            format!("{recovered:?}")
-        }
-        Step::Fill(index) => {
-            let filled = kernel.fill_ahead(space, region(index));
-            format!("{filled:?}")
-        }
+        Step::Recover(index) => format!("{:?}", kernel.recover(space, region(index))),
+        Step::Fill(index) => format!("{:?}", kernel.fill_ahead(space, region(index))),
         Step::Zero(pages) => {
             kernel.set_zeroing(Some(ZeroingSpec {
                 pages_per_s: pages.into(),

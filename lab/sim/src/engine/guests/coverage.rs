@@ -36,11 +36,6 @@ impl Guest {
         }
     }
 
-    /// The start of its host's sampling window.
-    pub(in crate::engine) fn window(&self) -> Option<Duration> {
-        self.window
-    }
-
     pub(in crate::engine) fn observe(&mut self, host: &Kernel, now: Duration) -> ProcessSample {
         let samples = self.space.and_then(|space| host.samples(space).ok());
         let mut regions = samples.unwrap_or_default();

@@ -22,9 +22,9 @@ pub(in crate::engine) struct Guest {
     /// The machine that runs in it.
     pub(in crate::engine) machine: Box<Engine>,
     /// The host's address space for its memory; `None` once it was killed.
-    pub(super) space: Option<SpaceId>,
+    pub(in crate::engine) space: Option<SpaceId>,
     /// When the host's manager began to sample its accesses.
-    pub(super) window: Option<Duration>,
+    pub(in crate::engine) window: Option<Duration>,
     /// Whether the host's mappings behind its memory may have changed since `looked`.
     pub(super) stale: bool,
     pub(super) looked: Duration,
@@ -107,11 +107,6 @@ impl Guest {
         self.space.is_some()
     }
 
-    /// The host's address space for its memory.
-    pub(in crate::engine) fn space(&self) -> Option<SpaceId> {
-        self.space
-    }
-
     /// All that runs in it waits for its host for this time.
     pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
@@ -120,14 +115,9 @@ impl Guest {
     }
 
     /// Its host remapped a region of its own, which is a pageblock of the guest's memory.
-    pub(in crate::engine) fn remapped_at(&mut self, region: RegionAddr) {
-        self.remapped(block_of_region(region));
-    }
-
-    /// The host's memory behind a pageblock may have changed.
-    pub(super) fn remapped(&mut self, block: u32) {
+    pub(in crate::engine) fn remapped(&mut self, region: RegionAddr) {
         self.stale = true;
-        self.moved.insert(block);
+        self.moved.insert(block_of_region(region));
     }
 
     /// The share of the host's cores that it would use now.

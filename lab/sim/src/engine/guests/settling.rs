@@ -138,7 +138,7 @@ impl Engine {
             if let Some(number) = self.guest_in(Some(space)) {
                 self.tell_away(number, block_of_region(region));
                 if let Some(guest) = self.guests.get_mut(number) {
-                    guest.remapped(block_of_region(region));
+                    guest.remapped(region);
                 }
             }
             let mut programs = self.programs.iter_mut();
