@@ -60,7 +60,7 @@ pub(crate) use error::Result;
 pub use error::{BrokenKernel, KernelError};
 pub use faulting::{Access, Touched};
 pub use figures::{MemoryFigures, SpaceFigures};
-pub use machine::{Kernel, KernelSpec};
+pub use machine::Kernel;
 pub use mapped::MappedBySize;
 pub use promoting::Collapsed;
 pub(crate) use reclaim::regions_around;

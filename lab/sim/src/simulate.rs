@@ -1,6 +1,6 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, KernelSetup, Seats};
+use crate::engine::{Engine, EngineError, EngineFigures, Seats};
 use crate::parallel::map_on_threads;
 pub use crate::setup::Setup;
 use crate::systems::System;
@@ -63,27 +63,6 @@ impl SimulateError {
             workload: workload.name.clone(),
             system: system.name,
             source,
-        }
-    }
-}
-
-impl Setup {
-    /// Specification of this machine under a system.
-    pub fn engine(&self, system: &System) -> EngineSpec {
-        let kernel = |system: &System| {
-            let fault_ahead = self.fault_ahead && system.fills_ahead;
-            let zeroing = system.zeroing().filter(|_| !fault_ahead);
-            KernelSetup {
-                faults: system.faults,
-                promotable: system.promotable(&self.processor),
-                zeroing: self.tuning.zeroing(zeroing),
-                fault_ahead,
-            }
-        };
-        EngineSpec {
-            setup: *self,
-            kernel: kernel(system),
-            guests: kernel(self.guest_system.as_ref().unwrap_or(system)),
         }
     }
 }
@@ -180,7 +159,7 @@ fn with_guests(system: &System, workload: &Workload, setup: &Setup) -> Result<En
 }
 
 fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine> {
-    let engine = Engine::new(&setup.engine(system), workload);
+    let engine = Engine::new(setup, system, workload);
     engine.map_err(|source| SimulateError::engine(system, workload, source))
 }
 

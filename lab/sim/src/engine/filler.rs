@@ -94,19 +94,17 @@ impl Filler {
         now: Duration,
     ) -> Option<Duration> {
         if let Some(task) = self.predictor.next_look() {
-            let most = PAGES_PER_REGION - IN_USE_PAGES;
-            let (empty, took) = scan(kernel, programs, task, most);
-            match empty {
-                Some(empty) => self.predictor.looked_at(task, empty < most),
+            let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
+            match in_use {
+                Some(in_use) => self.predictor.looked_at(task, in_use),
                 None => self.predictor.lost(task),
             }
             return Some(took);
         }
         if let Some((_, task)) = self.predictor.next_peek().filter(|(at, _)| *at <= now) {
-            let all = PAGES_PER_REGION;
-            let (empty, took) = scan(kernel, programs, task, all);
-            match empty {
-                Some(empty) => self.predictor.peeked(now, task, empty < all),
+            let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION);
+            match in_use {
+                Some(in_use) => self.predictor.peeked(now, task, in_use),
                 None => self.predictor.lost(task),
             }
             return Some(took);
@@ -153,18 +151,17 @@ impl Filler {
 /// Time to find that a region is not to be filled: one look at its page table.
 const LOOK: Duration = Duration::from_micros(1);
 
-/// Zero base pages of a filled region, up to a limit, and the time for the scan. `None`: it is no
-/// huge page any more.
+/// Whether fewer than `most` base pages of a filled region are zero, and the time for the scan.
+/// `None`: it is no huge page any more.
 fn scan(
     kernel: &mut Kernel,
     programs: &[Program],
     task: Task,
-    enough: u16,
-) -> (Option<u16>, Duration) {
+    most: u16,
+) -> (Option<bool>, Duration) {
     let program = programs.iter().find(|p| p.id == task.process);
-    let seen =
-        program.and_then(|program| kernel.scan_zeros(program.space, task.region, enough).ok());
-    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.took))
+    let seen = program.and_then(|p| kernel.scan_zeros(p.space, task.region, most).ok());
+    seen.map_or((None, LOOK), |s| (Some(s.zero_pages < most), s.took))
 }
 
 impl Engine {

@@ -8,8 +8,8 @@ use super::costs::times;
 use super::space::{RegionId, by_region};
 use super::{Access, Kernel, Piece, Region, Result, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, Owner, block_of, offset_of};
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
+use crate::memory::{FrameRun, Owner};
+use hawkeye_policy::RegionAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -110,12 +110,11 @@ impl Kernel {
             return Ok(Duration::ZERO);
         };
         let own = pages.and(found.swapped);
-        let mut frames = Vec::new();
-        for page in (0..PAGES_PER_REGION).filter(|page| pages.minus(own).contains(*page)) {
-            frames.extend(found.frame(page));
-        }
-        for frame in frames {
-            self.want(frame);
+        let others = pages.minus(own);
+        let pieces: Vec<_> = found.pieces().collect();
+        for piece in pieces {
+            let frames = others.moved(piece.page, piece.count, piece.first);
+            self.want(piece.block, frames);
         }
         let touched = self.touch_pages(space, region, own, Access::Read)?;
         Ok(touched.time)
@@ -127,20 +126,13 @@ impl Kernel {
         away.unwrap_or(PageBits::EMPTY)
     }
 
-    fn want(&mut self, frame: u32) {
-        let Some(away) = self.reports.hosted.away.get_mut(&block_of(frame)) else {
-            return;
-        };
-        if !away.contains(offset_of(frame)) {
-            return;
+    fn want(&mut self, block: u32, frames: PageBits) {
+        let wanted = self.away_of(block).and(frames);
+        for (first, count) in wanted.each_run() {
+            let run = FrameRun::within(block, first, count);
+            self.reports.hosted.wanted.push(run);
         }
-        away.remove(offset_of(frame));
-        if away.is_empty() {
-            self.reports.hosted.away.remove(&block_of(frame));
-        }
-        match self.reports.hosted.wanted.last_mut() {
-            Some(last) if last.first + last.count == frame => last.count += 1,
-            _ => self.reports.hosted.wanted.push(FrameRun::new(frame, 1)),
-        }
+        let away = self.away_of(block).minus(wanted);
+        self.set_away(block, away, self.reports.hosted.each);
     }
 }

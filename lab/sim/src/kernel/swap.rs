@@ -117,6 +117,11 @@ impl Kernel {
         self.memory.free_frames() < times_high * watermarks.high || swap.used > 0
     }
 
+    /// Adds a swap device that nothing is on, or removes it.
+    pub fn set_swap(&mut self, spec: Option<SwapSpec>) {
+        self.reclaim_state.swap = Swap::new(spec);
+    }
+
     pub(crate) fn has_swap(&self) -> bool {
         self.reclaim_state.swap.is_there()
     }

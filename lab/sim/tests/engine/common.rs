@@ -49,7 +49,7 @@ pub fn second_phase_s(program: &ProgramFigures) -> f64 {
 
 pub fn engine(system: &str, workload: &Workload, setup: &Setup) -> Engine {
     let system = systems::by_name(system).unwrap();
-    Engine::new(&setup.engine(&system), workload).unwrap()
+    Engine::new(setup, &system, workload).unwrap()
 }
 
 /// The first process of a machine that has one.

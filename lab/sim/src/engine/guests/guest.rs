@@ -4,9 +4,11 @@ use crate::engine::figures::{GuestFigures, Outcome};
 use crate::engine::machine::FIRST_PID;
 use crate::engine::program::Life;
 use crate::engine::sharing::Demand;
-use crate::engine::{Engine, EngineError, EngineSpec};
+use crate::engine::{Engine, EngineError};
 use crate::kernel::{SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
+use crate::setup::Setup;
+use crate::systems::System;
 use crate::workloads::Guest as GuestWorkload;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use std::collections::BTreeSet;
@@ -39,20 +41,22 @@ pub(in crate::engine) struct Guest {
 impl Engine {
     pub(in crate::engine) fn add_guest(
         &mut self,
-        host: &EngineSpec,
+        host: &Setup,
+        system: &System,
         guest: &GuestWorkload,
     ) -> Result<(), EngineError> {
         let number = (self.programs.len() + self.guests.len()) as u32;
-        let mut spec = EngineSpec {
-            kernel: host.guests,
+        let setup = Setup {
+            memory_bytes: guest.memory.0,
+            cores: guest.cores,
+            swap: None,
+            merging: None,
+            fragmented: host.guest_fragmented,
+            // Programs of two guests draw different numbers.
+            seed: host.seed.wrapping_add(u64::from(number) << 32),
             ..*host
         };
-        (spec.setup.memory_bytes, spec.setup.cores) = (guest.memory.0, guest.cores);
-        (spec.setup.swap, spec.setup.merging) = (None, None);
-        spec.setup.fragmented = host.setup.guest_fragmented;
-        // Programs of two guests draw different numbers.
-        spec.setup.seed = host.setup.seed.wrapping_add(u64::from(number) << 32);
-        let machine = Box::new(Self::with(&spec, &guest.processes, true)?);
+        let machine = Box::new(Self::with(&setup, system, &guest.processes, true)?);
         let space = self.kernel.create_space();
         let bytes = machine.kernel.figures().total_bytes;
         self.kernel.map(space, BEGIN..BEGIN + bytes)?;
