@@ -22,13 +22,13 @@ const LEFT_FREE: u64 = 64;
 /// takes it.
 pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Filler {
     predictor: Predictor,
     /// Regions that may still be filled ahead of each process.
-    room: BTreeMap<ProcessId, u64>,
+    pub(super) room: BTreeMap<ProcessId, u64>,
     /// Bytes filled since the manager last asked.
-    filled: BTreeMap<ProcessId, u64>,
+    pub(super) filled: BTreeMap<ProcessId, u64>,
     /// The time at which its current work ends.
     busy_until: Duration,
     pub(super) cpu: Duration,
@@ -36,27 +36,6 @@ pub(super) struct Filler {
 }
 
 impl Filler {
-    pub(super) fn new() -> Self {
-        Self {
-            predictor: Predictor::default(),
-            room: BTreeMap::new(),
-            filled: BTreeMap::new(),
-            busy_until: Duration::ZERO,
-            cpu: Duration::ZERO,
-            regions: 0,
-        }
-    }
-
-    /// Sets how much may be filled ahead of a process from now on.
-    pub(super) fn allow(&mut self, process: ProcessId, room_bytes: u64) {
-        self.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
-    }
-
-    /// Bytes filled ahead of a process since this was last asked.
-    pub(super) fn take_filled(&mut self, process: ProcessId) -> u64 {
-        self.filled.remove(&process).unwrap_or(0)
-    }
-
     /// Works up to `until`.
     fn run(
         &mut self,

@@ -134,7 +134,7 @@ impl Engine {
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
-            filler: fault_ahead.then(Filler::new),
+            filler: fault_ahead.then(Filler::default),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
@@ -165,6 +165,11 @@ impl Engine {
     fn all_programs(&self) -> impl Iterator<Item = &Program> {
         let guests = self.guests.iter().flat_map(|guest| &guest.machine.programs);
         self.programs.iter().chain(guests)
+    }
+
+    /// The results so far, or the error that stopped it.
+    pub(crate) fn outcome(&self) -> Result<EngineFigures, EngineError> {
+        self.broken.clone().map_or_else(|| Ok(self.figures()), Err)
     }
 
     /// The results so far.

@@ -308,13 +308,13 @@ impl FaultPageSizes for Engine {
 
 impl Prefault for Engine {
     fn take_filled(&mut self, process: ProcessId) -> u64 {
-        let filler = self.filler.as_mut();
-        filler.map_or(0, |filler| filler.take_filled(process))
+        let filled = self.filler.as_mut().and_then(|f| f.filled.remove(&process));
+        filled.unwrap_or(0)
     }
 
     fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(filler) = &mut self.filler {
-            filler.allow(process, room_bytes);
+            filler.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
         }
     }
 }

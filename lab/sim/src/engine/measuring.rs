@@ -60,12 +60,8 @@ impl Program {
     /// Uncounted accesses at the start of a phase, given the number in a sample.
     pub(super) fn to_warm_up(&self, sample: u32) -> u32 {
         let least = sample.saturating_mul(WARM_UP_SAMPLES);
-        self.to_warm_tables().min(MOST_TO_WARM_UP).max(least)
-    }
-
-    fn to_warm_tables(&self) -> u32 {
         let Work::Accesses { sources, .. } = &self.work else {
-            return 0;
+            return least;
         };
         let often = |s: &&Source| s.share >= RARE && s.is_scattered();
         let needed = sources.iter().filter(often).map(|source| {
@@ -78,7 +74,8 @@ impl Program {
             let entries = base * usize::from(PAGES_PER_REGION);
             WARM * entries as f64 / ENTRIES_PER_LINE / source.share
         });
-        needed.fold(0.0, f64::max) as u32
+        let needed = needed.fold(0.0, f64::max) as u32;
+        needed.min(MOST_TO_WARM_UP).max(least)
     }
 
     /// Makes accesses of the current phase; returns their cost.

@@ -136,7 +136,8 @@ pub(super) struct Program {
     sizes: SizesOverTime,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
-    useful_end_bytes: u64,
+    /// Memory that held data before its end.
+    pub(super) useful_end_bytes: u64,
 }
 
 impl Program {
@@ -285,11 +286,6 @@ impl Program {
                 huge_bytes: self.last.huge_bytes,
             });
         }
-    }
-
-    /// Records how much of its memory holds data, before its end.
-    pub(super) fn note_useful(&mut self, kernel: &Kernel) {
-        self.useful_end_bytes = kernel.useful_bytes(self.space).unwrap_or(0);
     }
 
     /// Records the page sizes by which its memory is mapped.

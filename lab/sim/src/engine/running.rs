@@ -62,9 +62,11 @@ impl Program {
                 let paid = self.owed_ns.min(left_ns);
                 self.owed_ns -= paid;
                 left_ns -= paid;
-                self.count_busy(paid);
-                // These cycles are unhalted, and in no page walk.
-                self.count_kernel_cycles(paid * measuring.ghz);
+                for window in self.windows.values_mut() {
+                    window.busy_ns += paid;
+                    // These cycles are unhalted, and in no page walk.
+                    window.tally.cycles += paid * measuring.ghz;
+                }
                 continue;
             }
             let at = turn.at(left_ns);
@@ -99,12 +101,6 @@ impl Program {
     pub(super) fn count_busy(&mut self, ns: f64) {
         for window in self.windows.values_mut() {
             window.busy_ns += ns;
-        }
-    }
-
-    fn count_kernel_cycles(&mut self, cycles: f64) {
-        for window in self.windows.values_mut() {
-            window.tally.cycles += cycles;
         }
     }
 
@@ -240,7 +236,8 @@ impl Program {
         self.tally(tally);
         let spent = made * (spent_ns + waits_ns);
         self.count_busy(made * ns);
-        self.swapping.wait(made);
+        self.swapping.made += made;
+        self.swapping.waited_ns += made * self.swapping.waits_ns;
         if over {
             self.swap_in(kernel, now, true)?;
         }

@@ -18,19 +18,11 @@ pub(super) struct Swapping {
     /// When the wait was last estimated; `None` if never in this phase.
     at: Option<Duration>,
     /// Average wait of an access, in nanoseconds.
-    waits_ns: f64,
+    pub(super) waits_ns: f64,
     /// Accesses made since the estimate.
-    made: f64,
+    pub(super) made: f64,
     /// Expected wait of these accesses, already spent, in nanoseconds.
-    waited_ns: f64,
-}
-
-impl Swapping {
-    /// Records accesses that were made, each with the average wait.
-    pub(super) fn wait(&mut self, made: f64) {
-        self.made += made;
-        self.waited_ns += made * self.waits_ns;
-    }
+    pub(super) waited_ns: f64,
 }
 
 /// Shortest time between two estimates.

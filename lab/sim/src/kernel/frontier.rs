@@ -53,7 +53,7 @@ impl Track {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Watched {
+pub(super) struct Watched {
     tracks: Vec<Track>,
     turn: usize,
     score: i32,
@@ -122,15 +122,11 @@ impl Watched {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier {
-    watched: BTreeMap<SpaceId, Watched>,
+    pub(super) watched: BTreeMap<SpaceId, Watched>,
     advances: Vec<(SpaceId, Advance)>,
 }
 
 impl Frontier {
-    pub(crate) fn forget(&mut self, space: SpaceId) {
-        self.watched.remove(&space);
-    }
-
     /// A program touched `pages` pages of a region for the first time.
     pub(crate) fn first_touches(&mut self, at: RegionId, pages: u16) {
         let Some(watched) = self.watched.get_mut(&at.space) else {

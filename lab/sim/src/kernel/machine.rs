@@ -126,7 +126,7 @@ impl Kernel {
         }
         self.charge(space, time);
         self.spaces.remove(&space);
-        self.reports.frontier.forget(space);
+        self.reports.frontier.watched.remove(&space);
         self.debug_check();
         Ok(time)
     }

@@ -33,12 +33,6 @@ pub(crate) struct Recency {
 }
 
 impl Recency {
-    /// Active regions for each inactive one.
-    fn ratio(memory_bytes: u64) -> usize {
-        // `calculate_zone_inactive_ratio` of `mm/page_alloc.c`.
-        (10 * (memory_bytes >> 30)).isqrt().max(1) as usize
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.active.len() + self.inactive.len()
     }
@@ -66,7 +60,10 @@ impl Kernel {
 
     /// Removes and returns the region to swap out next, unless it was accessed.
     pub(crate) fn next_inactive(&mut self) -> Option<Listed> {
-        let ratio = Recency::ratio(self.memory.frames() * BASE_PAGE_BYTES);
+        let memory_bytes = self.memory.frames() * BASE_PAGE_BYTES;
+        // Active regions for each inactive one (`calculate_zone_inactive_ratio` of
+        // `mm/page_alloc.c`).
+        let ratio = (10 * (memory_bytes >> 30)).isqrt().max(1) as usize;
         loop {
             let Recency {
                 active, inactive, ..

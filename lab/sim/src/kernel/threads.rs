@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use super::costs::times;
-use super::merging::MergeCursor;
+use super::space::RegionId;
 use crate::kernel::supply::RECLAIM_BATCH;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,8 @@ pub struct MergeSpec {
 pub(crate) struct Threads {
     zeroing: Option<ZeroingSpec>,
     merging: Option<MergeSpec>,
-    pub(crate) merging_at: MergeCursor,
+    /// Where same-page merging goes on.
+    pub(crate) merging_at: RegionId,
     /// Unused part of earlier steps that were too short for a page, in pages times nanoseconds.
     zeroing_credit: u128,
     merging_credit: u128,

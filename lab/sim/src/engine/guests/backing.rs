@@ -4,7 +4,7 @@ use super::guest::{Guest, region_of_block};
 use crate::engine::EngineError;
 use crate::kernel::{Kernel, RegionId, SpaceId};
 use crate::memory::FrameRun;
-use crate::mmu::translation::{LeafSize, Tables, Translator, TranslatorSpec};
+use crate::mmu::translation::{LeafSize, Tables, Translator};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,12 +15,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Guests of up to this many frames (512 MiB) are checked frame by frame.
 #[cfg(debug_assertions)]
 const SMALL: u64 = 1 << 17;
-
-/// Whether the host has mapped a pageblock of a guest's memory by a huge page.
-fn is_huge(host: &Kernel, space: SpaceId, block: u32) -> bool {
-    let found = host.region(RegionId::new(space, region_of_block(block)));
-    found.is_some_and(|found| found.huge.is_some())
-}
 
 /// The page size by which the host maps most of the memory behind a region.
 fn behind(
@@ -34,7 +28,8 @@ fn behind(
     for piece in inside.pieces(own, region) {
         let pages = u32::from(piece.count);
         all += pages;
-        if is_huge(host, space, piece.block) {
+        let at_host = host.region(RegionId::new(space, region_of_block(piece.block)));
+        if at_host.is_some_and(|found| found.huge.is_some()) {
             huge += pages;
         }
     }
@@ -52,7 +47,10 @@ impl Guest {
         let Some(space) = self.space else {
             return Ok(());
         };
-        self.note(host, space);
+        if let Ok(figures) = host.space_figures(space) {
+            self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
+            self.last = figures;
+        }
         if !self.stale || now < self.looked + LOOK_EVERY {
             return Ok(());
         }
@@ -82,7 +80,12 @@ impl Guest {
                 }
             }
             if mostly != self.mostly {
-                program.core_spec = backed_by(program.core_spec, mostly);
+                if let Tables::Nested {
+                    tables_backed_by, ..
+                } = &mut program.core_spec.tables
+                {
+                    *tables_backed_by = mostly;
+                }
                 program.core = Translator::new(&program.core_spec)?;
                 program.cold = true;
                 program.changed_share = 1.0;
@@ -139,19 +142,5 @@ impl Guest {
                 }
             }
         }
-    }
-}
-
-fn backed_by(spec: TranslatorSpec, leaf: LeafSize) -> TranslatorSpec {
-    match spec.tables {
-        Tables::Native(_) => spec,
-        Tables::Nested { guest, host, .. } => TranslatorSpec {
-            tables: Tables::Nested {
-                guest,
-                host,
-                tables_backed_by: leaf,
-            },
-            ..spec
-        },
     }
 }

@@ -74,10 +74,7 @@ impl Seats {
     /// # Errors
     /// The error that stopped it, if it could not go on.
     pub fn figures(&self) -> Result<EngineFigures, EngineError> {
-        let host = self.host.borrow();
-        host.broken()
-            .cloned()
-            .map_or_else(|| Ok(host.figures()), Err)
+        self.host.borrow().outcome()
     }
 }
 
