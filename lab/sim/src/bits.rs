@@ -208,15 +208,6 @@ impl PageBits {
             moved.or(Self::range(to + (first - from), count))
         })
     }
-
-    /// Keeps the pages for which `keep` returns true; it is called in ascending order.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
-        for page in 0..PAGES_PER_REGION {
-            if self.contains(page) && !keep() {
-                self.remove(page);
-            }
-        }
-    }
 }
 
 impl Rng {
@@ -329,18 +320,6 @@ mod tests {
                 assert_eq!(whole.contains(page), block.within(set), "{page} {order}");
             }
         }
-    }
-
-    #[test]
-    fn retain_asks_once_for_each_page() {
-        let mut bits = PageBits::spread(100);
-        let mut asked = 0;
-        bits.retain(|| {
-            asked += 1;
-            asked % 2 == 0
-        });
-        assert_eq!((asked, bits.count()), (100, 50));
-        assert!(bits.within(PageBits::spread(100)));
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine>
 fn manage<M: Machine>(system: &System, machine: M, setup: &Setup) -> Result<Manager<M>> {
     let (settings, told) = system.settings(setup.rate)?;
     let (settings, told) = setup.tuning.apply(settings, told)?;
-    let policy = policies::by_name(system.policy(), &told)?;
+    let policy = policies::by_name(system.policy, &told)?;
     Ok(Manager::new(machine, policy, settings)?)
 }
 

@@ -3,7 +3,6 @@
 mod support;
 
 use hawkeye_manager::{Explain, Manager};
-use hawkeye_policy::ProcessSample;
 use hawkeye_recording::{About, AccessSource, CoverageRow, RecordingWriter, Row};
 use hawkeye_sim::engine::{Engine, Outcome};
 use hawkeye_sim::simulate::{Setup, simulate, simulate_observed};
@@ -45,24 +44,17 @@ impl Recorder {
     fn stepped(&mut self, manager: &Manager<Engine>) {
         let window = manager.settings().window;
         for (at, sample) in manager.last_seen().samples_after(self.shown) {
-            let command = manager.machine().describe(sample.process).name;
-            self.sampled(at, window, &command, sample);
+            let command = manager.machine().describe(sample.process).name.into();
+            let mut sample = sample.clone();
+            if std::mem::take(&mut self.spoilt) {
+                sample.regions[3].present = 513;
+            }
+            self.rows += sample.regions.len();
+            let source = AccessSource::of(sample.source, true);
+            for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
+                self.writer.write(&Row::Region(row)).unwrap();
+            }
             self.shown = at;
-        }
-    }
-
-    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample) {
-        let mut sample = sample.clone();
-        if self.spoilt {
-            sample.regions[3].present = 513;
-            self.spoilt = false;
-        }
-        self.rows += sample.regions.len();
-        let source = AccessSource::of(sample.source, true);
-        let command = command.into();
-        for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
-            let written = self.writer.write(&Row::Region(row));
-            written.unwrap();
         }
     }
 }

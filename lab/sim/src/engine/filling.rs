@@ -6,6 +6,7 @@ use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
 use crate::workloads::{Content, Phase};
+use hawkeye_policy::PAGES_PER_REGION;
 
 impl Program {
     /// Fills or frees the next region; returns whether it was the last.
@@ -115,9 +116,12 @@ impl Program {
             return self.free_pieces(kernel, (lot, number), share, page_ns);
         }
         let mut pages = held.used(number);
-        let rng = &mut self.rng;
         if share < 1.0 {
-            pages.retain(|| rng.chance(share));
+            for page in 0..PAGES_PER_REGION {
+                if pages.contains(page) && !self.rng.chance(share) {
+                    pages.remove(page);
+                }
+            }
         }
         if pages.is_empty() {
             return Ok(());

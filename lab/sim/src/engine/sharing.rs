@@ -15,13 +15,8 @@ pub(super) fn shares(cores: u32, demands: &[Demand]) -> Vec<f64> {
     let mut shares = vec![1.0; demands.len()];
     let mut limited = vec![true; demands.len()];
     loop {
-        let rest = || {
-            demands
-                .iter()
-                .zip(&limited)
-                .filter(|(_, limited)| **limited)
-        };
-        let wanted: f64 = rest().map(|(d, _)| f64::from(d.threads) * d.weight).sum();
+        let rest = demands.iter().zip(&limited).filter(|(_, l)| **l);
+        let wanted: f64 = rest.map(|(d, _)| f64::from(d.threads) * d.weight).sum();
         let whole = demands.iter().zip(&limited).filter(|(_, l)| !**l);
         let taken: u64 = whole.map(|(d, _)| u64::from(d.threads)).sum();
         let left = (f64::from(cores) - taken as f64).max(0.0);

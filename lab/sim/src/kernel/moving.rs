@@ -132,8 +132,8 @@ impl Kernel {
             });
         }
         found.end_scattered_folios();
-        if !same.is_empty() {
-            self.reports.remapped.note_moved(at);
+        if !same.is_empty() && self.reports.remapped.moves {
+            self.reports.remapped.note(at);
         }
     }
 }

@@ -8,7 +8,6 @@ use super::{Kernel, KernelError, Result, SpaceId, Touched};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
-use std::time::Duration;
 
 impl Kernel {
     /// Sets the page sizes that first touches in an address space map. They must be among those
@@ -97,7 +96,11 @@ impl Kernel {
         got: Allocated,
         sum: &mut Touched,
     ) -> Result<()> {
-        sum.time += self.sized_fault_time(order);
+        // A huge page's fault takes longer than a base page's because of its pages: each
+        // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.
+        let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
+        let more = huge.saturating_sub(base) * (order.pages() - 1);
+        sum.time += times(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
         let cold = self.zero_in_fault(&got, false, sum);
         if let Some(count) = sum.faults.sized.get_mut(order.number() as usize) {
             *count += 1;
@@ -109,18 +112,6 @@ impl Kernel {
         found.map_folio(order, first & !(order.pages() as u16 - 1), got.frames);
         found.cold = cold;
         Ok(())
-    }
-
-    /// Time of a fault that maps a page of this size, without zeroing it. A huge page's fault takes
-    /// longer than a base page's because of its pages: each `struct page` of a folio is written
-    /// (`prep_compound_page`). Here there are fewer.
-    fn sized_fault_time(&self, order: PageOrder) -> Duration {
-        let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
-        let pages = order.pages() - 1;
-        times(
-            1,
-            base + huge.saturating_sub(base) * pages / (u64::from(PAGES_PER_REGION) - 1),
-        )
     }
 }
 

@@ -102,7 +102,7 @@ fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) ->
     let named = || path.display().to_string();
     let about = About {
         host: "simulated".to_owned(),
-        policy: system.policy().to_owned(),
+        policy: system.policy.to_owned(),
         ..About::default()
     };
     let mut recorder = Recorder::begin(path, about).context("nothing can be recorded")?;
