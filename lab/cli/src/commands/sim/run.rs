@@ -8,9 +8,7 @@ use super::{bar, figures};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_manager::Manager;
-use hawkeye_recording::{About, Recorder, RecordingError, Tap};
-use hawkeye_sim::engine::Engine;
+use hawkeye_recording::{About, Recorder, Tap};
 use hawkeye_sim::simulate::{Setup, Simulated, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, System};
 use hawkeye_sim::trace::{self, BadRecords};
