@@ -197,18 +197,16 @@ impl PageBits {
         })
     }
 
-    /// Keeps the pages for which `keep` returns true; it is called in ascending order.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
-        for word in &mut self.0 {
-            let mut left = *word;
-            while left != 0 {
-                let lowest = left & left.wrapping_neg();
-                left ^= lowest;
-                if !keep() {
-                    *word ^= lowest;
-                }
-            }
+    /// The `count` pages from `from` on, moved to `to` and after it.
+    pub(crate) fn moved(self, from: u16, count: u16, to: u16) -> Self {
+        let part = self.and(Self::range(from, count));
+        if from == to {
+            return part;
         }
+        let runs = part.each_run();
+        runs.fold(Self::EMPTY, |moved, (first, count)| {
+            moved.or(Self::range(to + (first - from), count))
+        })
     }
 }
 
@@ -322,18 +320,6 @@ mod tests {
                 assert_eq!(whole.contains(page), block.within(set), "{page} {order}");
             }
         }
-    }
-
-    #[test]
-    fn retain_asks_once_for_each_page() {
-        let mut bits = PageBits::spread(100);
-        let mut asked = 0;
-        bits.retain(|| {
-            asked += 1;
-            asked % 2 == 0
-        });
-        assert_eq!((asked, bits.count()), (100, 50));
-        assert!(bits.within(PageBits::spread(100)));
     }
 
     #[test]

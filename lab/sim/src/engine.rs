@@ -69,4 +69,4 @@ pub use figures::{
     EngineFigures, GuestFigures, Moment, Outcome, PhaseFigures, ProgramFigures, SizeFigures,
 };
 pub use guests::{Seat, Seats};
-pub use machine::{Engine, EngineSpec, KernelSetup};
+pub use machine::Engine;

@@ -39,7 +39,7 @@ pub use watermarks::ZoneWatermarks;
 pub(crate) use buddy::Allocated;
 pub(crate) use compaction::Scanned;
 pub(crate) use contiguous::Held;
-pub(crate) use frames::{block_of, offset_of};
+pub(crate) use frames::block_of;
 pub(crate) use owner::Owner;
 pub(crate) use run_map::{Run, RunMap};
 

@@ -33,8 +33,7 @@ impl Rng {
 
     /// True with this probability (0-1).
     pub fn chance(&mut self, probability: f64) -> bool {
-        const STEPS: f64 = (1u64 << 53) as f64;
-        ((self.next() >> 11) as f64) < probability * STEPS
+        self.share() < probability
     }
 }
 

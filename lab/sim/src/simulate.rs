@@ -1,6 +1,6 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, EngineSpec, KernelSetup, Seats};
+use crate::engine::{Engine, EngineError, EngineFigures, Seats};
 use crate::parallel::map_on_threads;
 pub use crate::setup::Setup;
 use crate::systems::System;
@@ -67,27 +67,6 @@ impl SimulateError {
     }
 }
 
-impl Setup {
-    /// Specification of this machine under a system.
-    pub fn engine(&self, system: &System) -> EngineSpec {
-        let kernel = |system: &System| {
-            let fault_ahead = self.fault_ahead && system.fills_ahead;
-            let zeroing = system.zeroing().filter(|_| !fault_ahead);
-            KernelSetup {
-                faults: system.faults,
-                promotable: system.promotable(&self.processor),
-                zeroing: self.tuning.zeroing(zeroing),
-                fault_ahead,
-            }
-        };
-        EngineSpec {
-            setup: *self,
-            kernel: kernel(system),
-            guests: kernel(self.guest_system.as_ref().unwrap_or(system)),
-        }
-    }
-}
-
 /// A machine with a workload on it, before its first moment, under a system's manager.
 ///
 /// # Errors
@@ -96,22 +75,16 @@ pub fn manager(system: &System, workload: &Workload, setup: &Setup) -> Result<Ma
     manage(system, engine(system, workload, setup)?, setup)
 }
 
-/// Observes how a machine without virtual machines is managed.
-pub trait Observer {
-    /// Called after each step of the manager.
-    fn stepped(&mut self, manager: &Manager<Engine>);
-}
-
 /// Runs a workload on a system.
 ///
 /// # Errors
 /// A machine that can't be built, or that contradicts itself.
 pub fn simulate(system: &System, workload: &Workload, setup: &Setup) -> Result<Simulated> {
-    run(system, workload, setup, None)
+    simulate_observed(system, workload, setup, &mut |_| {})
 }
 
-/// Like [`simulate`], and shows every sample that the manager takes to `observer`. With virtual
-/// machines it shows none.
+/// Like [`simulate`], and calls `stepped` after each step of the manager. With virtual machines it
+/// is not called.
 ///
 /// # Errors
 /// The same as [`simulate`].
@@ -119,19 +92,10 @@ pub fn simulate_observed(
     system: &System,
     workload: &Workload,
     setup: &Setup,
-    observer: &mut dyn Observer,
-) -> Result<Simulated> {
-    run(system, workload, setup, Some(observer))
-}
-
-fn run(
-    system: &System,
-    workload: &Workload,
-    setup: &Setup,
-    observer: Option<&mut dyn Observer>,
+    stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> Result<Simulated> {
     let (figures, totals) = if workload.guests.is_empty() {
-        alone(manager(system, workload, setup)?, setup, observer)
+        alone(manager(system, workload, setup)?, setup, stepped)
     } else {
         with_guests(system, workload, setup)?
     };
@@ -163,17 +127,13 @@ type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
 fn alone(
     mut manager: Manager<Engine>,
     setup: &Setup,
-    mut observer: Option<&mut dyn Observer>,
+    stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> Ended {
     while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
-        if let Some(observer) = &mut observer {
-            observer.stepped(&manager);
-        }
+        stepped(&manager);
     }
     let (engine, journal) = manager.finish();
-    let broken = engine.broken().cloned();
-    let figures = broken.map_or_else(|| Ok(engine.figures()), Err);
-    (figures, vec![journal.totals().clone()])
+    (engine.outcome(), vec![journal.totals().clone()])
 }
 
 /// Runs a workload with virtual machines. The managers of the host and of all guests take turns;
@@ -197,14 +157,14 @@ fn with_guests(system: &System, workload: &Workload, setup: &Setup) -> Result<En
 }
 
 fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine> {
-    let engine = Engine::new(&setup.engine(system), workload);
+    let engine = Engine::new(setup, system, workload);
     engine.map_err(|source| SimulateError::engine(system, workload, source))
 }
 
 fn manage<M: Machine>(system: &System, machine: M, setup: &Setup) -> Result<Manager<M>> {
     let (settings, told) = system.settings(setup.rate)?;
     let (settings, told) = setup.tuning.apply(settings, told)?;
-    let policy = policies::by_name(system.policy(), &told)?;
+    let policy = policies::by_name(system.policy, &told)?;
     Ok(Manager::new(machine, policy, settings)?)
 }
 

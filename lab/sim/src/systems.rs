@@ -25,7 +25,8 @@ pub struct System {
     pub about: &'static str,
     /// The kernel's fault policy.
     pub faults: FaultPolicy,
-    policy: &'static str,
+    /// Name of the manager's policy.
+    pub policy: &'static str,
     /// For Ingens: share of a region that must be in use, in per cent.
     utilisation_percent: Option<f64>,
     zeroes_ahead: bool,
@@ -219,11 +220,6 @@ pub fn by_name(name: &str) -> Result<System, UnknownSystem> {
 }
 
 impl System {
-    /// Name of the manager's policy.
-    pub fn policy(&self) -> &'static str {
-        self.policy
-    }
-
     /// The thread that zeroes free memory, if the system has one.
     pub fn zeroing(&self) -> Option<ZeroingSpec> {
         self.zeroes_ahead.then(ZeroingSpec::default)

@@ -3,10 +3,9 @@
 mod support;
 
 use hawkeye_manager::{Explain, Manager};
-use hawkeye_policy::ProcessSample;
 use hawkeye_recording::{About, AccessSource, CoverageRow, RecordingWriter, Row};
 use hawkeye_sim::engine::{Engine, Outcome};
-use hawkeye_sim::simulate::{Observer, Setup, simulate, simulate_observed};
+use hawkeye_sim::simulate::{Setup, simulate, simulate_observed};
 use hawkeye_sim::systems;
 use hawkeye_sim::trace::{BadRecords, Recording, Trace, TraceError};
 use hawkeye_sim::workloads::{Phase, Replay, Workload};
@@ -41,30 +40,21 @@ struct Recorder {
     spoilt: bool,
 }
 
-impl Observer for Recorder {
+impl Recorder {
     fn stepped(&mut self, manager: &Manager<Engine>) {
         let window = manager.settings().window;
         for (at, sample) in manager.last_seen().samples_after(self.shown) {
-            let command = manager.machine().describe(sample.process).name;
-            self.sampled(at, window, &command, sample);
+            let command = manager.machine().describe(sample.process).name.into();
+            let mut sample = sample.clone();
+            if std::mem::take(&mut self.spoilt) {
+                sample.regions[3].present = 513;
+            }
+            self.rows += sample.regions.len();
+            let source = AccessSource::of(sample.source, true);
+            for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
+                self.writer.write(&Row::Region(row)).unwrap();
+            }
             self.shown = at;
-        }
-    }
-}
-
-impl Recorder {
-    fn sampled(&mut self, at: Duration, window: Duration, command: &str, sample: &ProcessSample) {
-        let mut sample = sample.clone();
-        if self.spoilt {
-            sample.regions[3].present = 513;
-            self.spoilt = false;
-        }
-        self.rows += sample.regions.len();
-        let source = AccessSource::of(sample.source, true);
-        let command = command.into();
-        for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
-            let written = self.writer.write(&Row::Region(row));
-            written.unwrap();
         }
     }
 }
@@ -80,7 +70,9 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
     let text = support::reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
     let workload = Workload::parse("test", &text).unwrap();
     let plain = simulate(&system, &workload, &setup());
-    let observed = simulate_observed(&system, &workload, &setup(), &mut recorder);
+    let observed = simulate_observed(&system, &workload, &setup(), &mut |manager| {
+        recorder.stepped(manager);
+    });
     assert_eq!(plain, observed, "looking on changes nothing");
     let bytes = recorder.writer.finish().unwrap();
     let path = file(name);

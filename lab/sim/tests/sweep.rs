@@ -1,13 +1,11 @@
-//! Parameters are found by their keys, and sweeps give the same results on any number of threads.
+//! Parameters are found by their keys.
 
 mod support;
 
 use hawkeye_sim::mmu::translation::Levels;
-use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all, simulate_each};
+use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::sweep::{Base, Parameter};
-use hawkeye_sim::systems;
 use hawkeye_sim::workloads::Workload;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 const POPULAR: &str = r#"stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]"#;
 
@@ -25,15 +23,12 @@ fn base() -> Base {
 }
 
 fn set(key: &str, value: &str) -> (Setup, Workload) {
-    let set = Parameter::new(key).set(&base(), value);
-    set.unwrap()
+    Parameter::new(key).set(&base(), value).unwrap()
 }
 
 fn refused(key: &str, value: &str) -> String {
-    match Parameter::new(key).set(&base(), value) {
-        Ok(_) => panic!("{key} took {value}"),
-        Err(error) => error.to_string(),
-    }
+    let set = Parameter::new(key).set(&base(), value);
+    set.expect_err("refused").to_string()
 }
 
 #[test]
@@ -102,50 +97,5 @@ fn wrong_values_are_refused_with_the_key() {
     ] {
         let told = refused(key, value);
         assert!(told.starts_with(key), "{told}");
-    }
-}
-
-fn sweep(threads: usize) -> Vec<Simulated> {
-    let fragment = Parameter::new("machine.fragment");
-    let sets = ["0", "0.5", "1"].map(|value| fragment.set(&base(), value).unwrap());
-    let systems = ["linux", "hawkeye-g"].map(|name| systems::by_name(name).unwrap());
-    let mut jobs = Vec::new();
-    for (setup, workload) in &sets {
-        for system in systems {
-            jobs.push(Job {
-                system,
-                workload,
-                setup: *setup,
-            });
-        }
-    }
-    let told = AtomicUsize::new(0);
-    let done = simulate_each(&jobs, threads, &|_| {
-        told.fetch_add(1, Ordering::Relaxed);
-    });
-    assert_eq!(told.into_inner(), jobs.len());
-    let done = done.unwrap();
-    assert_eq!(done, simulate_all(&jobs, 1).unwrap());
-    done
-}
-
-#[test]
-fn a_sweep_is_the_same_on_any_number_of_threads() {
-    let one = sweep(1);
-    assert_eq!(one, sweep(3));
-    assert_eq!(one, sweep(8));
-    // The parameter has an effect.
-    assert_ne!(one[0].figures, one[4].figures);
-}
-
-#[test]
-fn a_program_s_course_leads_from_nothing_to_its_end() {
-    for run in sweep(2) {
-        let course = &run.figures.programs[0].course;
-        assert!(course.windows(2).all(|pair| pair[0].at_s < pair[1].at_s));
-        let last = course.last().expect("moments");
-        assert!(last.at_s > run.figures.wall_s / 2.0, "{last:?}");
-        let most = course.iter().map(|moment| moment.rss_bytes).max();
-        assert_eq!(most, Some(64 << 20));
     }
 }

@@ -191,7 +191,7 @@ impl Run {
             ..PolicySettings::default()
         };
         let policy = policies::by_name(policy, &told)?;
-        let engine = Engine::new(&setup.engine(system), workload)?;
+        let engine = Engine::new(setup, system, workload)?;
         let mut manager = Manager::new(engine, policy, settings)?;
         let mut regions = Vec::new();
         while manager.machine().now() < LONGEST && manager.step() == Wake::Deadline {

@@ -167,7 +167,7 @@ impl Engine {
             return;
         };
         program.note(&self.kernel);
-        program.note_useful(&self.kernel);
+        program.useful_end_bytes = self.kernel.useful_bytes(program.space).unwrap_or(0);
         program.note_sizes(&self.kernel, at);
         program.life = Life::Ended(outcome, at);
         // Freeing all of its memory is paid after its end.

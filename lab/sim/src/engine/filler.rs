@@ -22,13 +22,13 @@ const LEFT_FREE: u64 = 64;
 /// takes it.
 pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Filler {
     predictor: Predictor,
     /// Regions that may still be filled ahead of each process.
-    room: BTreeMap<ProcessId, u64>,
+    pub(super) room: BTreeMap<ProcessId, u64>,
     /// Bytes filled since the manager last asked.
-    filled: BTreeMap<ProcessId, u64>,
+    pub(super) filled: BTreeMap<ProcessId, u64>,
     /// The time at which its current work ends.
     busy_until: Duration,
     pub(super) cpu: Duration,
@@ -36,27 +36,6 @@ pub(super) struct Filler {
 }
 
 impl Filler {
-    pub(super) fn new() -> Self {
-        Self {
-            predictor: Predictor::default(),
-            room: BTreeMap::new(),
-            filled: BTreeMap::new(),
-            busy_until: Duration::ZERO,
-            cpu: Duration::ZERO,
-            regions: 0,
-        }
-    }
-
-    /// Sets how much may be filled ahead of a process from now on.
-    pub(super) fn allow(&mut self, process: ProcessId, room_bytes: u64) {
-        self.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
-    }
-
-    /// Bytes filled ahead of a process since this was last asked.
-    pub(super) fn take_filled(&mut self, process: ProcessId) -> u64 {
-        self.filled.remove(&process).unwrap_or(0)
-    }
-
     /// Works up to `until`.
     fn run(
         &mut self,
@@ -94,19 +73,17 @@ impl Filler {
         now: Duration,
     ) -> Option<Duration> {
         if let Some(task) = self.predictor.next_look() {
-            let most = PAGES_PER_REGION - IN_USE_PAGES;
-            let (empty, took) = scan(kernel, programs, task, most);
-            match empty {
-                Some(empty) => self.predictor.looked_at(task, empty < most),
+            let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
+            match in_use {
+                Some(in_use) => self.predictor.looked_at(task, in_use),
                 None => self.predictor.lost(task),
             }
             return Some(took);
         }
         if let Some((_, task)) = self.predictor.next_peek().filter(|(at, _)| *at <= now) {
-            let all = PAGES_PER_REGION;
-            let (empty, took) = scan(kernel, programs, task, all);
-            match empty {
-                Some(empty) => self.predictor.peeked(now, task, empty < all),
+            let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION);
+            match in_use {
+                Some(in_use) => self.predictor.peeked(now, task, in_use),
                 None => self.predictor.lost(task),
             }
             return Some(took);
@@ -153,18 +130,17 @@ impl Filler {
 /// Time to find that a region is not to be filled: one look at its page table.
 const LOOK: Duration = Duration::from_micros(1);
 
-/// Zero base pages of a filled region, up to a limit, and the time for the scan. `None`: it is no
-/// huge page any more.
+/// Whether fewer than `most` base pages of a filled region are zero, and the time for the scan.
+/// `None`: it is no huge page any more.
 fn scan(
     kernel: &mut Kernel,
     programs: &[Program],
     task: Task,
-    enough: u16,
-) -> (Option<u16>, Duration) {
+    most: u16,
+) -> (Option<bool>, Duration) {
     let program = programs.iter().find(|p| p.id == task.process);
-    let seen =
-        program.and_then(|program| kernel.scan_zeros(program.space, task.region, enough).ok());
-    seen.map_or((None, LOOK), |seen| (Some(seen.zero_pages), seen.time))
+    let seen = program.and_then(|p| kernel.scan_zeros(p.space, task.region, most).ok());
+    seen.map_or((None, LOOK), |s| (Some(s.zero_pages < most), s.took))
 }
 
 impl Engine {

@@ -6,15 +6,7 @@ use super::program::{Program, Work};
 use crate::bits::PageBits;
 use crate::kernel::{Access, Kernel};
 use crate::workloads::{Content, Phase};
-
-/// The work of a filling phase in a region.
-struct Filling {
-    pages: PageBits,
-    page_ns: f64,
-    content: Content,
-    /// Share of a wait for a page in no cache that holds the program up, 0-1.
-    waited: f64,
-}
+use hawkeye_policy::PAGES_PER_REGION;
 
 impl Program {
     /// Fills or frees the next region; returns whether it was the last.
@@ -33,26 +25,7 @@ impl Program {
         }
         let mut rounds = 1;
         match self.current().cloned() {
-            Some(Phase::Fill {
-                pages_per_region,
-                pages_per_run,
-                page_ns,
-                content,
-                waited_percent,
-                ..
-            }) => {
-                let filling = Filling {
-                    pages: match pages_per_run {
-                        1 => PageBits::spread(pages_per_region),
-                        // The same pages each time.
-                        run => PageBits::scattered_runs(pages_per_region, run, next as u64),
-                    },
-                    page_ns,
-                    content,
-                    waited: waited_percent / 100.0,
-                };
-                self.fill(kernel, (lot, next), &filling)?;
-            }
+            Some(phase @ Phase::Fill { .. }) => self.fill(kernel, (lot, next), &phase)?,
             Some(Phase::Free {
                 share,
                 rounds: all,
@@ -82,17 +55,33 @@ impl Program {
         &mut self,
         kernel: &mut Kernel,
         (lot, number): (usize, usize),
-        filling: &Filling,
+        phase: &Phase,
     ) -> Result<()> {
-        let Some(held) = self.lots.get_mut(lot) else {
+        let (
+            Phase::Fill {
+                pages_per_region,
+                pages_per_run,
+                page_ns,
+                content,
+                waited_percent,
+                ..
+            },
+            Some(held),
+        ) = (phase, self.lots.get_mut(lot))
+        else {
             return Ok(());
         };
         let region = held.region(number);
         for mapping in held.take_gone(number) {
             kernel.map(self.space, mapping)?;
         }
-        let pages = filling.pages.and(held.mapped(number));
-        let access = match filling.content {
+        let pages = match pages_per_run {
+            1 => PageBits::spread(*pages_per_region),
+            // The same pages each time.
+            run => PageBits::scattered_runs(*pages_per_region, *run, number as u64),
+        };
+        let pages = pages.and(held.mapped(number));
+        let access = match content {
             Content::Data => Access::Write,
             Content::Zeros => Access::WriteZeros,
         };
@@ -103,12 +92,11 @@ impl Program {
         // The processor's model has no part in this: the cost of first touches of cold memory is
         // counted only here.
         let costs = kernel.costs();
-        let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * filling.waited;
+        let cold_ns = (touched.cold * costs.cold_touch_ns) as f64 * (waited_percent / 100.0);
         let after_ns = touched.faults.total() * costs.after_fault_ns;
         let fault_ns = touched.time.as_nanos() as f64;
         self.fault_ns += fault_ns;
-        self.owed_ns +=
-            fault_ns + cold_ns + after_ns as f64 + filling.page_ns * f64::from(pages.count());
+        self.owed_ns += fault_ns + cold_ns + after_ns as f64 + page_ns * f64::from(pages.count());
         self.note_touched(region, pages);
         Ok(())
     }
@@ -128,9 +116,12 @@ impl Program {
             return self.free_pieces(kernel, (lot, number), share, page_ns);
         }
         let mut pages = held.used(number);
-        let rng = &mut self.rng;
         if share < 1.0 {
-            pages.retain(|| rng.chance(share));
+            for page in 0..PAGES_PER_REGION {
+                if pages.contains(page) && !self.rng.chance(share) {
+                    pages.remove(page);
+                }
+            }
         }
         if pages.is_empty() {
             return Ok(());

@@ -7,37 +7,13 @@ use super::guests::{Guest, Turn};
 use super::neighbour::Neighbour;
 use super::program::{Life, Program};
 use super::running::Measuring;
-use crate::kernel::fault_policies::FaultPolicy;
-use crate::kernel::{Kernel, KernelSpec, KernelThread, ZeroingSpec};
+use crate::kernel::Kernel;
 use crate::mmu::Groups;
 use crate::setup::Setup;
+use crate::systems::System;
 use crate::workloads::{Process, Workload};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
 use std::time::Duration;
-
-/// Specification of a machine to simulate.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineSpec {
-    /// The machine.
-    pub setup: Setup,
-    /// What its kernel does under a system.
-    pub kernel: KernelSetup,
-    /// The same for the kernels of its virtual machines.
-    pub guests: KernelSetup,
-}
-
-/// What a kernel does under a system.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelSetup {
-    /// Its behaviour at page faults.
-    pub faults: FaultPolicy,
-    /// Page sizes that a promotion can have.
-    pub promotable: PageOrders,
-    /// The thread that zeroes free memory, if there is one.
-    pub zeroing: Option<ZeroingSpec>,
-    /// Whether a filler, on a core of its own, prefaults memory for programs.
-    pub fault_ahead: bool,
-}
 
 /// A simulated machine and its programs; see the module's documentation.
 #[derive(Debug)]
@@ -66,15 +42,16 @@ pub(super) const FIRST_PID: u32 = 1000;
 const TICKS_PER_S: f64 = 100.0;
 
 impl Engine {
-    /// A machine after boot, and programs that start when the workload says.
+    /// A machine after boot under a system, and programs that start when the workload says.
     ///
     /// # Errors
     /// The machine or one of its programs can't be built.
-    pub fn new(spec: &EngineSpec, workload: &Workload) -> Result<Self, EngineError> {
-        let mut engine = Self::with(spec, &workload.processes, false)?;
+    pub fn new(setup: &Setup, system: &System, workload: &Workload) -> Result<Self, EngineError> {
+        let mut engine = Self::with(setup, system, &workload.processes, false)?;
+        let inside = setup.guest_system.as_ref().unwrap_or(system);
         for guest in &workload.guests {
             for _ in 0..guest.count {
-                engine.add_guest(spec, guest)?;
+                engine.add_guest(setup, inside, guest)?;
             }
         }
         engine.settle_guests();
@@ -83,11 +60,11 @@ impl Engine {
 
     /// A machine without virtual machines of its own; `hosted` if it is a virtual machine itself.
     pub(super) fn with(
-        spec: &EngineSpec,
+        setup: &Setup,
+        system: &System,
         processes: &[Process],
         hosted: bool,
     ) -> Result<Self, EngineError> {
-        let setup = &spec.setup;
         let require = |holds: bool, what, allowed, value: String| {
             let refused = EngineError::Value {
                 what,
@@ -103,14 +80,12 @@ impl Engine {
         let fits = (64..=100_000_000).contains(&setup.sample);
         let value = setup.sample.to_string();
         require(fits, "accesses in a sample", "64 to 100 million", value)?;
-        let mut kernel = Kernel::new(KernelSpec {
-            memory_bytes: setup.memory_bytes,
-            faults: spec.kernel.faults,
-            costs: setup.costs,
-            swap: setup.swap,
-        })?;
-        kernel.set_zeroing(spec.kernel.zeroing);
-        if setup.zeroed_before && spec.kernel.zeroing.is_some() {
+        let fault_ahead = setup.fault_ahead && system.fills_ahead;
+        let zeroing = system.zeroing().filter(|_| !fault_ahead);
+        let mut kernel = Kernel::new(setup.memory_bytes, system.faults, setup.costs)?;
+        kernel.set_swap(setup.swap);
+        kernel.set_zeroing(setup.tuning.zeroing(zeroing));
+        if setup.zeroed_before && zeroing.is_some() {
             kernel.zero_all();
         }
         if hosted {
@@ -135,13 +110,13 @@ impl Engine {
                     id,
                     process.clone(),
                     arrives,
-                    spec,
+                    setup,
                     hosted,
                     &mut kernel,
                 )?);
             }
         }
-        if spec.kernel.fault_ahead {
+        if fault_ahead {
             for program in &programs {
                 kernel.watch_first_touches(program.space);
             }
@@ -150,7 +125,7 @@ impl Engine {
             kernel,
             cores: setup.cores,
             entries: setup.processor.entry_orders(),
-            promotable: spec.kernel.promotable,
+            promotable: system.promotable(&setup.processor),
             measuring: Measuring {
                 accesses: setup.sample,
                 ghz: setup.processor.ghz,
@@ -159,7 +134,7 @@ impl Engine {
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
-            filler: spec.kernel.fault_ahead.then(Filler::new),
+            filler: fault_ahead.then(Filler::default),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
@@ -192,6 +167,11 @@ impl Engine {
         self.programs.iter().chain(guests)
     }
 
+    /// The results so far, or the error that stopped it.
+    pub(crate) fn outcome(&self) -> Result<EngineFigures, EngineError> {
+        self.broken.clone().map_or_else(|| Ok(self.figures()), Err)
+    }
+
     /// The results so far.
     pub fn figures(&self) -> EngineFigures {
         let ends = self.all_programs().map(|p| match p.life {
@@ -199,7 +179,7 @@ impl Engine {
             Life::ToCome | Life::Alive => self.now,
         });
         let filler = self.filler.as_ref();
-        let thread = |thread| self.kernel.thread_time(thread).as_secs_f64();
+        let threads = self.kernel.thread_times();
         EngineFigures {
             wall_s: ends.max().unwrap_or_default().as_secs_f64(),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
@@ -207,9 +187,9 @@ impl Engine {
             manager_cpu_s: self.manager_cpu.as_secs_f64(),
             filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
             filling_cpu_s: filler.map_or(0.0, |f| f.cpu.as_secs_f64()),
-            zeroing_cpu_s: thread(KernelThread::Zeroing),
-            kswapd_cpu_s: thread(KernelThread::Kswapd),
-            merging_cpu_s: thread(KernelThread::Merging),
+            zeroing_cpu_s: threads.zeroing.as_secs_f64(),
+            kswapd_cpu_s: threads.kswapd.as_secs_f64(),
+            merging_cpu_s: threads.merging.as_secs_f64(),
         }
     }
 }

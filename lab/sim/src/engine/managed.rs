@@ -33,7 +33,7 @@ impl Engine {
     }
 
     fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
-        let guest = self.guest(id).and_then(|guest| guest.space());
+        let guest = self.guest(id).and_then(|guest| guest.space);
         guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
     }
 
@@ -57,7 +57,7 @@ impl Engine {
             let bytes = order.regions() * HUGE_PAGE_BYTES;
             let first = region.start() / bytes * bytes;
             for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
-                guest.remapped_at(RegionAddr::containing(start));
+                guest.remapped(RegionAddr::containing(start));
             }
             guest.held_up(locked);
             return Ok(());
@@ -69,9 +69,12 @@ impl Engine {
             let woken = self.kernel.waited_for_lock(program.space);
             program.held_up(locked + woken);
         }
-        let seen = program.see(&self.kernel, region);
-        seen.map_err(|error| MachineError::Other(error.to_string()))
+        program.see(&self.kernel, region).map_err(other)
     }
+}
+
+fn other(error: impl ToString) -> MachineError {
+    MachineError::Other(error.to_string())
 }
 
 impl Machine for Engine {
@@ -175,12 +178,14 @@ impl Machine for Engine {
         enough: u16,
     ) -> Result<ZeroScan> {
         let space = self.space_of(process)?;
-        let kernel = &mut self.kernel;
-        let scanned = kernel.scan_zeros(space, region, enough);
-        // `None`: it is no huge page any more, so there is nothing to find.
-        let (zero_pages, took) = scanned.map_or((0, Duration::ZERO), |s| (s.zero_pages, s.time));
-        self.spend(took);
-        Ok(ZeroScan { zero_pages, took })
+        let scanned = self.kernel.scan_zeros(space, region, enough);
+        // An error: it is no huge page any more, so there is nothing to find.
+        let scanned = scanned.unwrap_or(ZeroScan {
+            zero_pages: 0,
+            took: Duration::ZERO,
+        });
+        self.spend(scanned.took);
+        Ok(scanned)
     }
 
     fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Result<Recovered> {
@@ -192,14 +197,9 @@ impl Machine for Engine {
             errno: Errno::EINVAL,
         })?;
         // The page table is locked while pages are read and remapped.
-        self.changed(process, region, PageOrder::HUGE, done.time)?;
-        self.call(done.time);
-        Ok(Recovered {
-            bytes: done.bytes,
-            left_present: done.left_present,
-            took: done.time,
-            longest_call: done.time,
-        })
+        self.changed(process, region, PageOrder::HUGE, done.took)?;
+        self.call(done.took);
+        Ok(done)
     }
 
     fn footprint(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<Footprint>> {
@@ -245,7 +245,7 @@ impl Sampling for Engine {
     fn probe(&mut self, process: ProcessId, _until: Duration) -> Result<Option<Duration>> {
         let now = self.now;
         let opened = match self.guest(process) {
-            Some(guest) => guest.window(),
+            Some(guest) => guest.window,
             None => {
                 let windows = &self.alive(process)?.windows;
                 windows.get(&Viewer::Manager).map(|window| window.opened)
@@ -281,7 +281,8 @@ impl Sampling for Engine {
         _until: Duration,
     ) -> Result<Progress<Vec<RegionSample>>> {
         let space = self.space_of(process)?;
-        let mut huge = self.kernel.huge_samples(space).unwrap_or_default();
+        let mut huge = self.kernel.samples(space).unwrap_or_default();
+        huge.retain(RegionSample::is_huge);
         for sample in &mut huge {
             sample.accessed = sample.present;
             sample.runs = 1;
@@ -301,19 +302,19 @@ impl FaultPageSizes for Engine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         let space = self.space_of(process)?;
         let set = self.kernel.set_fault_sizes(space, orders);
-        set.map_err(|error| MachineError::Other(error.to_string()))
+        set.map_err(other)
     }
 }
 
 impl Prefault for Engine {
     fn take_filled(&mut self, process: ProcessId) -> u64 {
-        let filler = self.filler.as_mut();
-        filler.map_or(0, |filler| filler.take_filled(process))
+        let filled = self.filler.as_mut().and_then(|f| f.filled.remove(&process));
+        filled.unwrap_or(0)
     }
 
     fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(filler) = &mut self.filler {
-            filler.allow(process, room_bytes);
+            filler.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
         }
     }
 }
@@ -333,7 +334,6 @@ impl Explain for Engine {
 
 impl Engine {
     fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
-        let time = self.kernel.sampling_time(space);
-        time.map_err(|error| MachineError::Other(error.to_string()))
+        self.kernel.sampling_time(space).map_err(other)
     }
 }

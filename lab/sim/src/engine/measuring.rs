@@ -11,7 +11,7 @@ use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
 
 /// The average cost of one access.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pace {
     pub(super) at: Duration,
     pub(super) cycles: f64,
@@ -60,12 +60,8 @@ impl Program {
     /// Uncounted accesses at the start of a phase, given the number in a sample.
     pub(super) fn to_warm_up(&self, sample: u32) -> u32 {
         let least = sample.saturating_mul(WARM_UP_SAMPLES);
-        self.to_warm_tables().min(MOST_TO_WARM_UP).max(least)
-    }
-
-    fn to_warm_tables(&self) -> u32 {
         let Work::Accesses { sources, .. } = &self.work else {
-            return 0;
+            return least;
         };
         let often = |s: &&Source| s.share >= RARE && s.is_scattered();
         let needed = sources.iter().filter(often).map(|source| {
@@ -78,7 +74,8 @@ impl Program {
             let entries = base * usize::from(PAGES_PER_REGION);
             WARM * entries as f64 / ENTRIES_PER_LINE / source.share
         });
-        needed.fold(0.0, f64::max) as u32
+        let needed = needed.fold(0.0, f64::max) as u32;
+        needed.min(MOST_TO_WARM_UP).max(least)
     }
 
     /// Makes accesses of the current phase; returns their cost.
@@ -98,8 +95,7 @@ impl Program {
             return Ok(Pace {
                 at: now,
                 cycles: 1.0,
-                walk_cycles: 0.0,
-                walks: Vec::new(),
+                ..Pace::default()
             });
         };
         let sampled = self.sample(kernel, &mut sources, accesses);
@@ -111,9 +107,7 @@ impl Program {
         };
         let mut pace = Pace {
             at: now,
-            cycles: 0.0,
-            walk_cycles: 0.0,
-            walks: Vec::new(),
+            ..Pace::default()
         };
         // Streams are weighted by their shares, not by the accesses that their turns happened to
         // add up to.

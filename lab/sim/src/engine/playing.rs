@@ -24,10 +24,7 @@ const ONE_IN: u64 = 16;
 pub(super) struct Player {
     program: String,
     trace: Trace<Box<dyn BufRead>>,
-    cycles_per_instruction: f64,
-    cycles_per_access: f64,
-    waited_permille: u32,
-    scale: f64,
+    tape: Tape,
     batch: Vec<Access>,
     batches: u64,
     /// Time by which the last batch exceeded its budget, in nanoseconds.
@@ -40,10 +37,7 @@ impl Player {
         Ok(Self {
             program: program.to_owned(),
             trace,
-            cycles_per_instruction: tape.cycles_per_instruction,
-            cycles_per_access: tape.cycles_per_access,
-            waited_permille: (tape.waited_percent * 10.0) as u32,
-            scale: tape.scale,
+            tape: tape.clone(),
             batch: Vec::with_capacity(BATCH),
             batches: 0,
             overdrawn_ns: 0.0,
@@ -67,8 +61,8 @@ impl Player {
         let accesses = self.batch.len().max(1) as f64;
         Ok(match instructions {
             // The trace has no instruction counts.
-            0 => self.cycles_per_access,
-            _ => instructions as f64 * self.cycles_per_instruction / accesses,
+            0 => self.tape.cycles_per_access,
+            _ => instructions as f64 * self.tape.cycles_per_instruction / accesses,
         })
     }
 }
@@ -117,6 +111,7 @@ impl Program {
     ) -> Result<(f64, Tally, bool)> {
         let mut spent_ns = std::mem::take(&mut player.overdrawn_ns);
         let mut played = Tally::default();
+        let scale = player.tape.scale;
         while spent_ns < left_ns && self.owed_ns <= 0.0 {
             let own_cycles = player.read()?;
             if player.batch.is_empty() {
@@ -125,12 +120,12 @@ impl Program {
             self.touch(kernel, &player.batch)?;
             let work = CoreWork {
                 millicycles_per_access: (own_cycles * 1000.0) as u32,
-                waited_permille: player.waited_permille,
+                waited_permille: (player.tape.waited_percent * 10.0) as u32,
             };
             let before = self.core.counters();
             if player.batches % ONE_IN == 0 {
                 for access in player.batch.chunks(1) {
-                    self.access_counted(kernel, access, work, player.scale)?;
+                    self.access_counted(kernel, access, work, scale)?;
                 }
             } else {
                 self.access(kernel, &player.batch, work)?;
@@ -138,9 +133,9 @@ impl Program {
             player.batches += 1;
             let made = self.core.counters().since(&before);
             let tally = Tally {
-                accesses: player.scale * made.accesses as f64,
-                cycles: player.scale * made.millicycles as f64 / 1000.0,
-                walk_cycles: player.scale * made.walk_cycles() as f64,
+                accesses: scale * made.accesses as f64,
+                cycles: scale * made.millicycles as f64 / 1000.0,
+                walk_cycles: scale * made.walk_cycles() as f64,
             };
             self.tally(tally);
             played.add(tally);

@@ -1,5 +1,6 @@
 //! A program: its address space, as the kernel and as the processor see it, and its progress.
 
+use super::EngineError;
 use super::accesses::Source;
 use super::course::Course;
 use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
@@ -10,11 +11,11 @@ use super::playing::Player;
 use super::sharing::Demand;
 use super::sizes::SizesOverTime;
 use super::swapping::Swapping;
-use super::{EngineError, EngineSpec};
 use crate::bits::PageBits;
 use crate::kernel::{Faults, Kernel, SpaceFigures, SpaceId};
 use crate::mmu::translation::{LeafSize, Mappings, Tables, Translator, TranslatorSpec};
 use crate::rng::Rng;
+use crate::setup::Setup;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +63,7 @@ pub(super) enum Viewer {
     Reclaim,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     pub(super) opened: Duration,
     /// Accesses by phase and stream.
@@ -80,11 +81,7 @@ impl Window {
     pub(super) fn open(now: Duration) -> Self {
         Self {
             opened: now,
-            accesses: BTreeMap::new(),
-            touched: BTreeMap::new(),
-            walks: BTreeMap::new(),
-            tally: Tally::default(),
-            busy_ns: 0.0,
+            ..Self::default()
         }
     }
 }
@@ -139,7 +136,8 @@ pub(super) struct Program {
     sizes: SizesOverTime,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
-    useful_end_bytes: u64,
+    /// Memory that held data before its end.
+    pub(super) useful_end_bytes: u64,
 }
 
 impl Program {
@@ -147,13 +145,13 @@ impl Program {
         id: ProcessId,
         spec: Process,
         arrives: Duration,
-        machine: &EngineSpec,
+        setup: &Setup,
         hosted: bool,
         kernel: &mut Kernel,
     ) -> Result<Self, EngineError> {
-        let seen = Mappings::with_groups(machine.setup.processor.groups)?;
+        let seen = Mappings::with_groups(setup.processor.groups)?;
         let lots = lots(&spec.areas);
-        let levels = machine.setup.page_table_levels;
+        let levels = setup.page_table_levels;
         let tables = if hosted {
             Tables::Nested {
                 guest: levels,
@@ -165,8 +163,8 @@ impl Program {
         };
         let core = TranslatorSpec {
             tables,
-            next_page_prefetch: machine.setup.next_page_prefetch,
-            ..TranslatorSpec::native(&machine.setup.processor)
+            next_page_prefetch: setup.next_page_prefetch,
+            ..TranslatorSpec::native(&setup.processor)
         };
         let space = kernel.create_space();
         for mapping in lots.iter().flat_map(Lot::mappings) {
@@ -182,7 +180,7 @@ impl Program {
             core_spec: core,
             cold: true,
             lots,
-            rng: Rng::new(machine.setup.seed, id.pid.into()),
+            rng: Rng::new(setup.seed, id.pid.into()),
             phase: 0,
             rounds: 1,
             work: Work::Begin,
@@ -288,11 +286,6 @@ impl Program {
                 huge_bytes: self.last.huge_bytes,
             });
         }
-    }
-
-    /// Records how much of its memory holds data, before its end.
-    pub(super) fn note_useful(&mut self, kernel: &Kernel) {
-        self.useful_end_bytes = kernel.useful_bytes(self.space).unwrap_or(0);
     }
 
     /// Records the page sizes by which its memory is mapped.

@@ -62,9 +62,11 @@ impl Program {
                 let paid = self.owed_ns.min(left_ns);
                 self.owed_ns -= paid;
                 left_ns -= paid;
-                self.count_busy(paid);
-                // These cycles are unhalted, and in no page walk.
-                self.count_kernel_cycles(paid * measuring.ghz);
+                for window in self.windows.values_mut() {
+                    window.busy_ns += paid;
+                    // These cycles are unhalted, and in no page walk.
+                    window.tally.cycles += paid * measuring.ghz;
+                }
                 continue;
             }
             let at = turn.at(left_ns);
@@ -102,12 +104,6 @@ impl Program {
         }
     }
 
-    fn count_kernel_cycles(&mut self, cycles: f64) {
-        for window in self.windows.values_mut() {
-            window.tally.cycles += cycles;
-        }
-    }
-
     fn is_to_be_measured(&self, now: Duration) -> bool {
         let Some(pace) = &self.pace else {
             return true;
@@ -118,33 +114,24 @@ impl Program {
     }
 
     fn begin(&mut self, phase: &Phase, measuring: Measuring) -> Result<(), EngineError> {
-        let named = |name: &String| {
-            let lots = self.lots.iter().enumerate();
-            let found = lots.clone().find(|(_, lot)| lot.name == *name);
-            found.map(|(index, lot)| (index, lot.clone()))
-        };
         self.work = match phase {
-            Phase::Fill { area, part, .. } => match named(area) {
-                Some((lot, held)) => {
-                    let regions = held.part(*part);
+            Phase::Fill { area, .. } | Phase::Free { area, .. } => {
+                let part = match phase {
+                    Phase::Fill { part, .. } => *part,
+                    _ => [0.0, 1.0],
+                };
+                let mut lots = self.lots.iter().enumerate();
+                let found = lots.find(|(_, lot)| lot.name == *area);
+                found.map_or(Work::Waiting(0.0), |(lot, held)| {
+                    let regions = held.part(part);
                     Work::Regions {
                         lot,
                         next: regions.start,
                         end: regions.end,
                         round: 0,
                     }
-                }
-                None => Work::Waiting(0.0),
-            },
-            Phase::Free { area, .. } => match named(area) {
-                Some((lot, held)) => Work::Regions {
-                    lot,
-                    next: 0,
-                    end: held.part([0.0, 1.0]).end,
-                    round: 0,
-                },
-                None => Work::Waiting(0.0),
-            },
+                })
+            }
             Phase::Wait { seconds } => Work::Waiting(seconds * 1e9),
             Phase::Play(tape) => Work::Playing(Box::new(Player::open(&self.spec.name, tape)?)),
             Phase::Access {
@@ -249,7 +236,8 @@ impl Program {
         self.tally(tally);
         let spent = made * (spent_ns + waits_ns);
         self.count_busy(made * ns);
-        self.swapping.wait(made);
+        self.swapping.made += made;
+        self.swapping.waited_ns += made * self.swapping.waits_ns;
         if over {
             self.swap_in(kernel, now, true)?;
         }

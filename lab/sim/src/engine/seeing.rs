@@ -12,7 +12,8 @@ impl Program {
     /// Updates the processor's view of a region. If the region is or was part of a larger page,
     /// updates all of that page.
     pub(super) fn see(&mut self, kernel: &Kernel, region: RegionAddr) -> Result<(), EngineError> {
-        let joined = joined(self, kernel, region);
+        let found = kernel.region(RegionId::new(self.space, region));
+        let joined = found.and_then(|found| found.joined);
         let was_giant = self.seen.size(region) == Some(LeafSize::Giant);
         if was_giant && joined != Some(PageOrder::GIANT) {
             // Its parts are updated one by one below.
@@ -152,10 +153,6 @@ impl Program {
             assert_eq!(groups, self.groups(found), "{region} of {}", self.id);
         }
     }
-}
-
-fn joined(program: &Program, kernel: &Kernel, region: RegionAddr) -> Option<PageOrder> {
-    kernel.region(RegionId::new(program.space, region))?.joined
 }
 
 /// The regions of the page of this size around one of them.

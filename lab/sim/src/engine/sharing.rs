@@ -15,13 +15,8 @@ pub(super) fn shares(cores: u32, demands: &[Demand]) -> Vec<f64> {
     let mut shares = vec![1.0; demands.len()];
     let mut limited = vec![true; demands.len()];
     loop {
-        let rest = || {
-            demands
-                .iter()
-                .zip(&limited)
-                .filter(|(_, limited)| **limited)
-        };
-        let wanted: f64 = rest().map(|(d, _)| f64::from(d.threads) * d.weight).sum();
+        let rest = demands.iter().zip(&limited).filter(|(_, l)| **l);
+        let wanted: f64 = rest.map(|(d, _)| f64::from(d.threads) * d.weight).sum();
         let whole = demands.iter().zip(&limited).filter(|(_, l)| !**l);
         let taken: u64 = whole.map(|(d, _)| u64::from(d.threads)).sum();
         let left = (f64::from(cores) - taken as f64).max(0.0);
@@ -58,25 +53,14 @@ mod tests {
     }
 
     #[test]
-    fn with_enough_cores_everybody_has_a_whole_one() {
+    fn with_enough_cores_each_has_a_whole_one_and_too_few_are_shared_by_weight() {
         assert_eq!(of(4, &[(1, 1.0), (2, 9.0), (1, 0.01)]), [1.0, 1.0, 1.0]);
         assert_eq!(of(4, &[]), Vec::<f64>::new());
-    }
-
-    #[test]
-    fn too_few_are_shared_by_weight() {
         assert_eq!(of(1, &[(1, 1.0), (1, 3.0)]), [0.25, 0.75]);
         assert_eq!(of(2, &[(4, 1.0)]), [0.5]);
         assert_eq!(of(3, &[(2, 1.0), (2, 2.0)]), [0.5, 1.0]);
-    }
-
-    #[test]
-    fn who_wants_nothing_takes_nothing() {
+        // A demand for no threads takes nothing.
         assert_eq!(of(1, &[(0, 5.0), (1, 1.0)])[1], 1.0);
-    }
-
-    #[test]
-    fn what_one_cannot_use_goes_to_the_others() {
         // By weight alone the first would have 1.8 cores.
         assert_eq!(of(2, &[(1, 9.0), (1, 0.5), (1, 0.5)]), [1.0, 0.5, 0.5]);
     }

@@ -18,19 +18,11 @@ pub(super) struct Swapping {
     /// When the wait was last estimated; `None` if never in this phase.
     at: Option<Duration>,
     /// Average wait of an access, in nanoseconds.
-    waits_ns: f64,
+    pub(super) waits_ns: f64,
     /// Accesses made since the estimate.
-    made: f64,
+    pub(super) made: f64,
     /// Expected wait of these accesses, already spent, in nanoseconds.
-    waited_ns: f64,
-}
-
-impl Swapping {
-    /// Records accesses that were made, each with the average wait.
-    pub(super) fn wait(&mut self, made: f64) {
-        self.made += made;
-        self.waited_ns += made * self.waits_ns;
-    }
+    pub(super) waited_ns: f64,
 }
 
 /// Shortest time between two estimates.
@@ -128,16 +120,16 @@ impl Program {
         })
     }
 
-    /// Calls `then` for each region with the pages that were accessed since the last call.
+    /// The pages that were accessed since the last call, by region.
     pub(super) fn take_accessed(
         &mut self,
         kernel: &Kernel,
         now: Duration,
-        mut then: impl FnMut(RegionAddr, PageBits),
-    ) {
+    ) -> Vec<(RegionAddr, PageBits)> {
+        let mut accessed = Vec::new();
         let next = Window::open(now);
         let Some(window) = self.windows.insert(Viewer::Reclaim, next) else {
-            return;
+            return accessed;
         };
         for exposed in window.accesses.values().filter(|e| e.accesses > 0.0) {
             let source = &exposed.source;
@@ -149,9 +141,10 @@ impl Program {
                 let there = kernel.present(self.space, region).and(lot.used(number));
                 let visited = source.visited(exposed.accesses, number, there, &mut self.rng);
                 if !visited.is_empty() {
-                    then(region, visited);
+                    accessed.push((region, visited));
                 }
             }
         }
+        accessed
     }
 }

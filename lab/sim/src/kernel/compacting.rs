@@ -2,7 +2,8 @@
 
 use super::Kernel;
 use super::costs::times;
-use crate::memory::{FrameRun, Owner, Run, Scanned};
+use super::moving::Together;
+use crate::memory::{PhysicalMemory, Run, Scanned};
 use std::time::Duration;
 
 /// Deferral of compaction for a while after failures (`defer_compaction`).
@@ -51,25 +52,13 @@ impl Kernel {
     /// Moves a run of pages out of a pageblock; returns the number of pages. Moves as many at a
     /// time as find room side by side, and whole folios where there is room for one.
     fn evacuate(&mut self, block: u32, run: Run, scanned: &mut Scanned) -> u64 {
-        let mut moved = 0;
-        while moved < run.count {
-            let rest = run.after(moved);
-            let owner = Owner::unpack(rest.value);
-            let piece = self.next_piece(block, rest);
-            let room = piece.order.and_then(|order| self.memory.room_for(order));
-            let room = room.map(|frame| (frame, piece.count));
-            let Some((target, room)) = room.or_else(|| self.memory.next_target(scanned)) else {
-                break;
-            };
-            let most = room.min(piece.count);
-            let Some(got) = self.memory.allocate_at(target, most, owner) else {
-                break;
-            };
-            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
-            self.moved(owner, from, got.frames.first);
-            self.memory.free(from);
-            moved += from.count as u16;
-        }
+        let allocate = |memory: &mut PhysicalMemory, (count, order): Together, owner| {
+            let room = order.and_then(|order| memory.room_for(order));
+            let room = room.map(|frame| (frame, count));
+            let (target, room) = room.or_else(|| memory.next_target(scanned))?;
+            memory.allocate_at(target, room.min(count), owner)
+        };
+        let moved = self.move_run(block, run, allocate, PhysicalMemory::free);
         moved.into()
     }
 }

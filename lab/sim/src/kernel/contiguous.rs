@@ -3,9 +3,10 @@
 //! out.
 
 use super::costs::times;
+use super::moving::Together;
 use super::space::RegionId;
 use super::{Kernel, SpaceId};
-use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, Owner, Run};
+use crate::memory::{Content, FrameRun, HUGE_ORDER, Held, Owner, PhysicalMemory, Run};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::ops::Range;
 use std::time::Duration;
@@ -91,28 +92,17 @@ impl Kernel {
     /// Moves a run of pages to free frames anywhere. A huge page or a folio moves as a whole if
     /// there is a frame for it. Returns whether there was room for all.
     fn move_out(&mut self, block: u32, run: Run, moved: &mut u64) -> bool {
-        let mut done = 0;
-        while done < run.count {
-            let rest = run.after(done);
-            let owner = Owner::unpack(rest.value);
-            let piece = self.next_piece(block, rest);
-            let order = match piece.order {
+        let allocate = |memory: &mut PhysicalMemory, (count, order): Together, owner| {
+            let order = match order {
                 Some(order) => Some(order.number() as u8),
-                None => (piece.count == PAGES_PER_REGION).then_some(HUGE_ORDER),
+                None => (count == PAGES_PER_REGION).then_some(HUGE_ORDER),
             };
-            let memory = &mut self.memory;
             let whole = order.and_then(|order| memory.allocate(order, Content::Dirty, owner));
-            let got = whole.or_else(|| memory.allocate_run(piece.count, Content::Dirty, owner));
-            let Some(got) = got else {
-                return false;
-            };
-            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
-            self.moved(owner, from, got.frames.first);
-            self.memory.keep_isolated(from);
-            done += from.count as u16;
-            *moved += u64::from(from.count);
-        }
-        true
+            whole.or_else(|| memory.allocate_run(count, Content::Dirty, owner))
+        };
+        let done = self.move_run(block, run, allocate, PhysicalMemory::keep_isolated);
+        *moved += u64::from(done);
+        done == run.count
     }
 }
 

@@ -33,11 +33,11 @@ pub struct KernelCosts {
     pub split_ns: u64,
     /// Mapping the shared zero page in place of a base page, and freeing that page.
     pub remap_zero_ns: u64,
-    /// Looking at a base page that is not zero, up to its first such byte.
-    pub scan_used_ns: u64,
     /// Scanning a base page that is not zero, up to its first nonzero byte.
-    pub scan_zero_ns: u64,
+    pub scan_used_ns: u64,
     /// Scanning all of a base page that is zero.
+    pub scan_zero_ns: u64,
+    /// Flushing a mapping from the TLBs of other cores.
     pub shoot_down_ns: u64,
     /// Waiting for a collapse that has locked the address space: the time to fall asleep and to be
     /// woken, in addition to the wait.

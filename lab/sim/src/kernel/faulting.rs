@@ -32,7 +32,7 @@ impl Access {
 }
 
 /// The result of accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     /// Time in faults, paid by the program, including direct reclaim and compaction.
     pub time: Duration,
@@ -44,14 +44,6 @@ pub struct Touched {
     /// waits [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer for each. That time is not
     /// part of `time`.
     pub cold: u64,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Sum {
-    pub(super) time: Duration,
-    pub(super) faults: Faults,
-    pub(super) zeroed: u64,
-    pub(super) cold: u64,
 }
 
 /// The result of a first touch that maps no huge page.
@@ -82,13 +74,13 @@ impl Kernel {
         if !self.space(space)?.is_mapped(&pages) {
             return Err(KernelError::NotMapped(space, bytes));
         }
-        let mut sum = Sum::default();
+        let mut sum = Touched::default();
         let outcome = by_region(pages).try_for_each(|(region, first, count)| {
             let pages = PageBits::range(first, count);
             self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
         });
-        let touched = self.conclude(space, sum);
-        outcome.map(|()| touched)
+        self.conclude(space, &sum);
+        outcome.map(|()| sum)
     }
 
     /// The same for some pages of one region, all of which must be mapped.
@@ -110,24 +102,18 @@ impl Kernel {
                 return Err(KernelError::NotMapped(space, bytes));
             }
         }
-        let mut sum = Sum::default();
+        let mut sum = Touched::default();
         let outcome = self.touch_in_region(at, pages, access, &mut sum);
-        let touched = self.conclude(space, sum);
-        outcome.map(|()| touched)
+        self.conclude(space, &sum);
+        outcome.map(|()| sum)
     }
 
-    fn conclude(&mut self, space: SpaceId, sum: Sum) -> Touched {
+    fn conclude(&mut self, space: SpaceId, sum: &Touched) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
         self.charge(space, sum.time);
         self.debug_check();
-        Touched {
-            time: sum.time,
-            faults: sum.faults,
-            zeroed: sum.zeroed,
-            cold: sum.cold,
-        }
     }
 
     fn touch_in_region(
@@ -135,7 +121,7 @@ impl Kernel {
         at: RegionId,
         pages: PageBits,
         access: Access,
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<()> {
         let mut from = 0;
         while from < PAGES_PER_REGION {
@@ -167,7 +153,7 @@ impl Kernel {
         pages: (u16, u16),
         cause: Cause,
         access: Access,
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<u16> {
         match cause {
             Cause::Swapped => self.swap_in(at, pages, sum),
@@ -197,7 +183,7 @@ impl Kernel {
         at: RegionId,
         (first, count): (u16, u16),
         access: Access,
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<u16> {
         let choice = self.choice(at)?;
         if access == Access::Read && self.faults.shares_zero_page {

@@ -2,7 +2,7 @@
 
 use super::region::Region;
 use super::space::{Faults, RegionId};
-use super::threads::KernelThread;
+use super::threads::ThreadTimes;
 use super::{Kernel, KernelCosts, Result, SpaceId};
 use crate::bits::PageBits;
 use crate::memory::{Content, PhysicalMemory};
@@ -96,9 +96,9 @@ impl Kernel {
         self.spaces.keys().copied()
     }
 
-    /// CPU time of a thread of the kernel so far.
-    pub fn thread_time(&self, thread: KernelThread) -> Duration {
-        self.threads.times.get(&thread).copied().unwrap_or_default()
+    /// CPU time of the kernel's threads.
+    pub fn thread_times(&self) -> ThreadTimes {
+        self.threads.times
     }
 
     /// The costs of operations.
@@ -117,20 +117,7 @@ impl Kernel {
     /// # Errors
     /// No such address space.
     pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
-        self.samples_of(space, |_| true)
-    }
-
-    /// The same for huge pages only.
-    ///
-    /// # Errors
-    /// No such address space.
-    pub fn huge_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
-        self.samples_of(space, |found| found.huge.is_some())
-    }
-
-    fn samples_of(&self, space: SpaceId, which: fn(&Region) -> bool) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
-        let regions = regions.filter(|(_, found)| which(found));
         let sample =
             |(region, found): (u64, &Region)| found.sample(RegionId { space, region }.address());
         Ok(regions.filter_map(sample).collect())

@@ -53,7 +53,7 @@ impl Track {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Watched {
+pub(super) struct Watched {
     tracks: Vec<Track>,
     turn: usize,
     score: i32,
@@ -61,12 +61,8 @@ struct Watched {
 }
 
 impl Watched {
-    fn goes_on(&mut self) {
-        self.score = (self.score + 1).min(SCORES.1);
-    }
-
-    fn strays(&mut self) {
-        self.score = (self.score - 1).max(SCORES.0);
+    fn score(&mut self, by: i32) {
+        self.score = (self.score + by).clamp(SCORES.0, SCORES.1);
     }
 
     /// Records one first touch; returns the advance that it makes, if it makes one.
@@ -81,7 +77,7 @@ impl Watched {
         let mut tracks = self.tracks.iter_mut();
         if let Some(track) = tracks.find(|t| t.region == region) {
             track.touches += 1;
-            self.goes_on();
+            self.score(1);
             return None;
         }
         let mut tracks = self.tracks.iter_mut();
@@ -93,7 +89,7 @@ impl Watched {
             let (step, proven) = (track.step as i32, track.advances >= PROVEN);
             // A leap may cross filled memory, or be chance.
             if exact {
-                self.goes_on();
+                self.score(1);
             }
             return (proven && self.score >= 0).then(|| Advance {
                 region: RegionAddr::containing((region as u64) << 21),
@@ -101,23 +97,18 @@ impl Watched {
                 dense,
             });
         }
-        self.strays();
+        self.score(-1);
         let near =
             |t: &&mut Track| t.advances < PROVEN && (region - t.region).abs() <= LARGEST_STEP;
         if let Some(track) = self.tracks.iter_mut().find(near) {
-            *track = Track {
-                region,
-                step: region - track.region,
-                touches: 1,
-                advances: 1,
-            };
+            (track.step, track.region) = (region - track.region, region);
+            (track.touches, track.advances) = (1, 1);
             return None;
         }
         let track = Track {
             region,
-            step: 0,
             touches: 1,
-            advances: 0,
+            ..Track::default()
         };
         if self.tracks.len() < TRACKS {
             self.tracks.push(track);
@@ -131,15 +122,11 @@ impl Watched {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier {
-    watched: BTreeMap<SpaceId, Watched>,
+    pub(super) watched: BTreeMap<SpaceId, Watched>,
     advances: Vec<(SpaceId, Advance)>,
 }
 
 impl Frontier {
-    pub(crate) fn forget(&mut self, space: SpaceId) {
-        self.watched.remove(&space);
-    }
-
     /// A program touched `pages` pages of a region for the first time.
     pub(crate) fn first_touches(&mut self, at: RegionId, pages: u16) {
         let Some(watched) = self.watched.get_mut(&at.space) else {

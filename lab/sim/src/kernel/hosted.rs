@@ -6,10 +6,10 @@
 
 use super::costs::times;
 use super::space::{RegionId, by_region};
-use super::{Access, Kernel, Result, SpaceId};
+use super::{Access, Kernel, Piece, Region, Result, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, Owner, block_of, offset_of};
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
+use crate::memory::{FrameRun, Owner};
+use hawkeye_policy::RegionAddr;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -54,6 +54,12 @@ impl Kernel {
         })
     }
 
+    /// Where the pages of a region are in memory, in page order.
+    pub(crate) fn pieces(&self, space: SpaceId, region: RegionAddr) -> impl Iterator<Item = Piece> {
+        let found = self.region(RegionId::new(space, region));
+        found.into_iter().flat_map(Region::pieces)
+    }
+
     /// Whether anything of an address space may be in swap, the host's included.
     pub(crate) fn has_away(&self, space: SpaceId) -> bool {
         let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
@@ -69,19 +75,9 @@ impl Kernel {
         if self.reports.hosted.away.is_empty() {
             return away;
         }
-        if let Some(block) = found.huge {
-            return self.away_of(block);
-        }
-        for run in found.frames.iter() {
-            let frames = FrameRun::new(run.value as u32, run.count.into());
-            let mut page = run.first;
-            for (block, first, count) in frames.by_block() {
-                let there = self.away_of(block).and(PageBits::range(first, count));
-                for (at, pages) in there.each_run() {
-                    away = away.or(PageBits::range(page + (at - first), pages));
-                }
-                page += count;
-            }
+        for piece in found.pieces() {
+            let there = self.away_of(piece.block);
+            away = away.or(there.moved(piece.first, piece.count, piece.page));
         }
         away
     }
@@ -114,12 +110,11 @@ impl Kernel {
             return Ok(Duration::ZERO);
         };
         let own = pages.and(found.swapped);
-        let mut frames = Vec::new();
-        for page in (0..PAGES_PER_REGION).filter(|page| pages.minus(own).contains(*page)) {
-            frames.extend(found.frame(page));
-        }
-        for frame in frames {
-            self.want(frame);
+        let others = pages.minus(own);
+        let pieces: Vec<_> = found.pieces().collect();
+        for piece in pieces {
+            let frames = others.moved(piece.page, piece.count, piece.first);
+            self.want(piece.block, frames);
         }
         let touched = self.touch_pages(space, region, own, Access::Read)?;
         Ok(touched.time)
@@ -131,20 +126,13 @@ impl Kernel {
         away.unwrap_or(PageBits::EMPTY)
     }
 
-    fn want(&mut self, frame: u32) {
-        let Some(away) = self.reports.hosted.away.get_mut(&block_of(frame)) else {
-            return;
-        };
-        if !away.contains(offset_of(frame)) {
-            return;
+    fn want(&mut self, block: u32, frames: PageBits) {
+        let wanted = self.away_of(block).and(frames);
+        for (first, count) in wanted.each_run() {
+            let run = FrameRun::within(block, first, count);
+            self.reports.hosted.wanted.push(run);
         }
-        away.remove(offset_of(frame));
-        if away.is_empty() {
-            self.reports.hosted.away.remove(&block_of(frame));
-        }
-        match self.reports.hosted.wanted.last_mut() {
-            Some(last) if last.first + last.count == frame => last.count += 1,
-            _ => self.reports.hosted.wanted.push(FrameRun::new(frame, 1)),
-        }
+        let away = self.away_of(block).minus(wanted);
+        self.set_away(block, away, self.reports.hosted.each);
     }
 }

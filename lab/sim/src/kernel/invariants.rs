@@ -4,9 +4,9 @@ mod sizes;
 
 use super::region::Region;
 use super::space::{AddressSpace, first_page};
-use super::{BrokenKernel, Kernel, SpaceId};
+use super::{BrokenKernel, Kernel};
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, Owner};
+use crate::memory::Owner;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
 /// A debug build checks machines of up to this many frames (512 MiB) in full after every call.
@@ -43,8 +43,7 @@ impl Kernel {
             self.check_counts(space)?;
             swapped += space.swapped;
             for (number, region) in space.table.iter() {
-                self.check_region(space.id, number, region)?;
-                if let Some(rule) = sizes::broken(space, number, region) {
+                if let Some(rule) = self.broken_rule(space, number, region) {
                     return Err(BrokenKernel::Region {
                         space: space.id,
                         region: number * HUGE_PAGE_BYTES,
@@ -54,7 +53,8 @@ impl Kernel {
                 mapped += u64::from(region.present.count());
                 if let Some(reservation) = region.reservation {
                     reservations += 1;
-                    reserved += self.unused_frames(reservation.block);
+                    let unused = self.memory.reserved_frames(reservation.block);
+                    reserved += u64::from(unused.count());
                 }
             }
         }
@@ -93,62 +93,51 @@ impl Kernel {
         count("swapped pages", space.swapped, swapped)
     }
 
-    fn check_region(
+    /// The rule that a region of an address space breaks, if it breaks one.
+    fn broken_rule(
         &self,
-        space: SpaceId,
+        space: &AddressSpace,
         number: u64,
         region: &Region,
-    ) -> Result<(), BrokenKernel> {
-        let broken = |rule| {
-            Err(BrokenKernel::Region {
-                space,
-                region: number * HUGE_PAGE_BYTES,
-                rule,
-            })
-        };
-        let disjoint = |a: PageBits, b: PageBits| a.and(b).is_empty();
-        let (present, zero) = (region.present, region.zero_mapped);
-        if !(disjoint(present, zero)
-            && disjoint(present, region.swapped)
-            && disjoint(zero, region.swapped))
-        {
-            return broken("a page is in one place only");
-        }
-        let of_present = [region.written, region.accessed.minus(zero)];
-        if !of_present.iter().all(|set| set.within(present)) {
-            return broken("only present pages are written or accessed");
-        }
-        if !region.nonzero.within(present.or(region.swapped)) {
-            return broken("only present and swapped pages hold anything");
-        }
-        if region.huge.is_some() && !(present.full() && region.frames.iter().next().is_none()) {
-            return broken("all of a huge page is present");
-        }
-        let mut backed = PageBits::EMPTY;
-        for page in (0..PAGES_PER_REGION).filter(|page| present.contains(*page)) {
+    ) -> Option<&'static str> {
+        let disjoint = |a: PageBits, b| a.and(b).is_empty();
+        let (present, zero, swapped) = (region.present, region.zero_mapped, region.swapped);
+        let one_place =
+            disjoint(present, zero) && disjoint(present, swapped) && disjoint(zero, swapped);
+        let accessed = region.accessed.minus(zero);
+        let mut frames = region.frames.iter();
+        let whole = present.full() && region.frames.iter().next().is_none();
+        let mut pages = (0..PAGES_PER_REGION).filter(|page| present.contains(*page));
+        let backed = pages.all(|page| {
             let owner = Owner::Anonymous {
-                space: space.0,
+                space: space.id.0,
                 page: first_page(number) + u64::from(page),
             };
             let frame = region.frame(page);
-            if frame.and_then(|frame| self.memory.owner(frame)) != Some(owner) {
-                return broken("a present page has a frame of its own");
-            }
-            backed.insert(page);
-        }
-        for run in region.frames.iter() {
-            if !PageBits::range(run.first, run.count).within(backed) {
-                return broken("only present pages have frames");
-            }
-        }
-        Ok(())
-    }
-
-    fn unused_frames(&self, block: u32) -> u64 {
-        let start = FrameRun::of_block(block).first;
-        let frames = start..start + u32::from(PAGES_PER_REGION);
-        let reserved =
-            |frame: &u32| matches!(self.memory.owner(*frame), Some(Owner::Reserved { .. }));
-        frames.filter(reserved).count() as u64
+            frame.and_then(|frame| self.memory.owner(frame)) == Some(owner)
+        });
+        let rules = [
+            ("a page is in one place only", one_place),
+            (
+                "only present pages are written or accessed",
+                region.written.or(accessed).within(present),
+            ),
+            (
+                "only present and swapped pages hold anything",
+                region.nonzero.within(present.or(swapped)),
+            ),
+            (
+                "all of a huge page is present",
+                region.huge.is_none() || whole,
+            ),
+            ("a present page has a frame of its own", backed),
+            (
+                "only present pages have frames",
+                frames.all(|run| PageBits::range(run.first, run.count).within(present)),
+            ),
+        ];
+        let broken = rules.into_iter().find(|(_, holds)| !holds);
+        let broken = broken.map(|(rule, _)| rule);
+        broken.or_else(|| sizes::broken(space, number, region))
     }
 }

@@ -11,7 +11,7 @@ use super::region::Region;
 use super::remapped::Remapped;
 use super::reservations::Reservations;
 use super::space::{AddressSpace, RegionId, pages_of};
-use super::swap::{Swap, SwapSpec};
+use super::swap::Swap;
 use super::threads::Threads;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
@@ -19,19 +19,6 @@ use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
-
-/// Specification of a machine with a kernel.
-#[derive(Clone, Debug)]
-pub struct KernelSpec {
-    /// Its memory, in bytes (2 MiB to 1 TiB).
-    pub memory_bytes: u64,
-    /// Its behaviour at page faults.
-    pub faults: FaultPolicy,
-    /// The costs of its operations.
-    pub costs: KernelCosts,
-    /// The swap device; `None` if there is none.
-    pub swap: Option<SwapSpec>,
-}
 
 /// Largest memory, in bytes. Frames are numbered by 32 bits, and this is far below that limit.
 const MOST_BYTES: u64 = 1 << 40;
@@ -76,28 +63,28 @@ pub(super) struct Reports {
 }
 
 impl Kernel {
-    /// A machine after boot: no address spaces, all memory free and not known to be zero.
+    /// A machine after boot: no address spaces, no swap, all memory free and not known to be zero.
     ///
     /// # Errors
     /// The size of memory is outside 2 MiB to 1 TiB.
-    pub fn new(spec: KernelSpec) -> Result<Self> {
-        if !(HUGE_PAGE_BYTES..=MOST_BYTES).contains(&spec.memory_bytes) {
+    pub fn new(memory_bytes: u64, faults: FaultPolicy, costs: KernelCosts) -> Result<Self> {
+        if !(HUGE_PAGE_BYTES..=MOST_BYTES).contains(&memory_bytes) {
             return Err(KernelError::Spec {
                 what: "memory",
                 allowed: "2 MiB to 1 TiB",
             });
         }
-        let memory = PhysicalMemory::new(spec.memory_bytes);
+        let memory = PhysicalMemory::new(memory_bytes);
         Ok(Self {
             reclaim_state: ReclaimState {
                 watermarks: ZoneWatermarks::of(memory.frames()),
                 cache: PageCache::default(),
                 recency: Recency::default(),
-                swap: Swap::new(spec.swap),
+                swap: Swap::new(None),
             },
             memory,
-            costs: spec.costs,
-            faults: spec.faults,
+            costs,
+            faults,
             spaces: BTreeMap::new(),
             created_spaces: 0,
             huge_frames: HugeFrames::default(),
@@ -139,7 +126,7 @@ impl Kernel {
         }
         self.charge(space, time);
         self.spaces.remove(&space);
-        self.reports.frontier.forget(space);
+        self.reports.frontier.watched.remove(&space);
         self.debug_check();
         Ok(time)
     }

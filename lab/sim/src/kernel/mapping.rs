@@ -2,10 +2,9 @@
 
 use super::costs::times;
 use super::fault_policies::{FirstTouch, Zeroing};
-use super::faulting::Sum;
 use super::region::Reservation;
 use super::space::RegionId;
-use super::{Kernel, Result};
+use super::{Kernel, Result, Touched};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content, FrameRun, Owner, block_of};
 use hawkeye_policy::PageOrder;
@@ -30,7 +29,7 @@ impl Kernel {
         at: RegionId,
         (first, count): (u16, u16),
         choice: FirstTouch,
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<u16> {
         let fault_ns = self.costs.base_fault_ns;
         let found = self.touch_region(at)?;
@@ -49,7 +48,7 @@ impl Kernel {
     }
 
     /// Maps a huge page, if the policy allows one in this region and one is available.
-    pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut Sum) -> Result<bool> {
+    pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut Touched) -> Result<bool> {
         let FirstTouch::Huge { compact } = self.choice(at)? else {
             return Ok(false);
         };
@@ -60,8 +59,7 @@ impl Kernel {
             return Ok(false);
         };
         sum.time += times(1, self.costs.huge_fault_ns);
-        let (cold, zeroed) = self.zero_in_fault(&got, true, &mut sum.time);
-        sum.zeroed += zeroed;
+        let cold = self.zero_in_fault(&got, true, sum);
         sum.faults.huge += 1;
         self.become_huge(at, block_of(got.frames.first), cold)?;
         Ok(true)
@@ -72,7 +70,7 @@ impl Kernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<u16> {
         let owner = self.owner(at, first)?;
         let reservation = self.touch_region(at)?.reservation;
@@ -87,8 +85,7 @@ impl Kernel {
         };
         let frames = got.frames;
         sum.time += times(frames.count.into(), self.costs.base_fault_ns);
-        let (cold, zeroed) = self.zero_in_fault(&got, false, &mut sum.time);
-        sum.zeroed += zeroed;
+        let cold = self.zero_in_fault(&got, false, sum);
         let owned = self.space_mut(at.space)?;
         owned.resident += u64::from(frames.count);
         let found = owned.table.touch(at.region);
@@ -98,28 +95,23 @@ impl Kernel {
         Ok(frames.count as u16)
     }
 
-    /// Zeroes what a fault has to zero. Returns whether the mapped memory is in no cache, and the
-    /// number of base pages zeroed.
-    pub(super) fn zero_in_fault(
-        &self,
-        got: &Allocated,
-        huge: bool,
-        time: &mut Duration,
-    ) -> (bool, u64) {
+    /// Zeroes what a fault has to zero. Returns whether the mapped memory is in no cache.
+    pub(super) fn zero_in_fault(&self, got: &Allocated, huge: bool, sum: &mut Touched) -> bool {
         let all = match self.faults.zeroing {
-            Zeroing::Never => return (true, 0),
+            Zeroing::Never => 0,
             Zeroing::InFault => got.frames.count,
             Zeroing::InAdvance => got.dirty,
         };
-        *time += self.zeroing_time(all, huge);
-        (all == 0, all.into())
+        sum.time += self.zeroing_time(all, huge);
+        sum.zeroed += u64::from(all);
+        all == 0
     }
 
     pub(super) fn swap_in(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<u16> {
         let owner = self.owner(at, first)?;
         let got = self.base_frames(at.space, count, Content::Dirty, owner, &mut sum.time)?;

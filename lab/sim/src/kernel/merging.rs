@@ -10,12 +10,6 @@ use super::{Kernel, Result, SpaceId};
 use crate::memory::FrameTouch;
 use std::time::Duration;
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct MergeCursor {
-    space: u32,
-    region: u64,
-}
-
 impl Kernel {
     /// For a guest: starts to record which of its frames are handed out and zeroed.
     pub fn record_frame_touches(&mut self) {
@@ -45,15 +39,15 @@ impl Kernel {
         let mut wrapped = false;
         while scanned < pages {
             let Some((space, region)) = self.next_mergeable() else {
-                self.threads.merging_at = MergeCursor::default();
+                self.threads.merging_at = RegionId::default();
                 if wrapped {
                     break;
                 }
                 wrapped = true;
                 continue;
             };
-            self.threads.merging_at = MergeCursor {
-                space: space.0,
+            self.threads.merging_at = RegionId {
+                space,
                 region: region + 1,
             };
             let at = RegionId { space, region };
@@ -78,9 +72,8 @@ impl Kernel {
 
     fn next_mergeable(&self) -> Option<(SpaceId, u64)> {
         let at = self.threads.merging_at;
-        let first = SpaceId(at.space);
-        self.spaces.range(first..).find_map(|(_, space)| {
-            let from = if space.id == first { at.region } else { 0 };
+        self.spaces.range(at.space..).find_map(|(_, space)| {
+            let from = if space.id == at.space { at.region } else { 0 };
             let region = space.table.next(from).filter(|_| space.mergeable)?;
             Some((space.id, region))
         })

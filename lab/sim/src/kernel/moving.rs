@@ -3,38 +3,54 @@
 use super::space::{RegionId, by_region, first_page};
 use super::{Kernel, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, Owner, Run, block_of};
+use crate::memory::{Allocated, FrameRun, Owner, PhysicalMemory, Run, block_of};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
-/// Pages that are to move together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) count: u16,
-    pub(super) order: Option<PageOrder>,
-}
+/// Pages that are to move together: their number, and the order if they are a whole folio.
+pub(super) type Together = (u16, Option<PageOrder>);
 
 impl Kernel {
+    /// Moves a run of pages (with their packed owner) out of a pageblock, until `allocate` has no
+    /// room for the next of them. `leave` gets the frames that they had. Returns the number of
+    /// pages.
+    pub(super) fn move_run(
+        &mut self,
+        block: u32,
+        run: Run,
+        mut allocate: impl FnMut(&mut PhysicalMemory, Together, Owner) -> Option<Allocated>,
+        leave: fn(&mut PhysicalMemory, FrameRun),
+    ) -> u16 {
+        let mut moved = 0;
+        while moved < run.count {
+            let rest = run.after(moved);
+            let owner = Owner::unpack(rest.value);
+            let together = self.next_together(block, rest);
+            let Some(got) = allocate(&mut self.memory, together, owner) else {
+                break;
+            };
+            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
+            self.moved(owner, from, got.frames.first);
+            leave(&mut self.memory, from);
+            moved += from.count as u16;
+        }
+        moved
+    }
+
     /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
     /// together: a folio, or all before the next one.
-    pub(super) fn next_piece(&self, block: u32, run: Run) -> Piece {
-        let all = Piece {
-            count: run.count,
-            order: None,
-        };
+    fn next_together(&self, block: u32, run: Run) -> Together {
         let Owner::Anonymous { space, page } = Owner::unpack(run.value) else {
-            return all;
+            return (run.count, None);
         };
         let frame = FrameRun::within(block, run.first, run.count).first;
         match self.next_folio(SpaceId(space), page, frame, run.count) {
-            None => all,
-            Some((0, order)) => Piece {
-                count: run.count.min(order.pages() as u16),
-                order: (u64::from(run.count) >= order.pages()).then_some(order),
-            },
-            Some((before, _)) => Piece {
-                count: before,
-                order: None,
-            },
+            None => (run.count, None),
+            Some((0, order)) => {
+                let whole = u64::from(run.count) >= order.pages();
+                let count = run.count.min(order.pages() as u16);
+                (count, whole.then_some(order))
+            }
+            Some((before, _)) => (before, None),
         }
     }
 
@@ -60,7 +76,7 @@ impl Kernel {
     }
 
     /// Updates the owner after its pages moved from some frames to others, from `to` on.
-    pub(super) fn moved(&mut self, owner: Owner, from: FrameRun, to: u32) {
+    fn moved(&mut self, owner: Owner, from: FrameRun, to: u32) {
         match owner {
             Owner::Anonymous { space, page } => self.remap(SpaceId(space), page, from, to),
             Owner::Cache { page } => {
@@ -116,8 +132,8 @@ impl Kernel {
             });
         }
         found.end_scattered_folios();
-        if !same.is_empty() {
-            self.reports.remapped.note_moved(at);
+        if !same.is_empty() && self.reports.remapped.moves {
+            self.reports.remapped.note(at);
         }
     }
 }

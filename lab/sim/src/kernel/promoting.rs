@@ -27,6 +27,25 @@ pub struct Collapsed {
     pub added: u64,
 }
 
+/// What a promotion does: counts of base pages, TLB flushes and scans of page tables.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    copied: u64,
+    added: u64,
+    /// The added ones that are zeroed.
+    zeroed: u64,
+    flushed: u64,
+    looked: u64,
+}
+
+impl Work {
+    fn add(&mut self, copied: u16, added: u16, dirty: bool) {
+        self.copied += u64::from(copied);
+        self.added += u64::from(added);
+        self.zeroed += if dirty { added.into() } else { 0 };
+    }
+}
+
 impl Kernel {
     /// Maps memory by pages of this size, and copies what is present into them.
     ///
@@ -65,15 +84,25 @@ impl Kernel {
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.huge_frame(Content::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
-        let (old, added) = self.become_huge(at, block_of(got.frames.first), false)?;
-        let copied = PAGES_PER_REGION - added;
+        let mut work = Work {
+            flushed: 1,
+            looked: 1,
+            ..Work::default()
+        };
+        let block = block_of(got.frames.first);
+        self.copy_to(at, block, got.dirty > 0, &mut work)?;
+        Ok(self.collapsed(time, &work))
+    }
+
+    /// Copies a region into a pageblock. What was not present there is zeroed if it is `dirty`.
+    fn copy_to(&mut self, at: RegionId, block: u32, dirty: bool, work: &mut Work) -> Result<()> {
+        let (old, added) = self.become_huge(at, block, false)?;
+        work.add(PAGES_PER_REGION - added, added, dirty);
         for run in old {
             self.release(run);
         }
         self.break_reservation(at);
-        let zeroed = if got.dirty == 0 { 0 } else { added };
-        let pages = (copied.into(), added.into(), zeroed.into());
-        Ok(self.collapsed(time, pages, (1, 1)))
+        Ok(())
     }
 
     /// Maps a region by a huge page. Returns the frames that it had, and the number of its base pages
@@ -87,10 +116,11 @@ impl Kernel {
         let owned = self.space_mut(at.space)?;
         let found = owned.table.touch(at.region);
         let added = PAGES_PER_REGION - found.present.count();
-        let old = match found.huge {
-            Some(old) => vec![huge_run(old)],
-            None => found.frames.iter().collect(),
-        };
+        let old = found
+            .frames
+            .iter()
+            .chain(found.huge.map(huge_run))
+            .collect();
         owned.huge += u64::from(found.huge.is_none());
         owned.resident += u64::from(added);
         found.become_huge(block);
@@ -104,24 +134,18 @@ impl Kernel {
         Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
     }
 
-    /// Accounts for a collapse, in addition to `search`. `pages` counts base pages: copied, added,
-    /// and zeroed among the added ones. `times` counts TLB flushes and scans of page tables.
-    fn collapsed(
-        &mut self,
-        search: Duration,
-        (copied, added, zeroed): (u64, u64, u64),
-        (flushed, looked): (u64, u64),
-    ) -> Collapsed {
-        let locked = times(copied, self.costs.copy_base_ns)
-            + times(zeroed, self.costs.zero_base_ns)
-            + times(flushed, self.costs.shoot_down_ns);
-        let time = search + locked + times(looked, self.costs.collapse_ns);
+    /// Accounts for a collapse, in addition to `search`.
+    fn collapsed(&mut self, search: Duration, work: &Work) -> Collapsed {
+        let locked = times(work.copied, self.costs.copy_base_ns)
+            + times(work.zeroed, self.costs.zero_base_ns)
+            + times(work.flushed, self.costs.shoot_down_ns);
+        let time = search + locked + times(work.looked, self.costs.collapse_ns);
         self.debug_check();
         Collapsed {
             time,
             locked,
-            copied,
-            added,
+            copied: work.copied,
+            added: work.added,
         }
     }
 

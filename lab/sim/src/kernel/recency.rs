@@ -26,31 +26,15 @@ pub(crate) struct Listed {
 /// The two lists, the oldest region first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recency {
-    active: VecDeque<Listed>,
-    inactive: VecDeque<Listed>,
+    pub(crate) active: VecDeque<Listed>,
+    pub(crate) inactive: VecDeque<Listed>,
     /// Regions that were ever listed.
     count: u64,
 }
 
 impl Recency {
-    /// Active regions for each inactive one.
-    fn ratio(memory_bytes: u64) -> usize {
-        // `calculate_zone_inactive_ratio` of `mm/page_alloc.c`.
-        (10 * (memory_bytes >> 30)).isqrt().max(1) as usize
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.active.len() + self.inactive.len()
-    }
-
-    /// Moves a region to the active list: it was accessed, or nothing of it can be swapped out.
-    pub(crate) fn activate(&mut self, at: Listed) {
-        self.active.push_back(at);
-    }
-
-    /// Puts back a region of which more can be swapped out.
-    pub(crate) fn put_back(&mut self, at: Listed) {
-        self.inactive.push_front(at);
     }
 }
 
@@ -76,7 +60,10 @@ impl Kernel {
 
     /// Removes and returns the region to swap out next, unless it was accessed.
     pub(crate) fn next_inactive(&mut self) -> Option<Listed> {
-        let ratio = Recency::ratio(self.memory.frames() * BASE_PAGE_BYTES);
+        let memory_bytes = self.memory.frames() * BASE_PAGE_BYTES;
+        // Active regions for each inactive one (`calculate_zone_inactive_ratio` of
+        // `mm/page_alloc.c`).
+        let ratio = (10 * (memory_bytes >> 30)).isqrt().max(1) as usize;
         loop {
             let Recency {
                 active, inactive, ..

@@ -4,28 +4,9 @@ use super::costs::times;
 use super::space::RegionId;
 use super::{Kernel, KernelError, Result, SpaceId};
 use crate::bits::PageBits;
+use hawkeye_manager::{Recovered, ZeroScan};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use std::time::Duration;
-
-/// The result of a scan for zeros.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZeroPages {
-    /// Base pages that hold only zeros, at most as many as were asked for.
-    pub zero_pages: u16,
-    /// The time that the scan took.
-    pub time: Duration,
-}
-
-/// The result of a recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeDuplicated {
-    /// Resident memory that the address space gave back, in bytes.
-    pub bytes: u64,
-    /// Base pages of the region that still have memory of their own.
-    pub left_present: u16,
-    /// The time that the recovery took.
-    pub time: Duration,
-}
 
 impl Kernel {
     /// Counts the base pages of a huge page that are all zeros, and stops at the `enough`th. Other
@@ -38,7 +19,7 @@ impl Kernel {
         space: SpaceId,
         region: RegionAddr,
         enough: u16,
-    ) -> Result<ZeroPages> {
+    ) -> Result<ZeroScan> {
         let found = self.region(RegionId::new(space, region));
         let found = found.filter(|found| found.huge.is_some());
         let found = found.ok_or(KernelError::NotHuge(space, region))?;
@@ -53,11 +34,11 @@ impl Kernel {
             }
             seen += count;
         }
-        let time = times(seen.into(), self.costs.scan_zero_ns)
+        let took = times(seen.into(), self.costs.scan_zero_ns)
             + times(u64::from(end - seen), self.costs.scan_used_ns);
-        Ok(ZeroPages {
+        Ok(ZeroScan {
             zero_pages: seen,
-            time,
+            took,
         })
     }
 
@@ -65,7 +46,7 @@ impl Kernel {
     ///
     /// # Errors
     /// The region is no huge page.
-    pub fn recover(&mut self, space: SpaceId, region: RegionAddr) -> Result<DeDuplicated> {
+    pub fn recover(&mut self, space: SpaceId, region: RegionAddr) -> Result<Recovered> {
         let at = RegionId::new(space, region);
         let splits = self.split_huge(at)?;
         if splits == 0 {
@@ -74,10 +55,11 @@ impl Kernel {
         let mut time = times(splits, self.costs.split_ns + self.costs.shoot_down_ns);
         let freed = self.drop_zeros(at, &mut time)?;
         self.debug_check();
-        Ok(DeDuplicated {
+        Ok(Recovered {
             bytes: u64::from(freed) * BASE_PAGE_BYTES,
             left_present: PAGES_PER_REGION - freed,
-            time,
+            took: time,
+            longest_call: time,
         })
     }
 

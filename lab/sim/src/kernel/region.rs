@@ -1,6 +1,7 @@
 //! The mappings of one region: 2 MiB of an address space.
 
 use super::folios::Folios;
+use super::reclaim::huge_run;
 use crate::bits::PageBits;
 use crate::memory::{FrameRun, Run, RunMap};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
@@ -14,6 +15,17 @@ pub(crate) struct Reservation {
     pub(crate) zeroed: bool,
     /// Its place in the order of use: when a page of it was last populated.
     pub(crate) used: u64,
+}
+
+/// A piece of a region in one pageblock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    /// First page in the region.
+    pub(crate) page: u16,
+    pub(crate) block: u32,
+    /// First page in the pageblock.
+    pub(crate) first: u16,
+    pub(crate) count: u16,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -73,6 +85,21 @@ impl Region {
             Some(block) => Some(FrameRun::of_block(block).first + u32::from(page)),
             None => self.frames.get(page).map(|frame| frame as u32),
         }
+    }
+
+    /// Where its pages are in memory, in page order.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let runs = self.frames.iter().chain(self.huge.map(huge_run));
+        runs.flat_map(|run| {
+            let start = run.value as u32;
+            let frames = FrameRun::new(start, run.count.into());
+            frames.by_block().map(move |(block, first, count)| Piece {
+                page: run.first + (FrameRun::within(block, first, count).first - start) as u16,
+                block,
+                first,
+                count,
+            })
+        })
     }
 
     pub(crate) fn map(&mut self, first: u16, frames: FrameRun) {

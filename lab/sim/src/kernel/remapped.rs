@@ -12,19 +12,13 @@ use std::collections::BTreeSet;
 pub(crate) struct Remapped {
     regions: Option<BTreeSet<RegionId>>,
     /// Whether moves of pages to other frames count too.
-    moves: bool,
+    pub(super) moves: bool,
 }
 
 impl Remapped {
     pub(crate) fn note(&mut self, at: RegionId) {
         if let Some(regions) = &mut self.regions {
             regions.insert(at);
-        }
-    }
-
-    pub(crate) fn note_moved(&mut self, at: RegionId) {
-        if self.moves {
-            self.note(at);
         }
     }
 }

@@ -93,7 +93,7 @@ impl Kernel {
 }
 
 impl crate::memory::PhysicalMemory {
-    fn reserved_frames(&self, block: u32) -> PageBits {
+    pub(super) fn reserved_frames(&self, block: u32) -> PageBits {
         let start = FrameRun::of_block(block).first;
         let mut reserved = PageBits::EMPTY;
         for place in 0..PAGES_PER_REGION {

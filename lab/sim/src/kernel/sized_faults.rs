@@ -2,13 +2,12 @@
 //! `mm/memory.c`).
 
 use super::costs::times;
-use super::faulting::{Sized, Sum};
+use super::faulting::Sized;
 use super::space::RegionId;
-use super::{Kernel, KernelError, Result, SpaceId};
+use super::{Kernel, KernelError, Result, SpaceId, Touched};
 use crate::bits::PageBits;
 use crate::memory::{Allocated, Content};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
-use std::time::Duration;
 
 impl Kernel {
     /// Sets the page sizes that first touches in an address space map. They must be among those
@@ -31,7 +30,7 @@ impl Kernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<Sized> {
         let page = at.page(first);
         let space = self.space(at.space)?;
@@ -95,11 +94,14 @@ impl Kernel {
         at: RegionId,
         (first, order): (u16, PageOrder),
         got: Allocated,
-        sum: &mut Sum,
+        sum: &mut Touched,
     ) -> Result<()> {
-        sum.time += self.sized_fault_time(order);
-        let (cold, zeroed) = self.zero_in_fault(&got, false, &mut sum.time);
-        sum.zeroed += zeroed;
+        // A huge page's fault takes longer than a base page's because of its pages: each
+        // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.
+        let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
+        let more = huge.saturating_sub(base) * (order.pages() - 1);
+        sum.time += times(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
+        let cold = self.zero_in_fault(&got, false, sum);
         if let Some(count) = sum.faults.sized.get_mut(order.number() as usize) {
             *count += 1;
         }
@@ -110,18 +112,6 @@ impl Kernel {
         found.map_folio(order, first & !(order.pages() as u16 - 1), got.frames);
         found.cold = cold;
         Ok(())
-    }
-
-    /// Time of a fault that maps a page of this size, without zeroing it. A huge page's fault takes
-    /// longer than a base page's because of its pages: each `struct page` of a folio is written
-    /// (`prep_compound_page`). Here there are fewer.
-    fn sized_fault_time(&self, order: PageOrder) -> Duration {
-        let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
-        let pages = order.pages() - 1;
-        times(
-            1,
-            base + huge.saturating_sub(base) * pages / (u64::from(PAGES_PER_REGION) - 1),
-        )
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// An address space of a [`SimulatedKernel`](super::SimulatedKernel), numbered in the order of
 /// creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub(crate) u32);
 
 impl fmt::Display for SpaceId {
@@ -152,7 +152,7 @@ pub(crate) fn by_region(pages: Range<u64>) -> impl Iterator<Item = (u64, u16, u1
 }
 
 /// A region of an address space, by its number: its address over 2 MiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RegionId {
     pub(crate) space: SpaceId,
     pub(crate) region: u64,

@@ -117,6 +117,11 @@ impl Kernel {
         self.memory.free_frames() < times_high * watermarks.high || swap.used > 0
     }
 
+    /// Adds a swap device that nothing is on, or removes it.
+    pub fn set_swap(&mut self, spec: Option<SwapSpec>) {
+        self.reclaim_state.swap = Swap::new(spec);
+    }
+
     pub(crate) fn has_swap(&self) -> bool {
         self.reclaim_state.swap.is_there()
     }
@@ -135,10 +140,12 @@ impl Kernel {
             };
             let (gone, more) = self.swap_out_of(at.region, want - done, time);
             done += gone;
+            let recency = &mut self.reclaim_state.recency;
             if more {
-                self.reclaim_state.recency.put_back(at);
+                recency.inactive.push_front(at);
             } else {
-                self.reclaim_state.recency.activate(at);
+                // It was accessed, or nothing of it can be swapped out.
+                recency.active.push_back(at);
             }
         }
         done

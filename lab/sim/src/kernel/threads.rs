@@ -2,22 +2,21 @@
 
 use super::Kernel;
 use super::costs::times;
-use super::merging::MergeCursor;
+use super::space::RegionId;
 use crate::kernel::supply::RECLAIM_BATCH;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A thread of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KernelThread {
+/// CPU time of each of the kernel's threads so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTimes {
     /// kswapd: reclaims when memory runs low.
-    Kswapd,
+    pub kswapd: Duration,
     /// Zeroes free memory.
-    Zeroing,
+    pub zeroing: Duration,
     /// Merges pages of zeros.
-    Merging,
+    pub merging: Duration,
 }
 
 /// Settings of the thread that zeroes free memory in advance (paper, section 3.1).
@@ -51,18 +50,12 @@ pub struct MergeSpec {
 pub(crate) struct Threads {
     zeroing: Option<ZeroingSpec>,
     merging: Option<MergeSpec>,
-    pub(crate) merging_at: MergeCursor,
+    /// Where same-page merging goes on.
+    pub(crate) merging_at: RegionId,
     /// Unused part of earlier steps that were too short for a page, in pages times nanoseconds.
     zeroing_credit: u128,
     merging_credit: u128,
-    /// CPU time so far.
-    pub(crate) times: BTreeMap<KernelThread, Duration>,
-}
-
-impl Threads {
-    fn charge(&mut self, thread: KernelThread, time: Duration) {
-        *self.times.entry(thread).or_default() += time;
-    }
+    pub(crate) times: ThreadTimes,
 }
 
 /// The work of the kernel's threads in a step.
@@ -141,7 +134,7 @@ impl Kernel {
                 break;
             }
         }
-        self.threads.charge(KernelThread::Kswapd, done.reclaiming);
+        self.threads.times.kswapd += done.reclaiming;
     }
 
     fn step_zeroing(&mut self, step: Duration, done: &mut Stepped) {
@@ -165,7 +158,7 @@ impl Kernel {
         } else {
             done.written_bytes
         };
-        self.threads.charge(KernelThread::Zeroing, done.zeroing);
+        self.threads.times.zeroing += done.zeroing;
     }
 
     fn step_merging(&mut self, step: Duration, done: &mut Stepped) {
@@ -174,6 +167,6 @@ impl Kernel {
         };
         let most = allowed(&mut self.threads.merging_credit, spec.pages_per_s, step);
         (done.merge_scanned, done.merged) = self.merge(most, &mut done.merging);
-        self.threads.charge(KernelThread::Merging, done.merging);
+        self.threads.times.merging += done.merging;
     }
 }

@@ -20,7 +20,7 @@ use super::spec::{Area, Content, Pattern, Phase, Process, Stream, Workload};
 use super::{Size, WorkloadError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{AccessSource, CoverageRow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -203,17 +203,13 @@ impl Seen {
         let areas = ranges(most.keys().copied());
         let total: u64 = areas.iter().map(|area| area.end - area.start).sum();
         let stretch = total.div_ceil(STRETCHES).max(1);
-        let mut filled = BTreeMap::new();
+        let mut filled = BTreeSet::new();
         let mut phases = Vec::new();
         let numbers: Vec<u64> = self.slots.keys().copied().collect();
         for (slot, length) in self.slots.values().zip(lengths(&numbers)) {
             for (area, held) in areas.iter().enumerate() {
-                let new = slot.regions.range(held.clone());
-                let new = new.filter(|(number, _)| most.contains_key(*number));
-                let new: Vec<u64> = new.map(|(number, _)| *number).collect();
-                let new = new
-                    .into_iter()
-                    .filter(|number| filled.insert(*number, ()).is_none());
+                let new = slot.regions.range(held.clone()).map(|(number, _)| *number);
+                let new = new.filter(|number| most.contains_key(number) && filled.insert(*number));
                 for range in ranges(new) {
                     phases.push(fill(area, held, range, &most));
                 }

@@ -150,7 +150,7 @@ pub enum Phase {
         pages_per_region: u16,
         /// Of these, the number in each run of neighbours, naturally aligned, anywhere in the
         /// region (a power of two).
-        #[serde(default = "one_page")]
+        #[serde(default = "one")]
         pages_per_run: u16,
         /// The program's own work for each base page, its translation included, in nanoseconds.
         page_ns: f64,
@@ -212,7 +212,7 @@ pub struct Stream {
     /// Their pattern.
     pub pattern: Pattern,
     /// Proportional share of the program's accesses (over 0).
-    #[serde(default = "full")]
+    #[serde(default = "one")]
     pub weight: f64,
     /// Share of stores among them, in per cent.
     #[serde(default)]
@@ -240,12 +240,16 @@ pub enum Pattern {
 /// Weight of a thread without a given one.
 pub(crate) const DEFAULT_CPU_WEIGHT: u32 = 100;
 
-fn one() -> u32 {
-    1
+fn one<T: From<u8>>() -> T {
+    1.into()
 }
 
 fn usual_weight() -> u32 {
     DEFAULT_CPU_WEIGHT
+}
+
+fn hundred() -> f64 {
+    100.0
 }
 
 fn all() -> [f64; 2] {
@@ -254,18 +258,6 @@ fn all() -> [f64; 2] {
 
 fn every_page() -> u16 {
     PAGES_PER_REGION
-}
-
-fn one_page() -> u16 {
-    1
-}
-
-fn full() -> f64 {
-    1.0
-}
-
-fn hundred() -> f64 {
-    100.0
 }
 
 impl Process {

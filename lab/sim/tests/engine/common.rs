@@ -1,10 +1,13 @@
 //! Small machines and workloads.
 
 use crate::support::{one, reader};
-use hawkeye_policy::Rate;
+use hawkeye_manager::{Machine, MachineError, Sampling};
+use hawkeye_policy::{ProcessId, ProcessSample, Rate};
+use hawkeye_sim::engine::{Engine, ProgramFigures};
 use hawkeye_sim::simulate::{Setup, Simulated, simulate};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::Workload;
+use std::time::Duration;
 
 /// A machine of 512 MiB.
 pub fn small() -> Setup {
@@ -32,6 +35,32 @@ pub fn parse(text: &str) -> Workload {
 pub fn run(system: &str, workload: &Workload, setup: &Setup) -> Simulated {
     let system = systems::by_name(system).unwrap();
     simulate(&system, workload, setup).unwrap()
+}
+
+/// The first program after that.
+pub fn ran(system: &str, workload: &Workload, setup: &Setup) -> ProgramFigures {
+    run(system, workload, setup).figures.programs.swap_remove(0)
+}
+
+/// How long a program's second phase took.
+pub fn second_phase_s(program: &ProgramFigures) -> f64 {
+    program.phases[1].end_s - program.phases[1].start_s
+}
+
+pub fn engine(system: &str, workload: &Workload, setup: &Setup) -> Engine {
+    let system = systems::by_name(system).unwrap();
+    Engine::new(setup, &system, workload).unwrap()
+}
+
+/// The first process of a machine that has one.
+pub fn only(engine: &mut Engine) -> ProcessId {
+    let processes = engine.processes(Duration::from_secs(3600));
+    processes.done().expect("all have joined")[0]
+}
+
+pub fn sample(machine: &mut Engine, process: ProcessId) -> Result<ProcessSample, MachineError> {
+    let sample = machine.sample(process, Duration::MAX)?;
+    Ok(sample.done().expect("read at once"))
 }
 
 /// One program with these areas and phases.

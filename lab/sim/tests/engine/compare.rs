@@ -1,9 +1,10 @@
 //! Many runs at once.
 
 use crate::common::{HOT_AT_THE_TOP, accessing, fragmented};
-use hawkeye_sim::simulate::{Job, Simulated, simulate_all};
+use hawkeye_sim::simulate::{Job, Simulated, simulate_each};
 use hawkeye_sim::systems::SYSTEMS;
 use hawkeye_sim::workloads::Workload;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn compare(workload: &Workload, threads: usize, seed: u64) -> Vec<Simulated> {
     let setup = hawkeye_sim::simulate::Setup {
@@ -15,14 +16,21 @@ fn compare(workload: &Workload, threads: usize, seed: u64) -> Vec<Simulated> {
         workload,
         setup,
     });
-    simulate_all(&jobs, threads).unwrap()
+    let told = AtomicUsize::new(0);
+    let done = simulate_each(&jobs, threads, &|_| {
+        told.fetch_add(1, Ordering::Relaxed);
+    });
+    assert_eq!(told.into_inner(), jobs.len());
+    done.unwrap()
 }
 
 #[test]
 fn the_same_seed_gives_the_same_on_any_number_of_threads() {
     let workload = accessing(10.0, HOT_AT_THE_TOP);
     let one = compare(&workload, 1, 1);
-    assert_eq!(one, compare(&workload, 4, 1));
+    for threads in [3, 8] {
+        assert_eq!(one, compare(&workload, threads, 1));
+    }
     assert_ne!(one, compare(&workload, 4, 2));
 }
 

@@ -1,6 +1,9 @@
 //! Virtual machines.
 
-use crate::common::{RANDOM, SEQUENTIAL, accessing, fragmented, parse, program, run, small};
+use crate::common::{
+    RANDOM, SEQUENTIAL, accessing, fragmented, parse, program, ran, run, second_phase_s, small,
+};
+use crate::support::{process, workload};
 use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::simulate::{Setup, Simulated};
@@ -88,20 +91,11 @@ fn the_same_seed_gives_the_same_guests() {
 /// A guest with one program that has `data_mib` MiB of data and starts after `start_s`; its phases
 /// are tables of a TOML array.
 fn guest(memory_mib: u32, cores: u32, start_s: f64, data_mib: u32, phases: &[String]) -> String {
-    let phases = phases.join(", ");
-    format!(
-        r#"
-        [[guest]]
-        name = "guest"
-        memory = "{memory_mib}MiB"
-        cores = {cores}
-        [[guest.process]]
-        name = "test"
-        start_s = {start_s:?}
-        area = [{{ name = "data", size = "{data_mib}MiB" }}]
-        phase = [{phases}]
-        "#
-    )
+    let area = format!(r#"{{ name = "data", size = "{data_mib}MiB" }}"#);
+    let start = format!("start_s = {start_s:?}");
+    let inside = process("test", &start, &area, &phases.join(", "));
+    let inside = inside.replace("[[process", "[[guest.process");
+    format!("[[guest]]\nname = \"guest\"\nmemory = \"{memory_mib}MiB\"\ncores = {cores}\n{inside}")
 }
 
 fn fill(page_ns: f64, pages_per_region: u32) -> String {
@@ -123,10 +117,7 @@ fn access(accesses: f64, streams: &str) -> String {
 }
 
 fn guests(guests: &[String]) -> Workload {
-    parse(&format!(
-        "name = \"guests\"\nsource = \"a test\"\n{}",
-        guests.concat()
-    ))
+    parse(&workload(guests))
 }
 
 /// Two guests of 200 MiB on a machine of 256 MiB: one fills its memory and gives it back, then the
@@ -183,14 +174,9 @@ fn pages_in_swap_are_waited_for() {
         swap: Some(SwapSpec::ssd(1 << 30)),
         ..small()
     };
-    let roomy = run("linux-4k", &workload, &with(512 * MIB));
-    let tight = run("linux-4k", &workload, &with(256 * MIB));
-    let phase = |done: &Simulated| {
-        let phase = &done.figures.programs[0].phases[1];
-        phase.end_s - phase.start_s
-    };
+    let took_s = |mib| second_phase_s(&ran("linux-4k", &workload, &with(mib * MIB)));
     // A sixth of the pages don't fit: that share of 100,000 accesses waits for 100 us.
-    let waited = phase(&tight) - phase(&roomy);
+    let waited = took_s(256) - took_s(512);
     assert!((1.2..2.6).contains(&waited), "{waited}");
 }
 

@@ -1,13 +1,14 @@
 //! What phases of filling and freeing do, and the figures of a run.
 
-use crate::common::{accessing, parse, program, run, small};
+use crate::common::{accessing, parse, program, ran, run, small};
+use crate::support::{process, workload};
 use hawkeye_sim::engine::{Outcome, ProgramFigures};
 
 const MIB: f64 = 1048576.0;
 
-fn ran(system: &str, phases: &str) -> ProgramFigures {
+fn made(system: &str, phases: &str) -> ProgramFigures {
     let workload = program(r#"{ name = "data", size = "128MiB" }"#, phases);
-    run(system, &workload, &small()).figures.programs[0].clone()
+    ran(system, &workload, &small())
 }
 
 const FILL: &str = r#"{ kind = "fill", area = "data", page_ns = 0.0 }"#;
@@ -18,7 +19,7 @@ fn rounds_free_what_they_are_told_to() {
     for (rounds, share) in [(1, 0.5), (20, 0.5), (7, 0.9), (3, 1.0)] {
         let free =
             format!(r#"{{ kind = "free", area = "data", share = {share}, rounds = {rounds} }}"#);
-        let done = ran("linux-4k", &format!("{FILL}, {free}"));
+        let done = made("linux-4k", &format!("{FILL}, {free}"));
         let left = 128.0 * (1.0 - share);
         for bytes in [done.useful_end_bytes, done.phases[1].rss_bytes] {
             let mib = bytes as f64 / MIB;
@@ -31,7 +32,7 @@ fn rounds_free_what_they_are_told_to() {
 #[test]
 fn rounds_go_through_all_of_the_area() {
     let free = r#"{ kind = "free", area = "data", share = 0.5, rounds = 50, page_ns = 1e6 }"#;
-    let done = ran("ingens-50", &format!("{FILL}, {free}"));
+    let done = made("ingens-50", &format!("{FILL}, {free}"));
     // Freeing takes 16 s. Meanwhile regions that are in use by more than half are promoted again
     // and again.
     let mib = done.phases[1].rss_bytes as f64 / MIB;
@@ -45,7 +46,7 @@ fn waits_for_cold_pages_can_overlap() {
         let fill = format!(
             r#"{{ kind = "fill", area = "data", page_ns = 0.0, waited_percent = {waited} }}"#
         );
-        ran("hawkeye-pmu", &fill).wall_s
+        made("hawkeye-pmu", &fill).wall_s
     };
     let pages = 32_768.0;
     assert!(((took(100.0) - took(0.0)) / pages - 90e-9).abs() < 1e-9);
@@ -55,8 +56,7 @@ fn waits_for_cold_pages_can_overlap() {
 #[test]
 fn the_course_of_a_run_is_told() {
     let workload = accessing(60.0, crate::common::RANDOM);
-    let done = run("linux", &workload, &crate::common::fragmented(1.0));
-    let program = &done.figures.programs[0];
+    let program = ran("linux", &workload, &crate::common::fragmented(1.0));
     let times: Vec<f64> = program.course.iter().map(|moment| moment.at_s).collect();
     assert_eq!(times[0], 0.0);
     assert!(times.windows(2).all(|t| t[0] < t[1]));
@@ -70,29 +70,20 @@ fn the_course_of_a_run_is_told() {
     assert!(overheads.last() < Some(&10.0), "{overheads:?}");
     let huge = program.course.last().map(|moment| moment.huge_bytes);
     assert_eq!(huge, Some(program.huge_peak_bytes));
+    let most = program.course.iter().map(|moment| moment.rss_bytes).max();
+    assert_eq!(most, Some(128 << 20));
 }
 
 #[test]
 fn all_is_over_with_the_last_that_somebody_waits_for() {
-    let process = |name: &str, background: bool, seconds: f64| {
-        format!(
-            r#"
-            [[process]]
-            name = "{name}"
-            background = {background}
-            area = [{{ name = "data", size = "2MiB" }}]
-            phase = [{{ kind = "wait", seconds = {seconds} }}]
-            "#
-        )
+    let over =
+        |processes: &[String]| run("linux-4k", &parse(&workload(processes)), &small()).figures;
+    let waiting = |name, background, seconds| {
+        let phase = format!(r#"{{ kind = "wait", seconds = {seconds:?} }}"#);
+        let area = r#"{ name = "data", size = "2MiB" }"#;
+        process(name, &format!("background = {background}"), area, &phase)
     };
-    let over = |processes: &[String]| {
-        let workload = parse(&format!(
-            "name = \"test\"\nsource = \"a test\"\n{}",
-            processes.concat()
-        ));
-        run("linux-4k", &workload, &small()).figures
-    };
-    let (server, job) = (process("server", true, 90.0), process("job", false, 30.0));
+    let (server, job) = (waiting("server", true, 90.0), waiting("job", false, 30.0));
     let done = over(&[server.clone(), job]);
     assert!((30.0..31.0).contains(&done.wall_s), "{}", done.wall_s);
     let outcomes = done.programs.iter().map(|program| program.outcome);

@@ -1,7 +1,7 @@
 //! Traces as workloads: all accesses are made, in order.
 
-use crate::common::{fragmented, run, small};
-use hawkeye_sim::engine::{Outcome, ProgramFigures};
+use crate::common::{fragmented, ran, run, small};
+use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::simulate::Setup;
 use hawkeye_sim::trace::BadRecords;
 use hawkeye_sim::workloads::{Tape, Workload, traced};
@@ -22,10 +22,6 @@ fn file(name: &str, text: &str) -> PathBuf {
 
 fn workload(tape: Tape, times: u32) -> Workload {
     traced(tape, times).unwrap().0
-}
-
-fn done(system: &str, workload: &Workload, setup: &Setup) -> ProgramFigures {
-    run(system, workload, setup).figures.programs[0].clone()
 }
 
 /// Loads of these addresses, with one instruction before each.
@@ -52,7 +48,7 @@ fn scattered(regions: u64, count: u64) -> impl Iterator<Item = u64> {
 fn each_access_is_made_once_a_time() {
     let text = " L 555555600000,8\n S 7ffffffe0008,8\n M 555555600010,4\nI  401000,4\nI  401004,4\n L 555555a01000,8\n";
     let path = file("each.lackey", text);
-    let played = done("linux-4k", &workload(Tape::new(path), 5), &small());
+    let played = ran("linux-4k", &workload(Tape::new(path), 5), &small());
     assert_eq!(played.outcome, Outcome::Done);
     assert_eq!(played.accesses, 20.0);
     // Two pages of the heap and one of the stack.
@@ -67,7 +63,7 @@ fn time_is_the_instructions_and_the_walks() {
     let pages = 5 * 512;
     let sweep = (0..3).flat_map(|_| (0..pages).map(|page| HEAP + page * 7919 % pages * PAGE));
     let workload = workload(Tape::new(file("misses.lackey", &loads(sweep))), 1);
-    let played = done("linux-4k", &workload, &small());
+    let played = ran("linux-4k", &workload, &small());
     assert_eq!(played.faults, pages);
     assert!(played.overhead_percent > 50.0, "{played:?}");
     let own_s = played.accesses / 2.6e9;
@@ -79,7 +75,7 @@ fn time_is_the_instructions_and_the_walks() {
         "{rest_s} {played:?}"
     );
     // Pages of 2 MiB: the TLB holds all of them.
-    let huge = done("linux", &workload, &small());
+    let huge = ran("linux", &workload, &small());
     assert!(huge.overhead_percent < 20.0, "{huge:?}");
     assert_eq!(huge.faults, 5);
 }
@@ -99,7 +95,7 @@ fn managers_see_what_a_trace_touches() {
     for system in ["hawkeye-g", "hawkeye-pmu", "hawkeye"] {
         let played = run(system, &workload, &fragmented(1.0));
         let program = &played.figures.programs[0];
-        let base = done("linux-4k", &workload, &fragmented(1.0));
+        let base = ran("linux-4k", &workload, &fragmented(1.0));
         // Four regions of 17 are enough.
         let promoted = played.promoted;
         assert!(
@@ -124,15 +120,15 @@ fn what_is_swapped_out_is_brought_in_again() {
         swap: Some(hawkeye_sim::kernel::SwapSpec::ssd(1 << 30)),
         ..small()
     };
-    let played = done("linux-4k", &workload, &setup);
+    let played = ran("linux-4k", &workload, &setup);
     assert_eq!(played.outcome, Outcome::Done, "{played:?}");
-    let enough = done("linux-4k", &workload, &small());
+    let enough = ran("linux-4k", &workload, &small());
     assert!(played.wall_s > 2.0 * enough.wall_s, "{played:?} {enough:?}");
     let setup = Setup {
         swap: None,
         ..setup
     };
-    let killed = done("linux-4k", &workload, &setup);
+    let killed = ran("linux-4k", &workload, &setup);
     assert_eq!(killed.outcome, Outcome::Killed);
 }
 
@@ -151,7 +147,7 @@ fn what_is_no_workload_is_told() {
     };
     let (workload, skipped) = traced(lenient.clone(), 1).unwrap();
     assert_eq!(skipped, 1);
-    assert_eq!(done("linux-4k", &workload, &small()).accesses, 2.0);
+    assert_eq!(ran("linux-4k", &workload, &small()).accesses, 2.0);
     let code = file("code.lackey", "I  401000,4\n L ffffffff81000000,8\n");
     assert!(refused(Tape::new(code), 1).contains("loads and stores"));
     assert!(refused(Tape::new("/nowhere".into()), 1).contains("/nowhere"));

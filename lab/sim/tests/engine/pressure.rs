@@ -1,6 +1,7 @@
 //! Memory runs short.
 
-use crate::common::{parse, program, run, small};
+use crate::common::{parse, program, ran, run, small};
+use crate::support::{process, workload};
 use hawkeye_sim::engine::Outcome;
 use hawkeye_sim::simulate::Setup;
 
@@ -21,39 +22,28 @@ fn recovery_saves_who_runs_out_of_memory_under_huge_pages() {
         ..small()
     };
     let workload = program(AREAS, REFILLED);
-    let linux = run("linux", &workload, &setup);
-    assert_eq!(linux.figures.programs[0].outcome, Outcome::Killed);
-    let base = run("linux-4k", &workload, &setup);
-    assert_eq!(base.figures.programs[0].outcome, Outcome::Done);
-    for system in ["hawkeye-g", "hawkeye-pmu", "hawkeye"] {
-        let done = run(system, &workload, &setup);
-        assert_eq!(done.figures.programs[0].outcome, Outcome::Done, "{system}");
+    let linux = ran("linux", &workload, &setup);
+    assert_eq!(linux.outcome, Outcome::Killed);
+    for system in ["linux-4k", "hawkeye-g", "hawkeye-pmu", "hawkeye"] {
+        let done = ran(system, &workload, &setup);
+        assert_eq!(done.outcome, Outcome::Done, "{system}");
     }
 }
 
 #[test]
 fn the_largest_is_killed() {
-    let process = |name: &str, mib: u32, start_s: f64| {
-        format!(
-            r#"
-            [[process]]
-            name = "{name}"
-            start_s = {start_s}
-            area = [{{ name = "data", size = "{mib}MiB" }}]
-            phase = [
-                {{ kind = "fill", area = "data", page_ns = 100.0 }},
-                {{ kind = "wait", seconds = 5.0 }},
-            ]
-            "#
-        )
+    let filling = |name, mib: u32, start_s: f64| {
+        let area = format!(r#"{{ name = "data", size = "{mib}MiB" }}"#);
+        let phases = r#"{ kind = "fill", area = "data", page_ns = 100.0 },
+            { kind = "wait", seconds = 5.0 }"#;
+        process(name, &format!("start_s = {start_s:?}"), &area, phases)
     };
-    let (large, small_one) = (process("large", 150, 0.0), process("small", 80, 1.0));
-    let text = format!("name = \"two\"\nsource = \"a test\"\n{large}{small_one}");
+    let both = [filling("large", 150, 0.0), filling("small", 80, 1.0)];
     let setup = Setup {
         memory_bytes: 200 << 20,
         ..small()
     };
-    let done = run("linux-4k", &parse(&text), &setup);
+    let done = run("linux-4k", &parse(&workload(&both)), &setup);
     let outcomes: Vec<Outcome> = done.figures.programs.iter().map(|p| p.outcome).collect();
     assert_eq!(outcomes, [Outcome::Killed, Outcome::Done]);
 }

@@ -1,35 +1,27 @@
 //! Samples do not depend on the size of the engine's own sample.
 
-use crate::common::{accessing, small};
+use crate::common::{accessing, engine, only, sample, small};
 use hawkeye_manager::{Machine, Sampling};
 use hawkeye_policy::{Needs, ProcessSample};
-use hawkeye_sim::engine::Engine;
 use hawkeye_sim::simulate::Setup;
-use hawkeye_sim::systems;
 use std::time::Duration;
 
 /// 20,000 cycles of own work for each access: 130,000 accesses a second, to 32,768 pages.
 const SLOW: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 20000.0 }]"#;
 
-fn window(sample: u32, window: Duration) -> ProcessSample {
-    let setup = Setup { sample, ..small() };
-    let system = systems::by_name("linux-4k").unwrap();
-    let workload = accessing(100.0, SLOW);
-    let mut engine = Engine::new(&setup.engine(&system), &workload).unwrap();
+fn window(of: u32, window: Duration) -> ProcessSample {
+    let setup = Setup {
+        sample: of,
+        ..small()
+    };
+    let mut engine = engine("linux-4k", &accessing(100.0, SLOW), &setup);
     let _ = engine.wait_until(Duration::from_secs(2));
-    let process = engine
-        .processes(Duration::from_secs(3600))
-        .done()
-        .expect("all have joined")[0];
+    let process = only(&mut engine);
     let needs = Needs::COVERAGE.with(Needs::OVERHEAD);
     engine.start_window(process, needs, Duration::MAX).unwrap();
     let until = engine.now() + window;
     let _ = engine.wait_until(until);
-    engine
-        .sample(process, Duration::MAX)
-        .unwrap()
-        .done()
-        .expect("it is read at once")
+    sample(&mut engine, process).unwrap()
 }
 
 #[test]

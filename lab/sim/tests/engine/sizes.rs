@@ -1,12 +1,12 @@
 //! Pages of many sizes on processors that support some of them.
 
-use crate::common::{RANDOM, accessing, parse, run, small};
+use crate::common::{RANDOM, accessing, engine, only, parse, run, sample, small};
+use crate::support::reader;
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, Promoted, Sampling};
-use hawkeye_policy::{Needs, PageOrder, PageOrders, ProcessId, ProcessSample, RegionAddr};
+use hawkeye_policy::{Needs, PageOrder, PageOrders, RegionAddr};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, Processor, ZEN_4};
 use hawkeye_sim::simulate::Setup;
-use hawkeye_sim::systems;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -20,27 +20,6 @@ fn on(processor: Processor) -> Setup {
         processor,
         ..small()
     }
-}
-
-fn engine(system: &str, workload: &str, setup: &Setup) -> Engine {
-    let system = systems::by_name(system).unwrap();
-    let engine = Engine::new(&setup.engine(&system), &parse(workload));
-    engine.unwrap()
-}
-
-fn only(engine: &mut Engine) -> ProcessId {
-    engine
-        .processes(Duration::from_secs(3600))
-        .done()
-        .expect("all have joined")
-        .first()
-        .copied()
-        .unwrap_or_else(|| panic!("nobody runs"))
-}
-
-fn sample(machine: &mut Engine, process: ProcessId) -> Result<ProcessSample, MachineError> {
-    let sample = machine.sample(process, Duration::MAX)?;
-    Ok(sample.done().expect("read at once"))
 }
 
 fn region(number: u64) -> RegionAddr {
@@ -87,21 +66,14 @@ fn neighbours_in_memory_are_one_entry_unmarked_on_zen() {
     assert!(zen < overhead(&lone) * 0.9, "{zen} {}", overhead(&lone));
 }
 
-const FILLED: &str = r#"
-name = "test"
-source = ""
-[[process]]
-name = "program"
-area = [{ name = "heap", size = "1GiB" }]
-phase = [
-    { kind = "fill", area = "heap", page_ns = 10.0 },
-    { kind = "access", ideal_s = 1000.0, stream = [{ area = "heap", pattern = "random", cycles = 60.0 }] },
-]
-"#;
+/// A program that fills 1 GiB and then accesses it.
+fn filled() -> String {
+    reader(1024, "", 1000.0, RANDOM)
+}
 
 #[test]
 fn the_machine_says_which_sizes_there_are() {
-    let sizes = |processor| engine("hawkeye-sizes", FILLED, &on(processor)).shape();
+    let sizes = |processor| engine("hawkeye-sizes", &parse(&filled()), &on(processor)).shape();
     let of = |numbers: &[u8]| numbers.iter().map(|n| order(*n)).collect::<PageOrders>();
     assert_eq!(sizes(ICE_LAKE).tlb, of(&[9, 18]));
     assert_eq!(sizes(ZEN_4).tlb, of(&[2, 9, 18]));
@@ -112,7 +84,7 @@ fn the_machine_says_which_sizes_there_are() {
     );
     assert_eq!(arm.at_faults, of(&[2, 3, 4, 5, 6, 7, 8]));
     assert_eq!((arm.cores, arm.memory_bytes), (4.0, 512 << 20));
-    let linux = engine("linux", FILLED, &on(NEOVERSE_V2)).shape();
+    let linux = engine("linux", &parse(&filled()), &on(NEOVERSE_V2)).shape();
     assert_eq!(
         (linux.promotable, linux.at_faults),
         (PageOrders::HUGE, PageOrders::NONE)
@@ -125,7 +97,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
         memory_bytes: 8 << 30,
         ..on(NEOVERSE_V2)
     };
-    let mut machine = engine("hawkeye-sizes", FILLED, &setup);
+    let mut machine = engine("hawkeye-sizes", &parse(&filled()), &setup);
     machine.wait_until(Duration::from_secs(10));
     let process = only(&mut machine);
     let overhead = |machine: &mut Engine| -> Result<f64, MachineError> {
@@ -163,10 +135,10 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     let pieces = r#""64MiB", pieces = { size = "128KiB", hole = "128KiB" }"#;
     let more = r#"{ kind = "free", area = "heap", share = 0.5 }, { kind = "wait", seconds = 60.0 },
         { kind = "fill", area = "heap", page_ns = 10.0 }, { kind = "access""#;
-    let text = FILLED
-        .replace(r#""1GiB""#, pieces)
+    let text = filled()
+        .replace(r#""1024MiB""#, pieces)
         .replace(r#"{ kind = "access""#, more);
-    let mut machine = engine("hawkeye-sizes", &text, &on(NEOVERSE_V2));
+    let mut machine = engine("hawkeye-sizes", &parse(&text), &on(NEOVERSE_V2));
     machine.wait_until(Duration::from_secs(30));
     let process = only(&mut machine);
     let sample = sample(&mut machine, process)?;
@@ -177,7 +149,7 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     assert_eq!(sample.outside.resident_bytes, left[5]);
     machine.set_fault_sizes(process, PageOrders::NONE.with(K64))?;
     machine.wait_until(Duration::from_secs(90));
-    let outside = self::sample(&mut machine, process)?.outside;
+    let outside = crate::common::sample(&mut machine, process)?.outside;
     assert_eq!(
         (outside.mapped_bytes[5], outside.resident_bytes),
         (32 << 20, 32 << 20)
@@ -258,7 +230,7 @@ proptest! {
             sample: 1_000,
             ..on([ICE_LAKE, ZEN_4, NEOVERSE_V2][which])
         };
-        let mut machine = engine("hawkeye-sizes", &CHANGING.replace("STREAM", STREAM), &setup);
+        let mut machine = engine("hawkeye-sizes", &parse(&CHANGING.replace("STREAM", STREAM)), &setup);
         machine.wait_until(Duration::from_millis(10));
         let process = only(&mut machine);
         for step in steps {

@@ -7,21 +7,48 @@ name = "w"
 source = "a test"
 [[process]]
 name = "p"
-[[process.area]]
-name = "a"
-size = "4MiB"
-[[process.phase]]
-kind = "fill"
-area = "a"
-page_ns = 1.0
-[[process.phase]]
-kind = "access"
-ideal_s = 1.0
-[[process.phase.stream]]
-area = "a"
-pattern = "random"
-cycles = 10.0
+area = [{ name = "a", size = "4MiB" }]
+phase = [
+    { kind = "fill", area = "a", page_ns = 1.0 },
+    { kind = "access", ideal_s = 1.0, stream = [{ area = "a", pattern = "random", cycles = 10.0 }] },
+]
 "#;
+
+/// Changes of a right workload, and what the error says (`/` ends a line).
+const WRONG: &str = r#"
+4MiB           | 4MB                     | line 6
+4MiB           | 4MB                     | not a size
+fill           | fil                     | unknown variant `fil`
+page_ns        | page_us                 | page_us
+ns = 1.0       | ns = -1.0               | process p, phase 1: page_ns must be
+ideal_s = 1.0, |                         | process p, phase 2: ideal_s must be given
+[{ area = "a"  | [{ area = "b"           | one of the process's areas, not b
+cycles = 10.0  | cycles = 0.0            | cycles must be 1 to 1e6
+"random"       | { stride = 0 }          | pattern.stride must be 1 or more
+"random"       | { zipf = -1.0 }         | pattern.zipf must be 0 to 10
+cycles         | weight = nan, cycles    | weight must be over 0
+cycles         | part = [0.5, 0.5], cycles | part must be two shares
+area           | threads = 0/area        | threads must be 1 to 1024
+area           | threads = 2000/area     | threads must be 1 to 1024
+area           | cpu_weight = 0/area     | cpu_weight must be 1 to 10000
+area           | cpu_weight = 20000/area | cpu_weight must be 1 to 10000
+"#;
+
+const WRONG_GUESTS: &str = r#"
+16MiB     | 1MiB                       | guest g: memory must be 2 MiB to 1 TiB
+cores = 2 | cores = 0                  | guest g: cores must be 1 or more
+ns = 1.0  | ns = -1.0                  | guest g, process p, phase 1: page_ns must be
+cores = 2 | cores = 2/system = "linux" | system
+"#;
+
+fn check(right: &str, wrong: &str) {
+    for line in wrong.trim().lines() {
+        let parts: Vec<&str> = line.split('|').map(str::trim).collect();
+        let text = right.replacen(parts[0], &parts[1].replace('/', "\n"), 1);
+        let error = Workload::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
+        assert!(error.contains(parts[2]), "{line}: {error:?}");
+    }
+}
 
 /// The documentation's examples can be run.
 #[test]
@@ -39,53 +66,7 @@ fn what_is_documented_is_right() {
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
     assert!(Workload::parse("w", RIGHT).is_ok());
-    let wrong = [
-        ("size = \"4MiB\"", "size = \"4MB\"", "line 8"),
-        ("size = \"4MiB\"", "size = \"4MB\"", "not a size"),
-        ("kind = \"fill\"", "kind = \"fil\"", "unknown variant `fil`"),
-        ("page_ns = 1.0", "page_us = 1.0", "page_us"),
-        (
-            "page_ns = 1.0",
-            "page_ns = -1.0",
-            "process p, phase 1: page_ns must be",
-        ),
-        (
-            "ideal_s = 1.0",
-            "",
-            "process p, phase 2: ideal_s must be given",
-        ),
-        (
-            "area = \"a\"\npattern",
-            "area = \"b\"\npattern",
-            "one of the process's areas, not b",
-        ),
-        ("cycles = 10.0", "cycles = 0.0", "cycles must be 1 to 1e6"),
-        (
-            "\"random\"",
-            "{ stride = 0 }",
-            "pattern.stride must be 1 or more",
-        ),
-        (
-            "\"random\"",
-            "{ zipf = -1.0 }",
-            "pattern.zipf must be 0 to 10",
-        ),
-        (
-            "cycles = 10.0",
-            "cycles = 10.0\nweight = nan",
-            "weight must be over 0",
-        ),
-        (
-            "cycles = 10.0",
-            "cycles = 10.0\npart = [0.5, 0.5]",
-            "part must be two shares",
-        ),
-    ];
-    for (from, to, said) in wrong {
-        let text = RIGHT.replacen(from, to, 1);
-        let error = Workload::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
-        assert!(error.contains(said), "{to}: {error}");
-    }
+    check(RIGHT, WRONG);
 }
 
 #[test]
@@ -96,20 +77,7 @@ fn guests_are_checked_like_everything_else() {
     );
     let parsed = Workload::parse("w", &guest).unwrap();
     assert_eq!((parsed.processes.len(), parsed.guests.len()), (0, 1));
-    for (right, wrong, says) in [
-        ("16MiB", "1MiB", "guest g: memory must be 2 MiB to 1 TiB"),
-        ("cores = 2", "cores = 0", "guest g: cores must be 1 or more"),
-        (
-            "page_ns = 1.0",
-            "page_ns = -1.0",
-            "guest g, process p, phase 1: page_ns must be",
-        ),
-        ("cores = 2", "cores = 2\nsystem = \"linux\"", "system"),
-    ] {
-        let text = guest.replace(right, wrong);
-        let error = Workload::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
-        assert!(error.contains(says), "{error:?} does not say {says:?}");
-    }
+    check(&guest, WRONG_GUESTS);
     let nobody = "name = \"w\"\nsource = \"a test\"";
     assert!(Workload::parse("w", nobody).is_err());
 }

@@ -1,19 +1,12 @@
 //! Costs of translation for programs.
 
-use crate::common::{RANDOM, SEQUENTIAL, accessing, parse, run, small};
-use crate::support::reader;
+use crate::common::{RANDOM, SEQUENTIAL, accessing, ran, second_phase_s, small};
 use hawkeye_sim::engine::ProgramFigures;
 
 /// The program with these accesses under base pages and under huge pages.
 fn both(streams: &str) -> [ProgramFigures; 2] {
     let workload = accessing(2.0, streams);
-    let run = |system| run(system, &workload, &small()).figures.programs[0].clone();
-    ["linux-4k", "linux"].map(run)
-}
-
-/// Time of its access phase.
-fn access_s(program: &ProgramFigures) -> f64 {
-    program.phases[1].end_s - program.phases[1].start_s
+    ["linux-4k", "linux"].map(|system| ran(system, &workload, &small()))
 }
 
 #[test]
@@ -24,7 +17,7 @@ fn random_accesses_gain_by_huge_pages_what_counters_say() {
     // The time outside walks is the program's own work, and hits in the second level of the TLB: at
     // most 7 of 60 cycles.
     for ran in [base, huge] {
-        let own = access_s(&ran) * (1.0 - ran.overhead_percent / 100.0);
+        let own = second_phase_s(&ran) * (1.0 - ran.overhead_percent / 100.0);
         assert!((2.0..2.25).contains(&own), "{own}");
     }
 }
@@ -32,20 +25,8 @@ fn random_accesses_gain_by_huge_pages_what_counters_say() {
 #[test]
 fn sequential_accesses_gain_nothing() {
     let [base, huge] = both(SEQUENTIAL);
-    let gain = access_s(&base) / access_s(&huge);
+    let gain = second_phase_s(&base) / second_phase_s(&huge);
     assert!((0.99..1.02).contains(&gain), "{gain}");
-}
-
-#[test]
-fn programs_share_the_cores() {
-    let mut workload = parse(&reader(2, "", 1.0, RANDOM));
-    workload.processes[0].count = 4;
-    let on = |cores| {
-        let setup = hawkeye_sim::simulate::Setup { cores, ..small() };
-        run("linux", &workload, &setup).figures.wall_s
-    };
-    let (alone, shared) = (on(4), on(2));
-    assert!((1.95..2.05).contains(&(shared / alone)), "{alone} {shared}");
 }
 
 #[test]
@@ -62,7 +43,7 @@ fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
             },
             ..small()
         };
-        access_s(&run(system, &workload, &setup).figures.programs[0])
+        second_phase_s(&ran(system, &workload, &setup))
     };
     let alone = ran_s("linux-4k", false);
     let [through, past] = [false, true].map(|past| ran_s("hawkeye-4k", past) / alone);

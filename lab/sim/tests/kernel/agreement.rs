@@ -6,7 +6,7 @@ use hawkeye_sim::kernel::fault_policies::{
     FREEBSD, FaultPolicy, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
 use hawkeye_sim::kernel::{
-    Access, Kernel, KernelError, KernelSpec, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
+    Access, Kernel, KernelError, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
 };
 use hawkeye_sim::memory::{Content, ORDERS};
 use proptest::prelude::*;
@@ -98,17 +98,10 @@ fn apply(kernel: &mut Kernel, space: SpaceId, step: &Step) -> String {
         }
         Step::Sizes(bits) => format!("{:?}", kernel.set_fault_sizes(space, orders(bits))),
         Step::Promote(index, size) => {
-            let promoted = kernel.promote(space, region(index), order(size));
-            format!("{promoted:?}")
+            format!("{:?}", kernel.promote(space, region(index), order(size)))
         }
-        Step::Recover(index) => {
-            let recovered = kernel.recover(space, region(index));
-            format!("{recovered:?}")
-        }
-        Step::Fill(index) => {
-            let filled = kernel.fill_ahead(space, region(index));
-            format!("{filled:?}")
-        }
+        Step::Recover(index) => format!("{:?}", kernel.recover(space, region(index))),
+        Step::Fill(index) => format!("{:?}", kernel.fill_ahead(space, region(index))),
         Step::Zero(pages) => {
             kernel.set_zeroing(Some(ZeroingSpec {
                 pages_per_s: pages.into(),
@@ -120,9 +113,9 @@ fn apply(kernel: &mut Kernel, space: SpaceId, step: &Step) -> String {
 }
 
 fn build(faults: FaultPolicy, memory_bytes: u64) -> Result<(Kernel, SpaceId), KernelError> {
-    let swap = Some(SwapSpec::ssd(64 * MIB));
-    let spec = spec(memory_bytes, faults);
-    with(KernelSpec { swap, ..spec }, REGIONS * HUGE)
+    let (mut kernel, space) = machine(memory_bytes, REGIONS * HUGE, faults)?;
+    kernel.set_swap(Some(SwapSpec::ssd(64 * MIB)));
+    Ok((kernel, space))
 }
 
 proptest! {

@@ -2,7 +2,7 @@
 
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::kernel::fault_policies::FaultPolicy;
-use hawkeye_sim::kernel::{Kernel, KernelCosts, KernelError, KernelSpec, SpaceId, SwapSpec};
+use hawkeye_sim::kernel::{Kernel, KernelCosts, KernelError, SpaceId, SwapSpec};
 use std::ops::Range;
 
 pub type Outcome<T = ()> = Result<T, KernelError>;
@@ -13,30 +13,17 @@ pub const MIB: u64 = 1 << 20;
 /// Where the tests map memory.
 pub const AT: u64 = 1 << 30;
 
-pub fn spec(memory_bytes: u64, faults: FaultPolicy) -> KernelSpec {
-    KernelSpec {
-        memory_bytes,
-        faults,
-        costs: KernelCosts::paper(),
-        swap: None,
-    }
-}
-
 /// A machine with an address space that has `bytes` mapped at [`AT`].
 pub fn machine(memory_bytes: u64, bytes: u64, faults: FaultPolicy) -> Outcome<(Kernel, SpaceId)> {
-    with(spec(memory_bytes, faults), bytes)
+    let mut kernel = Kernel::new(memory_bytes, faults, KernelCosts::paper())?;
+    let space = kernel.create_space();
+    kernel.map(space, bytes_at(0, bytes))?;
+    Ok((kernel, space))
 }
 
 pub fn swapping(memory_bytes: u64, bytes: u64, faults: FaultPolicy) -> Outcome<(Kernel, SpaceId)> {
-    let swap = Some(SwapSpec::ssd(1 << 30));
-    let spec = spec(memory_bytes, faults);
-    with(KernelSpec { swap, ..spec }, bytes)
-}
-
-pub fn with(spec: KernelSpec, bytes: u64) -> Outcome<(Kernel, SpaceId)> {
-    let mut kernel = Kernel::new(spec)?;
-    let space = kernel.create_space();
-    kernel.map(space, bytes_at(0, bytes))?;
+    let (mut kernel, space) = machine(memory_bytes, bytes, faults)?;
+    kernel.set_swap(Some(SwapSpec::ssd(1 << 30)));
     Ok((kernel, space))
 }
 

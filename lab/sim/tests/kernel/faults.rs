@@ -136,7 +136,6 @@ fn nonsense_is_refused() -> Outcome {
     kernel.exit(space)?;
     assert_eq!(kernel.exit(space), Err(KernelError::Space(space)));
     assert_eq!(kernel.figures().free_bytes, 64 * MIB);
-    let tiny = spec(1, LINUX_BASE);
-    assert!(hawkeye_sim::kernel::Kernel::new(tiny).is_err());
+    assert!(machine(1, PAGE, LINUX_BASE).is_err());
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_sim::kernel::fault_policies::{LINUX_BASE, LINUX_THP};
-use hawkeye_sim::kernel::{Access, Kernel, KernelError, KernelThread};
+use hawkeye_sim::kernel::{Access, Kernel, KernelError};
 use std::time::Duration;
 
 #[test]
@@ -85,7 +85,7 @@ fn kswapd_keeps_memory_free_ahead_of_programs() -> Outcome {
     let done = kernel.step(Duration::from_secs(1));
     assert!(done.reclaimed > 0);
     assert_eq!(kernel.figures().free_bytes, before + done.reclaimed * PAGE);
-    assert_eq!(kernel.thread_time(KernelThread::Kswapd), done.reclaiming);
+    assert_eq!(kernel.thread_times().kswapd, done.reclaiming);
     assert_eq!(kernel.step(Duration::from_secs(1)).reclaimed, 0);
     Ok(())
 }

@@ -3,8 +3,7 @@
 use crate::common::*;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE, LINUX_THP};
-use hawkeye_sim::kernel::{Access, Kernel, KernelThread, MergeSpec, ZeroingSpec};
-use hawkeye_sim::memory::Content;
+use hawkeye_sim::kernel::{Access, MergeSpec, ZeroingSpec};
 use std::time::Duration;
 
 #[test]
@@ -24,10 +23,8 @@ fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
     assert_eq!(zeroed, 2100);
     assert_eq!(kernel.figures().zeroed_bytes, 2100 * PAGE);
     let each = kernel.costs().zero_base_ns;
-    assert_eq!(
-        kernel.thread_time(KernelThread::Zeroing),
-        Duration::from_nanos(2100 * each)
-    );
+    let zeroing = kernel.thread_times().zeroing;
+    assert_eq!(zeroing, Duration::from_nanos(2100 * each));
     kernel.set_zeroing(Some(ZeroingSpec {
         pages_per_s: u64::MAX,
         non_temporal: true,
@@ -61,49 +58,6 @@ fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> Outcome {
     let back = host.touch_pages(vm, region(8), PageBits::FULL, Access::Write)?;
     assert_eq!(back.faults.zero_page_writes, 512);
     assert_eq!(host.step(Duration::ZERO).merge_scanned, 0);
-    Ok(())
-}
-
-/// The paper's way from free memory of a guest to free memory of its host: the guest zeroes it, and
-/// the host merges it.
-#[test]
-fn what_a_guest_frees_comes_back_to_its_host() -> Outcome {
-    let (mut host, vm) = machine(256 * MIB, 128 * MIB, LINUX_THP)?;
-    host.set_mergeable(vm, true)?;
-    host.set_merging(Some(MergeSpec {
-        pages_per_s: 1_000_000,
-    }));
-    let (mut guest, program) = machine(128 * MIB, 96 * MIB, HAWKEYE_HUGE)?;
-    guest.record_frame_touches();
-    guest.set_zeroing(Some(ZeroingSpec {
-        pages_per_s: 1_000_000,
-        non_temporal: true,
-    }));
-    let show = |guest: &mut Kernel, host: &mut Kernel| -> Outcome {
-        for touch in guest.take_frame_touches() {
-            let access = match touch.content {
-                Content::Dirty => Access::Write,
-                Content::Zeroed => Access::WriteZeros,
-            };
-            let bytes = u64::from(touch.frames.count) * PAGE;
-            host.touch(
-                vm,
-                bytes_at(u64::from(touch.frames.first) * PAGE, bytes),
-                access,
-            )?;
-        }
-        host.step(Duration::from_secs(1));
-        Ok(())
-    };
-    guest.touch(program, bytes_at(0, 96 * MIB), Access::Write)?;
-    show(&mut guest, &mut host)?;
-    assert_eq!(rss(&host, vm), 96 * MIB);
-    guest.free(program, bytes_at(0, 80 * MIB))?;
-    show(&mut guest, &mut host)?;
-    assert_eq!(rss(&host, vm), 96 * MIB);
-    guest.step(Duration::from_secs(1));
-    show(&mut guest, &mut host)?;
-    assert_eq!(rss(&host, vm), 16 * MIB);
     Ok(())
 }
 

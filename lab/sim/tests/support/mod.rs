@@ -1,10 +1,18 @@
 //! Workloads that several tests use.
 
-/// A workload of one program, `reader`, with these areas and phases: the tables of TOML arrays.
+/// A workload of these tables of TOML.
+pub fn workload(tables: &[String]) -> String {
+    format!("name = \"test\"\nsource = \"a test\"\n{}", tables.concat())
+}
+
+/// A `[[process]]` with these areas and phases, the tables of TOML arrays, and with further keys.
+pub fn process(name: &str, keys: &str, areas: &str, phases: &str) -> String {
+    format!("[[process]]\nname = {name:?}\n{keys}\narea = [{areas}]\nphase = [{phases}]\n")
+}
+
+/// A workload of one program, `reader`, with these areas and phases.
 pub fn one(areas: &str, phases: &str) -> String {
-    format!(
-        "name = \"test\"\nsource = \"a test\"\n[[process]]\nname = \"reader\"\narea = [{areas}]\nphase = [{phases}]\n"
-    )
+    workload(&[process("reader", "", areas, phases)])
 }
 
 /// The same for one that fills its `heap` of `heap_mib` MiB and then accesses it for `ideal_s`

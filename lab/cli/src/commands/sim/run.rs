@@ -8,10 +8,8 @@ use super::{bar, figures};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_manager::Manager;
-use hawkeye_recording::{About, Recorder, RecordingError, Tap};
-use hawkeye_sim::engine::Engine;
-use hawkeye_sim::simulate::{Observer, Setup, Simulated, simulate, simulate_observed};
+use hawkeye_recording::{About, Recorder, Tap};
+use hawkeye_sim::simulate::{Setup, Simulated, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, System};
 use hawkeye_sim::trace::{self, BadRecords};
 use hawkeye_sim::workloads::{Replay, Workload};
@@ -65,24 +63,6 @@ pub struct Run {
     output: Output,
 }
 
-/// Records what the manager sees and does. The first error ends the recording.
-struct Recording {
-    recorder: Recorder,
-    tap: Tap,
-    failed: Option<RecordingError>,
-}
-
-impl Observer for Recording {
-    fn stepped(&mut self, manager: &Manager<Engine>) {
-        // A search for zeros would cost the manager time.
-        for row in self.tap.take(manager, |_| None) {
-            if self.failed.is_none() {
-                self.failed = self.recorder.write(row).err();
-            }
-        }
-    }
-}
-
 impl Run {
     pub fn execute(self) -> Result<()> {
         let system = systems::by_name(&self.system)?;
@@ -120,19 +100,21 @@ fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) ->
     let named = || path.display().to_string();
     let about = About {
         host: "simulated".to_owned(),
-        policy: system.policy().to_owned(),
+        policy: system.policy.to_owned(),
         ..About::default()
     };
-    let mut recording = Recording {
-        recorder: Recorder::begin(path, about).with_context(named)?,
-        tap: Tap::default(),
-        failed: None,
-    };
-    let done = simulate_observed(system, workload, setup, &mut recording)?;
-    let finished = match recording.failed {
-        Some(error) => Err(error),
-        None => recording.recorder.finish(),
-    };
+    let mut recorder = Recorder::begin(path, about).with_context(named)?;
+    let (mut tap, mut failed) = (Tap::default(), None);
+    let done = simulate_observed(system, workload, setup, &mut |manager| {
+        // A search for zeros would cost the manager time.
+        for row in tap.take(manager, |_| None) {
+            // The first error ends the recording.
+            if failed.is_none() {
+                failed = recorder.write(row).err();
+            }
+        }
+    })?;
+    let finished = failed.map_or_else(|| recorder.finish(), Err);
     finished.with_context(named)?;
     Ok(done)
 }

@@ -1,6 +1,6 @@
 //! Pages that a stream touches: what access bits show of it.
 
-use super::zipf::share_touched;
+use super::zipf::ranks;
 use super::{PER_REGION, Shape, Source, touched};
 use crate::bits::PageBits;
 use crate::rng::Rng;
@@ -106,7 +106,9 @@ impl Source {
             Shape::Zipf { theta, total, .. } => {
                 // Accesses to pages not in use go to others.
                 let accesses = accesses * pages / self.used.max(1) as f64;
-                share_touched(accesses, pages, *theta, *total)
+                let groups = ranks(pages, *theta)
+                    .map(|(chance, width)| width * touched(accesses * chance / total));
+                groups.sum::<f64>() / pages
             }
             Shape::Stride { bytes, at } => {
                 let length = self.pages() * BASE_PAGE_BYTES;

@@ -4,7 +4,7 @@ use super::guest::{Guest, region_of_block};
 use crate::engine::EngineError;
 use crate::kernel::{Kernel, RegionId, SpaceId};
 use crate::memory::FrameRun;
-use crate::mmu::translation::{LeafSize, Tables, Translator, TranslatorSpec};
+use crate::mmu::translation::{LeafSize, Tables, Translator};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,58 +16,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[cfg(debug_assertions)]
 const SMALL: u64 = 1 << 17;
 
-/// A piece of a guest's region in one pageblock of its memory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// First page in the region.
-    pub(super) page: u16,
-    pub(super) block: u32,
-    /// First page in the pageblock.
-    pub(super) first: u16,
-    pub(super) count: u16,
-}
-
-/// Finds where the pages of a guest's region are in its memory. Calls `then` for each piece, in
-/// page order.
-pub(super) fn each_piece(
-    inside: &Kernel,
-    space: SpaceId,
-    region: RegionAddr,
-    mut then: impl FnMut(Piece),
-) {
-    let Some(found) = inside.region(RegionId::new(space, region)) else {
-        return;
-    };
-    if let Some(block) = found.huge {
-        then(Piece {
-            page: 0,
-            block,
-            first: 0,
-            count: PAGES_PER_REGION,
-        });
-        return;
-    }
-    for run in found.frames.iter() {
-        let frames = FrameRun::new(run.value as u32, run.count.into());
-        let mut page = run.first;
-        for (block, first, count) in frames.by_block() {
-            then(Piece {
-                page,
-                block,
-                first,
-                count,
-            });
-            page += count;
-        }
-    }
-}
-
-/// Whether the host has mapped a pageblock of a guest's memory by a huge page.
-fn is_huge(host: &Kernel, space: SpaceId, block: u32) -> bool {
-    let found = host.region(RegionId::new(space, region_of_block(block)));
-    found.is_some_and(|found| found.huge.is_some())
-}
-
 /// The page size by which the host maps most of the memory behind a region.
 fn behind(
     inside: &Kernel,
@@ -77,13 +25,14 @@ fn behind(
     space: SpaceId,
 ) -> LeafSize {
     let (mut all, mut huge) = (0, 0);
-    each_piece(inside, own, region, |piece| {
+    for piece in inside.pieces(own, region) {
         let pages = u32::from(piece.count);
         all += pages;
-        if is_huge(host, space, piece.block) {
+        let at_host = host.region(RegionId::new(space, region_of_block(piece.block)));
+        if at_host.is_some_and(|found| found.huge.is_some()) {
             huge += pages;
         }
-    });
+    }
     if 2 * huge > all {
         LeafSize::Huge
     } else {
@@ -98,7 +47,10 @@ impl Guest {
         let Some(space) = self.space else {
             return Ok(());
         };
-        self.note(host, space);
+        if let Ok(figures) = host.space_figures(space) {
+            self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
+            self.last = figures;
+        }
         if !self.stale || now < self.looked + LOOK_EVERY {
             return Ok(());
         }
@@ -128,7 +80,12 @@ impl Guest {
                 }
             }
             if mostly != self.mostly {
-                program.core_spec = backed_by(program.core_spec, mostly);
+                if let Tables::Nested {
+                    tables_backed_by, ..
+                } = &mut program.core_spec.tables
+                {
+                    *tables_backed_by = mostly;
+                }
                 program.core = Translator::new(&program.core_spec)?;
                 program.cold = true;
                 program.changed_share = 1.0;
@@ -185,19 +142,5 @@ impl Guest {
                 }
             }
         }
-    }
-}
-
-fn backed_by(spec: TranslatorSpec, leaf: LeafSize) -> TranslatorSpec {
-    match spec.tables {
-        Tables::Native(_) => spec,
-        Tables::Nested { guest, host, .. } => TranslatorSpec {
-            tables: Tables::Nested {
-                guest,
-                host,
-                tables_backed_by: leaf,
-            },
-            ..spec
-        },
     }
 }

@@ -1,7 +1,6 @@
 //! A guest's accesses as its host sees them: what its programs do to the pages that lie in its
 //! memory.
 
-use super::backing::{Piece, each_piece};
 use super::guest::{Guest, block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
@@ -9,8 +8,8 @@ use crate::engine::accesses::touched;
 use crate::engine::coverage::{draw, process_sample};
 use crate::engine::figures::Tally;
 use crate::engine::program::{Viewer, Window};
-use crate::kernel::Kernel;
-use hawkeye_policy::{PAGES_PER_REGION, ProcessSample, RegionAddr};
+use crate::kernel::{Kernel, Piece};
+use hawkeye_policy::{PAGES_PER_REGION, ProcessSample};
 use std::time::Duration;
 
 /// Reclaim looks for old pages when memory is at most this many times the high watermark.
@@ -37,11 +36,6 @@ impl Guest {
         }
     }
 
-    /// The start of its host's sampling window.
-    pub(in crate::engine) fn window(&self) -> Option<Duration> {
-        self.window
-    }
-
     pub(in crate::engine) fn observe(&mut self, host: &Kernel, now: Duration) -> ProcessSample {
         let samples = self.space.and_then(|space| host.samples(space).ok());
         let mut regions = samples.unwrap_or_default();
@@ -63,7 +57,7 @@ impl Guest {
                 };
                 let used = f64::from(marked.used.count().max(1));
                 let rng = &mut program.rng;
-                each_piece(inside, program.space, sample.region, |piece| {
+                for piece in inside.pieces(program.space, sample.region) {
                     let Piece { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
@@ -71,7 +65,7 @@ impl Guest {
                     let drawn = draw(others, marked.chance, rng);
                     let share = f64::from(marked.used.and(here).count());
                     let Some(at) = accessed.get_mut(piece.block as usize) else {
-                        return;
+                        continue;
                     };
                     at.pages += known + drawn;
                     // As in a sample of its own: pages that are drawn one by one are scattered.
@@ -79,7 +73,7 @@ impl Guest {
                     at.runs += marked.runs((f64::from(drawn) * scattered).round() as u16);
                     at.times += marked.times * share + f64::from(known);
                     at.walks_per_s += marked.walks_per_s * share / used;
-                });
+                }
             }
             program.windows.insert(Viewer::Host, window);
         }
@@ -122,11 +116,7 @@ impl Engine {
             return;
         }
         for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
-            let mut accessed: Vec<(RegionAddr, PageBits)> = Vec::new();
-            program.take_accessed(&self.kernel, now, |region, pages| {
-                accessed.push((region, pages));
-            });
-            for (region, pages) in accessed {
+            for (region, pages) in program.take_accessed(&self.kernel, now) {
                 self.kernel.note_accessed(program.space, region, pages);
             }
         }
@@ -136,31 +126,14 @@ impl Engine {
             };
             let inside = &guest.machine.kernel;
             for program in guest.machine.programs.iter_mut().filter(|p| p.is_alive()) {
-                let own = program.space;
-                program.take_accessed(inside, now, |region, pages| {
-                    each_piece(inside, own, region, |piece| {
-                        let moved = moved(pages, piece);
+                for (region, pages) in program.take_accessed(inside, now) {
+                    for piece in inside.pieces(program.space, region) {
+                        let moved = pages.moved(piece.page, piece.count, piece.first);
                         let region = region_of_block(piece.block);
                         self.kernel.note_accessed(space, region, moved);
-                    });
-                });
+                    }
+                }
             }
         }
     }
-}
-
-/// Pages of a piece, by their places in its pageblock.
-fn moved(pages: PageBits, piece: Piece) -> PageBits {
-    if piece.count == PAGES_PER_REGION {
-        return pages;
-    }
-    let mut moved = PageBits::EMPTY;
-    for (first, count) in pages
-        .and(PageBits::range(piece.page, piece.count))
-        .each_run()
-    {
-        let at = piece.first + (first - piece.page);
-        moved = moved.or(PageBits::range(at, count));
-    }
-    moved
 }

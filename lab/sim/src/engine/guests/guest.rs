@@ -4,9 +4,11 @@ use crate::engine::figures::{GuestFigures, Outcome};
 use crate::engine::machine::FIRST_PID;
 use crate::engine::program::Life;
 use crate::engine::sharing::Demand;
-use crate::engine::{Engine, EngineError, EngineSpec};
+use crate::engine::{Engine, EngineError};
 use crate::kernel::{SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
+use crate::setup::Setup;
+use crate::systems::System;
 use crate::workloads::Guest as GuestWorkload;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use std::collections::BTreeSet;
@@ -22,9 +24,9 @@ pub(in crate::engine) struct Guest {
     /// The machine that runs in it.
     pub(in crate::engine) machine: Box<Engine>,
     /// The host's address space for its memory; `None` once it was killed.
-    pub(super) space: Option<SpaceId>,
+    pub(in crate::engine) space: Option<SpaceId>,
     /// When the host's manager began to sample its accesses.
-    pub(super) window: Option<Duration>,
+    pub(in crate::engine) window: Option<Duration>,
     /// Whether the host's mappings behind its memory may have changed since `looked`.
     pub(super) stale: bool,
     pub(super) looked: Duration,
@@ -39,20 +41,22 @@ pub(in crate::engine) struct Guest {
 impl Engine {
     pub(in crate::engine) fn add_guest(
         &mut self,
-        host: &EngineSpec,
+        host: &Setup,
+        system: &System,
         guest: &GuestWorkload,
     ) -> Result<(), EngineError> {
         let number = (self.programs.len() + self.guests.len()) as u32;
-        let mut spec = EngineSpec {
-            kernel: host.guests,
+        let setup = Setup {
+            memory_bytes: guest.memory.0,
+            cores: guest.cores,
+            swap: None,
+            merging: None,
+            fragmented: host.guest_fragmented,
+            // Programs of two guests draw different numbers.
+            seed: host.seed.wrapping_add(u64::from(number) << 32),
             ..*host
         };
-        (spec.setup.memory_bytes, spec.setup.cores) = (guest.memory.0, guest.cores);
-        (spec.setup.swap, spec.setup.merging) = (None, None);
-        spec.setup.fragmented = host.setup.guest_fragmented;
-        // Programs of two guests draw different numbers.
-        spec.setup.seed = host.setup.seed.wrapping_add(u64::from(number) << 32);
-        let machine = Box::new(Self::with(&spec, &guest.processes, true)?);
+        let machine = Box::new(Self::with(&setup, system, &guest.processes, true)?);
         let space = self.kernel.create_space();
         let bytes = machine.kernel.figures().total_bytes;
         self.kernel.map(space, BEGIN..BEGIN + bytes)?;
@@ -107,11 +111,6 @@ impl Guest {
         self.space.is_some()
     }
 
-    /// The host's address space for its memory.
-    pub(in crate::engine) fn space(&self) -> Option<SpaceId> {
-        self.space
-    }
-
     /// All that runs in it waits for its host for this time.
     pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
@@ -120,14 +119,9 @@ impl Guest {
     }
 
     /// Its host remapped a region of its own, which is a pageblock of the guest's memory.
-    pub(in crate::engine) fn remapped_at(&mut self, region: RegionAddr) {
-        self.remapped(block_of_region(region));
-    }
-
-    /// The host's memory behind a pageblock may have changed.
-    pub(super) fn remapped(&mut self, block: u32) {
+    pub(in crate::engine) fn remapped(&mut self, region: RegionAddr) {
         self.stale = true;
-        self.moved.insert(block);
+        self.moved.insert(block_of_region(region));
     }
 
     /// The share of the host's cores that it would use now.

@@ -31,7 +31,6 @@ pub(in crate::engine) struct Turn {
 #[derive(Debug)]
 pub struct Seats {
     host: Rc<RefCell<Engine>>,
-    guests: usize,
 }
 
 /// A manager's view of a machine that it shares with others: the host or one of its guests.
@@ -49,14 +48,13 @@ impl Seats {
             guest.machine.turn = Some(Turn::default());
         }
         Self {
-            guests: host.guests.len(),
             host: Rc::new(RefCell::new(host)),
         }
     }
 
     /// The host's, and then those of its guests in order.
     pub fn seats(&self) -> impl Iterator<Item = Seat> {
-        let guests = (0..self.guests).map(Some);
+        let guests = (0..self.host.borrow().guests.len()).map(Some);
         let all = std::iter::once(None).chain(guests);
         all.map(|guest| Seat {
             host: self.host.clone(),
@@ -76,10 +74,7 @@ impl Seats {
     /// # Errors
     /// The error that stopped it, if it could not go on.
     pub fn figures(&self) -> Result<EngineFigures, EngineError> {
-        let host = self.host.borrow();
-        host.broken()
-            .cloned()
-            .map_or_else(|| Ok(host.figures()), Err)
+        self.host.borrow().outcome()
     }
 }
 

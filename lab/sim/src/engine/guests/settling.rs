@@ -1,10 +1,10 @@
 //! What a guest does to its frames happens to the memory of its process at the host.
 
-use super::guest::{Guest, block_of_region, region_of_block};
+use super::guest::{block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
 use crate::engine::program::Work;
-use crate::kernel::{Access, KernelError, SpaceId};
+use crate::kernel::{Access, KernelError};
 use crate::memory::{Content, FrameRun};
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ impl Engine {
             if let Some(number) = self.guest_in(Some(space)) {
                 self.tell_away(number, block_of_region(region));
                 if let Some(guest) = self.guests.get_mut(number) {
-                    guest.remapped(block_of_region(region));
+                    guest.remapped(region);
                 }
             }
             let mut programs = self.programs.iter_mut();
@@ -165,15 +165,5 @@ impl Engine {
             let accesses = matches!(program.work, Work::Accesses { .. });
             accesses && program.is_alive() && self.kernel.has_away(program.space)
         })
-    }
-}
-
-impl Guest {
-    /// Records the host's figures of it.
-    pub(super) fn note(&mut self, host: &crate::kernel::Kernel, space: SpaceId) {
-        if let Ok(figures) = host.space_figures(space) {
-            self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
-            self.last = figures;
-        }
     }
 }

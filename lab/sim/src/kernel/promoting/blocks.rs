@@ -1,19 +1,12 @@
 //! Promotion of parts of a region to pages smaller than a huge page.
 
-use super::Collapsed;
+use super::{Collapsed, Work};
 use crate::bits::PageBits;
 use crate::kernel::sized_faults::block_around;
 use crate::kernel::space::RegionId;
 use crate::kernel::{Kernel, Result};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 use std::time::Duration;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Block {
-    copied: u16,
-    added: u16,
-    zeroed: u16,
-}
 
 impl Kernel {
     /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
@@ -26,24 +19,24 @@ impl Kernel {
                 blocks.push(first);
             }
         }
-        let mut done = Vec::new();
+        let mut work = Work {
+            looked: 1,
+            ..Work::default()
+        };
         for first in &blocks {
-            match self.collapse_block(at, *first, order)? {
-                Some(block) => done.push(block),
-                None => break,
+            if !self.collapse_block(at, *first, order, &mut work)? {
+                break;
             }
+            // Each block is locked, emptied and flushed by itself; the region is scanned once.
+            work.flushed += 1;
         }
-        if done.is_empty() {
+        if work.flushed == 0 {
             return Err(match blocks.len() {
                 0 => at.is_no_candidate(),
                 _ => at.has_no_frames(order),
             });
         }
-        let sum = |of: fn(&Block) -> u16| done.iter().map(|b| u64::from(of(b))).sum::<u64>();
-        let pages = (sum(|b| b.copied), sum(|b| b.added), sum(|b| b.zeroed));
-        // Each block is locked, emptied and flushed by itself; the region is scanned once.
-        let times = (done.len() as u64, 1);
-        Ok(self.collapsed(Duration::ZERO, pages, times))
+        Ok(self.collapsed(Duration::ZERO, &work))
     }
 
     fn is_candidate(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
@@ -59,15 +52,16 @@ impl Kernel {
             && self.fits(at, first, order)?)
     }
 
-    /// `None`: there is no memory for it.
+    /// Returns whether there was memory for it.
     fn collapse_block(
         &mut self,
         at: RegionId,
         first: u16,
         order: PageOrder,
-    ) -> Result<Option<Block>> {
+        work: &mut Work,
+    ) -> Result<bool> {
         let Some(got) = self.sized_frames(at, first, order)? else {
-            return Ok(None);
+            return Ok(false);
         };
         let pages = order.pages() as u16;
         let owned = self.space_mut(at.space)?;
@@ -90,10 +84,7 @@ impl Kernel {
             self.release(run);
         }
         self.break_reservation(at);
-        Ok(Some(Block {
-            copied: there.count(),
-            added,
-            zeroed: if got.dirty == 0 { 0 } else { added },
-        }))
+        work.add(there.count(), added, got.dirty > 0);
+        Ok(true)
     }
 }

@@ -1,12 +1,12 @@
 //! Promotion of several regions to one page larger than a huge page.
 
-use super::Collapsed;
+use super::{Collapsed, Work};
 use crate::kernel::reclaim::regions_around;
 use crate::kernel::region::Region;
 use crate::kernel::space::RegionId;
 use crate::kernel::{Kernel, Result};
 use crate::memory::FrameRun;
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
+use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl Kernel {
@@ -24,23 +24,28 @@ impl Kernel {
             }
         }
         let mut time = Duration::ZERO;
-        let (copied, added) = if self.lie_in_row(&regions) {
-            (0, 0)
-        } else {
-            let block = self.contiguous_blocks(order.regions() as u32, &mut time);
-            let block = block.ok_or(at.has_no_frames(order));
-            if block.is_err() {
-                // The search for a range took its time all the same.
-            }
-            self.move_to(&regions, block?)?
+        let each = order.regions();
+        let mut work = Work {
+            flushed: each,
+            looked: each,
+            ..Work::default()
         };
+        if !self.lie_in_row(&regions) {
+            let block = self.contiguous_blocks(each as u32, &mut time);
+            let block = block.ok_or(at.has_no_frames(order))?;
+            for (at, block) in regions.iter().zip(block..) {
+                let owner = self.owner(*at, 0)?;
+                self.memory.hand_over(FrameRun::of_block(block), owner);
+                self.end_joined(*at);
+                self.copy_to(*at, block, true, &mut work)?;
+            }
+        }
         for part in regions {
             self.end_joined(part);
             self.space_mut(at.space)?.many_sizes = true;
             self.touch_region(part)?.joined = Some(order);
         }
-        let each = order.regions();
-        Ok(self.collapsed(time, (copied, added, added), (each, each)))
+        Ok(self.collapsed(time, &work))
     }
 
     /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.
@@ -51,24 +56,5 @@ impl Kernel {
             let mut all = regions.iter().zip(first..);
             first % regions.len() as u32 == 0 && all.all(|(at, there)| block(at) == Some(there))
         })
-    }
-
-    /// Copies regions into the pageblocks from `block` on, which must have no other owner. Returns
-    /// the number of base pages that were copied, and of those that were not present.
-    fn move_to(&mut self, regions: &[RegionId], block: u32) -> Result<(u64, u64)> {
-        let (mut copied, mut added) = (0, 0);
-        for (at, block) in regions.iter().zip(block..) {
-            let owner = self.owner(*at, 0)?;
-            self.memory.hand_over(FrameRun::of_block(block), owner);
-            self.end_joined(*at);
-            let (old, more) = self.become_huge(*at, block, false)?;
-            copied += u64::from(PAGES_PER_REGION - more);
-            added += u64::from(more);
-            for run in old {
-                self.release(run);
-            }
-            self.break_reservation(*at);
-        }
-        Ok((copied, added))
     }
 }

@@ -3,6 +3,7 @@
 use super::{Area, Guest, Pattern, Phase, Pieces, Process, Stream, Workload};
 use crate::workloads::{Size, Tape, WorkloadError};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
+use std::ops::RangeInclusive;
 
 impl Workload {
     pub(in crate::workloads) fn check(&self) -> Result<(), WorkloadError> {
@@ -30,9 +31,8 @@ impl Guest {
         };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("cores", self.cores > 0, "1 or more", self.cores)?;
-        let bytes = self.memory.0;
-        let fits = (HUGE_PAGE_BYTES..=1 << 40).contains(&bytes);
-        at.require("memory", fits, "2 MiB to 1 TiB", bytes)?;
+        let range = HUGE_PAGE_BYTES..=1 << 40;
+        at.within("memory", self.memory.0, range, "2 MiB to 1 TiB")?;
         let some = !self.processes.is_empty();
         at.require("process", some, "given at least once", 0)?;
         let place = format!("guest {}, process", self.name);
@@ -64,14 +64,22 @@ impl Checker<'_> {
         })
     }
 
+    fn within<T: PartialOrd + ToString>(
+        &self,
+        key: &'static str,
+        value: T,
+        range: RangeInclusive<T>,
+        allowed: &'static str,
+    ) -> Result<(), WorkloadError> {
+        self.require(key, range.contains(&value), allowed, value)
+    }
+
     fn time(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
-        let fits = (0.0..=1e9).contains(&value);
-        self.require(key, fits, "at least 0 and at most 1e9", value)
+        self.within(key, value, 0.0..=1e9, "at least 0 and at most 1e9")
     }
 
     fn percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
-        let fits = (0.0..=100.0).contains(&value);
-        self.require(key, fits, "0 to 100", value)
+        self.within(key, value, 0.0..=100.0, "0 to 100")
     }
 
     fn part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadError> {
@@ -89,10 +97,8 @@ impl Process {
         };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
-        let threads = (1..=1024).contains(&self.threads);
-        at.require("threads", threads, "1 to 1024", self.threads)?;
-        let weight = (1..=10_000).contains(&self.cpu_weight);
-        at.require("cpu_weight", weight, "1 to 10000", self.cpu_weight)?;
+        at.within("threads", self.threads, 1..=1024, "1 to 1024")?;
+        at.within("cpu_weight", self.cpu_weight, 1..=10_000, "1 to 10000")?;
         at.time("start_s", self.start_s)?;
         at.require("area", !self.areas.is_empty(), "given at least once", 0)?;
         let bytes: u128 = self.areas.iter().map(|a| u128::from(a.size.0)).sum();
@@ -128,8 +134,8 @@ impl Process {
                 area(name)?;
                 at.part(*part)?;
                 at.percent("waited_percent", *waited_percent)?;
-                let fits = (1..=PAGES_PER_REGION).contains(pages_per_region);
-                at.require("pages_per_region", fits, "1 to 512", pages_per_region)?;
+                let all = 1..=PAGES_PER_REGION;
+                at.within("pages_per_region", *pages_per_region, all, "1 to 512")?;
                 let run = *pages_per_run;
                 let fits = run.is_power_of_two() && pages_per_region % run == 0;
                 let allowed = "a power of two, and a divisor of pages_per_region";
@@ -147,8 +153,8 @@ impl Process {
                 at.require("ideal_s", given, "given, or else accesses", "both or none")?;
                 at.time("ideal_s", ideal_s.unwrap_or(0.0))?;
                 let count = accesses.unwrap_or(0.0);
-                let fits = (0.0..=1e15).contains(&count);
-                at.require("accesses", fits, "at least 0 and at most 1e15", count)?;
+                let allowed = "at least 0 and at most 1e15";
+                at.within("accesses", count, 0.0..=1e15, allowed)?;
                 at.require("stream", !streams.is_empty(), "given at least once", 0)?;
                 for stream in streams {
                     area(&stream.area)?;
@@ -193,11 +199,9 @@ impl Tape {
             ("cycles_per_instruction", self.cycles_per_instruction),
             ("cycles_per_access", self.cycles_per_access),
         ] {
-            let fits = (0.01..=1e6).contains(&cycles);
-            at.require(key, fits, "0.01 to 1e6", cycles)?;
+            at.within(key, cycles, 0.01..=1e6, "0.01 to 1e6")?;
         }
-        let scale = (1.0..=1e9).contains(&self.scale);
-        at.require("scale", scale, "1 to 1e9", self.scale)?;
+        at.within("scale", self.scale, 1.0..=1e9, "1 to 1e9")?;
         at.percent("waited_percent", self.waited_percent)
     }
 }
@@ -207,20 +211,12 @@ impl Stream {
         at.part(self.part)?;
         let weight = self.weight > 0.0 && self.weight.is_finite();
         at.require("weight", weight, "over 0 and finite", self.weight)?;
-        let cycles = (1.0..=1e6).contains(&self.cycles);
-        at.require("cycles", cycles, "1 to 1e6", self.cycles)?;
-        for (key, percent) in [
-            ("stores_percent", self.stores_percent),
-            ("waited_percent", self.waited_percent),
-        ] {
-            at.percent(key, percent)?;
-        }
+        at.within("cycles", self.cycles, 1.0..=1e6, "1 to 1e6")?;
+        at.percent("stores_percent", self.stores_percent)?;
+        at.percent("waited_percent", self.waited_percent)?;
         match self.pattern {
             Pattern::Random => Ok(()),
-            Pattern::Zipf(theta) => {
-                let fits = (0.0..=10.0).contains(&theta);
-                at.require("pattern.zipf", fits, "0 to 10", theta)
-            }
+            Pattern::Zipf(theta) => at.within("pattern.zipf", theta, 0.0..=10.0, "0 to 10"),
             Pattern::Stride(bytes) => at.require("pattern.stride", bytes > 0, "1 or more", bytes),
         }
     }
