@@ -21,12 +21,16 @@
 //! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
 //! Most of the rest is one step from values to text: pure, and tested without a machine.
 
+// `output::print` is the only way to standard output.
+#![deny(clippy::print_stdout)]
+
 mod commands;
 mod config;
 mod daemon;
 mod demo;
 mod log_filter;
 mod options;
+mod output;
 mod program;
 mod progress;
 mod recording;

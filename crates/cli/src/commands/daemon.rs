@@ -5,6 +5,7 @@ use super::zeroing::{Standing, Zeroing};
 use crate::config::Config;
 use crate::daemon;
 use crate::daemon::protocol::FillStatus;
+use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::memory::prezeroing::Prezeroing;
@@ -49,8 +50,10 @@ impl Daemon {
         let config = self.load()?;
         if self.check {
             match self.file() {
-                Some(path) => println!("{} is valid.", path.display()),
-                None => println!("{USUAL_CONFIG} does not exist: every key has its default."),
+                Some(path) => output::print(&format!("{} is valid.\n", path.display()))?,
+                None => output::print(&format!(
+                    "{USUAL_CONFIG} does not exist: every key has its default.\n"
+                ))?,
             }
             return Ok(ExitCode::SUCCESS);
         }
