@@ -174,8 +174,11 @@ pub struct ProcessStatus {
     pub refused: u64,
     /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
-    /// Its terms, as of the last sample.
+    /// Its terms.
     pub terms: Terms,
+    /// Name of the rule that includes it; `None`: no rule matches it.
+    #[serde(default)]
+    pub rule_name: Option<String>,
     /// How long a call into it has been waiting, in seconds, if at least one second. The manager
     /// leaves it alone until it answers.
     #[serde(default)]
