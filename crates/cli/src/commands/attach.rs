@@ -1,7 +1,7 @@
 //! `hawkeye attach`: manages processes that are already running.
 
 use super::managing::{Session, running};
-use crate::options::ManagingOptions;
+use crate::options::{self, ManagingOptions};
 use crate::program::Watched;
 use anyhow::Result;
 use clap::Args;
@@ -18,7 +18,7 @@ pub struct Attach {
     options: ManagingOptions,
 
     /// Processes to manage.
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(required = true, value_name = "PID", value_parser = options::pid)]
     pids: Vec<u32>,
 }
 

@@ -25,7 +25,7 @@ Example:
 `hawkeye help record` describes all options in full.")]
 pub struct Record {
     /// Processes to record.
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(required = true, value_name = "PID", value_parser = options::pid)]
     pids: Vec<u32>,
 
     /// Parquet file to write.

@@ -2,6 +2,7 @@
 
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{Reply, Request};
+use crate::options;
 use crate::view::Explanation;
 use crate::view::{
     EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
@@ -28,7 +29,7 @@ pub struct Why {
     options: AskOptions,
 
     /// Process to explain.
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = options::pid)]
     pid: u32,
 
     /// Any address in the region: decimal, or hexadecimal after 0x.
@@ -160,7 +161,7 @@ fn history(out: &mut String, it: &RegionExplanation) {
                 _ => "",
             };
             let sentence = format!(
-                "Nothing was done to it in the last {remembered}, which is all that the journal covers{by}."
+                "Nothing was done to it in the last {remembered}, as far back as the daemon remembers{by}."
             );
             push(out, &sentence);
         }

@@ -101,7 +101,7 @@ fn the_reason_why_a_region_is_not_eligible_is_shown() {
 Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said
 MADV_NOHUGEPAGE.
 The process was last sampled 3 s ago.
-Nothing was done to it in the last 1 min, which is all that the journal covers.
+Nothing was done to it in the last 1 min, as far back as the daemon remembers.
 ";
     assert_eq!(said(excluded), expected);
 }
@@ -139,7 +139,7 @@ It is not promoted at the moment because:
 The last decision, 5 s ago: split, 512 KiB recovered in 0.5 ms: 128 zero base
 pages.
 Before that:
-- 1 min ago: promoted in 0.4 ms: bucket 9
+- 2 min ago: promoted in 0.4 ms: bucket 9
 ";
     assert_eq!(said(waits), expected);
 }
