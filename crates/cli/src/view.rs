@@ -29,7 +29,8 @@ pub struct Status {
     pub held: Option<String>,
     /// The last reading of the memory in use.
     pub memory: Option<MemoryStatus>,
-    /// The manager's own CPU time over the last minute, in per cent of one core.
+    /// The manager's own CPU time over the last minute, in per cent of one core. In the first
+    /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
     /// The longest call into another process so far.
     pub longest_call_ms: f64,

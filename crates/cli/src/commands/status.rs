@@ -74,8 +74,12 @@ impl fmt::Display for Text<'_> {
             row(f, "refused", &words::errors(&totals.errors))?;
         }
         let (cpu, longest) = (status.manager_cpu_percent, status.longest_call_ms);
+        let over = match status.uptime_s.ceil() {
+            seconds if seconds < 60.0 => format!("{} s", seconds.max(1.0)),
+            _ => "minute".to_owned(),
+        };
         let own =
-            format!("{cpu:.1} % of a core over the last minute, longest call {longest:.1} ms");
+            format!("{cpu:.1} % of a core over the last {over}, longest call {longest:.1} ms");
         row(f, "manager", &own)?;
         if status.not_answering > 0 {
             let text = format!(
@@ -255,6 +259,10 @@ mod tests {
         }
         let more = "and 5 more with less resident memory\n";
         assert!(text.ends_with(more), "{text}");
+        assert!(text.contains("of a core over the last minute,"), "{text}");
+        status.manager.uptime_s = 1.6;
+        let early = Text(&status).to_string();
+        assert!(early.contains("of a core over the last 2 s,"), "{early}");
         let empty = Text(&DaemonStatus::default()).to_string();
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed"), "{empty}");
