@@ -81,6 +81,13 @@ impl fmt::Display for Text<'_> {
         let own =
             format!("{cpu:.1} % of a core over the last {over}, longest call {longest:.1} ms");
         row(f, "manager", &own)?;
+        if let Some(pid) = self.0.pid {
+            let config = match &self.0.config_file {
+                Some(path) => format!("configuration {}", path.display()),
+                None => "no configuration file".to_owned(),
+            };
+            row(f, "daemon", &format!("pid {pid}, {config}"))?;
+        }
         if status.not_answering > 0 {
             let text = format!(
                 "{} of the managed processes; each is left alone until it answers (`hawkeye why PID`)",
@@ -252,6 +259,7 @@ mod tests {
         }
         for part in [
             "promotion tasks waited",
+            "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",
             "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
             ">= 100.0 %",
         ] {
