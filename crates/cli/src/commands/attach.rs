@@ -9,10 +9,16 @@ use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
-`hawkeye help attach` describes all options in full.")]
+`hawkeye help attach` describes all options in full, and also --average,
+--kernel-split, --fill-rate and --fill-threads.",
+    after_long_help = "\
+Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
+Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
+)]
 pub struct Attach {
     #[command(flatten)]
     options: ManagingOptions,

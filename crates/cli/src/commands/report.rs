@@ -16,10 +16,15 @@ use std::process::ExitCode;
 /// FILE was written by `hawkeye record`, by --record of run, attach and sim run, or by the daemon.
 /// It may be a file, a folder, or the FILE.part that a killed manager has left.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Example:
   hawkeye report redis.parquet --html redis.html
-`hawkeye help report` describes all options in full.")]
+`hawkeye help report` describes all options in full.",
+    after_long_help = "\
+Example:
+  hawkeye report redis.parquet --html redis.html"
+)]
 pub struct Report {
     /// Recording to show.
     #[arg(value_name = "FILE")]
