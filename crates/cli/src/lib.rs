@@ -21,12 +21,16 @@
 //! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
 //! Most of the rest is one step from values to text: pure, and tested without a machine.
 
+// `output::print` is the only way to standard output.
+#![deny(clippy::print_stdout)]
+
 mod commands;
 mod config;
 mod daemon;
 mod demo;
 mod log_filter;
 mod options;
+mod output;
 mod program;
 mod progress;
 mod recording;
@@ -149,7 +153,24 @@ pub fn run() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::Arguments;
+    use clap::CommandFactory;
     use hawkeye_test_support::help;
+
+    #[test]
+    fn help_names_options_that_it_leaves_out_and_long_help_does_not_refer_to_itself() {
+        let mut hawkeye = Arguments::command();
+        hawkeye.build();
+        for command in hawkeye.get_subcommands_mut().filter(|it| !it.is_hide_set()) {
+            let name = command.get_name().to_owned();
+            let (short, long) = (command.render_help(), command.render_long_help());
+            let (short, long) = (short.to_string(), long.to_string());
+            assert!(!long.contains(&format!("`hawkeye help {name}`")), "{long}");
+            for option in command.get_opts().filter(|it| !it.is_hide_set()) {
+                let flag = format!("--{}", option.get_long().unwrap_or_default());
+                assert!(short.contains(&flag), "{flag}: {short}");
+            }
+        }
+    }
 
     #[test]
     fn every_help_fits_a_screen_and_has_valid_examples() {

@@ -4,6 +4,7 @@
 //! (`off`, `error`, `warn`, `info`, `debug`, `trace`) holds for every target that is not named.
 //! Spans can't be named: there are none.
 
+use crate::commands::daemon::RELOADS;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 const VARIABLE: &str = "HAWKEYE_LOG";
@@ -15,7 +16,7 @@ const OUR_CRATES: &str = "hawkeye";
 /// The filter of the environment variable. If it is wrong: a warning on standard error, and the
 /// default.
 pub fn from_environment() -> Targets {
-    let usual = Targets::new().with_default(USUAL);
+    let usual = usual();
     let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else {
         return usual;
     };
@@ -23,6 +24,13 @@ pub fn from_environment() -> Targets {
         eprintln!("hawkeye: {VARIABLE} is ignored: {why}");
         usual
     })
+}
+
+/// The default: warnings, and the answer to a user's request to reload the configuration.
+fn usual() -> Targets {
+    Targets::new()
+        .with_default(USUAL)
+        .with_target(RELOADS, LevelFilter::INFO)
 }
 
 fn parse(text: &str) -> Result<Targets, String> {
@@ -59,6 +67,13 @@ mod tests {
         let filter = parse("hawkeye_manager").expect("the filter is valid");
         assert!(filter.would_enable("hawkeye_manager", &Level::TRACE));
         assert!(!filter.would_enable("hawkeye_linux", &Level::ERROR));
+    }
+
+    #[test]
+    fn reloads_are_shown_by_default() {
+        assert!(usual().would_enable(RELOADS, &Level::INFO));
+        assert!(!usual().would_enable("hawkeye_linux", &Level::INFO));
+        assert!(usual().would_enable("hawkeye_linux", &Level::WARN));
     }
 
     #[test]

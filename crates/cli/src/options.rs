@@ -211,6 +211,17 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a time: give more than 0 seconds"))
 }
 
+/// A process id. The error tells a user that gives a name how to find the id.
+pub fn pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|pid| *pid > 0);
+    pid.ok_or_else(|| match text.trim_start_matches('-').parse::<u64>() {
+        Ok(_) => "a process id (PID) is a number from 1".to_owned(),
+        Err(_) => format!(
+            "expected a process id (PID), which is a number; `pidof {text}` prints those of a program"
+        ),
+    })
+}
+
 /// A parser for a setting that is made from a number.
 fn checked<N: FromStr, T>(
     make: fn(N) -> Result<T, SettingError>,
@@ -244,6 +255,17 @@ fn watermarks(text: &str) -> Result<Watermarks, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_in_place_of_a_process_id_is_refused_with_advice() {
+        assert_eq!(pid("4711"), Ok(4711));
+        let name = pid("redis-server").expect_err("a name");
+        assert!(name.contains("`pidof redis-server`"), "{name}");
+        for number in ["0", "-1", "4294967296"] {
+            let said = pid(number).expect_err(number);
+            assert!(said.contains("a number from 1"), "{said}");
+        }
+    }
 
     #[test]
     fn values_out_of_range_are_refused() {

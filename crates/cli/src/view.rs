@@ -29,7 +29,8 @@ pub struct Status {
     pub held: Option<String>,
     /// The last reading of the memory in use.
     pub memory: Option<MemoryStatus>,
-    /// The manager's own CPU time over the last minute, in per cent of one core.
+    /// The manager's own CPU time over the last minute, in per cent of one core. In the first
+    /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
     /// The longest call into another process so far.
     pub longest_call_ms: f64,
@@ -176,6 +177,9 @@ pub struct ProcessStatus {
     pub last_reason: Option<String>,
     /// The rules that apply to it, as of the last sample.
     pub terms: Terms,
+    /// Name of the rule that includes it; `None`: no rule matches it.
+    #[serde(default)]
+    pub rule_name: Option<String>,
     /// How long a call into it has been waiting, in seconds, if at least one second. The manager
     /// leaves it alone until it answers.
     #[serde(default)]

@@ -16,15 +16,18 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A time in fitting units: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
+/// A time, rounded to fitting units: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
 pub fn duration(seconds: f64) -> String {
-    let seconds = seconds.max(0.0) as u64;
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min"),
-        (0, _, _) => format!("{hours} h {} min", minutes % 60),
-        _ => format!("{days} days {} h", hours % 24),
+    let seconds = seconds.max(0.0).round() as u64;
+    let (minutes, hours) = ((seconds + 30) / 60, (seconds + 1800) / 3600);
+    if seconds < 60 {
+        format!("{seconds} s")
+    } else if minutes < 60 {
+        format!("{minutes} min")
+    } else if minutes < 24 * 60 {
+        format!("{} h {} min", minutes / 60, minutes % 60)
+    } else {
+        format!("{} days {} h", hours / 24, hours % 24)
     }
 }
 
@@ -116,8 +119,11 @@ mod tests {
 
     #[test]
     fn times_are_formatted() {
-        assert_eq!(duration(59.9), "59 s");
+        assert_eq!(duration(59.4), "59 s");
+        assert_eq!(duration(59.9), "1 min");
         assert_eq!(duration(61.0), "1 min");
+        assert_eq!(duration(239.0), "4 min");
+        assert_eq!(duration(3599.0), "1 h 0 min");
         assert_eq!(duration(3600.0 * 3.5), "3 h 30 min");
         assert_eq!(duration(86_400.0 * 2.25), "2 days 6 h");
         assert_eq!(duration(-1.0), "0 s");

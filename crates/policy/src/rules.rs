@@ -277,6 +277,11 @@ impl Rules {
         }
     }
 
+    /// Number of rules.
+    pub fn count(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Whether some rule asks for warm starts.
     pub fn want_warm_starts(&self) -> bool {
         self.rules.iter().any(Rule::wants_warm_start)

@@ -16,6 +16,7 @@ mod remedies;
 mod text;
 
 use super::asking;
+use crate::options;
 use crate::progress::StatusLine;
 use anyhow::Result;
 use clap::Args;
@@ -49,7 +50,7 @@ pub struct Advise {
     json: bool,
 
     /// Process to measure.
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = options::pid)]
     pid: u32,
 }
 

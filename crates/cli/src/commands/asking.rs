@@ -2,11 +2,11 @@
 
 use crate::daemon::protocol::{Reply, Request};
 use crate::daemon::{client, default_socket};
-use anyhow::{Context, Result};
+use crate::output;
+use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::takeover::instance::state_dir;
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -46,11 +46,7 @@ pub fn print<T: Serialize>(json: bool, it: &T, text: impl FnOnce(&T) -> String) 
         true => serde_json::to_string_pretty(it)? + "\n",
         false => text(it),
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // The reader closed the pipe, as `less` and `head` do.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("can't write to standard output"),
-    }
+    output::print(&text)
 }
 
 /// The error for a reply of the wrong kind: the program that answered is not our daemon.

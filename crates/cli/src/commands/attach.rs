@@ -1,7 +1,7 @@
 //! `hawkeye attach`: manages processes that are already running.
 
 use super::managing::{Session, running};
-use crate::options::ManagingOptions;
+use crate::options::{self, ManagingOptions};
 use crate::program::Watched;
 use anyhow::Result;
 use clap::Args;
@@ -9,16 +9,22 @@ use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
-`hawkeye help attach` describes all options in full.")]
+`hawkeye help attach` describes all options in full, and also --average,
+--kernel-split, --fill-rate and --fill-threads.",
+    after_long_help = "\
+Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
+Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
+)]
 pub struct Attach {
     #[command(flatten)]
     options: ManagingOptions,
 
     /// Processes to manage.
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(required = true, value_name = "PID", value_parser = options::pid)]
     pids: Vec<u32>,
 }
 

@@ -5,6 +5,7 @@ use super::zeroing::{Standing, Zeroing};
 use crate::config::Config;
 use crate::daemon;
 use crate::daemon::protocol::FillStatus;
+use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hawkeye_linux::memory::prezeroing::Prezeroing;
@@ -13,6 +14,7 @@ use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_manager::{Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -42,6 +44,8 @@ pub struct Daemon {
 const SIZES_EVERY: Duration = Duration::from_secs(1);
 /// How often systemd's watchdog is notified.
 const WATCHDOG_EVERY: Duration = Duration::from_secs(1);
+/// Target of messages about reloads, which are shown by default.
+pub const RELOADS: &str = "hawkeye::reload";
 const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl Daemon {
@@ -49,8 +53,10 @@ impl Daemon {
         let config = self.load()?;
         if self.check {
             match self.file() {
-                Some(path) => println!("{} is valid.", path.display()),
-                None => println!("{USUAL_CONFIG} does not exist: every key has its default."),
+                Some(path) => output::print(&format!("{} is valid.\n", path.display()))?,
+                None => output::print(&format!(
+                    "{USUAL_CONFIG} does not exist: every key has its default.\n"
+                ))?,
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -68,8 +74,14 @@ impl Daemon {
         let mut zeroing = Zeroing::begin(Prezeroing::default(), config.prezeroing);
         let mut daemon = daemon::Daemon::start(config, Arc::new(move || bell.ring()))?;
         tell_systemd(&[NotifyState::Ready]);
+        let config_file = RefCell::new(self.file().map(Path::to_owned));
         let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::Daemon| {
-            change(self.load()?, manager, daemon)
+            let file = self.file().map(Path::to_owned);
+            change(self.load()?, manager, daemon)?;
+            let rules = daemon.config().rules.count();
+            tracing::info!(target: RELOADS, "{}", reloaded(file.as_deref(), rules));
+            config_file.replace(file);
+            Ok(())
         };
         let mut sizes_due = Duration::ZERO;
         let mut watchdog_due = Duration::ZERO;
@@ -89,6 +101,8 @@ impl Daemon {
             let machine = manager.machine();
             seen.fill = machine.filled_ahead().map(fill_status);
             seen.slow_calls = machine.slow_calls();
+            seen.pid = Some(std::process::id());
+            seen.config_file.clone_from(&config_file.borrow());
             // Only the loop itself can show that it still runs.
             if machine.now() >= watchdog_due {
                 watchdog_due = machine.now() + WATCHDOG_EVERY;
@@ -144,6 +158,19 @@ fn watermarks(config: &Config) -> WatermarkTable {
     }
 }
 
+/// The log's line about a successful reload.
+fn reloaded(file: Option<&Path>, rules: usize) -> String {
+    match file {
+        Some(file) => format!(
+            "configuration reloaded file={} rules={rules}",
+            file.display()
+        ),
+        None => format!(
+            "configuration reloaded: {USUAL_CONFIG} does not exist, every key has its default"
+        ),
+    }
+}
+
 /// Applies the new configuration. What the manager knows about processes is kept.
 fn change(
     new: Config,
@@ -182,5 +209,19 @@ fn change(
 fn tell_systemd(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!("systemd can't be notified: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_is_logged_with_its_file_and_the_number_of_rules() {
+        let file = Path::new("/etc/hawkeye/hawkeye.toml");
+        let said = reloaded(Some(file), 2);
+        let expected = "configuration reloaded file=/etc/hawkeye/hawkeye.toml rules=2";
+        assert_eq!(said, expected);
+        assert!(reloaded(None, 0).contains("does not exist"));
     }
 }

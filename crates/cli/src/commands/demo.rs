@@ -1,6 +1,7 @@
 //! `hawkeye demo`: promotion and recovery on two programs of our own, in under a minute.
 
 use crate::demo::{DemoMachine, HOT_MIB, HOT_PERCENT, MIB};
+use crate::output;
 use crate::words::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -60,10 +61,10 @@ impl Demo {
 
 fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
     let budget = HOT_MIB / 2;
-    println!("1. Hot memory at high addresses");
-    println!(
-        "A program maps {MIB} MiB; {HOT_PERCENT} % of its random reads go to the top {HOT_MIB} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n"
-    );
+    output::print("1. Hot memory at high addresses\n")?;
+    output::print(&format!(
+        "A program maps {MIB} MiB; {HOT_PERCENT} % of its random reads go to the top {HOT_MIB} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
+    ))?;
     machine.warm_up(2 * MIB)?;
     let mut systems = Vec::new();
     let mut base = None;
@@ -75,11 +76,11 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         let rate = speed.relative * base.million_reads_per_s_all_huge;
         let times = speed.relative / base.relative;
         let (promoted, hot) = (speed.promoted, speed.promoted_hot);
-        print!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
+        let mut line = format!("  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages");
         if promoted > 0 {
-            print!("  {promoted} promotions, {hot} of them hot");
+            line += &format!("  {promoted} promotions, {hot} of them hot");
         }
-        println!();
+        output::print(&(line + "\n"))?;
         systems.push(json!({
             "system": name,
             "promoted": promoted,
@@ -88,22 +89,22 @@ fn hot_memory(machine: &DemoMachine) -> Result<Vec<Value>> {
         }));
     }
     if let Some(base) = base {
-        println!(
-            "  {:12} {:6.1} M reads/s  {:.2} times base pages  all {} regions huge",
+        output::print(&format!(
+            "  {:12} {:6.1} M reads/s  {:.2} times base pages  all {} regions huge\n",
             "all huge",
             base.million_reads_per_s_all_huge,
             1.0 / base.relative,
             MIB / 2
-        );
+        ))?;
     }
     Ok(systems)
 }
 
 fn bloat(machine: &DemoMachine) -> Result<Value> {
-    println!("\n2. Bloat");
-    println!(
-        "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n"
-    );
+    output::print("\n2. Bloat\n")?;
+    output::print(&format!(
+        "A program maps {BLOATED_MIB} MiB of huge pages and uses {USED_PAGES} of every 512 base pages; memory runs short.\n\n"
+    ))?;
     let seen = machine.recover(BLOATED_MIB, USED_PAGES)?;
     let [before, recovered, after, used] = [
         seen.before_bytes,
@@ -113,11 +114,13 @@ fn bloat(machine: &DemoMachine) -> Result<Value> {
     ]
     .map(bytes);
     let (split, cpu_s, wrong) = (seen.split, seen.cpu_s, seen.wrong_bytes);
-    println!("  before       {before} resident");
-    println!("  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU");
-    println!(
-        "  after        {after} resident, {used} in use; {wrong} bytes of its contents changed"
-    );
+    output::print(&format!("  before       {before} resident\n"))?;
+    output::print(&format!(
+        "  recovered    {recovered} from {split} huge pages, in {cpu_s:.2} s of CPU\n"
+    ))?;
+    output::print(&format!(
+        "  after        {after} resident, {used} in use; {wrong} bytes of its contents changed\n"
+    ))?;
     Ok(json!({
         "before_bytes": seen.before_bytes,
         "after_bytes": seen.after_bytes,

@@ -1,5 +1,6 @@
 //! `hawkeye doctor`: reports what a manager can do on this machine.
 
+use crate::output;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
@@ -9,6 +10,7 @@ use hawkeye_linux::takeover::instance::{Instance, state_dir};
 use hawkeye_linux::takeover::stop_leftover_damon;
 use hawkeye_linux::takeover::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
 use serde::Serialize;
+use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -45,9 +47,9 @@ impl Doctor {
                 decision: &decision,
                 facts: &facts,
             };
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            output::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
         } else {
-            print(&decision, &facts);
+            output::print(&Text(&decision, &facts).to_string())?;
         }
         Ok(ExitCode::from(u8::from(!decision.can_manage)))
     }
@@ -76,37 +78,48 @@ fn kernel_split_note() -> Option<String> {
     })
 }
 
-fn print(decision: &Decision, facts: &Facts) {
-    println!("{}", decision.verdict);
-    let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
-    println!(
-        "Linux {}, transparent huge pages: {enabled}\n",
-        facts.host.kernel
-    );
-    let widths = decision.capabilities.iter().map(|c| c.name.len());
-    let width = widths.max().unwrap_or(0);
-    for capability in &decision.capabilities {
-        let mark = if capability.available { "yes" } else { "no " };
-        println!("{mark}  {:width$}  {}", capability.name, capability.found);
-        println!("     {:width$}  checked by: {}", "", capability.how);
-        if !capability.available {
-            let (lost, remedy) = (&capability.lost, &capability.remedy);
-            println!("     {:width$}  without it you lose: {lost}", "");
-            println!("     {:width$}  to get it: {remedy}", "");
+struct Text<'a>(&'a Decision, &'a Facts);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(decision, facts) = self;
+        writeln!(f, "{}", decision.verdict)?;
+        let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
+        writeln!(
+            f,
+            "Linux {}, transparent huge pages: {enabled}\n",
+            facts.host.kernel
+        )?;
+        let widths = decision.capabilities.iter().map(|c| c.name.len());
+        let width = widths.max().unwrap_or(0);
+        for capability in &decision.capabilities {
+            let mark = if capability.available { "yes" } else { "no " };
+            writeln!(
+                f,
+                "{mark}  {:width$}  {}",
+                capability.name, capability.found
+            )?;
+            writeln!(f, "     {:width$}  checked by: {}", "", capability.how)?;
+            if !capability.available {
+                let (lost, remedy) = (&capability.lost, &capability.remedy);
+                writeln!(f, "     {:width$}  without it you lose: {lost}", "")?;
+                writeln!(f, "     {:width$}  to get it: {remedy}", "")?;
+            }
         }
-    }
-    print_sizes(&facts.small_pages);
-    for note in &decision.notes {
-        println!("\n{note}");
+        write_sizes(f, &facts.small_pages)?;
+        for note in &decision.notes {
+            writeln!(f, "\n{note}")?;
+        }
+        Ok(())
     }
 }
 
-/// Prints each size that first touches can be given, and how it was checked.
-fn print_sizes(sizes: &[SizeFacts]) {
+/// Writes each size that first touches can be given, and how it was checked.
+fn write_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
     if sizes.is_empty() {
-        return;
+        return Ok(());
     }
-    println!("\nPage sizes at first touches, besides 4 KiB and 2 MiB:");
+    writeln!(f, "\nPage sizes at first touches, besides 4 KiB and 2 MiB:")?;
     for size in sizes {
         let found = &size.found;
         let pages = found.order.pages();
@@ -121,6 +134,7 @@ fn print_sizes(sizes: &[SizeFacts]) {
             Checked::NotTried(why) => format!("not tried: {why}"),
         };
         let order = found.order.to_string();
-        println!("     {order:8} {:8} {tried}", found.setting);
+        writeln!(f, "     {order:8} {:8} {tried}", found.setting)?;
     }
+    Ok(())
 }

@@ -19,13 +19,18 @@ use std::time::Duration;
 /// explains how to query it. After a kill, FILE.part has all but the last minute, and `report`
 /// reads it too. An earlier FILE becomes FILE.1.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Example:
   hawkeye record $(pidof redis-server) -o redis.parquet --length 600
-`hawkeye help record` describes all options in full.")]
+`hawkeye help record` describes all options in full.",
+    after_long_help = "\
+Example:
+  hawkeye record $(pidof redis-server) -o redis.parquet --length 600"
+)]
 pub struct Record {
     /// Processes to record.
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(required = true, value_name = "PID", value_parser = options::pid)]
     pids: Vec<u32>,
 
     /// Parquet file to write.

@@ -5,6 +5,9 @@ use crate::report::{Extent, Report as Figures, Summing, Text, figures, page};
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_recording::{RecordingError, RecordingRows, Row};
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,10 +16,15 @@ use std::process::ExitCode;
 /// FILE was written by `hawkeye record`, by --record of run, attach and sim run, or by the daemon.
 /// It may be a file, a folder, or the FILE.part that a killed manager has left.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Example:
   hawkeye report redis.parquet --html redis.html
-`hawkeye help report` describes all options in full.")]
+`hawkeye help report` describes all options in full.",
+    after_long_help = "\
+Example:
+  hawkeye report redis.parquet --html redis.html"
+)]
 pub struct Report {
     /// Recording to show.
     #[arg(value_name = "FILE")]
@@ -50,7 +58,10 @@ impl Report {
             write(path, &page(&report)?)?;
         }
         if let Some(folder) = &self.svg {
-            std::fs::create_dir_all(folder)
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
                 .with_context(|| format!("can't create the folder {}", folder.display()))?;
             for (name, figure) in figures(&report) {
                 write(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
@@ -61,8 +72,14 @@ impl Report {
     }
 }
 
+/// Writes a file that only its owner may read when it is new: addresses help to attack a process.
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("can't write {}", path.display()))
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("can't write {}", path.display()))
 }
 
 /// Reads the recording twice: first for its extent, then for its contents.
@@ -87,4 +104,27 @@ fn each(rows: RecordingRows, mut look: impl FnMut(Row)) -> Result<u64, Recording
         }
     }
     Ok(bad_rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_the_owner_may_read_a_new_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("report.html");
+        for text in ["first, and longer", "second"] {
+            write(&path, text).expect("the file is written");
+            let found = std::fs::read_to_string(&path).expect("the file can be read");
+            assert_eq!(found, text);
+        }
+        let mode = path
+            .metadata()
+            .expect("the file exists")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 }

@@ -1,5 +1,6 @@
 //! `hawkeye restore`: restores settings that a killed manager left changed.
 
+use crate::output;
 use anyhow::Result;
 use hawkeye_linux::takeover::instance::{Instance, state_dir};
 use hawkeye_linux::takeover::stop_leftover_damon;
@@ -13,10 +14,10 @@ pub fn execute() -> Result<ExitCode> {
     stop_leftover_damon();
     let restored = restore_leftovers(&state)?;
     if restored.is_empty() {
-        println!("Nothing to restore: every setting is as it was found.");
+        output::print("Nothing to restore: every setting is as it was found.\n")?;
     }
     for outcome in &restored {
-        println!("{outcome}");
+        output::print(&format!("{outcome}\n"))?;
     }
     let failed = |outcome: &Outcome| matches!(outcome.became, Became::Failed(_));
     Ok(ExitCode::from(u8::from(restored.iter().any(failed))))

@@ -16,10 +16,16 @@ use std::process::{Command, ExitCode};
 /// The program keeps standard input and output; HawkEye writes to standard error only. The exit
 /// status of the program is passed on.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
-`hawkeye help run` describes all options in full.")]
+`hawkeye help run` describes all options in full, and also --average,
+--kernel-split, --fill-rate and --fill-threads.",
+    after_long_help = "\
+Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
+Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
+)]
 pub struct Run {
     #[command(flatten)]
     options: ManagingOptions,

@@ -74,9 +74,20 @@ impl fmt::Display for Text<'_> {
             row(f, "refused", &words::errors(&totals.errors))?;
         }
         let (cpu, longest) = (status.manager_cpu_percent, status.longest_call_ms);
+        let over = match status.uptime_s.ceil() {
+            seconds if seconds < 60.0 => format!("{} s", seconds.max(1.0)),
+            _ => "minute".to_owned(),
+        };
         let own =
-            format!("{cpu:.1} % of a core over the last minute, longest call {longest:.1} ms");
+            format!("{cpu:.1} % of a core over the last {over}, longest call {longest:.1} ms");
         row(f, "manager", &own)?;
+        if let Some(pid) = self.0.pid {
+            let config = match &self.0.config_file {
+                Some(path) => format!("configuration {}", path.display()),
+                None => "no configuration file".to_owned(),
+            };
+            row(f, "daemon", &format!("pid {pid}, {config}"))?;
+        }
         if status.not_answering > 0 {
             let text = format!(
                 "{} of the managed processes; each is left alone until it answers (`hawkeye why PID`)",
@@ -248,6 +259,7 @@ mod tests {
         }
         for part in [
             "promotion tasks waited",
+            "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",
             "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
             ">= 100.0 %",
         ] {
@@ -255,6 +267,10 @@ mod tests {
         }
         let more = "and 5 more with less resident memory\n";
         assert!(text.ends_with(more), "{text}");
+        assert!(text.contains("of a core over the last minute,"), "{text}");
+        status.manager.uptime_s = 1.6;
+        let early = Text(&status).to_string();
+        assert!(early.contains("of a core over the last 2 s,"), "{early}");
         let empty = Text(&DaemonStatus::default()).to_string();
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed"), "{empty}");

@@ -22,6 +22,7 @@ mod terminal;
 
 use super::asking::AskOptions;
 use crate::daemon::protocol::DaemonStatus;
+use crate::options;
 use anyhow::{Result, bail};
 use asker::Answer;
 use clap::Args;
@@ -55,7 +56,7 @@ pub struct Top {
     options: AskOptions,
 
     /// Show this process.
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = options::pid)]
     pid: Option<u32>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::asking::{AskOptions, unexpected};
 use crate::daemon::protocol::{Reply, Request};
+use crate::options;
 use crate::view::Explanation;
 use crate::view::{
     EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
@@ -28,7 +29,7 @@ pub struct Why {
     options: AskOptions,
 
     /// Process to explain.
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = options::pid)]
     pid: u32,
 
     /// Any address in the region: decimal, or hexadecimal after 0x.
@@ -160,7 +161,7 @@ fn history(out: &mut String, it: &RegionExplanation) {
                 _ => "",
             };
             let sentence = format!(
-                "Nothing was done to it in the last {remembered}, which is all that the journal covers{by}."
+                "Nothing was done to it in the last {remembered}, as far back as the daemon remembers{by}."
             );
             push(out, &sentence);
         }
@@ -186,6 +187,9 @@ fn subject(process: &ProcessStatus) -> String {
         "{rss} resident, {huge} of it huge; promoted {promoted} regions, split {split}, recovered {recovered}."
     );
     push(&mut out, &done);
+    if let Some(rule) = rule(process) {
+        push(&mut out, &rule);
+    }
     let gain = process.gain_percent;
     let gain =
         gain.map(|gain| format!("; promoting all that may be promoted would save {gain:.1} %"));
@@ -199,6 +203,24 @@ fn subject(process: &ProcessStatus) -> String {
         push(&mut out, &format!("Reason of the last change: {reason}."));
     }
     out
+}
+
+/// The rule that includes the process, and its terms.
+fn rule(process: &ProcessStatus) -> Option<String> {
+    let name = words::clipped(process.rule_name.as_ref()?, 60);
+    let terms = &process.terms;
+    let size = |bytes| words::bytes(bytes).replace(".0 ", " ");
+    let mut text = format!("rule \"{name}\": weight {}", terms.weight);
+    if let Some(bytes) = terms.max_huge_bytes {
+        text += &format!(", at most {} huge", size(bytes));
+    }
+    if let Some(percent) = terms.min_gain_percent {
+        text += &format!(", at least {percent} % overhead");
+    }
+    if let Some(bytes) = terms.warm_bytes {
+        text += &format!(", {} prefaulted at its start", size(bytes));
+    }
+    Some(text)
 }
 
 fn regions(sample: &SampleStatus) -> String {

@@ -8,7 +8,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("can't read the configuration {path}: {source}", path = path.display())]
+    // The source follows where the chain of causes is printed.
+    #[error("can't read the configuration {path}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,

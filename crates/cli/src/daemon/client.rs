@@ -19,7 +19,7 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow!(
-            "no daemon runs: nothing answers at {at}; start one with `systemctl start hawkeye` or `hawkeye daemon`"
+            "no daemon runs: nothing answers at {at}; `status`, `why` and `top` need the daemon: start it with `systemctl start hawkeye` or `hawkeye daemon`; `run` and `attach` answer no requests: see their recording (--record FILE)"
         ),
         _ => anyhow!("the daemon can't be reached at {at}: {error}"),
     })?;
@@ -69,7 +69,10 @@ mod tests {
     #[test]
     fn a_missing_daemon_is_reported() {
         let error = ask(Path::new("/no/such/socket"), Request::Status).expect_err("fails");
-        assert!(error.to_string().contains("no daemon runs"), "{error}");
+        let error = error.to_string();
+        for part in ["no daemon runs", "`top` need the daemon", "--record FILE"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
     }
 
     #[test]

@@ -90,6 +90,12 @@ pub struct DaemonStatus {
     /// The state of management.
     #[serde(flatten)]
     pub manager: Status,
+    /// Process id of the daemon; `None`: an older daemon.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// The configuration file in force; `None`: there is none.
+    #[serde(default)]
+    pub config_file: Option<PathBuf>,
     /// State of prefault; `None` where nothing is prefaulted.
     pub fill: Option<FillStatus>,
     /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
@@ -258,7 +264,7 @@ mod tests {
             panic!("the status can't be parsed");
         };
         assert_eq!(status.manager.totals.promoted, 1);
-        assert!(status.manager.latest.is_empty());
+        assert!(status.manager.latest.is_empty() && status.pid.is_none());
     }
 
     #[test]

@@ -138,7 +138,10 @@ fn kept_by(
         kept_by.push(hold.to_string());
     }
     kept_by.extend(manager.policy().explain_process(process));
-    if let (Some(rule), Some(most)) = (status.terms.rule, status.terms.max_huge_bytes) {
+    // The limit counts by the terms of the last sample, not by those of a reload since.
+    let terms = manager.last_seen().sample(process).map(|s| s.sample.terms);
+    let terms = terms.unwrap_or_default();
+    if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
         if !manager.limits().huge.allows(process) {
             kept_by.push(format!(
                 "its rule allows {} MiB of huge pages, and {} MiB are in use",

@@ -101,7 +101,11 @@ impl Views {
             pace,
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
-            terms: sample.map(|sample| sample.terms).unwrap_or_default(),
+            terms: identity
+                .terms
+                .or_else(|| sample.map(|sample| sample.terms))
+                .unwrap_or_default(),
+            rule_name: identity.rule_name,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
             thp_disabled: identity.thp_disabled,
             refused_bytes: identity.refused_bytes,

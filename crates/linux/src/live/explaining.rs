@@ -16,6 +16,10 @@ impl Explain for LinuxMachine {
             };
         };
         let identity = &member.identity;
+        let rule_name = member.terms.rule.and_then(|rule| {
+            let roster = self.scope.roster()?;
+            roster.rule_name(rule).map(str::to_owned)
+        });
         Description {
             name: identity.command.clone(),
             user: Some(identity.user.clone()),
@@ -24,6 +28,8 @@ impl Explain for LinuxMachine {
             unit: unit(identity),
             thp_disabled: member.thp_disabled,
             refused_bytes: member.eligible.refused_bytes,
+            terms: Some(member.terms),
+            rule_name,
         }
     }
 

@@ -305,10 +305,15 @@ impl Roster {
         }
     }
 
+    /// Name of the rule at this index of the current rules.
+    pub fn rule_name(&self, rule: usize) -> Option<&str> {
+        self.rules.get(rule).map(|rule| rule.name.as_str())
+    }
+
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not(&self, pid: u32) -> Option<String> {
         let identity = identify(pid, &self.users).ok()?;
-        let name = |place| self.rules.get(place).map(|rule| rule.name.as_str());
+        let name = |rule| self.rule_name(rule);
         match self.rules.judge(&identity) {
             Verdict::Include(_) => {}
             Verdict::Exclude { rule } => {
@@ -409,7 +414,7 @@ fn age(pid: u32) -> Option<Duration> {
 mod tests {
     use super::*;
     use crate::processes::census::Program;
-    use hawkeye_policy::Unmatched;
+    use hawkeye_policy::{Action, Conditions, Rule, Unmatched};
 
     const S: fn(u64) -> Duration = Duration::from_secs;
     const MIB: u64 = 1 << 20;
@@ -513,6 +518,19 @@ mod tests {
             assert!(joining(&mut roster, &large, just_before).is_empty());
         }
         assert_eq!(joining(&mut roster, &large, now), [7]);
+    }
+
+    #[test]
+    fn a_rule_is_named_by_its_index() {
+        let rule = Rule {
+            name: "caches".into(),
+            conditions: Conditions::default(),
+            action: Action::Exclude,
+        };
+        let rules = Rules::new(vec![rule], Unmatched::Include);
+        let roster = Roster::new(rules, Selection::default()).expect("/proc can be opened");
+        assert_eq!(roster.rule_name(0), Some("caches"));
+        assert_eq!(roster.rule_name(1), None);
     }
 
     #[test]

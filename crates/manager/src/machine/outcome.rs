@@ -1,7 +1,7 @@
 //! Results of a machine's calls.
 
 use super::error::MachineError;
-use hawkeye_policy::{PageOrders, ProcessId, RegionAddr};
+use hawkeye_policy::{PageOrders, ProcessId, RegionAddr, Terms};
 use std::time::Duration;
 
 /// Progress of work that is done in slices, so that memory use is read in between.
@@ -127,7 +127,7 @@ pub struct Footprint {
 }
 
 /// Identity of a process, and properties that policies do not use.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
     /// Command name (at most 15 characters).
     pub name: String,
@@ -143,6 +143,10 @@ pub struct Description {
     pub thp_disabled: bool,
     /// Memory that it excludes with `MADV_NOHUGEPAGE`, in bytes, at the last sample.
     pub refused_bytes: u64,
+    /// Its terms at the moment; `None`: unknown.
+    pub terms: Option<Terms>,
+    /// Name of the rule that includes it; `None`: no rule matches it.
+    pub rule_name: Option<String>,
 }
 
 /// Page sizes at first touches that were best in a program's earlier runs.

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_policy::{CoverageSource, RegionAddr};
+use hawkeye_policy::{CoverageSource, RegionAddr, Terms};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
@@ -101,7 +101,7 @@ fn the_reason_why_a_region_is_not_eligible_is_shown() {
 Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said
 MADV_NOHUGEPAGE.
 The process was last sampled 3 s ago.
-Nothing was done to it in the last 1 min, which is all that the journal covers.
+Nothing was done to it in the last 1 min, as far back as the daemon remembers.
 ";
     assert_eq!(said(excluded), expected);
 }
@@ -139,7 +139,7 @@ It is not promoted at the moment because:
 The last decision, 5 s ago: split, 512 KiB recovered in 0.5 ms: 128 zero base
 pages.
 Before that:
-- 1 min ago: promoted in 0.4 ms: bucket 9
+- 2 min ago: promoted in 0.4 ms: bucket 9
 ";
     assert_eq!(said(waits), expected);
 }
@@ -171,6 +171,40 @@ fn a_huge_region_shows_what_made_it_huge() {
     let said = shared.split_whitespace().collect::<Vec<_>>().join(" ");
     let again = format!("{why}: checked again in 20 s.");
     assert!(said.contains(&again), "{said}");
+}
+
+#[test]
+fn the_rule_that_includes_a_process_is_named_with_its_terms() {
+    let managed = ProcessStatus {
+        rule_name: Some("caches".into()),
+        terms: Terms {
+            weight: 2.0,
+            max_huge_bytes: Some(8 << 30),
+            rule: Some(1),
+            ..Terms::default()
+        },
+        ..redis()
+    };
+    let of_process = Explanation::Process(Box::new(ProcessExplanation {
+        process: managed.clone(),
+        ..ProcessExplanation::default()
+    }));
+    let of_region = Explanation::Region(Box::new(RegionExplanation {
+        process: managed,
+        ..region(RegionState::Huge)
+    }));
+    let line = "\nrule \"caches\": weight 2, at most 8 GiB huge\n";
+    for why in [of_process, of_region] {
+        assert!(text(&why).contains(line), "{}", text(&why));
+        let json = serde_json::to_value(&why).expect("it serializes");
+        assert_eq!(json["rule_name"], "caches");
+        assert_eq!(json["terms"]["rule"], 1);
+    }
+    let unmatched = Explanation::Process(Box::new(ProcessExplanation {
+        process: redis(),
+        ..ProcessExplanation::default()
+    }));
+    assert!(!text(&unmatched).contains("rule"), "{}", text(&unmatched));
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub(crate) fn status() -> DaemonStatus {
             processes: vec![redis()],
             ..Status::default()
         },
+        pid: Some(812),
+        config_file: Some("/etc/hawkeye/hawkeye.toml".into()),
         page_sizes: None,
         slow_calls: 4,
         fill: Some(FillStatus {
