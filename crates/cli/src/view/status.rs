@@ -79,7 +79,7 @@ impl Views {
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process(process).cloned();
         let done = done.unwrap_or_default();
-        let unanswered = manager.unanswered().get(process);
+        let unanswered = manager.unanswered().get(&process);
         ProcessStatus {
             pid: process.pid,
             name: identity.name,
