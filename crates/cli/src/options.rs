@@ -183,12 +183,7 @@ impl ManagingOptions {
 
 /// The policy with this name and these settings.
 pub fn policy(name: &str, settings: &Settings) -> anyhow::Result<Box<dyn Policy>> {
-    let settings = PolicySettings {
-        average: settings.average,
-        linux: settings.linux(),
-        ..PolicySettings::default()
-    };
-    Ok(policies::by_name(name, &settings)?)
+    Ok(policies::by_name(name, &settings.policy_settings())?)
 }
 
 fn known_policy(name: &str) -> Result<String, String> {

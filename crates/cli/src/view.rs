@@ -8,10 +8,9 @@ mod strip;
 pub use status::Views;
 pub use strip::{Column, Strip, strip};
 
-use hawkeye_manager::Pace;
+use hawkeye_manager::{Pace, Totals};
 use hawkeye_policy::{CoverageSource, Overhead, RegionSample, Terms};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// The state of management.
@@ -35,7 +34,7 @@ pub struct Status {
     /// The longest call into another process so far.
     pub longest_call_ms: f64,
     /// Sums over all actions.
-    pub totals: StatusTotals,
+    pub totals: Totals,
     /// Rates of recent actions.
     #[serde(default)]
     pub pace: Pace,
@@ -105,28 +104,6 @@ pub struct GroupStatus {
     pub pressure_percent: Option<f64>,
     /// Number of managed processes in it.
     pub processes: usize,
-}
-
-/// Sums over all actions, for all processes that were ever managed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StatusTotals {
-    /// Regions promoted.
-    pub promoted: u64,
-    /// Huge pages split.
-    pub split: u64,
-    /// Memory given back by recovery.
-    pub recovered_bytes: u64,
-    /// Huge pages searched for zero pages.
-    pub scanned: u64,
-    /// Candidates passed over because their program was freeing them.
-    pub freed: u64,
-    /// Candidates passed over because other processes share their pages.
-    #[serde(default)]
-    pub shared: u64,
-    /// Number of samples read.
-    pub samples: u64,
-    /// Refusals, by error.
-    pub errors: BTreeMap<String, u64>,
 }
 
 /// One process under management.

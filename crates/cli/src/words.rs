@@ -1,7 +1,7 @@
 //! Formats numbers and names for people.
 
+use hawkeye_policy::Errno;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 
 /// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
 pub fn bytes(bytes: u64) -> String {
@@ -85,7 +85,7 @@ pub fn count(number: u64) -> String {
 }
 
 /// Errors with their counts.
-pub fn errors<E: Display>(errors: &BTreeMap<E, u64>) -> String {
+pub fn errors(errors: &BTreeMap<Errno, u64>) -> String {
     let each = errors
         .iter()
         .map(|(errno, times)| format!("{errno} {times} times"));

@@ -30,7 +30,7 @@ pub mod error;
 pub mod fields;
 pub mod live;
 pub mod memory;
-mod own_memory;
+pub mod own_memory;
 pub mod page_sizes;
 pub mod prefault;
 pub mod probe;

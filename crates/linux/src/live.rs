@@ -18,7 +18,7 @@ use crate::processes::roster::SweepCosts;
 use crate::promote::remote_advice::Insisting;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEvents, Counters};
-use crate::sample::sampler::{Member, Sampler, Seeing, Slice, Sliced, Turn};
+use crate::sample::sampler::{Member, Sampler, Seeing, Sliced, Turn};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs;
 use crate::stop::{StopSignals, Waited};
@@ -188,7 +188,7 @@ impl LinuxMachine {
         let member = self.members.get_mut(process)?;
         let calls = &mut self.calls;
         let slice = slice(&mut *self.sampler, member, &mut Turn { calls, deadline });
-        Ok(self.progress(slice.map_err(|error| error.for_process(process))?))
+        slice.map_err(|error| error.for_process(process))
     }
 
     /// Adds to the record of a process, if one is kept.
@@ -196,15 +196,6 @@ impl LinuxMachine {
         let notebook = self.notebook.as_mut();
         if let Some(seen) = notebook.and_then(|notebook| notebook.seen(process)) {
             change(seen);
-        }
-    }
-
-    fn progress<T>(&self, slice: Slice<T>) -> Progress<T> {
-        match slice {
-            Slice::Done(done) => Progress::Done(done),
-            Slice::Unfinished(wait) => Progress::Unfinished {
-                again_at: self.now() + wait,
-            },
         }
     }
 
@@ -300,10 +291,7 @@ impl Machine for LinuxMachine {
         }
         let members = &self.members;
         self.sizing.retain(|process| members.get(process).is_some());
-        match updated {
-            Slice::Done(()) => Progress::Done(self.members.order().to_vec()),
-            Slice::Unfinished(wait) => self.progress(Slice::Unfinished(wait)),
-        }
+        updated.map(|()| self.members.order().to_vec())
     }
 
     fn memory(&mut self) -> Called<MemoryState> {
@@ -484,7 +472,7 @@ impl Machine for LinuxMachine {
         })?;
         let huge_bytes = match counted {
             Progress::Done(bytes) => bytes,
-            Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
+            Progress::Unfinished(wait) => return Ok(Progress::Unfinished(wait)),
         };
         let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
         if let Some(looks) = &mut self.sizing.looks {
@@ -532,7 +520,7 @@ impl Sampling for LinuxMachine {
         })?;
         let mut sample = match sampled {
             Progress::Done(sample) => sample,
-            Progress::Unfinished { again_at } => return Ok(Progress::Unfinished { again_at }),
+            Progress::Unfinished(wait) => return Ok(Progress::Unfinished(wait)),
         };
         let member = self.members.get_mut(process)?;
         sample.terms = member.terms;

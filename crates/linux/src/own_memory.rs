@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 /// A private anonymous mapping, unmapped when dropped.
 #[derive(Debug)]
-pub(crate) struct OwnMemory {
+pub struct OwnMemory {
     start: NonNull<c_void>,
     bytes: NonZeroUsize,
 }
@@ -18,7 +18,7 @@ impl OwnMemory {
     ///
     /// # Errors
     /// No memory is available, or `bytes` is 0.
-    pub(crate) fn map(bytes: usize) -> Result<Self, Errno> {
+    pub fn map(bytes: usize) -> Result<Self, Errno> {
         Self::protected(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
     }
 
@@ -26,7 +26,7 @@ impl OwnMemory {
     ///
     /// # Errors
     /// As [`Self::map`].
-    pub(crate) fn protected(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
+    pub fn protected(bytes: usize, protection: ProtFlags) -> Result<Self, Errno> {
         let bytes = NonZeroUsize::new(bytes).ok_or(Errno::EINVAL)?;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping, placed by the kernel, touches nothing that exists.
@@ -34,17 +34,18 @@ impl OwnMemory {
         Ok(Self { start, bytes })
     }
 
-    pub(crate) fn start(&self) -> NonNull<c_void> {
+    /// Its first byte.
+    pub fn start(&self) -> NonNull<c_void> {
         self.start
     }
 
     /// Address of its first byte.
-    pub(crate) fn address(&self) -> u64 {
+    pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
     /// Its length in bytes.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 
@@ -52,7 +53,7 @@ impl OwnMemory {
     ///
     /// # Errors
     /// Kernels without huge pages refuse advice about them.
-    pub(crate) fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
+    pub fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
         // SAFETY: the mapping is ours, and no reference into it exists.
         unsafe { madvise(self.start, self.bytes(), advice) }
     }

@@ -17,7 +17,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
         let until = machine.now() + Duration::from_secs(1);
         match machine.sample(process, until)? {
             Progress::Done(sample) => return Ok(sample),
-            Progress::Unfinished { again_at } => sleep(again_at.saturating_sub(machine.now())),
+            Progress::Unfinished(wait) => sleep(wait),
         }
     }
 }

@@ -7,8 +7,8 @@ pub use pace::Pace;
 
 use hawkeye_policy::event::as_seconds;
 use hawkeye_policy::whole::usize_of;
-use hawkeye_policy::{Errno, Event, PageOrder, ProcessId, Reason};
-use serde::Serialize;
+use hawkeye_policy::{Errno, Event, ProcessId, Reason};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -34,13 +34,11 @@ pub struct FootprintPoint {
     pub huge_bytes: u64,
 }
 
-/// Sums over all events.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Sums over all events, for all processes that were ever managed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// Regions promoted.
     pub promoted: u64,
-    /// Regions promoted, by page size (as a power of two of base pages).
-    pub promoted_by_order: BTreeMap<PageOrder, u64>,
     /// Huge pages split.
     pub split: u64,
     /// Memory recovered, in bytes.
@@ -50,6 +48,7 @@ pub struct Totals {
     /// Candidates passed over because their process was freeing them.
     pub freed: u64,
     /// Candidates passed over because other processes share their pages.
+    #[serde(default)]
     pub shared: u64,
     /// Sampling windows read.
     pub samples: u64,
@@ -106,10 +105,7 @@ impl Journal {
             self.last_trouble = Some((at, message.clone()));
         }
         match &event {
-            Event::Promoted { order, .. } => {
-                self.totals.promoted += 1;
-                *self.totals.promoted_by_order.entry(*order).or_default() += 1;
-            }
+            Event::Promoted { .. } => self.totals.promoted += 1,
             Event::Refused { errno, .. } => *self.totals.errors.entry(*errno).or_default() += 1,
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Shared { .. } => self.totals.shared += 1,

@@ -17,10 +17,10 @@ mod unanswered;
 
 pub use last_seen::{LastSeen, SeenSample};
 pub use promoting::Promoting;
-pub use unanswered::Unanswered;
+use unanswered::Unanswered;
 
 use crate::journal::Journal;
-use crate::machine::{Machine, MachineError, Wake};
+use crate::machine::{Machine, MachineError, NotAnswering, Wake};
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, Hold, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId,
@@ -238,9 +238,9 @@ impl<M: Machine> Manager<M> {
         &self.last_seen
     }
 
-    /// The processes that do not answer.
-    pub fn unanswered(&self) -> &Unanswered {
-        &self.unanswered
+    /// The processes that do not answer, as of the last check.
+    pub fn unanswered(&self) -> &HashMap<ProcessId, NotAnswering> {
+        &self.unanswered.reported
     }
 
     /// The budget of the manager's own CPU time.

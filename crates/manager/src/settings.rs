@@ -1,6 +1,6 @@
 //! What users can set, checked on creation.
 
-use hawkeye_policy::policies::{LinuxSettings, Pace};
+use hawkeye_policy::policies::{LinuxSettings, Pace, PolicySettings};
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, SamplingPace, SettingError,
     Watermarks,
@@ -75,6 +75,15 @@ impl Settings {
         let fits = self.period <= LONGEST_PERIOD;
         SettingError::unless(fits, "period (s)", period, "at most a day")?;
         Ok(self)
+    }
+
+    /// The policies' settings that follow from these.
+    pub fn policy_settings(&self) -> PolicySettings {
+        PolicySettings {
+            average: self.average,
+            linux: self.linux(),
+            ..PolicySettings::default()
+        }
     }
 
     /// Settings of khugepaged's order. A rate that the user sets replaces its own pace.

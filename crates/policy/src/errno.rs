@@ -1,7 +1,8 @@
 //! Error numbers of the kernel.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+#[derive(Deserialize)]
 /// An error number that calls into processes give. Its `Display` is the symbolic name.
 #[derive(
     Clone,

@@ -74,15 +74,15 @@ pub struct SharedPages {
     pub shared: u16,
 }
 
-/// Failures still to come.
-#[derive(Clone, Copy, Debug)]
+/// Failures still to come: how many, and their error.
+#[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     promotions: u32,
-    promotion_errno: Errno,
+    promotion_errno: Option<Errno>,
     slow: u32,
     slow_by: Duration,
     recoveries: u32,
-    recovery_errno: Errno,
+    recovery_errno: Option<Errno>,
     memory: u32,
     samples: u32,
     late_samples: u32,
@@ -96,7 +96,7 @@ fn take(count: &mut u32) -> bool {
 }
 
 /// A machine with its programs, and the changes to come.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ScriptedMachine {
     total_bytes: u64,
     now: Duration,
@@ -133,34 +133,8 @@ impl ScriptedMachine {
     pub fn new(total_bytes: u64) -> Self {
         Self {
             total_bytes,
-            now: Duration::ZERO,
-            programs: Vec::new(),
-            script: BTreeMap::new(),
-            failures: Failures {
-                promotions: 0,
-                promotion_errno: Errno::ENOMEM,
-                slow: 0,
-                slow_by: Duration::ZERO,
-                recoveries: 0,
-                recovery_errno: Errno::EBUSY,
-                memory: 0,
-                samples: 0,
-                late_samples: 0,
-            },
-            other_bytes: 0,
-            pressure_percent: 0.0,
             fmfi: Some(0.0),
-            groups: BTreeMap::new(),
-            shared: BTreeMap::new(),
-            manager_cpu: Duration::ZERO,
-            longest_call: Duration::ZERO,
-            work: Duration::ZERO,
-            work_left: HashMap::new(),
-            joining: Duration::ZERO,
-            joined: 0,
-            looks: Vec::new(),
-            last_listing: Duration::ZERO,
-            abandoned: false,
+            ..Self::default()
         }
     }
 
@@ -193,7 +167,7 @@ impl ScriptedMachine {
 
     /// The next `count` promotions are refused.
     pub fn fail_next_promotions(&mut self, count: u32, errno: Errno) {
-        (self.failures.promotions, self.failures.promotion_errno) = (count, errno);
+        (self.failures.promotions, self.failures.promotion_errno) = (count, Some(errno));
     }
 
     /// The next `count` promotions take this much longer, whatever their result.
@@ -334,7 +308,7 @@ impl ScriptedMachine {
             Change::Fragmentation(fmfi) => self.fmfi = fmfi,
             Change::OtherMemory(bytes) => self.other_bytes = bytes,
             Change::FailRecoveries(count, errno) => {
-                (self.failures.recoveries, self.failures.recovery_errno) = (count, errno);
+                (self.failures.recoveries, self.failures.recovery_errno) = (count, Some(errno));
             }
             Change::FailMemory(count) => self.failures.memory = count,
             Change::FailSamples(count) => self.failures.samples = count,

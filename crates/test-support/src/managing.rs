@@ -2,8 +2,7 @@
 
 use crate::machine::{Part, Program, ProgramSpec, ScriptedMachine};
 use hawkeye_manager::{Machine, Manager, Settings, Wake};
-use hawkeye_policy::policies::{self, PolicySettings};
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr, policies};
 use std::time::Duration;
 
 /// Bytes of a gibibyte.
@@ -76,6 +75,14 @@ pub fn ending(at: Duration, parts: &[Part]) -> ProgramSpec {
     }
 }
 
+/// A program of this many regions in which only this share of accesses to base pages needs a walk.
+pub fn walking(regions: u32, walk_share: f64) -> ProgramSpec {
+    ProgramSpec {
+        walk_share,
+        ..program(&[base(0, regions, 1.0)])
+    }
+}
+
 /// Settings with a window of 0.1 s every 5 s.
 pub fn often() -> Settings {
     Settings {
@@ -123,12 +130,8 @@ pub type Managing = Manager<ScriptedMachine>;
 /// # Panics
 /// There is no such policy, or a setting is out of range.
 pub fn manage(machine: ScriptedMachine, policy: &str, settings: Settings) -> Managing {
-    let policy_settings = PolicySettings {
-        average: settings.average,
-        linux: settings.linux(),
-        ..PolicySettings::default()
-    };
-    let policy = policies::by_name(policy, &policy_settings).expect("an existing policy");
+    let policy = policies::by_name(policy, &settings.policy_settings());
+    let policy = policy.expect("an existing policy");
     Manager::new(machine, policy, settings).expect("valid settings")
 }
 

@@ -261,9 +261,8 @@ impl System {
             None => IngensSettings::default(),
         };
         let told = PolicySettings {
-            average: settings.average,
-            linux: settings.linux(),
             ingens,
+            ..settings.policy_settings()
         };
         Ok((settings, told))
     }

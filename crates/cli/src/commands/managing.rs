@@ -2,18 +2,16 @@
 
 use super::choosing::{self, Offered};
 use super::filling::Filling;
-use crate::config::{Config, FillSettings};
+use crate::config::Config;
 use crate::options::{self, ManagingOptions};
 use crate::program::ProgramUse;
 use crate::progress::Progress;
 use crate::recording::{Place, Recording};
 use crate::summary::{self, Summary};
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::page_sizes::GivenTo;
 use hawkeye_linux::prefault::learned::{Learned, learned_dir};
 use hawkeye_linux::probe::decide::SamplerKind;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEvents;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::takeover::instance::state_dir;
 use hawkeye_linux::takeover::thp_settings::{KernelRules, Khugepaged};
@@ -37,24 +35,6 @@ pub struct Session {
     recording: Option<Recording>,
 }
 
-/// Options of a session besides the policy's.
-#[derive(Default)]
-struct Wanted {
-    settings: Settings,
-    khugepaged: Khugepaged,
-    kernel_split: bool,
-    counters: CounterEvents,
-    fill: FillSettings,
-    /// Whether it is an error if memory can't be prefaulted.
-    fill_required: bool,
-    /// Bytes to prefault when a process starts.
-    warm_bytes: u64,
-    small_pages: GivenTo,
-    learn: bool,
-    /// Where the session is recorded.
-    record: Option<Place>,
-}
-
 impl Session {
     /// Takes the machine over for a program or for several processes.
     ///
@@ -65,37 +45,25 @@ impl Session {
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
         let (fill, fill_required) = options.fill_settings(warm_bytes);
-        let wanted = Wanted {
+        let config = Config {
             settings,
             khugepaged: Khugepaged::Off,
             kernel_split: options.kernel_split,
             fill,
-            fill_required,
-            warm_bytes,
             small_pages: options.small_pages,
             learn: options.learn,
-            record: options.record.clone().map(Place::File),
-            ..Wanted::default()
+            recording: options.record.clone().map(Place::File),
+            ..Config::default()
         };
-        Self::take_over(signals, policy, wanted, purpose)
+        let warm = (fill_required, warm_bytes);
+        Self::take_over(signals, policy, &config, warm, purpose)
     }
 
     /// Takes the machine over for the daemon.
     pub fn of_daemon(config: &Config) -> Result<Self> {
         let policy = policies::by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        let wanted = Wanted {
-            settings: config.settings,
-            khugepaged: config.khugepaged,
-            kernel_split: config.kernel_split,
-            counters: config.counters,
-            fill: config.fill,
-            small_pages: config.small_pages,
-            learn: config.learn,
-            record: config.recording.clone(),
-            ..Wanted::default()
-        };
-        Self::take_over(signals, policy, wanted, "daemon")
+        Self::take_over(signals, policy, config, (false, 0), "daemon")
     }
 
     /// Takes the machine over to measure some processes. No process is changed.
@@ -105,22 +73,26 @@ impl Session {
             ..settings
         };
         let signals = StopSignals::take_over()?;
-        let wanted = Wanted {
+        let config = Config {
             settings,
             khugepaged: Khugepaged::Leave,
-            record: Some(place),
-            ..Wanted::default()
+            recording: Some(place),
+            ..Config::default()
         };
-        Self::take_over(signals, Box::new(NoPromotion::WATCHING), wanted, purpose)
+        let policy = Box::new(NoPromotion::WATCHING);
+        Self::take_over(signals, policy, &config, (false, 0), purpose)
     }
 
+    /// `fill_required`: it is an error if memory can't be prefaulted. The policy is given, not that
+    /// of `config`.
     fn take_over(
         signals: StopSignals,
         policy: Box<dyn Policy>,
-        wanted: Wanted,
+        config: &Config,
+        (fill_required, warm_bytes): (bool, u64),
         purpose: &str,
     ) -> Result<Self> {
-        let Wanted { settings, fill, .. } = wanted;
+        let Config { settings, fill, .. } = *config;
         let prepared = Filling::prepare(&fill);
         let mut takeover = Takeover::begin(purpose)?;
         let decision = takeover.decision();
@@ -134,8 +106,8 @@ impl Session {
         }
         if !settings.measure_only {
             let rules = KernelRules {
-                khugepaged: wanted.khugepaged,
-                kernel_split: wanted.kernel_split,
+                khugepaged: config.khugepaged,
+                kernel_split: config.kernel_split,
                 zero_pages: settings.bloat.zero_pages(),
             };
             // In a container this may fail. khugepaged may then slowly refill what is recovered.
@@ -148,19 +120,19 @@ impl Session {
         let mut means = takeover.means()?;
         if policy.needs().overhead() {
             means
-                .prepare_overhead(&state_dir(), wanted.counters)
+                .prepare_overhead(&state_dir(), config.counters)
                 .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
         }
         // Before the filler starts: it changes settings that this check depends on.
-        let sizes = choosing::offer(wanted.small_pages, takeover.settings())?;
+        let sizes = choosing::offer(config.small_pages, takeover.settings())?;
         let filling = Filling::begin(
             &fill,
             prepared,
-            wanted.fill_required,
-            wanted.warm_bytes,
+            fill_required,
+            warm_bytes,
             takeover.settings(),
         )?;
-        let recording = match wanted.record {
+        let recording = match config.recording.clone() {
             None => None,
             Some(place) => match (Recording::begin(place.clone(), policy.name()), place) {
                 (Ok(recording), _) => Some(recording),
@@ -184,7 +156,7 @@ impl Session {
             means,
             filling,
             sizes,
-            learned: wanted.learn.then(open_learned).flatten(),
+            learned: config.learn.then(open_learned).flatten(),
         })
     }
 

@@ -1,7 +1,8 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
 use super::protocol::{DaemonStatus, FillStatus, PrezeroingStatus};
-use crate::view::{GroupStatus, MemoryStatus, ProcessStatus, Status, StatusTotals};
+use crate::view::{GroupStatus, MemoryStatus, ProcessStatus, Status};
+use hawkeye_manager::Totals;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -89,8 +90,10 @@ fn encode_manager(out: &mut Metrics<'_>, status: &Status, slow_calls: u64) -> fm
     }
 }
 
-fn encode_totals(out: &mut Metrics<'_>, totals: &StatusTotals) -> fmt::Result {
+fn encode_totals(out: &mut Metrics<'_>, totals: &Totals) -> fmt::Result {
     let errors = totals.errors.iter();
+    let errors: Vec<_> = errors.map(|(errno, n)| (errno.to_string(), *n)).collect();
+    let errors = errors.iter().map(|(errno, n)| ([("errno", &**errno)], *n));
     write_metrics! { out,
         counter "promoted_regions" = totals.promoted,
             "Regions of 2 MiB promoted to huge pages.";
@@ -106,7 +109,7 @@ fn encode_totals(out: &mut Metrics<'_>, totals: &StatusTotals) -> fmt::Result {
             "Candidates for promotion skipped because other processes share their pages.";
         counter "samples" = totals.samples,
             "Samples taken, one per process and sampling window.";
-        counters "refusals" = errors.map(|(errno, n)| ([("errno", &**errno)], *n)),
+        counters "refusals" = errors,
             "Calls that the kernel refused, by error (errno).";
     }
 }

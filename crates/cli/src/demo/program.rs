@@ -4,10 +4,10 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use hawkeye_linux::own_memory::OwnMemory;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous};
+use nix::sys::mman::MmapAdvise;
 use std::io::{BufRead, Write};
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Instant;
@@ -170,6 +170,7 @@ fn below(random: u64, bound: usize) -> usize {
 
 /// Memory of whole regions, accessed by words.
 struct Memory {
+    _mapped: OwnMemory,
     start: NonNull<u64>,
     words: usize,
 }
@@ -179,21 +180,17 @@ impl Memory {
 
     fn new(mib: usize, huge: bool) -> Result<Self> {
         let bytes = (mib << 20).next_multiple_of(REGION).max(REGION);
-        let length = NonZeroUsize::new(bytes + REGION).context("the size of the memory is 0")?;
-        let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new private mapping at an address that the kernel chooses.
-        let mapped = unsafe { mmap_anonymous(None, length, both, MapFlags::MAP_PRIVATE) };
+        let mapped = OwnMemory::map(bytes + REGION);
         let mapped = mapped.with_context(|| format!("can't map {mib} MiB"))?;
-        let head = mapped.as_ptr().align_offset(REGION);
+        let head = mapped.start().align_offset(REGION);
         // SAFETY: the mapping is at least `bytes` longer than `head`.
-        let start = unsafe { mapped.add(head) };
+        let start = unsafe { mapped.start().add(head) };
         if huge {
-            // SAFETY: the range belongs to this program, and advice on page sizes changes no
-            // contents.
-            unsafe { madvise(start, bytes, MmapAdvise::MADV_HUGEPAGE) }
-                .context("can't request huge pages")?;
+            let advised = mapped.advise(MmapAdvise::MADV_HUGEPAGE);
+            advised.context("can't request huge pages")?;
         }
         Ok(Self {
+            _mapped: mapped,
             start: start.cast(),
             words: bytes / 8,
         })
@@ -206,7 +203,7 @@ impl Memory {
     #[inline]
     fn read(&self, word: usize) -> u64 {
         assert!(word < self.words, "word outside the memory");
-        // SAFETY: the word is inside the memory, aligned, and mapped until the process ends.
+        // SAFETY: the word is inside the memory, aligned, and mapped as long as this.
         unsafe { self.start.add(word).read_volatile() }
     }
 

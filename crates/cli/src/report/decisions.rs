@@ -60,7 +60,7 @@ pub struct Mark {
 type Nearby = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
 
 /// Collects decisions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Collecting {
     length_s: f64,
     kinds: BTreeMap<(Arc<str>, String), Kind>,
@@ -88,10 +88,7 @@ impl Collecting {
     pub fn over(length_s: f64) -> Self {
         Self {
             length_s: length_s.max(f64::MIN_POSITIVE),
-            kinds: BTreeMap::new(),
-            latest: VecDeque::new(),
-            marks: BTreeMap::new(),
-            total: 0,
+            ..Self::default()
         }
     }
 

@@ -24,7 +24,7 @@ pub struct Summing {
     decisions: Collecting,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Process {
     figures: ProcessFigures,
     last_window: Option<Duration>,
@@ -47,12 +47,8 @@ impl Process {
                 from_s: at.as_secs_f64(),
                 ..ProcessFigures::default()
             },
-            last_window: None,
-            accessed: 0,
-            regions: 0,
-            overhead: (0.0, 0),
-            cpu_cores: 0.0,
             series: series.map(over),
+            ..Self::default()
         }
     }
 

@@ -125,7 +125,7 @@ fn kept_by(
     if manager.is_paused() {
         kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
     }
-    if let Some(found) = manager.unanswered().get(process) {
+    if let Some(found) = manager.unanswered().get(&process) {
         let (call, s) = (&found.call, found.waited.as_secs_f64());
         kept_by.push(format!(
             "it does not answer: {call} has waited {s:.0} s for a lock that the process holds"

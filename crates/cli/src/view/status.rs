@@ -1,9 +1,7 @@
 //! The state of management.
 
 use super::explaining::state_of;
-use super::{
-    Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status, StatusTotals,
-};
+use super::{Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status};
 use hawkeye_manager::{Event, Machine, Manager, Pace};
 use hawkeye_policy::{ProcessId, RegionSample, expected_gain_percent};
 use std::cmp::Reverse;
@@ -59,7 +57,7 @@ impl Views {
             memory: memory(manager),
             manager_cpu_percent: manager.cpu().used_percent(now),
             longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
-            totals: totals(manager),
+            totals: manager.journal().totals().clone(),
             pace,
             managed: manager.processes().len(),
             not_answering: manager.unanswered().len(),
@@ -81,7 +79,7 @@ impl Views {
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process(process).cloned();
         let done = done.unwrap_or_default();
-        let unanswered = manager.unanswered().get(process);
+        let unanswered = manager.unanswered().get(&process);
         ProcessStatus {
             pid: process.pid,
             name: identity.name,
@@ -176,21 +174,6 @@ fn memory<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         fmfi: memory.fmfi,
         groups: groups.collect(),
     })
-}
-
-fn totals<M: Machine>(manager: &Manager<M>) -> StatusTotals {
-    let totals = manager.journal().totals();
-    let errors = totals.errors.iter();
-    StatusTotals {
-        promoted: totals.promoted,
-        split: totals.split,
-        recovered_bytes: totals.recovered_bytes,
-        scanned: totals.scanned,
-        freed: totals.freed,
-        shared: totals.shared,
-        samples: totals.samples,
-        errors: errors.map(|(name, n)| (name.to_string(), *n)).collect(),
-    }
 }
 
 #[cfg(test)]

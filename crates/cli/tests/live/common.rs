@@ -7,7 +7,7 @@ use hawkeye_linux::probe::{self, Extent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEvents;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::page_tables::{Detail, PageTables, Target};
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Scope};
 use hawkeye_linux::{Means, test_costs};
@@ -443,15 +443,16 @@ pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) ->
     made
 }
 
-/// The ranges of a process that may have huge pages, and their regions, from its page tables.
+/// The ranges of a process that may have huge pages.
+pub fn eligible(tables: &PageTables, target: &Target) -> Vec<Range<u64>> {
+    let mappings = tables.mappings(target);
+    mappings::eligible(&mappings.expect("the mappings can be listed")).ranges
+}
+
+/// The same, and their regions, from its page tables.
 pub fn walked(tables: &mut PageTables, pid: u32) -> (Vec<Range<u64>>, Vec<RegionSample>) {
     let target = tables.bind(pid).expect("the target can be bound");
-    let ranges = mappings::eligible(
-        &tables
-            .mappings(&target)
-            .expect("the mappings can be listed"),
-    )
-    .ranges;
+    let ranges = eligible(tables, &target);
     let mut found = Vec::new();
     let walked = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
     walked.expect("the page tables can be walked");

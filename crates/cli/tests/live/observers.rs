@@ -5,6 +5,7 @@
 use crate::common::{machine, machine_with, or_skip, until, userfaultfd};
 use crate::daemon::{CONFIG, Daemon};
 use crate::settings;
+use hawkeye_linux::own_memory::OwnMemory;
 use hawkeye_linux::probe::userfaultfd::{Mode, Userfaultfd};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -20,10 +21,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whole regions of this process; unmapped when dropped.
+/// Whole regions of this process.
 struct Memory {
-    mapped: *mut libc::c_void,
-    bytes: usize,
+    _mapped: OwnMemory,
     start: u64,
     regions: u64,
 }
@@ -35,15 +35,10 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn new(regions: u64) -> Self {
         let bytes = ((regions + 1) * HUGE_PAGE_BYTES) as usize;
-        let both = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, both, flags, -1, 0) };
-        assert_ne!(mapped, libc::MAP_FAILED);
+        let mapped = OwnMemory::map(bytes).expect("memory can be mapped");
         Self {
-            mapped,
-            bytes,
-            start: (mapped as u64).next_multiple_of(HUGE_PAGE_BYTES),
+            start: mapped.address().next_multiple_of(HUGE_PAGE_BYTES),
+            _mapped: mapped,
             regions,
         }
     }
@@ -87,13 +82,6 @@ impl Memory {
         let found =
             pagemap::population(std::process::id(), &[range]).expect("the pagemap can be read");
         found.iter().filter(|r| r.is_huge()).count()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and nothing refers to it any more.
-        unsafe { libc::munmap(self.mapped, self.bytes) };
     }
 }
 

@@ -1,7 +1,6 @@
 //! Compares the sampler's results with what the program did.
 
-use crate::common::{DEADLINE, machine, or_skip, started, until, walked, workload};
-use hawkeye_linux::processes::mappings;
+use crate::common::{DEADLINE, eligible, machine, or_skip, started, until, walked, workload};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
 use hawkeye_linux::sample::access_bits;
@@ -139,12 +138,7 @@ fn a_walk_of_an_ended_process_returns_an_error() {
     let mut tables = PageTables::load().expect("the BPF programs can be loaded");
     let (program, pid) = workload("burner --mib 4");
     let target = tables.bind(pid).expect("the target can be bound");
-    let ranges = mappings::eligible(
-        &tables
-            .mappings(&target)
-            .expect("the mappings can be listed"),
-    )
-    .ranges;
+    let ranges = eligible(&tables, &target);
     drop(program);
     let mut found = Vec::new();
     let gone = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});

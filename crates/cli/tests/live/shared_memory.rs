@@ -1,8 +1,8 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
 use crate::common::{
-    Machine, Started, machine, machine_of, means, or_skip, rollup_kib, sampled, signal, started,
-    until, wait, walked, workload,
+    Attached, Machine, machine, machine_of, means, or_skip, rollup_kib, sampled, started, until,
+    walked, workload,
 };
 use crate::ksm::Ksm;
 use hawkeye_linux::LinuxMachine;
@@ -52,25 +52,9 @@ fn sum_kib(family: &[u32], line: &str) -> u64 {
     family.iter().map(|pid| rollup_kib(*pid, line)).sum()
 }
 
-/// A manager of these processes; interrupted when dropped.
-struct Manager(Started);
-
-impl Manager {
-    fn of(machine: &Machine, policy: &str, family: &[u32]) -> Self {
-        let costs = serde_json::to_string(&dear_walks()).expect("the costs can be serialized");
-        fs::write(machine.state.join("walk-costs.json"), costs).expect("the costs can be written");
-        let options = format!("attach --policy {policy} --cpu 100 --period 1 --window 0.3");
-        let pids: Vec<String> = family.iter().map(u32::to_string).collect();
-        let mut command = machine.hawkeye(&format!("{options} {}", pids.join(" ")));
-        Self(Started::quietly(&mut command))
-    }
-}
-
-impl Drop for Manager {
-    fn drop(&mut self) {
-        signal(self.0.id(), libc::SIGINT);
-        let _ = wait(&mut self.0, Duration::from_secs(30));
-    }
+fn attach(machine: &Machine, policy: &str, family: &[u32]) -> Attached {
+    let options = format!("--policy {policy} --cpu 100 --period 1 --window 0.3");
+    machine.attach_all(&options, family)
 }
 
 /// Eight workers read 512 MiB that they share, and each reads 16 MiB of its own.
@@ -91,7 +75,7 @@ fn forked_workers_stay_small_under(machine: &Machine, policy: &str) {
     let filled = || sum_kib(&family, "Private_Dirty") >= 8 * (16 << 10);
     assert!(until(Duration::from_secs(20), filled));
     let before = sum_kib(&family, "Pss");
-    let manager = Manager::of(machine, policy, &family);
+    let manager = attach(machine, policy, &family);
     // The positive control: the workers' own memory becomes huge.
     let huge = || sum_kib(&family, "AnonHugePages") >= 4 * (16 << 10);
     let promoted = until(Duration::from_secs(120), huge);
@@ -100,7 +84,7 @@ fn forked_workers_stay_small_under(machine: &Machine, policy: &str) {
         most = most.max(sum_kib(&family, "Pss"));
         false
     });
-    drop(manager);
+    manager.interrupt();
     let huge = sum_kib(&family, "AnonHugePages");
     assert!(promoted, "{policy}: {huge} KiB are huge");
     let grew = most as f64 / before as f64;
@@ -118,9 +102,9 @@ fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
 }
 
 /// Manages a process and a second one, until all memory of the second one is huge.
-fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Manager) {
+fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Attached) {
     let (control, control_pid) = workload("random --mib 32 --pages base --quiet");
-    let manager = Manager::of(machine, "hawkeye-g", &[pid, control_pid]);
+    let manager = attach(machine, "hawkeye-g", &[pid, control_pid]);
     let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
     assert!(until(Duration::from_secs(120), huge));
     (control, manager)
@@ -158,7 +142,7 @@ fn merged_pages_stay_merged_where(machine: &Machine, every: u64) {
         most = most.max(rollup_kib(pid, "Pss_Anon"));
         false
     });
-    drop(manager);
+    manager.interrupt();
     let grew = most as f64 / before as f64;
     let said = format!("one of {every}: {most} KiB of its own, {before} before");
     assert!(grew <= 1.01, "{said}");
@@ -177,7 +161,7 @@ fn mergeable_memory_is_left_alone_while_ksm_runs() {
     fs::write(Ksm::path("run"), "0").expect("KSM can be stopped");
     let huge = || rollup_kib(pid, "AnonHugePages") > 0;
     assert!(until(Duration::from_secs(120), huge));
-    drop(manager);
+    manager.interrupt();
 }
 
 #[test]

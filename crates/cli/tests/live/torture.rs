@@ -1,7 +1,6 @@
 //! Rule 1: memory contents never change, whatever the manager does to the pages under them.
 
-use crate::common::{from_environment, machine, or_skip, patience, workload};
-use hawkeye_linux::processes::mappings;
+use crate::common::{eligible, from_environment, machine, or_skip, patience, workload};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::remote_advice;
 use hawkeye_linux::sample::access_bits;
@@ -54,12 +53,7 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
         .bind(process.id.pid)
         .expect("the target can be bound");
     while !over.load(Ordering::Relaxed) {
-        let ranges = mappings::eligible(
-            &tables
-                .mappings(&target)
-                .expect("the mappings can be listed"),
-        )
-        .ranges;
+        let ranges = eligible(&tables, &target);
         let mut found = Vec::new();
         // The program may end at any time.
         let _ = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});

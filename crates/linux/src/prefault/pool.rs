@@ -1,7 +1,7 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
 use super::calls::FillCalls;
-use super::spare_core::{SpareCore, SpareCores};
+use super::spare_core::SpareCores;
 use super::worker::{Job, Line, Outcome, Report, work};
 use crate::error::{LinuxError, Result};
 use crate::stop::bell::Bell;
@@ -31,9 +31,7 @@ pub(super) struct Pool {
     here: VecDeque<Outcome>,
     bell: Bell,
     stop: Arc<AtomicBool>,
-    /// Whether there is a core for the calling thread's jobs.
-    spare_core: SpareCore,
-    /// Whether there are cores for the workers.
+    /// Whether there are cores for the workers, or for the calling thread where there are none.
     spare_cores: SpareCores,
 }
 
@@ -59,7 +57,6 @@ impl Pool {
             here: VecDeque::new(),
             bell: Bell::new()?,
             stop: Arc::default(),
-            spare_core: SpareCore::default(),
             spare_cores: SpareCores::of(threads.get()),
         };
         if threads.get() > 1 {
@@ -101,9 +98,9 @@ impl Pool {
     /// How long to pause, because other programs want all the cores.
     pub(super) fn pause(&self) -> Duration {
         let now = self.began.elapsed();
-        let all = 0..self.workers.len();
+        let all = 0..self.workers.len().max(1);
         let pauses = all.map(|worker| self.spare_cores.pause(worker, now));
-        pauses.min().unwrap_or_else(|| self.spare_core.pause(now))
+        pauses.min().unwrap_or_default()
     }
 
     /// Whether a thread can take another job and has a core. `calls` are those of the calling
@@ -113,8 +110,11 @@ impl Pool {
             return self.idlest().is_some();
         }
         let now = self.began.elapsed();
-        let scheduled = calls.scheduled();
-        scheduled.is_none_or(|scheduled| self.spare_core.is_there(now, scheduled))
+        let Some(scheduled) = calls.scheduled() else {
+            return true;
+        };
+        self.spare_cores.hear(0, now, scheduled);
+        self.spare_cores.pause(0, now).is_zero()
     }
 
     fn idlest(&mut self) -> Option<&mut Worker> {

@@ -12,94 +12,71 @@ const LEAST: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 
-/// Pauses while there is no spare core.
-#[derive(Debug, Default)]
-pub(super) struct SpareCore {
-    last: Scheduled,
+/// Pauses threads while there is no spare core for them. With cores for only some of them, each
+/// thread waits, and all would pause. So the thread that began to work last pauses, and the others
+/// are judged again without it.
+#[derive(Debug)]
+pub(super) struct SpareCores(Vec<Turn>);
+
+#[derive(Clone, Debug, Default)]
+struct Turn {
+    /// Counts of its last report, and those when it was last judged.
+    scheduled: Scheduled,
+    judged: Scheduled,
     paused_until: Duration,
     pause: Duration,
 }
 
-impl SpareCore {
+impl Turn {
     /// How long to do nothing at all: even reading reports takes the core from another program.
-    pub(super) fn pause(&self, now: Duration) -> Duration {
+    fn pause(&self, now: Duration) -> Duration {
         self.paused_until.saturating_sub(now)
-    }
-
-    /// Whether to work now. `scheduled` holds the counts of now.
-    pub(super) fn is_there(&mut self, now: Duration, scheduled: Scheduled) -> bool {
-        if now < self.paused_until {
-            return false;
-        }
-        match self.judge(scheduled) {
-            None => return true,
-            Some(true) => self.pause = Duration::ZERO,
-            Some(false) => self.rest(now),
-        }
-        self.pause.is_zero()
     }
 
     /// Whether the thread got a core for most of the time that it wanted one; `None`: too short to
     /// judge.
-    fn judge(&mut self, scheduled: Scheduled) -> Option<bool> {
-        let Scheduled { ran, waited } = scheduled - self.last;
+    fn judge(&mut self) -> Option<bool> {
+        let Scheduled { ran, waited } = self.scheduled - self.judged;
         let wanted = ran + waited;
         if wanted < LEAST {
             return None;
         }
-        self.last = scheduled;
+        self.judged = self.scheduled;
         Some(waited.as_secs_f64() <= LONGEST_WAIT * wanted.as_secs_f64())
     }
-
-    fn rest(&mut self, now: Duration) {
-        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        self.paused_until = now + self.pause;
-    }
-}
-
-/// The same for several threads that work at once. With cores for only some of them, each thread
-/// waits, and all would pause. So the thread that began to work last pauses, and the others are
-/// judged again without it.
-#[derive(Debug)]
-pub(super) struct SpareCores(Vec<Turn>);
-
-#[derive(Debug, Default)]
-struct Turn {
-    core: SpareCore,
-    /// Counts of its last report.
-    scheduled: Scheduled,
 }
 
 impl SpareCores {
     pub(super) fn of(threads: usize) -> Self {
-        Self((0..threads).map(|_| Turn::default()).collect())
+        Self(vec![Turn::default(); threads])
     }
 
     /// How long a thread should do nothing.
     pub(super) fn pause(&self, thread: usize, now: Duration) -> Duration {
         let turn = self.0.get(thread);
-        turn.map_or(Duration::ZERO, |turn| turn.core.pause(now))
+        turn.map_or(Duration::ZERO, |turn| turn.pause(now))
     }
 
-    /// Takes the counts of a thread that has just worked.
+    /// Takes the counts of a thread that has just worked, or is about to.
     pub(super) fn hear(&mut self, thread: usize, now: Duration, scheduled: Scheduled) {
         let Some(turn) = self.0.get_mut(thread) else {
             return;
         };
         turn.scheduled = scheduled;
-        if !turn.core.pause(now).is_zero() {
+        if !turn.pause(now).is_zero() {
             return;
         }
-        match turn.core.judge(scheduled) {
+        match turn.judge() {
             None => {}
-            Some(true) => turn.core.pause = Duration::ZERO,
+            Some(true) => turn.pause = Duration::ZERO,
             Some(false) => {
-                let working = self.0.iter_mut().filter(|t| t.core.pause(now).is_zero());
-                if let Some(last) = working.max_by_key(|t| t.core.paused_until) {
-                    last.core.rest(now);
+                let working = self.0.iter_mut().filter(|turn| turn.pause(now).is_zero());
+                if let Some(last) = working.max_by_key(|turn| turn.paused_until) {
+                    last.pause = (last.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                    last.paused_until = now + last.pause;
                 }
                 for turn in &mut self.0 {
-                    turn.core.last = turn.scheduled;
+                    turn.judged = turn.scheduled;
                 }
             }
         }
@@ -121,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_thread_without_a_core_pauses_ever_longer() {
-        let mut core = SpareCore::default();
+        let mut cores = SpareCores::of(1);
         for (now, ran, waited, there) in [
             (100, 100, 0, true),
             // Too short to judge.
@@ -139,10 +116,10 @@ mod tests {
             (500, 320, 180, false),
             (520, 320, 180, true),
         ] {
-            let found = core.is_there(MS * now, scheduled(ran, waited));
-            assert_eq!(found, there, "{now}");
+            cores.hear(0, MS * now, scheduled(ran, waited));
+            assert_eq!(cores.pause(0, MS * now).is_zero(), there, "{now}");
             if now == 200 {
-                assert_eq!(core.pause(MS * 205), MS * 15);
+                assert_eq!(cores.pause(0, MS * 205), MS * 15);
             }
         }
     }

@@ -10,10 +10,10 @@ use crate::processes::identity::identify;
 use crate::processes::process::{self, ProcessHandle};
 use crate::processes::roster::Roster;
 use crate::processes::user_names::UserNames;
-use crate::sample::sampler::{Member, Sampler, Slice};
+use crate::sample::sampler::{Member, Sampler};
 use crate::stop::bell::Bell;
 use contest::Contest;
-use hawkeye_manager::MachineError;
+use hawkeye_manager::{MachineError, Progress};
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{Identity, ProcessId, Rules, Selection, Terms};
 use serde::Serialize;
@@ -153,7 +153,7 @@ impl Membership {
         descriptors_each: usize,
         now: Duration,
         deadline: Instant,
-    ) -> Slice<()> {
+    ) -> Progress<()> {
         self.members
             .retain(|_, joined| joined.member.handle.alive());
         let slice = match scope {
@@ -202,7 +202,7 @@ impl Membership {
         sampler: &mut dyn Sampler,
         now: Duration,
         deadline: Instant,
-    ) -> Slice<()> {
+    ) -> Progress<()> {
         let mut named = self.named.take().unwrap_or_else(named);
         while let Some(pid) = named.next() {
             if !self.members.contains_key(&pid) {
@@ -210,10 +210,10 @@ impl Membership {
             }
             if Instant::now() >= deadline {
                 self.named = Some(named);
-                return Slice::Unfinished(Duration::ZERO);
+                return Progress::Unfinished(Duration::ZERO);
             }
         }
-        Slice::Done(())
+        Progress::Done(())
     }
 
     fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
@@ -229,7 +229,7 @@ impl Membership {
     }
 
     /// Runs a scan of the machine if one is due, and applies its result.
-    fn follow(&mut self, mut step: Step) -> Slice<()> {
+    fn follow(&mut self, mut step: Step) -> Progress<()> {
         // The rules may exclude the new program, so the process is left alone until the next sweep.
         for pid in step.roster.take_executed() {
             self.members.remove(&pid);
@@ -238,15 +238,15 @@ impl Membership {
         let contest = match self.contest.take() {
             Some(contest) => contest,
             None => match step.roster.sweep(step.now, step.deadline) {
-                Slice::Done(Some(large)) => self.begin_contest(large, step.now),
-                Slice::Done(None) => return Slice::Done(()),
-                Slice::Unfinished(wait) => return Slice::Unfinished(wait),
+                Progress::Done(Some(large)) => self.begin_contest(large, step.now),
+                Progress::Done(None) => return Progress::Done(()),
+                Progress::Unfinished(wait) => return Progress::Unfinished(wait),
             },
         };
         self.contest = self.go_on(contest, &mut step);
         match self.contest {
-            None => Slice::Done(()),
-            Some(_) => Slice::Unfinished(Duration::ZERO),
+            None => Progress::Done(()),
+            Some(_) => Progress::Unfinished(Duration::ZERO),
         }
     }
 

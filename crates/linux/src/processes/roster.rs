@@ -7,7 +7,7 @@ use crate::processes::execs::Execs;
 use crate::processes::identity::identify;
 use crate::processes::process::{self, thread_cpu};
 use crate::processes::user_names::UserNames;
-use crate::sample::sampler::Slice;
+use hawkeye_manager::Progress;
 use hawkeye_policy::ranking::user_share;
 use hawkeye_policy::{Contender, CpuUse, Identity, ProcessId, Rules, Selection, Terms, Verdict};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -182,9 +182,9 @@ impl Roster {
         &mut self,
         now: Duration,
         deadline: Instant,
-    ) -> Slice<Option<Vec<Sighting>>> {
+    ) -> Progress<Option<Vec<Sighting>>> {
         if now < self.next_sweep {
-            return Slice::Done(None);
+            return Progress::Done(None);
         }
         let begun = thread_cpu();
         let found = self
@@ -192,7 +192,7 @@ impl Roster {
             .sweep(self.selection.leaves_under_bytes(), deadline);
         self.sweep_cpu += thread_cpu().saturating_sub(begun);
         let Some(found) = found.transpose() else {
-            return Slice::Unfinished(Duration::ZERO);
+            return Progress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.sweep_cpu);
         self.next_sweep = now.saturating_add(self.selection.pause_after(took));
@@ -203,7 +203,7 @@ impl Roster {
             Ok(sweep) => sweep,
             Err(error) => {
                 tracing::warn!("the scan for processes failed; the next one tries again: {error}");
-                return Slice::Done(None);
+                return Progress::Done(None);
             }
         };
         self.costs = SweepCosts {
@@ -218,7 +218,7 @@ impl Roster {
         self.passed_over.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
         self.cpu_use.retain(&there);
-        Slice::Done(Some(large))
+        Progress::Done(Some(large))
     }
 
     /// The processes that compete for slots. That is the managed ones, and those that are large
@@ -442,8 +442,8 @@ mod tests {
 
     fn whole_sweep(roster: &mut Roster, now: Duration) -> Option<Vec<Sighting>> {
         match roster.sweep(now, Instant::now() + S(60)) {
-            Slice::Done(large) => large,
-            Slice::Unfinished(_) => panic!("the sweep took over a minute"),
+            Progress::Done(large) => large,
+            Progress::Unfinished(_) => panic!("the sweep took over a minute"),
         }
     }
 

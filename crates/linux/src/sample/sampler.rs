@@ -21,13 +21,14 @@ mod task;
 
 pub use access_bits::{AccessBits, estimate, probe_once};
 pub use member::Member;
-pub use slice::{Slice, Sliced, Turn};
+pub use slice::{Sliced, Turn};
 
 use crate::error::Result;
 use crate::processes::mappings::Mapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
 use access_bits::AccessBitsSampler;
+use hawkeye_manager::Progress;
 use hawkeye_policy::{Needs, ProcessId, ProcessSample, RegionAddr, RegionSample};
 use population::PopulationSampler;
 use std::time::{Duration, Instant};
@@ -88,7 +89,7 @@ pub trait Sampler: Send {
         _needs: Needs,
         _turn: &mut Turn,
     ) -> Sliced<()> {
-        Ok(Slice::Done(()))
+        Ok(Progress::Done(()))
     }
 
     /// Drops the unfinished work of a window.

@@ -9,11 +9,8 @@ use std::time::Duration;
 pub enum Progress<T> {
     /// All work is done.
     Done(T),
-    /// The same call continues the work, at this time or later.
-    Unfinished {
-        /// When to call again.
-        again_at: Duration,
-    },
+    /// The same call continues the work, after this time.
+    Unfinished(Duration),
 }
 
 impl<T> Progress<T> {
@@ -21,7 +18,15 @@ impl<T> Progress<T> {
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(done) => Some(done),
-            Self::Unfinished { .. } => None,
+            Self::Unfinished(_) => None,
+        }
+    }
+
+    /// Applies `change` to the result of finished work.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Progress<U> {
+        match self {
+            Self::Done(done) => Progress::Done(change(done)),
+            Self::Unfinished(wait) => Progress::Unfinished(wait),
         }
     }
 }

@@ -88,7 +88,7 @@ impl<M: Machine> Manager<M> {
                 self.processes = processes;
                 None
             }
-            Progress::Unfinished { again_at } => Some(again_at),
+            Progress::Unfinished(wait) => Some(self.machine.now() + wait),
         };
     }
 

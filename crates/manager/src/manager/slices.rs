@@ -42,8 +42,8 @@ impl Slices {
             return None;
         }
         let outcome = match work(machine, process) {
-            Ok(Progress::Unfinished { again_at }) => {
-                self.again_at = again_at;
+            Ok(Progress::Unfinished(wait)) => {
+                self.again_at = machine.now() + wait;
                 return None;
             }
             Ok(Progress::Done(done)) => Ok(done),

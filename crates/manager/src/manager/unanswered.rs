@@ -8,28 +8,11 @@ use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
-pub struct Unanswered {
+pub(super) struct Unanswered {
     /// Promotions without a result yet.
     pub(super) promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
     /// Processes that were reported, and how long they had not answered at the last check.
-    reported: HashMap<ProcessId, NotAnswering>,
-}
-
-impl Unanswered {
-    /// State of a process that does not answer, at the last check.
-    pub fn get(&self, process: ProcessId) -> Option<&NotAnswering> {
-        self.reported.get(&process)
-    }
-
-    /// Number of such processes.
-    pub fn len(&self) -> usize {
-        self.reported.len()
-    }
-
-    /// Whether every process answers.
-    pub fn is_empty(&self) -> bool {
-        self.reported.is_empty()
-    }
+    pub(super) reported: HashMap<ProcessId, NotAnswering>,
 }
 
 impl<M: Machine> Manager<M> {

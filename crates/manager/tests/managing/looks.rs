@@ -1,23 +1,19 @@
 //! When programs are sampled.
 
-use hawkeye_manager::{Event, Manager, Settings};
-use hawkeye_test_support::machine::{ProgramSpec, ScriptedMachine};
+use hawkeye_manager::{Event, Settings};
 use hawkeye_test_support::managing::*;
 use std::time::Duration;
 
-fn looked(manager: &Manager<ScriptedMachine>) -> Vec<Duration> {
+fn looked(manager: &Managing) -> Vec<Duration> {
     let entries = manager.journal().entries();
     let sampled = entries.filter(|entry| matches!(entry.event, Event::Sampled { .. }));
     sampled.map(|entry| entry.at).collect()
 }
 
 /// Manages a program in which only this share of accesses to base pages needs a walk.
-fn walking(walk_share: f64, end: Duration) -> Manager<ScriptedMachine> {
+fn looking(walk_share: f64, end: Duration) -> Managing {
     let mut machine = machine(16 * GIB);
-    machine.start(ProgramSpec {
-        walk_share,
-        ..program(&[base(0, 64, 1.0)])
-    });
+    machine.start(walking(64, walk_share));
     let settings = Settings {
         period: s(30.0),
         window: s(0.5),
@@ -28,7 +24,7 @@ fn walking(walk_share: f64, end: Duration) -> Manager<ScriptedMachine> {
 
 #[test]
 fn a_program_that_was_there_before_is_looked_at_at_once() {
-    let looked = looked(&walking(1.0, s(5.0)));
+    let looked = looked(&looking(1.0, s(5.0)));
     assert!(looked[0] <= s(0.7), "{looked:?}");
 }
 
@@ -36,7 +32,7 @@ fn a_program_that_was_there_before_is_looked_at_at_once() {
 /// period later.
 #[test]
 fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
-    let manager = walking(1.0, s(60.0));
+    let manager = looking(1.0, s(60.0));
     let (looked, promoted) = (looked(&manager), promoted(&manager));
     let soon = looked.windows(2).map(|pair| {
         let between = pair[0]..pair[1];
@@ -51,6 +47,6 @@ fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
 /// No page walk is spared, so nothing is promoted.
 #[test]
 fn where_nothing_is_found_the_period_stands() {
-    let looked = looked(&walking(0.0, s(25.0)));
+    let looked = looked(&looking(0.0, s(25.0)));
     assert_eq!(looked.len(), 1, "{looked:?}");
 }

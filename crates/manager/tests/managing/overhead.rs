@@ -1,19 +1,9 @@
 //! Results of promotion by measured overhead.
 
-use hawkeye_manager::Manager;
 use hawkeye_policy::ProcessId;
-use hawkeye_test_support::machine::{ProgramSpec, ScriptedMachine};
 use hawkeye_test_support::managing::*;
 
-/// A program in which only this share of accesses to base pages needs a walk.
-fn walking(regions: u32, walk_share: f64) -> ProgramSpec {
-    ProgramSpec {
-        walk_share,
-        ..program(&[base(0, regions, 1.0)])
-    }
-}
-
-fn overhead(manager: &Manager<ScriptedMachine>, process: ProcessId) -> f64 {
+fn overhead(manager: &Managing, process: ProcessId) -> f64 {
     let program = manager.machine().process(process);
     let percent = program.and_then(|program| program.overhead_percent());
     percent.unwrap_or(f64::NAN)

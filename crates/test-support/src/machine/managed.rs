@@ -34,10 +34,6 @@ impl ScriptedMachine {
         }
     }
 
-    fn unfinished<T>(&self) -> Progress<T> {
-        Progress::Unfinished { again_at: self.now }
-    }
-
     fn members(&self, which: impl Fn(&Program) -> bool) -> Vec<ProcessId> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.spec.arrives);
@@ -105,7 +101,7 @@ impl Machine for ScriptedMachine {
             self.advance_to(self.now + self.joining, false);
             self.joined += 1;
             if !self.joining.is_zero() && self.now >= until && self.joined < all.len() {
-                return self.unfinished();
+                return Progress::Unfinished(Duration::ZERO);
             }
         }
         Progress::Done(all)
@@ -144,7 +140,7 @@ impl Machine for ScriptedMachine {
 
     fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
         if !self.work("measure", process, until) {
-            return Ok(self.unfinished());
+            return Ok(Progress::Unfinished(Duration::ZERO));
         }
         let program = self.alive(process)?;
         Ok(Progress::Done(Footprint {
@@ -175,7 +171,9 @@ impl Machine for ScriptedMachine {
         self.alive(process)?;
         if take(&mut self.failures.promotions) {
             self.spend(costs::READ, waiting);
-            return Err(refused(self.failures.promotion_errno));
+            return Err(refused(
+                self.failures.promotion_errno.unwrap_or(Errno::Other),
+            ));
         }
         let took = self.spend(costs::PROMOTE, waiting);
         // The state at the time of the work counts, not that at the time of the call.
@@ -216,7 +214,7 @@ impl Machine for ScriptedMachine {
             return Err(MachineError::Refused {
                 call: "split",
                 process,
-                errno: self.failures.recovery_errno,
+                errno: self.failures.recovery_errno.unwrap_or(Errno::Other),
             });
         }
         let took = self.spend(costs::SPLIT, Duration::ZERO);
@@ -242,7 +240,7 @@ impl Machine for ScriptedMachine {
 impl Sampling for ScriptedMachine {
     fn start_window(&mut self, process: ProcessId, _: Needs, until: Duration) -> Partial<()> {
         if !self.work("clear", process, until) {
-            return Ok(self.unfinished());
+            return Ok(Progress::Unfinished(Duration::ZERO));
         }
         let program = self.alive_mut(process)?;
         program.clear();
@@ -259,7 +257,7 @@ impl Sampling for ScriptedMachine {
             return Err(MachineError::Other("nothing can be sampled".to_owned()));
         }
         if !self.work("read", process, until) {
-            return Ok(self.unfinished());
+            return Ok(Progress::Unfinished(Duration::ZERO));
         }
         let program = self.alive(process)?;
         let mut regions = program.samples();
@@ -293,7 +291,7 @@ impl Sampling for ScriptedMachine {
     fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
         self.last_listing = self.now;
         if !self.work("list", process, until) {
-            return Ok(self.unfinished());
+            return Ok(Progress::Unfinished(Duration::ZERO));
         }
         let mut huge = self.alive(process)?.samples();
         huge.retain(RegionSample::is_huge);

@@ -5,7 +5,7 @@ use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, Means, Scope};
 use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
-use hawkeye_policy::policies::{self, PolicySettings};
+use hawkeye_policy::policies;
 use hawkeye_policy::{CpuBudget, Rate};
 use std::time::Duration;
 
@@ -72,12 +72,7 @@ pub fn manage_all(
     at_most: Duration,
     mut enough: impl FnMut(&Journal) -> bool,
 ) -> Result<Managed> {
-    let policy_settings = PolicySettings {
-        average: settings.average,
-        linux: settings.linux(),
-        ..PolicySettings::default()
-    };
-    let policy = policies::by_name(policy, &policy_settings)
+    let policy = policies::by_name(policy, &settings.policy_settings())
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
     let handles: Result<Vec<_>, _> = pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
     let scope = Scope::Processes(handles?);

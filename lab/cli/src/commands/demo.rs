@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_manager::{Event, Machine, Manager, Settings, Wake};
-use hawkeye_policy::policies::{self, PolicySettings};
+use hawkeye_policy::policies;
 use hawkeye_policy::{RegionAddr, Watermarks};
 use hawkeye_sim::engine::{Engine, EngineFigures};
 use hawkeye_sim::simulate::Setup;
@@ -185,12 +185,7 @@ impl Run {
         policy: &str,
         settings: Settings,
     ) -> Result<Self> {
-        let told = PolicySettings {
-            average: settings.average,
-            linux: settings.linux(),
-            ..PolicySettings::default()
-        };
-        let policy = policies::by_name(policy, &told)?;
+        let policy = policies::by_name(policy, &settings.policy_settings())?;
         let engine = Engine::new(setup, system, workload)?;
         let mut manager = Manager::new(engine, policy, settings)?;
         let mut regions = Vec::new();

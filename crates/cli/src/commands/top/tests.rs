@@ -8,9 +8,9 @@ use super::{draw, once, table};
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{
     Column, Decision, EntryView, Explanation, MemoryStatus, ProcessExplanation, ProcessStatus,
-    Status, StatusTotals, Strip,
+    Status, Strip,
 };
-use hawkeye_manager::Pace;
+use hawkeye_manager::{Pace, Totals};
 use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -83,11 +83,11 @@ fn status() -> DaemonStatus {
                 ..MemoryStatus::default()
             }),
             manager_cpu_percent: 0.4,
-            totals: StatusTotals {
+            totals: Totals {
                 promoted: 1234,
                 split: 12,
                 recovered_bytes: 3 << 29,
-                ..StatusTotals::default()
+                ..Totals::default()
             },
             pace: redis().pace,
             managed: 5,

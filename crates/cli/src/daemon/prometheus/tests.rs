@@ -1,6 +1,6 @@
 use super::super::protocol::JournalStatus;
 use super::*;
-use hawkeye_policy::{Overhead, OverheadSource};
+use hawkeye_policy::{Errno, Overhead, OverheadSource};
 
 fn redis() -> ProcessStatus {
     ProcessStatus {
@@ -41,7 +41,7 @@ pub(crate) fn status() -> DaemonStatus {
             }),
             manager_cpu_percent: 1.5,
             longest_call_ms: 12.0,
-            totals: StatusTotals {
+            totals: Totals {
                 promoted: 513,
                 split: 3,
                 recovered_bytes: 4096,
@@ -49,7 +49,7 @@ pub(crate) fn status() -> DaemonStatus {
                 freed: 1,
                 shared: 7,
                 samples: 30,
-                errors: [("EAGAIN".to_owned(), 2)].into(),
+                errors: [(Errno::EAGAIN, 2)].into(),
             },
             managed: 2,
             processes: vec![redis()],

@@ -2,7 +2,7 @@
 
 use super::population::is_there;
 use super::run_rate::{Probing, Walks, first_touches_of};
-use super::{Member, Sampler, Slice, Sliced, Turn};
+use super::{Member, Sampler, Sliced, Turn};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::mappings::{self, Mapping};
@@ -10,6 +10,7 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
 use crate::sample::counters::{CounterSet, Counters};
 use crate::sample::page_tables::{Detail, PageTables, RegionWalk, Target};
+use hawkeye_manager::Progress;
 use hawkeye_policy::run_rate::{Estimate, ProbeSettings, WalkCosts};
 use hawkeye_policy::{
     CoverageSource, HUGE_PAGE_BYTES, Identity, Needs, ProcessId, ProcessSample, RegionAddr,
@@ -111,10 +112,10 @@ fn go_on(
     timed: impl FnMut(Duration),
 ) -> Sliced<Vec<RegionSample>> {
     if tables.walk_until(target, &mut walk, Some(deadline), timed)? {
-        return Ok(Slice::Done(walk.found));
+        return Ok(Progress::Done(walk.found));
     }
     *under_way = Some(walk);
-    Ok(Slice::Unfinished(Duration::ZERO))
+    Ok(Progress::Unfinished(Duration::ZERO))
 }
 
 impl AccessBitsSampler {
@@ -205,7 +206,7 @@ impl Sampler for AccessBitsSampler {
 
     fn start_window(&mut self, member: &mut Member, needs: Needs, turn: &mut Turn) -> Sliced<()> {
         if member.thp_disabled {
-            return Ok(Slice::Done(()));
+            return Ok(Progress::Done(()));
         }
         let Self { bits, watched } = self;
         let watched = of(watched, member)?;
@@ -215,7 +216,7 @@ impl Sampler for AccessBitsSampler {
                 let idle = !needs.coverage() && !bits.runs(member, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
-                    return Ok(Slice::Done(()));
+                    return Ok(Progress::Done(()));
                 }
                 WindowStart {
                     walk: walk_anew(member, &watched.target, turn.calls, Detail::Regions)?,
@@ -238,14 +239,14 @@ impl Sampler for AccessBitsSampler {
         let cleared = start.read && (!needs.coverage() || clear(member, &mut start, turn)?);
         if !cleared {
             watched.starting = Some(start);
-            return Ok(Slice::Unfinished(Duration::ZERO));
+            return Ok(Progress::Unfinished(Duration::ZERO));
         }
         watched.cleared = true;
         watched.all_cleared |= needs.coverage();
         if needs.overhead() && (!needs.coverage() || bits.runs(member, &mut watched.walks)?) {
             bits.start_probing(member, watched, needs, &start.walk.found);
         }
-        Ok(Slice::Done(()))
+        Ok(Progress::Done(()))
     }
 
     fn abandon_window(&mut self) {

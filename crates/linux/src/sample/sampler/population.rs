@@ -5,11 +5,12 @@
 
 use super::damon::Sessions;
 use super::task::{ASK_AGAIN, Task};
-use super::{Member, Sampler, Slice, Sliced, Turn};
+use super::{Member, Sampler, Sliced, Turn};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, Eligible, Mapping};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::pagemap;
+use hawkeye_manager::Progress;
 use hawkeye_policy::{
     CoverageSource, HUGE_PAGE_BYTES, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample,
 };
@@ -55,7 +56,7 @@ impl PopulationSampler {
     /// moment.
     pub(super) fn regions(&mut self, member: &mut Member) -> Sliced<Vec<RegionSample>> {
         if member.thp_disabled {
-            return Ok(Slice::Done(Vec::new()));
+            return Ok(Progress::Done(Vec::new()));
         }
         let process = member.handle.id;
         let begin = || Task::begin(move || read(process.pid));
@@ -65,11 +66,11 @@ impl PopulationSampler {
             self.readings.remove(&process);
         }
         let Some(read) = read? else {
-            return Ok(Slice::Unfinished(ASK_AGAIN));
+            return Ok(Progress::Unfinished(ASK_AGAIN));
         };
         let (eligible, regions) = read?;
         member.eligible = eligible;
-        Ok(Slice::Done(regions))
+        Ok(Progress::Done(regions))
     }
 }
 
@@ -88,15 +89,15 @@ impl Sampler for PopulationSampler {
     fn start_window(&mut self, member: &mut Member, _needs: Needs, _turn: &mut Turn) -> Sliced<()> {
         match &mut self.damon {
             Some(damon) if !member.thp_disabled => damon.start_window(member.handle.id),
-            _ => Ok(Slice::Done(())),
+            _ => Ok(Progress::Done(())),
         }
     }
 
     fn sample(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<ProcessSample> {
         let process = member.handle.id;
         if let Some(damon) = &mut self.damon {
-            if let Slice::Unfinished(wait) = damon.end_window(process)? {
-                return Ok(Slice::Unfinished(wait));
+            if let Progress::Unfinished(wait) = damon.end_window(process)? {
+                return Ok(Progress::Unfinished(wait));
             }
         }
         let regions = self.regions(member)?;

@@ -2,29 +2,11 @@
 
 use crate::error::Result;
 use crate::promote::target_call::TargetCalls;
-use std::time::{Duration, Instant};
-
-/// Progress of some work.
-#[derive(Debug)]
-pub enum Slice<T> {
-    /// The work is done.
-    Done(T),
-    /// The work continues at the next call, after this time.
-    Unfinished(Duration),
-}
+use hawkeye_manager::Progress;
+use std::time::Instant;
 
 /// Result of a slice, or why it failed.
-pub type Sliced<T> = Result<Slice<T>>;
-
-impl<T> Slice<T> {
-    /// Applies `change` to the result of finished work.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Slice<U> {
-        match self {
-            Self::Done(done) => Slice::Done(change(done)),
-            Self::Unfinished(wait) => Slice::Unfinished(wait),
-        }
-    }
-}
+pub type Sliced<T> = Result<Progress<T>>;
 
 /// The deadline of a slice, and the calls that it may make.
 pub struct Turn<'a> {

@@ -10,8 +10,9 @@ use super::{Damon, DamonError, DamonSession, MAX_REGIONS, Window};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings;
 use crate::sample::pagemap;
-use crate::sample::sampler::slice::{Slice, Sliced};
+use crate::sample::sampler::slice::Sliced;
 use crate::sample::sampler::task::{ASK_AGAIN, Task};
+use hawkeye_manager::Progress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -160,7 +161,7 @@ impl Sessions {
                 if self.turns.ask(process) {
                     let list = move || populated(process.pid);
                     self.session = Session::Listing(process, Task::begin(list));
-                    return Ok(Slice::Unfinished(ASK_AGAIN));
+                    return Ok(Progress::Unfinished(ASK_AGAIN));
                 }
             }
             session if session.process() == Some(process) => {
@@ -170,7 +171,7 @@ impl Sessions {
                 self.turns.ask(process);
             }
         }
-        Ok(Slice::Done(()))
+        Ok(Progress::Done(()))
     }
 
     fn go_on_starting(&mut self, process: ProcessId) -> Sliced<()> {
@@ -178,13 +179,13 @@ impl Sessions {
             Session::Listing(_, mut task) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
                     self.session = Session::Listing(process, task);
-                    return Ok(Slice::Unfinished(ASK_AGAIN));
+                    return Ok(Progress::Unfinished(ASK_AGAIN));
                 };
                 let estimates = self.estimates.entry(process).or_default();
                 let page = estimates.pager.next_page(&regions?, MAX_REGIONS).to_vec();
                 if page.is_empty() {
                     self.turns.decline();
-                    return Ok(Slice::Done(()));
+                    return Ok(Progress::Done(()));
                 }
                 // A quarter longer than the window: results must be requested before DAMON's own
                 // window ends, or they come at the end of its next one.
@@ -192,22 +193,22 @@ impl Sessions {
                 let damon = self.damon.clone();
                 let start = move || damon.start(process.pid, &page, window);
                 self.session = Session::Starting(process, Task::begin(start));
-                Ok(Slice::Unfinished(ASK_AGAIN))
+                Ok(Progress::Unfinished(ASK_AGAIN))
             }
             Session::Starting(_, mut task) => match task.poll(process.pid, PATIENCE)? {
                 None => {
                     self.session = Session::Starting(process, task);
-                    Ok(Slice::Unfinished(ASK_AGAIN))
+                    Ok(Progress::Unfinished(ASK_AGAIN))
                 }
                 Some(Ok(session)) => {
                     self.session = Session::Open(process, session);
-                    Ok(Slice::Done(()))
+                    Ok(Progress::Done(()))
                 }
-                Some(Err(error)) => tolerate(error, process).map(Slice::Done),
+                Some(Err(error)) => tolerate(error, process).map(Progress::Done),
             },
             other => {
                 self.session = other;
-                Ok(Slice::Done(()))
+                Ok(Progress::Done(()))
             }
         }
     }
@@ -219,35 +220,35 @@ impl Sessions {
     /// The process is gone.
     pub(crate) fn end_window(&mut self, process: ProcessId) -> Sliced<()> {
         if !self.estimates.contains_key(&process) {
-            return Ok(Slice::Done(()));
+            return Ok(Progress::Done(()));
         }
         if !std::mem::replace(&mut self.over, true) {
             self.turns.pass(self.session.process());
         }
         if self.session.process() != Some(process) {
-            return Ok(Slice::Done(()));
+            return Ok(Progress::Done(()));
         }
         match std::mem::take(&mut self.session) {
             Session::Open(_, session) => {
                 self.length = Instant::now().saturating_duration_since(session.started());
                 let task = Task::begin(move || session.finish());
                 self.session = Session::Finishing(process, task);
-                Ok(Slice::Unfinished(ASK_AGAIN))
+                Ok(Progress::Unfinished(ASK_AGAIN))
             }
             Session::Finishing(_, mut task) => match task.poll(process.pid, PATIENCE)? {
                 None => {
                     self.session = Session::Finishing(process, task);
-                    Ok(Slice::Unfinished(ASK_AGAIN))
+                    Ok(Progress::Unfinished(ASK_AGAIN))
                 }
                 Some(Ok(found)) => {
                     let estimates = self.estimates.entry(process).or_default();
                     estimates.touched.extend(found);
-                    Ok(Slice::Done(()))
+                    Ok(Progress::Done(()))
                 }
-                Some(Err(error)) => tolerate(error, process).map(Slice::Done),
+                Some(Err(error)) => tolerate(error, process).map(Progress::Done),
             },
             // The window ended before it had begun.
-            _ => Ok(Slice::Done(())),
+            _ => Ok(Progress::Done(())),
         }
     }
 }
