@@ -157,7 +157,7 @@ fn compare(
         );
         report.tell_last();
         if pace == Pace::Own && system.policy().is_some() {
-            report.managed(promoting.cpu, promoting.wall);
+            report.managing.add(promoting.cpu, promoting.wall);
         }
         lines.push(Line {
             name: system.name().to_owned(),
