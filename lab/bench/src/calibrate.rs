@@ -130,8 +130,8 @@ impl Calibrated {
             // Writing to a string never fails.
             let _ = writeln!(text, "#   {figure}");
         }
-        for missing in &self.missing {
-            let _ = writeln!(text, "# Not measured: {}: {}", missing.what, missing.why);
+        for Missing { what, why } in &self.missing {
+            let _ = writeln!(text, "# Not measured: {what}: {why}");
         }
         let _ = writeln!(
             text,

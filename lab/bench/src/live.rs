@@ -13,7 +13,6 @@ mod container;
 mod fairness;
 mod first_touch_programs;
 pub(crate) mod host;
-mod hot_first;
 mod latency;
 mod managed;
 mod many_processes;
@@ -31,21 +30,19 @@ mod redis_bloat;
 mod redis_refill;
 mod redis_server;
 pub(crate) mod report;
-mod sampling;
 mod scale;
 mod small_pages;
 mod stalls;
 mod start_order;
-mod steady;
 mod systems;
 mod walk_rate;
-mod zero_scan;
 mod zeroing_neighbour;
 
 pub use cgroup::MemoryCgroup;
 pub use host::Host;
 pub use managed::{Managed, manage};
-pub use report::{Managing, Report, Row, Rows};
+use report::Rows;
+pub use report::{Managing, Report};
 pub use scale::Scale;
 
 use crate::error::Result;
@@ -85,17 +82,13 @@ macro_rules! experiments {
 /// All live experiments, shortest first. The number of a paper's table or figure, or an earlier
 /// name, is an alias.
 pub const EXPERIMENTS: &[Experiment] = experiments! {
-    "sampling": sampling::run, "cost of reading coverage, per region and per huge page";
-    "zero-scan": zero_scan::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
     "collapse": collapse::run, "promotion rate when nothing limits it";
     "bloat": bloat::run, "resident memory before and after recovery, beside the memory in use";
     "container": container::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";
     "small-pages": small_pages::run, "speed and memory with pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB: measured and predicted";
-    "hot-first": hot_first::run, "speed by policy, each with the same small number of promotions";
-    "steady": steady::run, "cost of a manager that has nothing to do";
     "many-processes": many_processes::run, "cost of managing a whole machine while processes start and end";
     "prefault" = "fault-ahead": prefault::run, "time to touch new memory that is prefaulted, and memory prefaulted in vain";
-    "stalls": stalls::run, "duration of a managed program's page faults, by policy, page size and unmanaged memory beside it";
+    "stalls": stalls::run, "duration of a managed program's page faults, by policy and with unmanaged memory beside it";
     "first-touch-programs" = "table-8": first_touch_programs::run, "Redis, a hash map, a JVM and QEMU with prefault, beside base pages and THP always";
     "zeroing-neighbour" = "figure-10": zeroing_neighbour::run, "how much prefault slows a program on another core, by its rate";
     "redis-bloat" = "table-7": redis_bloat::run, "Redis with 60 % of its keys deleted, then with short memory: base pages, THP always and managed";

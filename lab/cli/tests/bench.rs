@@ -32,7 +32,7 @@ fn names_aliases_and_sides_of_experiments_are_listed() {
 #[test]
 fn a_side_that_an_experiment_lacks_is_a_clear_error() {
     for (words, expected) in [
-        ("--sim sampling", "sampling has no simulated side"),
+        ("--sim collapse", "collapse has no simulated side"),
         ("--live figure-11", "figure-11 has no live side"),
         ("--sim table-55", "no experiment \"table-55\""),
     ] {

@@ -19,25 +19,13 @@ pub struct StallsArgs {
     /// Memory beside it that never becomes huge (`MADV_NOHUGEPAGE`), in MiB.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
     pub beside_mib: u64,
-    /// Memory that is touched page by page, in MiB; when all of it is present it is given back.
+    /// Memory of the same mapping that is touched page by page, in MiB; when all of it is present it
+    /// is given back.
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(2..=1 << 16))]
     pub touched_mib: u64,
-    /// From one touch to the next, in bytes of that memory: the size of a page at faults.
-    #[arg(long, default_value_t = PAGE, value_parser = whole_pages)]
-    pub step_bytes: usize,
     /// From one touch to the next, in microseconds.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
     pub every_us: u64,
-    /// Pages to ask for where memory is touched. `base` continues the mapping that can be promoted.
-    #[arg(long, value_enum, default_value_t = Pages::Base)]
-    pub pages: Pages,
-}
-
-fn whole_pages(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(bytes) if bytes > 0 && bytes % PAGE == 0 && bytes <= REGION => Ok(bytes),
-        _ => Err(format!("expected a multiple of {PAGE}, at most {REGION}")),
-    }
 }
 
 /// Times of page faults.
@@ -137,17 +125,11 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<()> {
     if let Some(beside) = &mut beside {
         fill(beside, beside_bytes);
     }
-    let (own, touched) = if args.pages == Pages::Base {
-        let own = Mapping::private(bytes + touched_bytes, Pages::Base, |memory| {
-            fill(memory, bytes);
-        })?;
-        let (Some(own), Some(touched)) = own.split(bytes) else {
-            unreachable!("neither part is empty")
-        };
-        (own, touched)
-    } else {
-        let own = Mapping::private(bytes, Pages::Base, |memory| fill(memory, bytes))?;
-        (own, Mapping::private(touched_bytes, args.pages, |_| {})?)
+    let memory = Mapping::private(bytes + touched_bytes, Pages::Base, |memory| {
+        fill(memory, bytes);
+    })?;
+    let (Some(own), Some(touched)) = memory.split(bytes) else {
+        unreachable!("neither part is empty")
     };
     say_ready(console, own.start(), bytes as u64)?;
     let (recorder, over) = (&Mutex::new(Recorder::new()?), &AtomicBool::new(false));
@@ -183,7 +165,7 @@ fn fault(
     while !over.load(Ordering::Relaxed) {
         memory.discard(0, memory.bytes())?;
         let mut due = Instant::now();
-        for offset in (0..memory.bytes()).step_by(args.step_bytes) {
+        for offset in (0..memory.bytes()).step_by(PAGE) {
             if over.load(Ordering::Relaxed) {
                 break;
             }

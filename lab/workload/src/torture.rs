@@ -13,7 +13,7 @@ use crate::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use torturer::{Plan, Torturer};
+use torturer::Torturer;
 
 /// Options of `torture`.
 #[derive(Clone, Debug, clap::Args)]
@@ -58,14 +58,7 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<()> {
     let pages = each_mib as usize / 2 * REGION_PAGES;
     let duration = Duration::try_from_secs_f64(args.seconds).unwrap_or_default();
     let torturers = (0..usize::from(args.threads))
-        .map(|thread| {
-            Torturer::new(Plan {
-                thread,
-                seed: args.seed,
-                pages,
-                kind: args.pages,
-            })
-        })
+        .map(|thread| Torturer::new(thread, pages, args))
         .collect::<Result<Vec<_>, _>>()?;
     console.emit(&Event::Ready(ready(0, args.mib << 20, 0)))?;
 

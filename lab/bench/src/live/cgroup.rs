@@ -12,7 +12,6 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct MemoryCgroup {
     path: PathBuf,
-    version: CgroupVersion,
 }
 
 impl MemoryCgroup {
@@ -26,7 +25,7 @@ impl MemoryCgroup {
             memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
         fs::create_dir_all(&path).map_err(failed)?;
-        let group = Self { path, version };
+        let group = Self { path };
         let (limit, swap, most_swap) = match version {
             CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
             // This limit is on memory and swap together.
@@ -41,34 +40,6 @@ impl MemoryCgroup {
         // This file is missing without swap accounting.
         let _ = write(swap, most_swap);
         Ok(group)
-    }
-
-    /// Memory that the cgroup uses, in bytes.
-    ///
-    /// # Errors
-    /// The kernel does not report it.
-    pub fn used_bytes(&self) -> Result<u64> {
-        self.read_bytes(match self.version {
-            CgroupVersion::V2 => "memory.current",
-            CgroupVersion::V1 => "memory.usage_in_bytes",
-        })
-    }
-
-    /// Most memory that the cgroup has ever used, in bytes.
-    ///
-    /// # Errors
-    /// The kernel does not report it (version 2 before Linux 5.19).
-    pub fn peak_bytes(&self) -> Result<u64> {
-        self.read_bytes(match self.version {
-            CgroupVersion::V2 => "memory.peak",
-            CgroupVersion::V1 => "memory.max_usage_in_bytes",
-        })
-    }
-
-    fn read_bytes(&self, file: &str) -> Result<u64> {
-        let text = fs::read_to_string(self.path.join(file)).ok();
-        let bytes = text.and_then(|text| text.trim().parse().ok());
-        bytes.ok_or_else(|| impossible!("cgroup {} has no {file}", self.path.display()))
     }
 
     /// A command that runs `program` in the cgroup.

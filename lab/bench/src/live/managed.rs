@@ -1,5 +1,8 @@
 //! Manages processes within an experiment.
 
+use super::host::Host;
+use super::programs::Program;
+use super::scale::Sizes;
 use crate::error::{BenchError, Result};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
@@ -39,15 +42,35 @@ impl Managed {
 /// The policies to compare, the most promising first.
 pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
 
-/// Settings for a policy to make this many promotions within seconds, with no limit on CPU time.
-pub(super) fn spending(policy: &str, promotions: u64) -> Result<Settings> {
-    Ok(Settings {
-        max_promotions: Some(promotions),
+/// Period of [`promote_half`], shorter than the default: a run lasts seconds, not hours.
+pub(super) const PERIOD: Duration = Duration::from_secs(5);
+
+/// Lets a policy promote as many regions as one of two programs of this size has, within seconds
+/// and with no limit on CPU time. The programs work meanwhile.
+pub(super) fn promote_half<'a>(
+    host: &Host,
+    policy: &str,
+    programs: impl IntoIterator<Item = &'a mut Box<dyn Program>>,
+    sizes: Sizes,
+) -> Result<Managed> {
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    let pids: Vec<u32> = programs.iter().map(|program| program.pid()).collect();
+    let budget = sizes.mib / 2;
+    let settings = Settings {
+        period: PERIOD,
+        max_promotions: Some(budget),
         cpu: CpuBudget::new(100.0)?,
         // khugepaged's pace would take minutes for the same regions.
         rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
         ..Settings::default()
-    })
+    };
+    let means = host.means()?;
+    programs.iter_mut().try_for_each(|program| program.go())?;
+    let done = manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
+        journal.totals().promoted >= budget
+    });
+    programs.iter_mut().try_for_each(|program| program.stop())?;
+    done
 }
 
 /// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.

@@ -2,8 +2,9 @@
 //! Alias: `table-9`, after the HawkEye paper's Table 9.
 
 use super::Managed;
+use super::managed::PERIOD;
 use super::prelude::*;
-use super::programs::speed::{go, relative_speeds, stop};
+use super::programs::speed::relative_speeds;
 
 const RANDOM: Kind = reader("random", "random");
 const SEQUENTIAL: Kind = reader("sequential", "sequential");
@@ -63,9 +64,6 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Shorter than the default: a run lasts seconds, not hours.
-const PERIOD: Duration = Duration::from_secs(5);
-
 fn pair(host: &Host, mib: u64) -> Result<[Box<dyn Program>; 2]> {
     Ok([RANDOM.start(host, mib)?, SEQUENTIAL.start(host, mib)?])
 }
@@ -79,21 +77,10 @@ fn measure(
 ) -> Result<([f64; 2], Option<Managed>, [u32; 2])> {
     let mut managed = pair(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
-    let mut spent = None;
-    if let Some(policy) = policy {
-        let budget = sizes.mib / 2;
-        let settings = Settings {
-            period: PERIOD,
-            ..spending(policy, budget)?
-        };
-        let means = host.means()?;
-        go(&mut managed)?;
-        let done = manage_all(means, &pids, policy, settings, sizes.at_most, |journal| {
-            journal.totals().promoted >= budget
-        });
-        stop(&mut managed)?;
-        spent = Some(done?);
-    }
+    let spent = match policy {
+        Some(policy) => Some(promote_half(host, policy, &mut managed, sizes)?),
+        None => None,
+    };
     let relative = relative_speeds(&mut managed, huge, sizes.turns, sizes.turn)?;
     Ok((relative, spent, pids))
 }

@@ -1,7 +1,7 @@
 //! Imports that nearly every experiment uses.
 
 pub(super) use super::host::{Host, need_bytes};
-pub(super) use super::managed::{manage, manage_all, spending};
+pub(super) use super::managed::{manage, manage_all, promote_half};
 pub(super) use super::programs::huge::{huge_percent, promote_all};
 pub(super) use super::programs::speed::{Pair, Speed, in_turn, turn};
 pub(super) use super::programs::{Kind, Program, idle_redis, reader};

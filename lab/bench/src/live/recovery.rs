@@ -132,7 +132,11 @@ fn compare(
         Pace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let (huge_at_start, shares, promoting) = race(host, subject, *system, pace, sizes)?;
+        let Race {
+            huge_at_start,
+            shares,
+            promoting,
+        } = race(host, subject, *system, pace, sizes)?;
         let nearly_all = reached_s(&shares, NEARLY_ALL_PERCENT);
         let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
         report.row(
@@ -153,7 +157,7 @@ fn compare(
         );
         report.tell_last();
         if pace == Pace::Own && system.policy().is_some() {
-            report.managed(promoting.cpu, promoting.wall);
+            report.managing.add(promoting.cpu, promoting.wall);
         }
         lines.push(Line {
             name: system.name().to_owned(),
@@ -166,16 +170,23 @@ fn compare(
     Ok(())
 }
 
-/// Runs one program under one system, from its start in fragmented memory. Returns the share of its
-/// memory that is huge at the start, the shares of the memory in use over time, both in per cent,
-/// and what the promoter did.
+/// What one system did for one program.
+struct Race {
+    /// Share of its memory that was huge at the start, in per cent.
+    huge_at_start: f64,
+    /// Shares of the memory in use that were huge, in per cent, by seconds from the start.
+    shares: Vec<(f64, f64)>,
+    promoting: Promoting,
+}
+
+/// Runs one program under one system, from its start in fragmented memory.
 fn race(
     host: &mut Host,
     subject: &Subject,
     system: System,
     pace: Pace,
     sizes: Sizes,
-) -> Result<(f64, Vec<(f64, f64)>, Promoting)> {
+) -> Result<Race> {
     system.prepare(host)?;
     let fragmented = match sizes.fragmented {
         true => Some(Fragmented::new(host)?),
@@ -204,7 +215,11 @@ fn race(
     if let Some(fragmented) = fragmented {
         fragmented.end(host)?;
     }
-    Ok((huge_at_start, shares?, promoting?))
+    Ok(Race {
+        huge_at_start,
+        shares: shares?,
+        promoting: promoting?,
+    })
 }
 
 /// When this share in per cent was first reached, in seconds from the start.

@@ -73,7 +73,7 @@ fn run_short(
         let promoter = system.promoter(host)?;
         let promoting = promoter.promote(server.pid(), Pace::Own, short, || false)?;
         if system.policy().is_some() {
-            report.managed(promoting.cpu, promoting.wall);
+            report.managing.add(promoting.cpu, promoting.wall);
         }
     }
     report.note(format!(

@@ -130,11 +130,6 @@ impl Report {
         }
     }
 
-    /// Adds the use of a manager with default settings.
-    pub fn managed(&mut self, cpu: Duration, wall: Duration) {
-        self.managing.add(cpu, wall);
-    }
-
     /// Prints the latest figure to standard error, for experiments that take long.
     pub fn tell_last(&self) {
         if let Some(row) = self.rows.last() {

@@ -2,11 +2,9 @@
 //! should not matter. Alias: `figure-8`, after the HawkEye paper's Figure 8.
 
 use super::prelude::*;
-use hawkeye_manager::Journal;
 
 const SENSITIVE: Kind = reader("random", "random");
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
-const PERIOD: Duration = Duration::from_secs(5);
 
 /// A program reads 2 GiB at random beside a Redis of 4 GiB; there are as many promotions as the
 /// reader has regions.
@@ -71,25 +69,16 @@ fn measure(
     } else {
         (sensitive()?, redis()?)
     };
-    redis.go()?;
     let mut promoted = [0, 0];
     if let Some(policy) = policy {
-        let budget = sizes.mib / 2;
-        let settings = Settings {
-            period: PERIOD,
-            ..spending(policy, budget)?
-        };
-        let mut arrived = [sensitive.pid(), redis.pid()];
+        let mut arrived = [&mut sensitive, &mut redis];
         if redis_first {
             arrived.reverse();
         }
-        let means = host.means()?;
-        sensitive.go()?;
-        let enough = |journal: &Journal| journal.totals().promoted >= budget;
-        let done = manage_all(means, &arrived, policy, settings, sizes.at_most, enough)?;
-        sensitive.stop()?;
+        let done = promote_half(host, policy, arrived, sizes)?;
         promoted = [sensitive.pid(), redis.pid()].map(|pid| done.promoted_of(pid));
     }
+    redis.go()?;
     let both = [&mut sensitive, huge];
     let rounds = in_turn(both, sizes.turn, |n| n < sizes.turns)?;
     let relative = |[ours, theirs]: &[Speed; 2]| ours.per_cpu_s * 100.0 / theirs.per_cpu_s;

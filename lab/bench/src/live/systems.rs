@@ -3,7 +3,6 @@
 
 mod khugepaged;
 
-use super::managed::Managed;
 use crate::live::prelude::*;
 use hawkeye_linux::Means;
 use hawkeye_manager::Journal;
@@ -48,16 +47,6 @@ pub struct Promoting {
 impl Promoting {
     pub fn cpu_percent(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64().max(1e-9)
-    }
-}
-
-impl From<&Managed> for Promoting {
-    fn from(managed: &Managed) -> Self {
-        Self {
-            promoted: managed.journal.totals().promoted,
-            cpu: managed.cpu,
-            wall: managed.wall,
-        }
     }
 }
 
@@ -135,7 +124,7 @@ impl Promoter<'_> {
         });
         let promoting = promoting?;
         if managed {
-            report.managed(promoting.cpu, promoting.wall);
+            report.managing.add(promoting.cpu, promoting.wall);
         }
         Ok((done, promoting))
     }
@@ -151,7 +140,11 @@ impl Promoter<'_> {
         if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
             let managed = manage(means, pid, policy, settings(pace)?, at_most, enough)?;
-            return Ok(Promoting::from(&managed));
+            return Ok(Promoting {
+                promoted: managed.journal.totals().promoted,
+                cpu: managed.cpu,
+                wall: managed.wall,
+            });
         }
         let host = self.host;
         match (self.system, pace) {

@@ -20,7 +20,7 @@ use std::time::Instant;
 #[command(after_help = "\
 Examples:
   hawkeye-lab bench --list
-  hawkeye-lab bench --quick hot-first bloat
+  hawkeye-lab bench --quick no-gain bloat
   hawkeye-lab bench --sim")]
 pub struct Bench {
     /// Names or aliases of experiments [default: all].

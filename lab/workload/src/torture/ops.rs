@@ -108,7 +108,7 @@ impl Torturer {
     pub(super) fn resize(&mut self) -> Result<()> {
         let (at, range) = self.pick();
         let before = self.pieces[at].pages();
-        let free = self.plan.pages.saturating_sub(self.mapped);
+        let free = self.most_pages.saturating_sub(self.mapped);
         let after = if free > 0 && !self.rng.one_in(4) {
             before + 1 + self.rng.below(free.min(4 * REGION_PAGES))
         } else {
@@ -155,14 +155,13 @@ impl Torturer {
 
     /// Makes a new mapping, if there is room for one.
     pub(super) fn map(&mut self) -> Result<()> {
-        let free = self.plan.pages.saturating_sub(self.mapped) / REGION_PAGES;
+        let free = self.most_pages.saturating_sub(self.mapped) / REGION_PAGES;
         if free == 0 {
             return Ok(());
         }
         let regions = 1 + self.rng.below(free.min(8));
         let huge = self.rng.one_in(2);
         let kind = self
-            .plan
             .kind
             .unwrap_or(if huge { Pages::Huge } else { Pages::Default });
         let memory = Mapping::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;

@@ -1,5 +1,6 @@
 //! One thread of torture: its mappings, and one random operation after the other.
 
+use super::TortureArgs;
 use super::model::Mismatch;
 use super::operation::Operation;
 use super::piece::Piece;
@@ -7,24 +8,16 @@ use super::snapshot::Snapshots;
 use crate::prelude::*;
 use std::ops::Range;
 
-/// Limits and initial state of one thread.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
-    pub thread: usize,
-    /// Seed of all threads.
-    pub seed: u64,
-    /// Largest number of pages that it maps.
-    pub pages: usize,
-    /// The kind of pages that it requests; `None` for either kind, at random.
-    pub kind: Option<Pages>,
-}
-
 /// The operation at which every thread forks for the first time, even in a short run.
 const FIRST_FORK: u64 = 40;
 
 /// A thread's mappings, its shadow of them, and its random numbers.
 pub(super) struct Torturer {
-    pub(super) plan: Plan,
+    thread: usize,
+    /// Largest number of pages that it maps.
+    pub(super) most_pages: usize,
+    /// The kind of pages that it requests; `None` for either kind, at random.
+    pub(super) kind: Option<Pages>,
     pub(super) rng: Rng,
     pub(super) pieces: Vec<Piece>,
     pub(super) mapped: usize,
@@ -39,19 +32,21 @@ pub(super) struct Torturer {
 
 impl Torturer {
     /// Maps three quarters of what the thread may use.
-    pub(super) fn new(plan: Plan) -> Result<Self> {
+    pub(super) fn new(thread: usize, most_pages: usize, args: &TortureArgs) -> Result<Self> {
         let mut this = Self {
-            rng: Rng::new(plan.seed, plan.thread as u64),
+            thread,
+            most_pages,
+            kind: args.pages,
+            rng: Rng::new(args.seed, thread as u64),
             pieces: Vec::new(),
             mapped: 0,
-            next_tag: (plan.thread as u64) << 32,
+            next_tag: (thread as u64) << 32,
             generation: 0,
             during: Operation::Map,
             snapshots: Snapshots::new()?,
             totals: TortureTotals::default(),
-            plan,
         };
-        while this.mapped < this.plan.pages * 3 / 4 {
+        while this.mapped < this.most_pages * 3 / 4 {
             this.map()?;
         }
         Ok(this)
@@ -148,7 +143,7 @@ impl Torturer {
             wrong.found_again = wrong.found;
         }
         WorkloadError::Wrong(WrongWord {
-            thread: self.plan.thread,
+            thread: self.thread,
             in_child,
             ..wrong
         })
