@@ -30,12 +30,14 @@ mod redis_bloat;
 mod redis_refill;
 mod redis_server;
 pub(crate) mod report;
+mod sampling;
 mod scale;
 mod small_pages;
 mod stalls;
 mod start_order;
 mod systems;
 mod walk_rate;
+mod zero_scan;
 mod zeroing_neighbour;
 
 pub use cgroup::MemoryCgroup;
@@ -88,6 +90,8 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     "small-pages": small_pages::run, "speed and memory with pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB: measured and predicted";
     "many-processes": many_processes::run, "cost of managing a whole machine while processes start and end";
     "prefault" = "fault-ahead": prefault::run, "time to touch new memory that is prefaulted, and memory prefaulted in vain";
+    "sampling": sampling::run, "cost of reading coverage, per region and per huge page";
+    "zero-scan": zero_scan::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
     "stalls": stalls::run, "duration of a managed program's page faults, by policy and with unmanaged memory beside it";
     "first-touch-programs" = "table-8": first_touch_programs::run, "Redis, a hash map, a JVM and QEMU with prefault, beside base pages and THP always";
     "zeroing-neighbour" = "figure-10": zeroing_neighbour::run, "how much prefault slows a program on another core, by its rate";

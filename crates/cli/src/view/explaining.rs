@@ -155,10 +155,11 @@ fn kept_by(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
-    if manager.cpu().exhausted(now) {
+    if let Some(ready_at) = manager.promotions_wait_for_cpu(now) {
         let percent = manager.cpu().percent();
+        let left = ready_at.saturating_sub(now).as_secs_f64();
         kept_by.push(format!(
-            "the manager has used up its CPU budget ({percent} % of one core) for now"
+            "the manager has used the CPU time that promotions may use in a minute, two thirds of {percent} % of one core; it promotes again in {left:.0} s"
         ));
     }
     if !manager.promoting().backoff().ready(now) {

@@ -1,6 +1,6 @@
 use super::*;
 use hawkeye_manager::{Event, Manager, Settings};
-use hawkeye_policy::Watermarks;
+use hawkeye_policy::{CpuBudget, Watermarks};
 use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
 use hawkeye_test_support::managing::{
     GIB, MIB, at_most, base, bloated, machine, manage, often, per_second, program, run, s,
@@ -144,6 +144,27 @@ fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let split = why.latest.last().and_then(|entry| entry.region);
     let split = region(&mut manager, it.pid, split.unwrap_or_default());
     assert_eq!(split.latest.len(), 1);
+}
+
+/// Promotions stop at two thirds of the budget; the last third is kept for recovery.
+#[test]
+fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
+    let mut machine = machine(8 * GIB);
+    let it = machine.start(program(&[base(0, 2000, 1.0)]));
+    let settings = Settings {
+        cpu: CpuBudget::new(1.0).expect("the percentage is in its range"),
+        ..often()
+    };
+    let mut manager = manage(machine, "hawkeye-g", settings);
+    run(&mut manager, s(55.0));
+    let why = process(&mut manager, it.pid);
+    let used = status(&manager).manager_cpu_percent;
+    assert!((0.6..1.0).contains(&used), "{used}");
+    let [reason] = &why.kept_by[..] else {
+        panic!("one reason, not {:?}", why.kept_by);
+    };
+    assert!(reason.contains("two thirds of 1 % of one core"), "{reason}");
+    assert!(reason.contains("again in "), "{reason}");
 }
 
 #[test]

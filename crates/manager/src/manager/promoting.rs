@@ -60,6 +60,13 @@ struct Next {
 }
 
 impl<M: Machine> Manager<M> {
+    /// When the CPU budget has room for promotions again, if it has none now. Its last third is
+    /// kept for recovery.
+    pub fn promotions_wait_for_cpu(&self, now: Duration) -> Option<Duration> {
+        let exhausted = self.cpu.exhausted_but(now, KEPT_FOR_RECOVERY);
+        exhausted.then(|| self.cpu.ready_but_at(now, KEPT_FOR_RECOVERY))
+    }
+
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
@@ -75,8 +82,8 @@ impl<M: Machine> Manager<M> {
         let more = loop {
             let now = self.machine.now();
             self.cpu.update(now, self.machine.own_costs().cpu);
-            if self.cpu.exhausted_but(now, KEPT_FOR_RECOVERY) {
-                break Some(self.cpu.ready_but_at(now, KEPT_FOR_RECOVERY));
+            if let Some(ready_at) = self.promotions_wait_for_cpu(now) {
+                break Some(ready_at);
             }
             if now >= begun + BATCH || self.holds_all() {
                 break Some(now);

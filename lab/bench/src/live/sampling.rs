@@ -1,0 +1,44 @@
+//! The cost of reading coverage, beside a plain walk of the same memory.
+
+use super::prelude::*;
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::sample::access_bits;
+use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+
+/// Repetitions of each measurement.
+const TIMES: usize = 15;
+
+/// Walks a process with base pages and one with huge pages.
+pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+    let mib = scale.pick(256, 4096);
+    need_bytes(2 * (mib << 20))?;
+    let mut tables = PageTables::load()?;
+    for (pages, goal) in [("base", ""), ("huge", "goal: 0.1")] {
+        let mut workload = host.start(&format!("random --mib {mib} --pages {pages} --quiet"))?;
+        let pid = workload.wait_ready()?.pid;
+        let mut walks = Vec::new();
+        let mut clears = Vec::new();
+        let mut longest = Duration::ZERO;
+        for _ in 0..TIMES {
+            let target = tables.bind(pid)?;
+            let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
+            let begun = Instant::now();
+            access_bits::clear(pid)?;
+            clears.push(begun.elapsed().as_secs_f64() * 1e3);
+            std::thread::sleep(Duration::from_millis(10));
+            let mut regions = Vec::new();
+            let begun = Instant::now();
+            tables.walk(&target, &ranges, Detail::Regions, &mut regions, |took| {
+                longest = longest.max(took);
+            })?;
+            let took = begun.elapsed().as_secs_f64() * 1e6;
+            walks.push(took / regions.len().max(1) as f64);
+        }
+        let gib = mib as f64 / 1024.0;
+        let mut rows = report.of(format!("{pages} pages"));
+        rows.row("read a region", median(&walks), "us", goal);
+        rows.row("longest slice", longest.as_secs_f64() * 1e3, "ms", "");
+        rows.row("clear a GiB", median(&clears) / gib, "ms", "one call");
+    }
+    Ok(())
+}
