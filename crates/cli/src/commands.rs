@@ -11,20 +11,20 @@
 //! ```
 
 pub mod advise;
-pub mod asking;
 pub mod attach;
-mod choosing;
+pub mod client;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
-mod filling;
-mod managing;
-pub mod pausing;
+mod page_size_options;
+pub mod pause_resume;
+mod prefault_options;
+mod prezeroing;
 pub mod record;
 pub mod report;
 pub mod restore;
 pub mod run;
+mod session;
 pub mod status;
 pub mod top;
 pub mod why;
-mod zeroing;

@@ -14,26 +14,30 @@ mod rules;
 mod section;
 mod value;
 
-pub use error::{ConfigError, Problems};
+pub use error::{ConfigError, ConfigProblems};
 
 use crate::daemon::journal_writer::JournalSettings;
-use crate::recording::Place;
-use hawkeye_linux::page_sizes::GivenTo;
+use crate::recording::RecordingTarget;
+use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
+use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_linux::sample::counters::CounterEvents;
-use hawkeye_linux::takeover::thp_settings::Khugepaged;
 use hawkeye_manager::Settings;
-use hawkeye_policy::fault_ahead::FillThreads;
-use hawkeye_policy::policies::{self, IngensSettings, LinuxSettings, Pace, PolicySettings};
+use hawkeye_policy::policies::{
+    self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
+};
+use hawkeye_policy::prefault::FillThreads;
 use hawkeye_policy::prezeroing::ZeroingBounds;
-use hawkeye_policy::{MemoryGuard, Rate, Rules, SamplingPace, Selection, Unmatched, Watermarks};
-use section::Section;
+use hawkeye_policy::{
+    MemoryGuard, ProcessSelection, Rate, Rules, SamplingPace, UnmatchedAction, Watermarks,
+};
+use section::ConfigTable;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use value::Bytes;
-pub use value::Word;
+pub use value::KeywordValue;
+use value::MemorySize;
 
 /// Name of the policy if the configuration has none.
 pub const DEFAULT_POLICY: &str = "hawkeye";
@@ -50,11 +54,11 @@ pub struct Config {
     /// Watermarks of each cgroup with a memory limit.
     pub group_watermarks: Watermarks,
     /// Conditions on the size of managed processes.
-    pub selection: Selection,
+    pub selection: ProcessSelection,
     /// Rules that include or exclude processes, with the settings of those that are included.
     pub rules: Rules,
     /// What the daemon does with khugepaged.
-    pub khugepaged: Khugepaged,
+    pub khugepaged: KhugepagedMode,
     /// Whether the kernel splits sparse huge pages itself when memory runs out. This includes those
     /// of excluded programs.
     pub kernel_split: bool,
@@ -65,7 +69,7 @@ pub struct Config {
     /// The file for events; `None`: the journal is kept in memory only.
     pub journal: Option<JournalSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
-    pub recording: Option<Place>,
+    pub recording: Option<RecordingTarget>,
     /// Hardware events to count instead of those of the built-in table.
     pub counters: CounterEvents,
     /// What is done ahead of programs.
@@ -74,12 +78,12 @@ pub struct Config {
     pub prezeroing: PrezeroingSettings,
     /// Which programs may get pages between 4 KiB and 2 MiB at first touches. The kernel's switches
     /// hold for the whole machine.
-    pub small_pages: GivenTo,
+    pub small_pages: ThpMode,
     /// Whether what the manager learns about programs is kept for their next start.
     pub learn: bool,
 }
 
-impl Word for GivenTo {
+impl KeywordValue for ThpMode {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("off", Self::Nobody),
         ("advised", Self::Advised),
@@ -121,7 +125,7 @@ impl Default for PrezeroingSettings {
     }
 }
 
-impl Word for Khugepaged {
+impl KeywordValue for KhugepagedMode {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("off", Self::Off),
         ("restrain", Self::Restrain),
@@ -170,7 +174,7 @@ impl Config {
     }
 
     /// Reads a text; errors call it `name`.
-    pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigProblems> {
         let (config, _, verdict) = section::read(name, text, read);
         verdict.map(|()| config)
     }
@@ -178,32 +182,32 @@ impl Config {
 
 /// Reads everything. A default replaces each wrong value, but a configuration with mistakes is
 /// never used.
-fn read(top: &mut Section<'_, '_>) -> Config {
-    let policy: String = top.or("policy", DEFAULT_POLICY.into());
+fn read(top: &mut ConfigTable<'_, '_>) -> Config {
+    let policy: String = top.or_default("policy", DEFAULT_POLICY.into());
     if let Err(error) = policies::by_name(&policy, &PolicySettings::default()) {
-        top.complain("policy", format!("can't be used: {error}"));
+        top.report_problem("policy", format!("can't be used: {error}"));
     }
-    let socket: PathBuf = top.or("socket", DEFAULT_SOCKET.into());
+    let socket: PathBuf = top.or_default("socket", DEFAULT_SOCKET.into());
     if socket.as_os_str().len() > LONGEST_SOCKET_BYTES {
-        top.refuse("socket", "a path of at most 107 bytes");
+        top.report_invalid("socket", "a path of at most 107 bytes");
     }
-    let khugepaged = top.or("khugepaged", Khugepaged::default());
-    let kernel_split = top.or("kernel_split", false);
-    let small_pages = top.or("small_pages", GivenTo::default());
-    let learn = top.or("learn", false);
+    let khugepaged = top.or_default("khugepaged", KhugepagedMode::default());
+    let kernel_split = top.or_default("kernel_split", false);
+    let small_pages = top.or_default("small_pages", ThpMode::default());
+    let learn = top.or_default("learn", false);
     let mut settings = Settings::default();
     top.section("sampling", |s| sampling(s, &mut settings));
     top.section("limits", |s| limits(s, &mut settings));
     let group_watermarks = top.section("memory", |s| memory(s, &mut settings));
     let linux = top.section("linux", |s| linux(s, &settings));
     let ingens = top.section("ingens", ingens);
-    let mut unmatched = Unmatched::default();
+    let mut unmatched = UnmatchedAction::default();
     let selection = top.section("selection", |s| selection(s, &mut unmatched));
     let rules = Rules::new(rules::read(top), unmatched);
-    let fill = top.section("fault_ahead", fault_ahead);
+    let fill = top.section("fault_ahead", prefault);
     if rules.want_warm_starts() && !fill.fault_ahead {
         let why = "uses `warm`, which needs mode = \"on\" under [fault_ahead]";
-        top.complain("rule", why.into());
+        top.report_problem("rule", why.into());
     }
     Config {
         policy,
@@ -230,19 +234,19 @@ fn read(top: &mut Section<'_, '_>) -> Config {
     }
 }
 
-fn sampling(s: &mut Section<'_, '_>, settings: &mut Settings) {
+fn sampling(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     let wanted = Settings {
-        period: s.or("period", settings.period),
-        window: s.or("window", settings.window),
+        period: s.or_default("period", settings.period),
+        window: s.or_default("window", settings.window),
         ..*settings
     };
     let keys = [("window (s)", "window"), ("period (s)", "period")];
-    *settings = s.checked(wanted.check(), &keys).unwrap_or(*settings);
-    settings.average = s.or("newest_weight", settings.average);
+    *settings = s.unwrap_setting(wanted.check(), &keys).unwrap_or(*settings);
+    settings.average = s.or_default("newest_weight", settings.average);
     let usual = SamplingPace::default();
     let pace = SamplingPace::new(
-        s.or("slowdown_percent", usual.slowdown_percent()),
-        s.or("cpu_share_percent", usual.cpu_share_percent()),
+        s.or_default("slowdown_percent", usual.slowdown_percent()),
+        s.or_default("cpu_share_percent", usual.cpu_share_percent()),
     );
     let keys = [
         ("slowdown by sampling (%)", "slowdown_percent"),
@@ -251,130 +255,130 @@ fn sampling(s: &mut Section<'_, '_>, settings: &mut Settings) {
             "cpu_share_percent",
         ),
     ];
-    settings.pace = s.checked(pace, &keys).unwrap_or_default();
+    settings.pace = s.unwrap_setting(pace, &keys).unwrap_or_default();
 }
 
-fn limits(s: &mut Section<'_, '_>, settings: &mut Settings) {
-    settings.cpu = s.or("cpu_percent", settings.cpu);
+fn limits(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
+    settings.cpu = s.or_default("cpu_percent", settings.cpu);
     settings.max_promotions = s.optional("max_promotions");
     settings.rate = s.optional("promotions_per_s");
 }
 
-fn memory(s: &mut Section<'_, '_>, settings: &mut Settings) -> Watermarks {
+fn memory(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
     settings.watermarks = watermarks(s);
-    let limit = s.or("pressure_limit_percent", settings.pressure_limit_percent);
+    let limit = s.or_default("pressure_limit_percent", settings.pressure_limit_percent);
     let guard = MemoryGuard::new(settings.watermarks, limit);
     let keys = [("memory pressure limit (%)", "pressure_limit_percent")];
-    if s.checked(guard, &keys).is_some() {
+    if s.unwrap_setting(guard, &keys).is_some() {
         settings.pressure_limit_percent = limit;
     }
-    settings.bloat = s.or("bloat_pages", settings.bloat);
+    settings.bloat = s.or_default("bloat_pages", settings.bloat);
     s.section("cgroup", watermarks)
 }
 
-fn watermarks(s: &mut Section<'_, '_>) -> Watermarks {
+fn watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let usual = Watermarks::default();
-    let high = s.or("high_percent", usual.high_percent());
-    let low = s.or("low_percent", usual.low_percent());
+    let high = s.or_default("high_percent", usual.high_percent());
+    let low = s.or_default("low_percent", usual.low_percent());
     let keys = [
         ("high watermark (%)", "high_percent"),
         ("low watermark (%)", "low_percent"),
     ];
-    s.checked(Watermarks::new(high, low), &keys)
+    s.unwrap_setting(Watermarks::new(high, low), &keys)
         .unwrap_or_default()
 }
 
-fn ingens(s: &mut Section<'_, '_>) -> IngensSettings {
+fn ingens(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
     use IngensSettings as Ingens;
-    let utilisation = s.or("utilisation_percent", Ingens::DEFAULT_UTILISATION_PERCENT);
+    let utilisation = s.or_default("utilisation_percent", Ingens::DEFAULT_UTILISATION_PERCENT);
     let wanted = Ingens::new(
         utilisation,
-        s.or("fmfi_switch", Ingens::DEFAULT_FMFI_SWITCH),
+        s.or_default("fmfi_switch", Ingens::DEFAULT_FMFI_SWITCH),
     );
     let keys = [
         ("utilisation (%)", "utilisation_percent"),
         ("fragmentation index", "fmfi_switch"),
     ];
-    s.checked(wanted, &keys).unwrap_or_default()
+    s.unwrap_setting(wanted, &keys).unwrap_or_default()
 }
 
-fn linux(s: &mut Section<'_, '_>, settings: &Settings) -> LinuxSettings {
+fn linux(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     let usual = settings.linux();
-    let max_ptes_none = s.or("max_ptes_none", usual.max_ptes_none);
+    let max_ptes_none = s.or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
-        s.refuse("max_ptes_none", "at most 511");
+        s.report_invalid("max_ptes_none", "at most 511");
     }
-    let pages_to_scan = s.or("pages_to_scan", Pace::DEFAULT_PAGES_TO_SCAN);
+    let pages_to_scan = s.or_default("pages_to_scan", PromotionPace::DEFAULT_PAGES_TO_SCAN);
     if pages_to_scan == 0 {
-        s.refuse("pages_to_scan", "at least 1");
+        s.report_invalid("pages_to_scan", "at least 1");
     }
-    let scan_sleep = s.or("scan_sleep", Pace::DEFAULT_SCAN_SLEEP);
+    let scan_sleep = s.or_default("scan_sleep", PromotionPace::DEFAULT_SCAN_SLEEP);
     if scan_sleep < Duration::from_millis(1) {
-        s.refuse("scan_sleep", "at least \"1 ms\"");
+        s.report_invalid("scan_sleep", "at least \"1 ms\"");
     }
-    let own = Pace::Khugepaged {
+    let own = PromotionPace::Khugepaged {
         pages_to_scan,
         scan_sleep,
     };
     LinuxSettings {
         max_ptes_none,
-        pace: settings.rate.map_or(own, Pace::PerSecond),
+        pace: settings.rate.map_or(own, PromotionPace::PerSecond),
     }
 }
 
-fn selection(s: &mut Section<'_, '_>, unmatched: &mut Unmatched) -> Selection {
-    let usual = Selection::default();
-    *unmatched = s.or("unmatched", *unmatched);
-    let Bytes(min_resident) = s.or("min_resident", Bytes(usual.joins_at_bytes()));
-    let made = Selection::new(
+fn selection(s: &mut ConfigTable<'_, '_>, unmatched: &mut UnmatchedAction) -> ProcessSelection {
+    let usual = ProcessSelection::default();
+    *unmatched = s.or_default("unmatched", *unmatched);
+    let MemorySize(min_resident) = s.or_default("min_resident", MemorySize(usual.joins_at_bytes()));
+    let made = ProcessSelection::new(
         min_resident,
-        s.or("look_every", usual.look_every()),
-        s.or("max_processes", usual.max_processes()),
+        s.or_default("look_every", usual.scan_interval()),
+        s.or_default("max_processes", usual.max_processes()),
     );
     let keys = [
-        (Selection::MIN_RESIDENT, "min_resident"),
-        (Selection::LOOK_EVERY, "look_every"),
-        (Selection::MAX_PROCESSES, "max_processes"),
+        (ProcessSelection::MIN_RESIDENT, "min_resident"),
+        (ProcessSelection::LOOK_EVERY, "look_every"),
+        (ProcessSelection::MAX_PROCESSES, "max_processes"),
     ];
-    s.checked(made, &keys).unwrap_or_default()
+    s.unwrap_setting(made, &keys).unwrap_or_default()
 }
 
-fn metrics(s: &mut Section<'_, '_>) -> Option<SocketAddr> {
+fn metrics(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {
     let listen: String = s.optional("listen")?;
     let address = listen.parse::<SocketAddr>().ok();
     let local = address.filter(|address| address.ip().is_loopback());
     if local.is_none() {
         let example = SocketAddr::from((Ipv4Addr::LOCALHOST, 9754));
         let allowed = format!("a loopback address with its port, such as \"{example}\"");
-        s.refuse("listen", &allowed);
+        s.report_invalid("listen", &allowed);
     }
     local
 }
 
-fn journal(s: &mut Section<'_, '_>) -> Option<JournalSettings> {
+fn journal(s: &mut ConfigTable<'_, '_>) -> Option<JournalSettings> {
     let (path, most_bytes) = limited_path(s, "file", DEFAULT_JOURNAL_BYTES, LEAST_JOURNAL);
     path.map(|path| JournalSettings { path, most_bytes })
 }
 
-fn recording(s: &mut Section<'_, '_>) -> Option<Place> {
+fn recording(s: &mut ConfigTable<'_, '_>) -> Option<RecordingTarget> {
     let (path, most_bytes) = limited_path(s, "folder", DEFAULT_RECORDING_BYTES, LEAST_RECORDING);
-    path.map(|folder| Place::Folder { folder, most_bytes })
+    path.map(|folder| RecordingTarget::Folder { folder, most_bytes })
 }
 
 /// A path, and the limit `max_size` in bytes.
 fn limited_path(
-    s: &mut Section<'_, '_>,
+    s: &mut ConfigTable<'_, '_>,
     key: &'static str,
     usual_bytes: u64,
     (least_bytes, least): (u64, &str),
 ) -> (Option<PathBuf>, u64) {
     let path = s.optional(key);
-    let Bytes(most_bytes) = s.or("max_size", Bytes(usual_bytes));
+    let MemorySize(most_bytes) = s.or_default("max_size", MemorySize(usual_bytes));
     if most_bytes < least_bytes {
-        s.refuse("max_size", &format!("at least {least:?}"));
+        s.report_invalid("max_size", &format!("at least {least:?}"));
     }
     if s.is_set("max_size") && !s.is_set(key) {
-        s.complain(
+        s.report_problem(
             "max_size",
             format!("has no effect without {key}; set {key}, or remove this key"),
         );
@@ -382,17 +386,17 @@ fn limited_path(
     (path, most_bytes)
 }
 
-fn fault_ahead(s: &mut Section<'_, '_>) -> FillSettings {
+fn prefault(s: &mut ConfigTable<'_, '_>) -> FillSettings {
     let usual = FillSettings::default();
     FillSettings {
-        fault_ahead: s.or("mode", usual.fault_ahead),
+        fault_ahead: s.or_default("mode", usual.fault_ahead),
         rate: s.optional("regions_per_s"),
         threads: s.optional("threads"),
-        huge_faults: s.or("huge_faults", usual.huge_faults),
+        huge_faults: s.or_default("huge_faults", usual.huge_faults),
     }
 }
 
-fn counters(s: &mut Section<'_, '_>) -> CounterEvents {
+fn counters(s: &mut ConfigTable<'_, '_>) -> CounterEvents {
     CounterEvents {
         load_walk_cycles: s.optional("load_walk_cycles"),
         store_walk_cycles: s.optional("store_walk_cycles"),
@@ -400,19 +404,19 @@ fn counters(s: &mut Section<'_, '_>) -> CounterEvents {
     }
 }
 
-fn prezeroing(s: &mut Section<'_, '_>) -> PrezeroingSettings {
+fn prezeroing(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let usual = PrezeroingSettings::default();
-    let pages = s.or("pages_per_s", usual.bounds.usual());
-    let most = s.or("most_pages_per_s", usual.bounds.most().max(pages));
+    let pages = s.or_default("pages_per_s", usual.bounds.usual());
+    let most = s.or_default("most_pages_per_s", usual.bounds.most().max(pages));
     let bounds = ZeroingBounds::new(pages, most);
     let keys = [
         (ZeroingBounds::USUAL, "pages_per_s"),
         (ZeroingBounds::MOST, "most_pages_per_s"),
     ];
     PrezeroingSettings {
-        paced: s.or("mode", usual.paced),
-        bounds: s.checked(bounds, &keys).unwrap_or_default(),
-        idle_only: s.or("idle_only", usual.idle_only),
+        paced: s.or_default("mode", usual.paced),
+        bounds: s.unwrap_setting(bounds, &keys).unwrap_or_default(),
+        idle_only: s.or_default("idle_only", usual.idle_only),
     }
 }
 

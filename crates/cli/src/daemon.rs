@@ -15,31 +15,31 @@
 //! Clients may be slow or hostile. `acceptor` limits connections and threads, per user and in
 //! total. `deadline` limits the time of each client; readers limit the bytes that they accept.
 
-mod calls;
+mod acceptor;
 pub mod client;
 mod deadline;
-mod door;
 mod http;
 mod journal_file;
 pub(crate) mod journal_writer;
 mod prometheus;
 pub mod protocol;
+mod request_channel;
 mod server;
 
-pub use calls::Wake as Bell;
 pub use journal_writer::JournalSettings;
 #[cfg(test)]
 pub(crate) use prometheus::tests::status as full_status;
+pub use request_channel::WakeManager as Bell;
 
 use crate::config::{Config, DEFAULT_SOCKET};
-use crate::view::{self, Views};
+use crate::view::{self, ManagerView};
 use anyhow::{Context, Result, bail};
-use calls::{Caller, Calls};
-use hawkeye_linux::takeover::instance::state_dir;
-use hawkeye_manager::{Event, Machine, Manager, Wake};
+use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_manager::{Event, Machine, Manager, WakeReason};
 use http::MetricsServer;
 use journal_writer::JournalWriter;
-use protocol::{DaemonStatus, Reply, Request};
+use protocol::{DaemonRequest, DaemonStatus, Reply};
+use request_channel::{RequestReceiver, RequestSender};
 use server::SocketServer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -53,27 +53,27 @@ pub fn default_socket(state_dir: &Path) -> PathBuf {
 }
 
 /// The daemon's socket, metrics and journal; they end when this is dropped.
-pub struct Daemon {
+pub struct DaemonServices {
     config: Config,
-    caller: Caller,
-    calls: Calls,
+    caller: RequestSender,
+    calls: RequestReceiver,
     journal: Option<JournalWriter>,
     metrics: Option<MetricsServer>,
     /// Status as of the last step, without the manager's part.
-    seen: DaemonStatus,
-    views: Views,
+    latest_status: DaemonStatus,
+    views: ManagerView,
     _socket: SocketServer,
 }
 
-impl Daemon {
+impl DaemonServices {
     /// Opens the socket, and the metrics and the journal that the configuration asks for. `bell`
     /// ends the manager's wait, from any thread.
     pub fn start(config: Config, bell: Bell) -> Result<Self> {
-        let (caller, calls) = calls::calls(bell);
+        let (caller, calls) = request_channel::channel(bell);
         Ok(Self {
-            seen: DaemonStatus::default(),
-            views: Views::default(),
-            _socket: SocketServer::start(&socket(&config), caller.clone())?,
+            latest_status: DaemonStatus::default(),
+            views: ManagerView::default(),
+            _socket: SocketServer::start(&socket_path(&config), caller.clone())?,
             metrics: open_metrics(config.metrics, &caller)?,
             journal: write_journal(config.journal.clone(), 0)?,
             config,
@@ -83,7 +83,11 @@ impl Daemon {
     }
 
     /// Applies a new configuration. What can't be changed stays as it was, and is an error.
-    pub fn change<M: Machine>(&mut self, new: Config, manager: &mut Manager<M>) -> Result<()> {
+    pub fn apply_config<M: Machine>(
+        &mut self,
+        new: Config,
+        manager: &mut Manager<M>,
+    ) -> Result<()> {
         if new.socket != self.config.socket {
             bail!("the socket's path can't change while the daemon runs; restart the daemon");
         }
@@ -94,7 +98,7 @@ impl Daemon {
         if new.journal != self.config.journal {
             // Events so far belong into the previous file.
             if let Some(journal) = &mut self.journal {
-                journal.take(manager);
+                journal.write_new_entries(manager);
             }
             let seen = manager.journal().written();
             self.journal = write_journal(new.journal.clone(), seen)?;
@@ -119,69 +123,72 @@ impl Daemon {
     ) {
         loop {
             match manager.step() {
-                Wake::Stop => break,
-                Wake::Reload => {
+                WakeReason::Stop => break,
+                WakeReason::Reload => {
                     let refused = reload(manager, self).err().map(|error| {
                         tracing::error!(
                             "configuration not reloaded, the old one stays in force: {error:#}"
                         );
                         format!("{error:#}")
                     });
-                    manager.note(Event::Reloaded { refused });
+                    manager.record_event(Event::Reloaded { refused });
                 }
-                Wake::Deadline | Wake::Called | Wake::Joined => {}
+                WakeReason::Deadline | WakeReason::Called | WakeReason::Joined => {}
             }
-            each_step(manager, &mut self.seen);
-            self.between_steps(manager);
+            each_step(manager, &mut self.latest_status);
+            self.serve_requests(manager);
         }
-        self.between_steps(manager);
+        self.serve_requests(manager);
     }
 
-    fn between_steps<M: Machine>(&mut self, manager: &mut Manager<M>) {
+    fn serve_requests<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let Self {
             calls,
             journal,
             config,
-            seen,
+            latest_status: seen,
             views,
             ..
         } = self;
-        calls.answer(|request| match request {
-            Request::Status => Reply::Status(Box::new(DaemonStatus {
+        calls.answer_pending(|request| match request {
+            DaemonRequest::Status => Reply::Status(Box::new(DaemonStatus {
                 manager: views.status(manager),
                 metrics: config.metrics,
                 journal: journal.as_ref().map(JournalWriter::status),
                 ..seen.clone()
             })),
-            Request::Why { pid, address } => {
+            DaemonRequest::Why { pid, address } => {
                 Reply::Explanation(views.explain(manager, pid, address))
             }
-            Request::Strip { pid, columns } => match view::strip(manager, pid, columns) {
+            DaemonRequest::Strip { pid, columns } => match view::strip(manager, pid, columns) {
                 Some(strip) => Reply::Strip(strip),
                 None => Reply::refused(format!("process {pid} is not under management")),
             },
-            Request::Pause => Reply::Done {
+            DaemonRequest::Pause => Reply::Done {
                 changed: manager.pause(),
             },
-            Request::Resume => Reply::Done {
+            DaemonRequest::Resume => Reply::Done {
                 changed: manager.resume(),
             },
         });
         if let Some(journal) = journal {
-            journal.take(manager);
+            journal.write_new_entries(manager);
         }
     }
 }
 
 /// Path of the socket: as configured, or in the state folder.
-fn socket(config: &Config) -> PathBuf {
+fn socket_path(config: &Config) -> PathBuf {
     match config.socket == Path::new(DEFAULT_SOCKET) {
         true => default_socket(&state_dir()),
         false => config.socket.clone(),
     }
 }
 
-fn open_metrics(address: Option<SocketAddr>, caller: &Caller) -> Result<Option<MetricsServer>> {
+fn open_metrics(
+    address: Option<SocketAddr>,
+    caller: &RequestSender,
+) -> Result<Option<MetricsServer>> {
     let open = |address| http::serve_metrics(address, caller.clone());
     address.map(open).transpose()
 }

@@ -31,16 +31,16 @@ mod demo;
 mod log_filter;
 mod options;
 mod output;
-mod program;
+mod program_use;
 mod progress;
 mod recording;
 mod report;
 mod summary;
+mod text_format;
 mod view;
-mod words;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use commands::asking::AskOptions;
+use commands::client::ClientOptions;
 use std::process::ExitCode;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -76,30 +76,30 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Doctor(commands::doctor::Doctor),
-    Demo(commands::demo::Demo),
-    Run(commands::run::Run),
-    Attach(commands::attach::Attach),
-    Daemon(commands::daemon::Daemon),
-    Top(commands::top::Top),
-    Record(commands::record::Record),
-    Report(commands::report::Report),
+    Doctor(commands::doctor::DoctorOptions),
+    Demo(commands::demo::DemoOptions),
+    Run(commands::run::RunOptions),
+    Attach(commands::attach::AttachOptions),
+    Daemon(commands::daemon::DaemonOptions),
+    Top(commands::top::TopOptions),
+    Record(commands::record::RecordOptions),
+    Report(commands::report::ReportOptions),
     /// Show what the daemon manages, what it has done, and what prevents promotions.
     #[command(after_help = "\
 Examples:
   hawkeye status
   hawkeye status --json")]
-    Status(AskOptions),
-    Why(commands::why::Why),
+    Status(ClientOptions),
+    Why(commands::why::WhyOptions),
     /// Pause the daemon until `hawkeye resume` (root only).
     ///
     /// Meanwhile it leaves every process alone.
     #[command(after_help = "Example: hawkeye pause")]
-    Pause(AskOptions),
+    Pause(ClientOptions),
     /// Resume the daemon after `hawkeye pause` (root only).
     #[command(after_help = "Example: hawkeye resume --json")]
-    Resume(AskOptions),
-    Advise(commands::advise::Advise),
+    Resume(ClientOptions),
+    Advise(commands::advise::AdviseOptions),
     /// Restore kernel settings that a killed manager left changed.
     ///
     /// Restores a setting only if it still has the value that the manager wrote. A setting that was
@@ -108,7 +108,7 @@ Examples:
     Restore,
     /// Run one of the programs of `hawkeye demo`.
     #[command(subcommand, hide = true)]
-    DemoProgram(demo::program::Program),
+    DemoProgram(demo::program::DemoProgram),
 }
 
 /// The definition of the command line, for manual pages and completions.
@@ -138,8 +138,8 @@ pub fn run() -> ExitCode {
         Command::Report(command) => command.execute(),
         Command::Status(options) => commands::status::execute(&options),
         Command::Why(command) => command.execute(),
-        Command::Pause(options) => commands::pausing::set(&options, true),
-        Command::Resume(options) => commands::pausing::set(&options, false),
+        Command::Pause(options) => commands::pause_resume::set_paused(&options, true),
+        Command::Resume(options) => commands::pause_resume::set_paused(&options, false),
         Command::Advise(command) => command.execute(),
         Command::Restore => commands::restore::execute(),
         Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),

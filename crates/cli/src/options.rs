@@ -1,13 +1,13 @@
 //! Options of `run` and `attach`.
 
-use crate::config::{DEFAULT_POLICY, FillSettings, Word};
+use crate::config::{DEFAULT_POLICY, FillSettings, KeywordValue};
 use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use hawkeye_linux::page_sizes::GivenTo;
+use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_manager::Settings;
-use hawkeye_policy::fault_ahead::FillThreads;
 use hawkeye_policy::policies::{self, PolicySettings};
+use hawkeye_policy::prefault::FillThreads;
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, Policy, Rate, SettingError, Watermarks,
 };
@@ -21,7 +21,7 @@ pub const DEFAULT_PERIOD_S: &str = "30";
 pub const DEFAULT_WINDOW_S: &str = "1";
 
 #[derive(Args, Clone, Debug)]
-pub struct ManagingOptions {
+pub struct ManageOptions {
     /// Choose which regions become huge first.
     ///
     /// hawkeye (by what each promotion saves; none where translation costs under 2 %), hawkeye-g
@@ -88,8 +88,8 @@ pub struct ManagingOptions {
     ///
     /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where
     /// there is a second CPU and the kernel reports where programs touch new memory.
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_enum, default_value_t = FaultAheadMode::Off)]
-    fault_ahead: FaultAheadMode,
+    #[arg(long, value_name = "MODE", hide_possible_values = true, value_enum, default_value_t = PrefaultMode::Off)]
+    fault_ahead: PrefaultMode,
 
     /// Prefault at most N regions of 2 MiB a second.
     #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked(Rate::per_second))]
@@ -115,8 +115,8 @@ pub struct ManagingOptions {
     /// its program asked for huge pages by madvise. all: all memory. The kernel's switches hold for
     /// the whole machine: with all, EVERY program on it gets such pages meanwhile, not only managed
     /// ones. The settings are restored at the end.
-    #[arg(long, value_name = "MODE", hide_possible_values = true, default_value = "off", value_parser = word::<GivenTo>())]
-    pub small_pages: GivenTo,
+    #[arg(long, value_name = "MODE", hide_possible_values = true, default_value = "off", value_parser = word::<ThpMode>())]
+    pub small_pages: ThpMode,
 
     /// Keep what is learned for the next start.
     ///
@@ -140,7 +140,7 @@ pub struct ManagingOptions {
 
 /// Whether memory is filled ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FaultAheadMode {
+pub enum PrefaultMode {
     /// It is an error where it can't be.
     On,
     Off,
@@ -148,13 +148,13 @@ pub enum FaultAheadMode {
     Auto,
 }
 
-impl ManagingOptions {
+impl ManageOptions {
     /// Settings of prefault, and whether it is an error if memory can't be prefaulted.
     pub fn fill_settings(&self, warm_bytes: u64) -> (FillSettings, bool) {
         let several = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
         // A warm start is impossible without prefault.
-        let required = self.fault_ahead == FaultAheadMode::On || warm_bytes > 0;
-        let wanted = required || (self.fault_ahead == FaultAheadMode::Auto && several);
+        let required = self.fault_ahead == PrefaultMode::On || warm_bytes > 0;
+        let wanted = required || (self.fault_ahead == PrefaultMode::Auto && several);
         let settings = FillSettings {
             fault_ahead: wanted,
             rate: self.fill_rate,
@@ -225,7 +225,7 @@ fn checked<N: FromStr, T>(
 }
 
 /// A parser for words that the configuration knows too.
-fn word<T: Word + Send + Sync>() -> impl TypedValueParser<Value = T> {
+fn word<T: KeywordValue + Send + Sync>() -> impl TypedValueParser<Value = T> {
     let words = || T::WORDS.iter().copied();
     let value =
         move |text: String| words().find_map(|(word, value)| (word == text).then_some(value));

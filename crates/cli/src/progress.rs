@@ -1,6 +1,6 @@
 //! Lines on a terminal that show the progress of a command.
 
-use crate::words;
+use crate::text_format;
 use hawkeye_manager::{Machine, Manager};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl StatusLine {
 
     /// Replaces the text of the line.
     pub fn show(&self, text: &str) {
-        self.write(&words::clipped(text, COLUMNS));
+        self.write(&text_format::clipped(text, COLUMNS));
     }
 
     /// Clears the line.
@@ -40,13 +40,13 @@ impl StatusLine {
 }
 
 /// Shows the state of management, at most once a second.
-pub struct Progress {
+pub struct ProgressLine {
     /// The line to draw on.
     pub line: StatusLine,
     next: Duration,
 }
 
-impl Progress {
+impl ProgressLine {
     pub fn new() -> Self {
         Self {
             line: StatusLine::new(),
@@ -69,8 +69,8 @@ impl Progress {
         self.line.show(&format!(
             "hawkeye {:>4.0} s  {} resident, {} huge; promoted {}, split {}{held}",
             now.as_secs_f64(),
-            words::bytes(latest.rss_bytes),
-            words::bytes(latest.huge_bytes),
+            text_format::bytes(latest.rss_bytes),
+            text_format::bytes(latest.huge_bytes),
             totals.promoted,
             totals.split,
         ));

@@ -14,20 +14,20 @@
 mod decisions;
 mod extent;
 mod figures;
-mod heat;
+mod heat_map;
 mod page;
-mod pictures;
+mod plots;
+mod report_builder;
 mod series;
-mod summing;
 mod svg;
 mod text;
 
-pub use extent::Extent;
-pub use figures::Report;
+pub use extent::RecordingExtent;
+pub use figures::RecordingReport;
 pub use page::page;
-pub use pictures::figures;
-pub use summing::Summing;
-pub use text::Text;
+pub use plots::figures;
+pub use report_builder::ReportBuilder;
+pub use text::ReportText;
 
 #[cfg(test)]
 mod tests;

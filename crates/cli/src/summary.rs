@@ -1,8 +1,8 @@
 //! The summary of a session, for people and for programs.
 
-use crate::program::ProgramUse;
-use crate::words;
-use hawkeye_linux::page_sizes::SizesSeen;
+use crate::program_use::ProgramUse;
+use crate::text_format;
+use hawkeye_linux::page_sizes::ObservedSizes;
 use hawkeye_manager::{Event, FootprintPoint, Journal};
 use hawkeye_policy::Errno;
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub struct Summary {
     pub errors: BTreeMap<Errno, u64>,
     /// Pages by size, at the end or when the program was last seen. None where no program gets
     /// sizes other than 4 KiB and 2 MiB.
-    pub page_sizes: Option<SizesSeen>,
+    pub page_sizes: Option<ObservedSizes>,
     /// The manager's own CPU time.
     pub manager_cpu_s: f64,
     /// The longest call into the program.
@@ -80,17 +80,17 @@ pub fn create_readable(path: &Path) -> std::io::Result<File> {
 }
 
 /// Pages by size, as one line.
-pub fn sizes(seen: &SizesSeen) -> String {
+pub fn page_sizes_text(seen: &ObservedSizes) -> String {
     if seen.sizes.is_empty() {
         return "only 4 KiB pages".into();
     }
     let sizes = seen.sizes.iter();
     let each = sizes.clone().map(|size| {
-        let pages = words::count(size.pages);
-        format!("{pages} of {}", words::bytes(size.page_bytes))
+        let pages = text_format::count(size.pages);
+        format!("{pages} of {}", text_format::bytes(size.page_bytes))
     });
     let each = each.collect::<Vec<_>>().join(", ");
-    let given = words::count(sizes.filter_map(|size| size.given_on_machine).sum());
+    let given = text_format::count(sizes.filter_map(|size| size.given_on_machine).sum());
     let partial = match seen.complete {
         true => "",
         false => " (first 64 GiB only)",
@@ -138,10 +138,10 @@ impl fmt::Display for Summary {
             "  program     {:.1} s user, {:.1} s system, {} minor faults, at most {} resident",
             program.user_s,
             program.system_s,
-            words::count(program.minor_faults),
-            words::bytes(program.rss_peak_bytes),
+            text_format::count(program.minor_faults),
+            text_format::bytes(program.rss_peak_bytes),
         )?;
-        let [rss, huge] = [program.rss_end_bytes, program.huge_end_bytes].map(words::bytes);
+        let [rss, huge] = [program.rss_end_bytes, program.huge_end_bytes].map(text_format::bytes);
         writeln!(f, "  at the end  {rss} resident, {huge} of it huge")?;
         let shares: Vec<f64> = self
             .footprints
@@ -149,23 +149,27 @@ impl fmt::Display for Summary {
             .map(|p| p.huge_bytes as f64 / p.rss_bytes.max(1) as f64)
             .collect();
         if shares.len() > 1 {
-            writeln!(f, "  huge share  |{}| over time", words::bars(&shares, 60))?;
+            writeln!(
+                f,
+                "  huge share  |{}| over time",
+                text_format::bars(&shares, 60)
+            )?;
         }
-        let [promoted, split] = [self.promoted, self.split].map(words::count);
-        let recovered = words::bytes(self.recovered_bytes);
+        let [promoted, split] = [self.promoted, self.split].map(text_format::count);
+        let recovered = text_format::bytes(self.recovered_bytes);
         writeln!(
             f,
             "  promoted    {promoted} regions; split {split} huge pages, recovered {recovered}"
         )?;
         if self.filled_ahead_bytes > 0 {
-            let (filled, cpu_s) = (words::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
+            let (filled, cpu_s) = (text_format::bytes(self.filled_ahead_bytes), self.fill_cpu_s);
             writeln!(f, "  prefault    {filled}, in {cpu_s:.2} s of CPU time")?;
         }
         if let Some(seen) = &self.page_sizes {
-            writeln!(f, "  page sizes  {}", sizes(seen))?;
+            writeln!(f, "  page sizes  {}", page_sizes_text(seen))?;
         }
         if !self.errors.is_empty() {
-            writeln!(f, "  refused     {}", words::errors(&self.errors))?;
+            writeln!(f, "  refused     {}", text_format::errors(&self.errors))?;
         }
         let percent = self.manager_cpu_s * 100.0 / self.wall_s;
         // Less than a second is too short for a share.

@@ -1,21 +1,21 @@
 //! The daemon's view of its manager for people and programs: plain data with units in the names.
-//! [`Views`] derives it from the journal and from the last samples of each process.
+//! [`ManagerView`] derives it from the journal and from the last samples of each process.
 
-mod explaining;
+mod explanation;
 mod status;
 mod strip;
 
-pub use status::Views;
-pub use strip::{Column, Strip, strip};
+pub use status::ManagerView;
+pub use strip::{AddressStrip, StripColumn, strip};
 
-use hawkeye_manager::{Pace, Totals};
-use hawkeye_policy::{CoverageSource, Overhead, RegionSample, Terms};
+use hawkeye_manager::{RecentRates, Totals};
+use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The state of management.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct ManagerStatus {
     /// Version of the manager.
     pub version: String,
     /// Name of the policy.
@@ -37,20 +37,20 @@ pub struct Status {
     pub totals: Totals,
     /// Rates of recent actions.
     #[serde(default)]
-    pub pace: Pace,
+    pub pace: RecentRates,
     /// Processes under management.
     pub managed: usize,
     /// Of these, processes that do not answer calls at the moment.
     #[serde(default)]
     pub not_answering: usize,
-    /// The largest of them ([`Status::MOST_PROCESSES`] at most), by resident memory.
+    /// The largest of them ([`ManagerStatus::MOST_PROCESSES`] at most), by resident memory.
     pub processes: Vec<ProcessStatus>,
-    /// The latest decisions ([`Status::MOST_DECISIONS`] at most), oldest first.
+    /// The latest decisions ([`ManagerStatus::MOST_DECISIONS`] at most), oldest first.
     #[serde(default)]
-    pub latest: Vec<Decision>,
+    pub latest: Vec<DecisionView>,
 }
 
-impl Status {
+impl ManagerStatus {
     /// Processes in a status at most, which bounds its size.
     pub const MOST_PROCESSES: usize = 256;
     /// Decisions in a status at most.
@@ -59,7 +59,7 @@ impl Status {
 
 /// A decision or an action, without the address of the region.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
+pub struct DecisionView {
     /// Time since management began.
     pub at_s: f64,
     /// The process that it concerns, if any.
@@ -147,13 +147,13 @@ pub struct ProcessStatus {
     pub recovered_bytes: u64,
     /// Rates of recent actions on it.
     #[serde(default)]
-    pub pace: Pace,
+    pub pace: RecentRates,
     /// Promotions that the kernel refused.
     pub refused: u64,
     /// Reason of the last promotion or split in it.
     pub last_reason: Option<String>,
     /// The rules that apply to it, as of the last sample.
-    pub terms: Terms,
+    pub terms: ProcessRules,
     /// Name of the rule that includes it; `None`: no rule matches it.
     #[serde(default)]
     pub rule_name: Option<String>,

@@ -15,6 +15,6 @@ pub mod execs {
 }
 
 /// Watches first touches.
-pub mod frontier {
+pub mod fault_trace {
     include!(concat!(env!("OUT_DIR"), "/frontier.skel.rs"));
 }

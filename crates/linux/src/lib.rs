@@ -28,7 +28,8 @@
 mod bpf;
 pub mod error;
 pub mod fields;
-pub mod live;
+pub mod machine;
+pub mod machine_lease;
 pub mod memory;
 pub mod own_memory;
 pub mod page_sizes;
@@ -36,16 +37,15 @@ pub mod prefault;
 pub mod probe;
 pub mod processes;
 pub mod promote;
-mod reports;
+mod ring_buffer;
 pub mod sample;
 pub mod stop;
-pub mod takeover;
 #[doc(hidden)]
 pub mod test_costs;
 
 pub use error::LinuxError;
-pub use live::{LinuxMachine, Means};
+pub use machine::{KernelBackend, LinuxMachine};
+pub use machine_lease::MachineLease;
 pub use memory::recovery::RecoveryMethod;
-pub use processes::membership::{MemberView, Scope};
-pub use stop::bell::Bell;
-pub use takeover::Takeover;
+pub use processes::managed_processes::{ManagedProcessView, ManagedTarget};
+pub use stop::waker::Waker;

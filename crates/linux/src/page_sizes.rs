@@ -8,21 +8,21 @@
 //! `switches.rs` turns sizes on, `counters.rs` and `mapped_sizes.rs` count the pages that
 //! result, `size_reader.rs` reads which pages map a region.
 
-pub(crate) mod sizing;
+pub(crate) mod size_choice;
 pub mod tlb_sizes;
 
 mod counters;
-mod looks;
-mod mapped;
+mod mapped_sizes;
+mod size_reader;
 mod switches;
 
 pub use counters::SizeCounters;
-pub(crate) use looks::SizeLooks;
-pub use looks::{SizeSeen, SizesSeen};
-pub use mapped::{MappedSizes, mapped};
+pub use mapped_sizes::{MappedSizes, read_mapped_sizes};
+pub(crate) use size_reader::SizeReader;
+pub use size_reader::{ObservedSize, ObservedSizes};
 pub use switches::SizeSwitches;
 
-use crate::takeover::thp_settings::read_setting;
+use crate::machine_lease::thp_settings::read_setting;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
 use std::fs;
@@ -43,7 +43,7 @@ use std::path::{Path, PathBuf};
     strum::IntoStaticStr,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum GivenTo {
+pub enum ThpMode {
     /// `never`.
     #[default]
     #[strum(serialize = "never")]
@@ -57,16 +57,16 @@ pub enum GivenTo {
     Everybody,
 }
 
-impl GivenTo {
+impl ThpMode {
     /// The setting with this effect.
-    pub fn word(self) -> &'static str {
+    pub fn setting(self) -> &'static str {
         self.into()
     }
 }
 
 /// A size and its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SizeState {
+pub struct SizeSetting {
     /// The size, as an order.
     pub order: PageOrder,
     /// The size in bytes.
@@ -74,7 +74,7 @@ pub struct SizeState {
     /// The value of its `enabled`: `always`, `inherit`, `madvise` or `never`.
     pub setting: String,
     /// The effect of the setting, where known: `inherit` takes the setting for all sizes.
-    pub given_to: Option<GivenTo>,
+    pub given_to: Option<ThpMode>,
     /// Counts since the machine started.
     pub counters: SizeCounters,
 }
@@ -103,14 +103,14 @@ fn folder(thp: &Path, order: PageOrder) -> PathBuf {
 }
 
 /// The setting of a size and its effect; `None` if there is no such size.
-pub fn state(thp: &Path, order: PageOrder) -> Option<SizeState> {
+pub fn state(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
     let setting = read_setting(&setting_file(thp, order)).ok()?;
     let for_all = || read_setting(&thp.join("enabled")).ok()?.parse().ok();
     let given_to = match setting.as_str() {
         "inherit" => for_all(),
         word => word.parse().ok(),
     };
-    Some(SizeState {
+    Some(SizeSetting {
         order,
         page_bytes: order.bytes(),
         setting,
@@ -120,7 +120,7 @@ pub fn state(thp: &Path, order: PageOrder) -> Option<SizeState> {
 }
 
 /// The states of all sizes.
-pub fn states(thp: &Path) -> Vec<SizeState> {
+pub fn states(thp: &Path) -> Vec<SizeSetting> {
     all(thp)
         .iter()
         .filter_map(|order| state(thp, order))
@@ -136,11 +136,11 @@ pub fn small(thp: &Path) -> PageOrders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::takeover::thp_settings::testing::Folder;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
 
     #[test]
     fn sizes_are_those_with_a_switch_and_inherit_what_is_set_for_all() {
-        let folder = Folder::new("page-sizes");
+        let folder = TestFolder::new("page-sizes");
         folder.file("enabled", "always [madvise] never\n");
         let words = "always inherit madvise [never]\n";
         folder.file("hugepages-16kB/enabled", words);
@@ -149,10 +149,10 @@ mod tests {
         let inherits = "always [inherit] madvise never\n";
         folder.file("hugepages-2048kB/enabled", inherits);
         let found = states(&folder.0);
-        let summary = |s: &SizeState| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
+        let summary = |s: &SizeSetting| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
         let expected = [
-            (16, "never".into(), Some(GivenTo::Nobody)),
-            (2048, "inherit".into(), Some(GivenTo::Advised)),
+            (16, "never".into(), Some(ThpMode::Nobody)),
+            (2048, "inherit".into(), Some(ThpMode::Advised)),
         ];
         assert_eq!(found.iter().map(summary).collect::<Vec<_>>(), expected);
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));

@@ -9,31 +9,31 @@
 //! Read `filler.rs` first, the deciding thread; then `fault_trace.rs` (reports from BPF),
 //! `pool.rs` (threads that fill) and `fill.rs` (the two ways to fill).
 
-pub(crate) mod following;
-pub mod learned;
+pub(crate) mod controller;
+pub mod profile_store;
 
-mod attention;
-mod calls;
+mod fault_trace;
 mod fill;
+mod fill_calls;
 mod filler;
-mod frontier;
-mod known;
-mod limits;
-mod muted;
+mod mapping_cache;
 mod pool;
+mod rate_limit;
 mod spare_core;
 #[cfg(test)]
 mod stuck_target;
-mod warm;
+mod suppressed;
+mod trace_backoff;
+mod warm_start;
 mod worker;
 
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
-use crate::sample::page_tables::Target;
+use crate::sample::page_tables::BoundTarget;
+pub(crate) use fault_trace::FaultTrace;
+use fault_trace::Watchlist;
 use filler::Filler;
-pub(crate) use frontier::Frontier;
-use frontier::Watchlist;
-use hawkeye_policy::fault_ahead::FillThreads;
+use hawkeye_policy::prefault::FillThreads;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, Rate};
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -67,35 +67,35 @@ pub struct FillStatistics {
 }
 
 /// The running filler. Dropping it stops it.
-pub struct FaultAhead {
+pub struct Prefaulter {
     // Its thread detaches the BPF programs when it ends.
-    thread: Running,
+    thread: FillerThread,
     watchlist: Watchlist,
 }
 
 /// The filler while it loads its BPF programs, which takes about as long as the rest of the
 /// manager's start.
-pub struct Starting {
-    thread: Running,
-    told: Receiver<Result<Watchlist>>,
+pub struct StartingPrefaulter {
+    thread: FillerThread,
+    watchlists: Receiver<Result<Watchlist>>,
 }
 
 /// The filler's thread. Dropping it ends the thread.
-struct Running {
-    shared: Arc<Shared>,
+struct FillerThread {
+    shared: Arc<FillerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// State that the manager's thread and the filler's share.
 #[derive(Default)]
-struct Shared {
+struct FillerShared {
     stop: AtomicBool,
-    followed: Mutex<HashMap<ProcessId, Followed>>,
+    followed: Mutex<HashMap<ProcessId, FollowedProcess>>,
     done: Mutex<FillStatistics>,
 }
 
 #[derive(Clone)]
-struct Followed {
+struct FollowedProcess {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
     /// Filled since the manager's last call of `take_filled`.
@@ -104,21 +104,21 @@ struct Followed {
     warm_regions: u64,
 }
 
-impl Shared {
+impl FillerShared {
     // A panic cannot leave either value half updated, so poisoning is ignored.
 
-    fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, Followed>> {
+    fn followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self) -> MutexGuard<'_, FillStatistics> {
+    fn statistics_mut(&self) -> MutexGuard<'_, FillStatistics> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl FaultAhead {
+impl Prefaulter {
     /// File descriptors used for each followed process.
-    pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS;
+    pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + BoundTarget::DESCRIPTORS;
 
     /// Begins to start the filler, which follows no process yet. It fills at most `rate` regions
     /// per second with `threads` threads. `None` for `threads` means as many as there are spare
@@ -126,12 +126,12 @@ impl FaultAhead {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<Starting> {
+    pub fn begin(rate: Option<Rate>, threads: Option<FillThreads>) -> Result<StartingPrefaulter> {
         let threads = threads.unwrap_or_else(|| {
             let cores = std::thread::available_parallelism();
             FillThreads::beside_a_program(cores.map_or(1, NonZero::get))
         });
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FillerShared::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -151,11 +151,14 @@ impl FaultAhead {
                 }
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
-        let thread = Running {
+        let thread = FillerThread {
             shared,
             thread: Some(thread),
         };
-        Ok(Starting { thread, told })
+        Ok(StartingPrefaulter {
+            thread,
+            watchlists: told,
+        })
     }
 
     /// Follows a process from now on. Nothing may be filled for it until [`Self::allow`], except
@@ -166,7 +169,7 @@ impl FaultAhead {
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
         let handle = Arc::new(ProcessHandle::open(pid)?);
         let process = handle.id;
-        let followed = Followed {
+        let followed = FollowedProcess {
             handle,
             room_regions: 0,
             filled_regions: 0,
@@ -183,7 +186,7 @@ impl FaultAhead {
     }
 
     /// Stops following a process.
-    pub fn leave(&self, process: ProcessId) {
+    pub fn unfollow(&self, process: ProcessId) {
         self.watchlist.remove(process.pid);
         self.thread.shared.followed().remove(&process);
     }
@@ -196,7 +199,7 @@ impl FaultAhead {
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
-    pub fn allow(&self, process: ProcessId, room_bytes: u64) {
+    pub fn set_room(&self, process: ProcessId, room_bytes: u64) {
         if let Some(followed) = self.thread.shared.followed().get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
@@ -204,30 +207,30 @@ impl FaultAhead {
 
     /// What the filler has done so far.
     pub fn statistics(&self) -> FillStatistics {
-        *self.thread.shared.done()
+        *self.thread.shared.statistics_mut()
     }
 }
 
-impl Starting {
+impl StartingPrefaulter {
     /// Waits until the filler has started.
     ///
     /// # Errors
     /// This machine does not allow first touches to be watched.
-    pub fn ready(self) -> Result<FaultAhead> {
+    pub fn wait_ready(self) -> Result<Prefaulter> {
         let ended = |_| {
             Err(LinuxError::Bpf(
                 "the filler's thread ended before it was ready".into(),
             ))
         };
-        let watchlist = self.told.recv().unwrap_or_else(ended)?;
-        Ok(FaultAhead {
+        let watchlist = self.watchlists.recv().unwrap_or_else(ended)?;
+        Ok(Prefaulter {
             thread: self.thread,
             watchlist,
         })
     }
 }
 
-impl Drop for Running {
+impl Drop for FillerThread {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         // The thread ends late while it loads its programs or gets no core.

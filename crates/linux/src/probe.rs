@@ -9,23 +9,23 @@
 
 pub mod userfaultfd;
 
-pub mod checked;
+pub mod check_result;
 pub mod decide;
 pub mod facts;
 pub mod host;
 pub mod prezeroing;
+mod probe_child;
 pub mod small_pages;
-mod throw_away;
 pub mod touch_costs;
 
-pub use checked::Checked;
-pub use decide::{Capability, Decision, decide};
-pub use facts::{Extent, Facts, PageMark, gather};
+pub use check_result::CheckResult;
+pub use decide::{Capability, KernelDecision, decide};
+pub use facts::{KernelFacts, MarkEffect, ProbeExtent, gather};
 
 use crate::error::{LinuxError, Result};
-use crate::live::Means;
-use crate::sample::page_tables::PageTables;
-use crate::sample::sampler::{AccessBits, Seeing};
+use crate::machine::KernelBackend;
+use crate::sample::page_tables::PageTableReader;
+use crate::sample::sampler::{AccessBitBackend, SamplerBackend};
 use crate::test_costs;
 use decide::SamplerKind;
 use std::time::Duration;
@@ -36,17 +36,17 @@ use std::time::Duration;
 /// # Errors
 /// - `HAWKEYE_SAMPLER` names none of them, or one that was not seen to work.
 /// - `HAWKEYE_TEST_COSTS` does not name a file of costs.
-pub fn choose(facts: &Facts) -> Result<Decision> {
+pub fn choose(facts: &KernelFacts) -> Result<KernelDecision> {
     let mut decision = by_sampler(facts)?;
-    let given = test_costs::given()?.and_then(|costs| costs.first_touch_ns);
+    let given = test_costs::configured()?.and_then(|costs| costs.first_touch_ns);
     if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
         decision.first_touch_cost = Duration::from_nanos(ns);
     }
     Ok(decision)
 }
 
-fn by_sampler(facts: &Facts) -> Result<Decision> {
-    let Some(asked) = asked_sampler() else {
+fn by_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
+    let Some(asked) = requested_sampler() else {
         return Ok(decide(facts));
     };
     match SamplerKind::by_name(&asked) {
@@ -58,7 +58,7 @@ fn by_sampler(facts: &Facts) -> Result<Decision> {
     }
 }
 
-fn asked_sampler() -> Option<String> {
+fn requested_sampler() -> Option<String> {
     let asked = std::env::var_os("HAWKEYE_SAMPLER")?;
     Some(asked.to_string_lossy().into_owned())
 }
@@ -67,17 +67,17 @@ fn asked_sampler() -> Option<String> {
 ///
 /// # Errors
 /// A primitive that worked when it was tried fails now.
-pub fn means(decision: &Decision) -> Result<Means> {
-    Ok(Means {
+pub fn kernel_backend(decision: &KernelDecision) -> Result<KernelBackend> {
+    Ok(KernelBackend {
         sampler: match decision.sampler {
-            SamplerKind::AccessBits => Seeing::AccessBits(Box::new(AccessBits {
-                tables: PageTables::load()?,
+            SamplerKind::AccessBits => SamplerBackend::AccessBits(Box::new(AccessBitBackend {
+                tables: PageTableReader::load()?,
                 walk_costs: None,
                 counters: None,
                 first_touch_cost: decision.first_touch_cost,
             })),
-            SamplerKind::Damon => Seeing::Damon,
-            SamplerKind::Population => Seeing::Population,
+            SamplerKind::Damon => SamplerBackend::Damon,
+            SamplerKind::Population => SamplerBackend::Population,
         },
         recovery: decision.recovery,
         first_touch_cost: decision.first_touch_cost,

@@ -13,16 +13,16 @@
 //! processes are read by `process_reader` where their owner could delay the answer.
 
 pub mod access;
-pub mod census;
 pub mod execs;
+pub mod huge_page_context;
 pub mod identity;
+pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
-pub(crate) mod membership;
 pub(crate) mod pid_namespace;
+pub mod proc_scanner;
 pub mod process;
 pub(crate) mod process_reader;
-pub mod roster;
-pub mod scheduled;
-pub mod surroundings;
+pub mod process_selector;
+pub mod schedstat;
 pub mod user_names;

@@ -4,6 +4,6 @@
 //! ([`target_call`]) and the loop waits for the answer up to a deadline. [`sched_fifo`] keeps the
 //! CPU while the lock is held. Read [`target_call`] first.
 
-pub mod remote_advice;
+pub mod process_madvise;
+pub mod sched_fifo;
 pub mod target_call;
-pub mod unpreempted;

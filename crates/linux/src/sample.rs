@@ -13,12 +13,12 @@
 //!
 //! Read [`sampler`] first, then [`page_tables`].
 
-pub mod access_bits;
+pub mod clear_refs;
 pub mod counters;
-pub mod generator;
-pub mod measuring;
 pub mod page_tables;
 pub mod pagemap;
+pub mod process_meter;
+pub mod random;
 pub mod sampler;
 pub mod shared_pages;
 pub mod walk_costs;

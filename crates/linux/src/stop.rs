@@ -1,6 +1,6 @@
 //! What wakes a waiting manager: signals, the end of managed processes, a waker.
 
-pub mod bell;
+pub mod waker;
 
 use crate::error::{LinuxError, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,7 +21,7 @@ pub struct StopSignals {
 
 /// Unblocks the signals in the program that `command` starts, because a child inherits its parent's
 /// signal mask.
-pub fn let_signals_through(command: &mut Command) {
+pub fn unblock_signals(command: &mut Command) {
     // SAFETY: between fork and exec only the signal mask is changed, by a system call.
     unsafe {
         command.pre_exec(|| {
@@ -37,7 +37,7 @@ fn set(signals: &[Signal]) -> SigSet {
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitResult {
     /// The timeout has passed.
     TimedOut,
     /// One of the descriptors became readable: its process has ended, or its waker was used.
@@ -49,16 +49,16 @@ pub enum Waited {
 impl StopSignals {
     /// Blocks SIGINT and SIGTERM for all threads started from now on, and receives them here.
     pub fn take_over() -> Result<Self> {
-        Self::take(set(&[Signal::SIGINT, Signal::SIGTERM]))
+        Self::block(set(&[Signal::SIGINT, Signal::SIGTERM]))
     }
 
     /// As [`Self::take_over`], and SIGHUP as well, which asks for the configuration to be read
     /// again.
     pub fn take_over_with_reload() -> Result<Self> {
-        Self::take(set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]))
+        Self::block(set(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]))
     }
 
-    fn take(taken: SigSet) -> Result<Self> {
+    fn block(taken: SigSet) -> Result<Self> {
         let failed = LinuxError::call("waiting for signals");
         taken.thread_block().map_err(failed)?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
@@ -68,13 +68,13 @@ impl StopSignals {
     }
 
     /// For a manager inside a program that handles signals itself.
-    pub fn left_alone() -> Self {
+    pub fn disabled() -> Self {
         Self { taken: None }
     }
 
     /// Waits for a signal, until one of `others` (pidfds, bells) becomes readable, or until
     /// `timeout` has passed.
-    pub fn wait(&self, others: &[BorrowedFd<'_>], timeout: Duration) -> Waited {
+    pub fn wait(&self, others: &[BorrowedFd<'_>], timeout: Duration) -> WaitResult {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -87,16 +87,16 @@ impl StopSignals {
             let ready = poll(&mut fds, timeout).unwrap_or(0);
             if ready == 0 {
                 if Instant::now() >= deadline {
-                    return Waited::TimedOut;
+                    return WaitResult::TimedOut;
                 }
                 continue;
             }
             if let Some(Ok(Some(signal))) = self.taken.as_ref().map(|(_, fd)| fd.read_signal()) {
-                return Waited::Signal(i32::try_from(signal.ssi_signo).unwrap_or(0));
+                return WaitResult::Signal(i32::try_from(signal.ssi_signo).unwrap_or(0));
             }
             let mut others = fds[fds.len() - others.len()..].iter();
             if others.any(|fd| fd.revents().is_some_and(|events| !events.is_empty())) {
-                return Waited::Readable;
+                return WaitResult::Readable;
             }
         }
     }
@@ -114,7 +114,7 @@ impl Drop for StopSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stop::bell::Bell;
+    use crate::stop::waker::Waker;
     use nix::sys::signal::raise;
 
     const LONG: Duration = Duration::from_secs(600);
@@ -123,16 +123,16 @@ mod tests {
     fn a_hangup_ends_the_wait_if_requested() {
         let signals = StopSignals::take_over_with_reload().expect("signals can be blocked");
         raise(Signal::SIGHUP).expect("the signal can be sent");
-        assert_eq!(signals.wait(&[], LONG), Waited::Signal(libc::SIGHUP));
+        assert_eq!(signals.wait(&[], LONG), WaitResult::Signal(libc::SIGHUP));
         let waited = signals.wait(&[], Duration::from_millis(1));
-        assert_eq!(waited, Waited::TimedOut);
+        assert_eq!(waited, WaitResult::TimedOut);
     }
 
     #[test]
     fn a_descriptor_ends_the_wait() {
-        let bell = Bell::new().expect("an eventfd can be created");
-        bell.ring();
-        let waited = StopSignals::left_alone().wait(&[bell.fd()], LONG);
-        assert_eq!(waited, Waited::Readable);
+        let bell = Waker::new().expect("an eventfd can be created");
+        bell.wake();
+        let waited = StopSignals::disabled().wait(&[bell.fd()], LONG);
+        assert_eq!(waited, WaitResult::Readable);
     }
 }

@@ -68,7 +68,7 @@ static GIVEN: OnceLock<Option<TestCosts>> = OnceLock::new();
 ///
 /// # Errors
 /// The file cannot be read, or does not contain valid costs.
-pub fn given() -> Result<Option<&'static TestCosts>> {
+pub fn configured() -> Result<Option<&'static TestCosts>> {
     if let Some(given) = GIVEN.get() {
         return Ok(given.as_ref());
     }
@@ -86,8 +86,8 @@ pub fn given() -> Result<Option<&'static TestCosts>> {
 /// that run a manager in their own process. It has no effect once costs were read.
 ///
 /// # Errors
-/// See [`given`].
-pub fn give(path: &Path) -> Result<()> {
+/// See [`configured`].
+pub fn configure(path: &Path) -> Result<()> {
     let costs = TestCosts::read(path)?;
     GIVEN.get_or_init(|| Some(costs));
     Ok(())
@@ -95,8 +95,11 @@ pub fn give(path: &Path) -> Result<()> {
 
 /// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
 /// that much CPU time before it returns.
-pub(crate) fn promotion_took(took: Duration) -> Duration {
-    let given = given().ok().flatten().and_then(|costs| costs.promotion_us);
+pub(crate) fn promotion_duration(took: Duration) -> Duration {
+    let given = configured()
+        .ok()
+        .flatten()
+        .and_then(|costs| costs.promotion_us);
     let Some(cost) = given.map(Duration::from_micros) else {
         return took;
     };

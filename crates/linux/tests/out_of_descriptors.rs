@@ -5,7 +5,7 @@ mod common;
 
 use common::{machine, start, workloads};
 use hawkeye_manager::Machine;
-use hawkeye_policy::{Action, Selection, Terms};
+use hawkeye_policy::{ProcessRules, ProcessSelection, RuleAction};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ fn limit_open_files(soft: Option<u64>) {
 #[test]
 fn managed_processes_stay_when_no_file_can_be_opened() {
     let workload = start(80);
-    let usual = Action::Include(Terms::default());
+    let usual = RuleAction::Include(ProcessRules::default());
     let (mut machine, _bell) = machine(workloads(usual));
     let mut managed = || {
         // New rules make the manager sweep again.
-        machine.set_rules(workloads(usual), Selection::default());
+        machine.set_rules(workloads(usual), ProcessSelection::default());
         let processes = machine
             .processes(Duration::from_secs(3600))
             .done()

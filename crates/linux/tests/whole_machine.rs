@@ -3,9 +3,9 @@
 mod common;
 
 use common::{machine, start, workloads};
-use hawkeye_linux::{LinuxMachine, MemberView};
-use hawkeye_manager::{Machine, MachineError, Progress, Sampling, Wake};
-use hawkeye_policy::{Action, ProcessId, ProcessSample, Selection, Terms};
+use hawkeye_linux::{LinuxMachine, ManagedProcessView};
+use hawkeye_manager::{Machine, MachineError, Progress, Sampling, WakeReason};
+use hawkeye_policy::{ProcessId, ProcessRules, ProcessSample, ProcessSelection, RuleAction};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,11 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
     }
 }
 
-fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<MemberView> {
+fn joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> Option<ManagedProcessView> {
     let begun = Instant::now();
     loop {
         // New rules make the manager sweep again.
-        machine.set_rules(workloads(action), Selection::default());
+        machine.set_rules(workloads(action), ProcessSelection::default());
         let found = member(machine, pid);
         if found.is_some() || begun.elapsed() > DEADLINE {
             return found;
@@ -35,14 +35,19 @@ fn joined(machine: &mut LinuxMachine, action: Action, pid: u32) -> Option<Member
     }
 }
 
-fn everybody(machine: &mut LinuxMachine) -> Vec<ProcessId> {
+fn managed_processes(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.processes(machine.now() + DEADLINE);
     listed.done().expect("all have joined")
 }
 
-fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
-    let listed = everybody(machine).iter().any(|process| process.pid == pid);
-    let view = machine.members().into_iter().find(|m| m.process.pid == pid);
+fn member(machine: &mut LinuxMachine, pid: u32) -> Option<ManagedProcessView> {
+    let listed = managed_processes(machine)
+        .iter()
+        .any(|process| process.pid == pid);
+    let view = machine
+        .managed_processes()
+        .into_iter()
+        .find(|m| m.process.pid == pid);
     assert_eq!(view.is_some(), listed);
     view
 }
@@ -51,7 +56,7 @@ fn member(machine: &mut LinuxMachine, pid: u32) -> Option<MemberView> {
 fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let (large, small) = (start(80), start(8));
     let own = vec![1u8; 80 << 20];
-    let usual = Action::Include(Terms::default());
+    let usual = RuleAction::Include(ProcessRules::default());
     let (mut machine, _bell) = machine(workloads(usual));
     let joined = joined(&mut machine, usual, large.pid()).expect("it is large");
     let executable = joined.identity.executable.as_deref();
@@ -61,19 +66,22 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert!(member(&mut machine, std::process::id()).is_none());
     drop(own);
 
-    let heavy = Terms {
+    let heavy = ProcessRules {
         weight: 3.0,
-        ..Terms::default()
+        ..ProcessRules::default()
     };
-    machine.set_rules(workloads(Action::Include(heavy)), Selection::default());
+    machine.set_rules(
+        workloads(RuleAction::Include(heavy)),
+        ProcessSelection::default(),
+    );
     let same = member(&mut machine, large.pid()).expect("it stays");
     assert_eq!(same.terms.weight, 3.0);
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!(sampled.terms, same.terms);
 
-    machine.set_rules(workloads(Action::Exclude), Selection::default());
+    machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
     assert!(member(&mut machine, large.pid()).is_none());
-    machine.set_rules(workloads(usual), Selection::default());
+    machine.set_rules(workloads(usual), ProcessSelection::default());
     assert!(member(&mut machine, large.pid()).is_some(), "and back");
 
     let process = same.process;
@@ -88,15 +96,15 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
 fn processes_that_join_together_join_over_several_calls() {
     let large = [start(80), start(80), start(80)];
     sleep(Duration::from_millis(1500));
-    let (mut machine, _bell) = machine(workloads(Action::Include(Terms::default())));
+    let (mut machine, _bell) = machine(workloads(RuleAction::Include(ProcessRules::default())));
     let begun = Instant::now();
     let mut most_at_once = 0;
     let mut calls = 0;
     let all = loop {
-        let before = machine.members().len();
+        let before = machine.managed_processes().len();
         let now = machine.now();
         let listed = machine.processes(now).done();
-        most_at_once = most_at_once.max(machine.members().len() - before);
+        most_at_once = most_at_once.max(machine.managed_processes().len() - before);
         calls += 1;
         if let Some(all) = listed {
             break all;
@@ -114,31 +122,31 @@ fn processes_that_join_together_join_over_several_calls() {
 fn at_most_max_processes_are_managed() {
     // A process that uses a whole core ranks as if it had 8 times its memory.
     let (larger, large) = (start(720), start(80));
-    let usual = Action::Include(Terms::default());
+    let usual = RuleAction::Include(ProcessRules::default());
     let (mut machine, _bell) = machine(workloads(usual));
     for pid in [larger.pid(), large.pid()] {
         assert!(joined(&mut machine, usual, pid).is_some());
     }
-    machine.set_rules(workloads(Action::Exclude), Selection::default());
-    assert!(everybody(&mut machine).is_empty());
-    let usual = Selection::default();
-    let one = Selection::new(usual.joins_at_bytes(), usual.look_every(), 1).unwrap();
-    machine.set_rules(workloads(Action::Include(Terms::default())), one);
-    assert_eq!(everybody(&mut machine).len(), 1);
+    machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
+    assert!(managed_processes(&mut machine).is_empty());
+    let usual = ProcessSelection::default();
+    let one = ProcessSelection::new(usual.joins_at_bytes(), usual.scan_interval(), 1).unwrap();
+    machine.set_rules(workloads(RuleAction::Include(ProcessRules::default())), one);
+    assert_eq!(managed_processes(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];
-    let mut found = everybody(&mut machine).into_iter();
+    let mut found = managed_processes(&mut machine).into_iter();
     assert!(found.all(|p| p.pid != pids[1]), "the largest come first");
 }
 
 #[test]
 fn a_bell_wakes_a_manager_without_processes() {
-    let (mut machine, bell) = machine(workloads(Action::Exclude));
+    let (mut machine, bell) = machine(workloads(RuleAction::Exclude));
     let soon = machine.now() + Duration::from_millis(10);
-    assert_eq!(machine.wait_until(soon), Wake::Deadline);
-    bell.ring();
+    assert_eq!(machine.wait_until(soon), WakeReason::Deadline);
+    bell.wake();
     let much_later = machine.now() + Duration::from_secs(600);
-    assert_eq!(machine.wait_until(much_later), Wake::Called);
-    let ringer = std::thread::spawn(move || bell.ring());
-    assert_eq!(machine.wait_until(much_later), Wake::Called);
+    assert_eq!(machine.wait_until(much_later), WakeReason::Called);
+    let ringer = std::thread::spawn(move || bell.wake());
+    assert_eq!(machine.wait_until(much_later), WakeReason::Called);
     ringer.join().unwrap();
 }

@@ -1,12 +1,12 @@
 //! The journal: what was done, why, at what cost and with what result. Everything that users see is
 //! a view of it.
 
-mod pace;
+mod recent_rates;
 
-pub use pace::Pace;
+pub use recent_rates::RecentRates;
 
 use hawkeye_policy::event::as_seconds;
-use hawkeye_policy::whole::usize_of;
+use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{Errno, Event, ProcessId, Reason};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// An event and its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Time since management began.
     #[serde(rename = "at_s", serialize_with = "as_seconds")]
     pub at: Duration,
@@ -74,7 +74,7 @@ pub struct ProcessTotals {
 /// The journal: bounded, so that a manager can run for months.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<JournalEntry>,
     /// Number of entries ever written.
     written: u64,
     footprints: Vec<FootprintPoint>,
@@ -97,9 +97,9 @@ const MAX_FOOTPRINTS: usize = 1024;
 
 impl Journal {
     /// Counts an event and writes it down. A repeated error is written down once a minute.
-    pub fn note(&mut self, at: Duration, event: Event) {
+    pub fn record(&mut self, at: Duration, event: Event) {
         if let Event::Trouble { message } = &event {
-            if self.is_known_trouble(at, message) {
+            if self.is_repeated_error(at, message) {
                 return;
             }
             self.last_trouble = Some((at, message.clone()));
@@ -136,7 +136,7 @@ impl Journal {
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
-        self.entries.push_back(Entry { at, event });
+        self.entries.push_back(JournalEntry { at, event });
         self.written += 1;
     }
 
@@ -165,7 +165,7 @@ impl Journal {
         self.by_process.retain(|process, _| there(*process));
     }
 
-    fn is_known_trouble(&self, at: Duration, message: &str) -> bool {
+    fn is_repeated_error(&self, at: Duration, message: &str) -> bool {
         self.last_trouble
             .as_ref()
             .is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN)
@@ -190,7 +190,7 @@ impl Journal {
     }
 
     /// Events, oldest first.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> + ExactSizeIterator {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &JournalEntry> + ExactSizeIterator {
         self.entries.iter()
     }
 
@@ -201,16 +201,16 @@ impl Journal {
 
     /// The entries after the first `seen` ever written, oldest first, as far as they are still
     /// kept.
-    pub fn since(&self, seen: u64) -> impl Iterator<Item = &Entry> {
+    pub fn since(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
         let new = self.written.saturating_sub(seen);
         let kept = self.entries.len();
         let new = usize_of(new);
         self.entries.iter().skip(kept.saturating_sub(new))
     }
 
-    /// Promotion and recovery rates over the last [`Pace::OVER`], in total and by process.
-    pub fn pace(&self, now: Duration) -> (Pace, HashMap<ProcessId, Pace>) {
-        pace::of(self.entries.iter().rev(), now)
+    /// Promotion and recovery rates over the last [`RecentRates::OVER`], in total and by process.
+    pub fn recent_rates(&self, now: Duration) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
+        recent_rates::rates(self.entries.iter().rev(), now)
     }
 
     /// Sums over one process that still exists.
@@ -264,7 +264,7 @@ mod tests {
     fn a_full_journal_drops_its_oldest_events() {
         let mut journal = Journal::default();
         for n in 0..MAX_ENTRIES as u64 + 10 {
-            journal.note(Duration::from_secs(n), Event::Paused);
+            journal.record(Duration::from_secs(n), Event::Paused);
         }
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         let oldest = journal.entries().next().map(|entry| entry.at);
@@ -284,7 +284,7 @@ mod tests {
     fn totals_are_kept_per_process_until_it_ends() {
         let mut journal = Journal::default();
         for pid in [1, 2, 1] {
-            journal.note(Duration::ZERO, promoted(process(pid), region(0), 0));
+            journal.record(Duration::ZERO, promoted(process(pid), region(0), 0));
         }
         let one = journal.process(process(1)).cloned().unwrap_or_default();
         assert_eq!(one.promoted, 2);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn entries_are_json_with_units() -> Result<(), serde_json::Error> {
-        let entry = Entry {
+        let entry = JournalEntry {
             at: Duration::from_millis(1500),
             event: Event::Reloaded { refused: None },
         };

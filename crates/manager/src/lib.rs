@@ -26,11 +26,11 @@ pub mod manager;
 pub mod settings;
 
 pub use hawkeye_policy::Event;
-pub use journal::{Entry, FootprintPoint, Journal, Pace, ProcessTotals, Totals};
+pub use journal::{FootprintPoint, Journal, JournalEntry, ProcessTotals, RecentRates, Totals};
 pub use machine::{
-    Description, Explain, FaultPageSizes, Footprint, LatePromotion, LearnedSizes, Machine,
-    MachineError, NotAnswering, OwnCosts, Prefault, Progress, Promoted, Recovered, Sampling,
-    Unanswered, Wake, ZeroScan,
+    Explain, FaultPageSizes, Footprint, LatePromotion, LateResults, LearnedSizes, Machine,
+    MachineError, OwnCosts, Prefault, ProcessDescription, Progress, PromotionResult,
+    RecoveryResult, Sampling, UnresponsiveProcess, WakeReason, ZeroScan,
 };
-pub use manager::{LastSeen, Manager, SeenSample};
+pub use manager::{LastSample, LastSamples, Manager};
 pub use settings::Settings;

@@ -9,13 +9,13 @@ mod outcome;
 
 pub use error::MachineError;
 pub use outcome::{
-    Description, Footprint, LatePromotion, LearnedSizes, NotAnswering, OwnCosts, Progress,
-    Promoted, Recovered, Unanswered, Wake, ZeroScan,
+    Footprint, LatePromotion, LateResults, LearnedSizes, OwnCosts, ProcessDescription, Progress,
+    PromotionResult, RecoveryResult, UnresponsiveProcess, WakeReason, ZeroScan,
 };
 
 use hawkeye_policy::{
-    MachineShape, MemoryState, MemoryUse, Needs, PageOrder, PageOrders, ProcessId, ProcessSample,
-    RegionAddr, RegionSample, Scope,
+    MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     fn now(&self) -> Duration;
 
     /// Lets the machine run until `deadline`, or less when something needs attention before.
-    fn wait_until(&mut self, deadline: Duration) -> Wake;
+    fn wait_until(&mut self, deadline: Duration) -> WakeReason;
 
     /// The current managed processes, in order of arrival. Admits processes that have joined until
     /// `until`.
@@ -40,7 +40,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     fn memory(&mut self) -> Called<MemoryState>;
 
     /// Memory in use, of the machine or of one cgroup. Cheap: called up to 20 times a second.
-    fn memory_use(&mut self, scope: &Scope) -> Called<MemoryUse>;
+    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse>;
 
     /// Properties of the machine, above all its page sizes.
     fn shape(&self) -> MachineShape {
@@ -60,7 +60,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Called<Promoted>;
+    ) -> Called<PromotionResult>;
 
     /// Counts the zero-filled base pages of a huge page. Stops at `enough`.
     fn scan_zeros(
@@ -71,11 +71,11 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
     ) -> Called<ZeroScan>;
 
     /// Splits a huge page and gives its zero-filled base pages back.
-    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<Recovered>;
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult>;
 
     /// Results of calls for which the loop did not wait.
-    fn unanswered(&mut self) -> Unanswered {
-        Unanswered::default()
+    fn take_late_results(&mut self) -> LateResults {
+        LateResults::default()
     }
 
     /// Cost of management so far.
@@ -86,7 +86,12 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + Explain {
 pub trait Sampling {
     /// Starts a sampling window of a process. Clears its access bits or prepares to probe it, as
     /// `needs` requires. Works until `until`.
-    fn start_window(&mut self, process: ProcessId, needs: Needs, until: Duration) -> Partial<()>;
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        needs: SampleKinds,
+        until: Duration,
+    ) -> Partial<()>;
 
     /// Probes a process in the open window, until `until`. Returns the wait until the next call;
     /// `None` when this window will show nothing more.
@@ -138,8 +143,8 @@ pub trait Prefault {
 /// Facts about processes that users ask for and policies do not use.
 pub trait Explain {
     /// Name, user and cgroup of a managed process, as far as they can still be determined.
-    fn describe(&self, _process: ProcessId) -> Description {
-        Description::default()
+    fn describe(&self, _process: ProcessId) -> ProcessDescription {
+        ProcessDescription::default()
     }
 
     /// Why a process is not managed, as a sentence. `None` where there is no such process or

@@ -4,32 +4,32 @@
 //! `promotion.rs`. The state is in `memory.rs`, `last_samples.rs`, `unanswered.rs`.
 //! `Manager::dispatch` sends events to all parts.
 
-mod last_seen;
-mod looking;
+mod fault_sizes;
+mod last_samples;
 mod memory;
-mod promoting;
-mod recovering;
+mod promotion;
+mod recovery;
+mod refresh;
 mod sampling;
-mod sizing;
-mod slices;
+mod slice_queue;
 mod slowdown;
 mod unanswered;
 
-pub use last_seen::{LastSeen, SeenSample};
-pub use promoting::Promoting;
-use unanswered::Unanswered;
+pub use last_samples::{LastSample, LastSamples};
+pub use promotion::PromotionState;
+use unanswered::UnansweredCalls;
 
 use crate::journal::Journal;
-use crate::machine::{Machine, MachineError, NotAnswering, Wake};
+use crate::machine::{Machine, MachineError, UnresponsiveProcess, WakeReason};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    CpuBudget, Event, Hold, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId,
+    CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
     PromotionBudget, PromotionLimits, SettingError, WatermarkTable,
 };
-use looking::Looking;
 use memory::MemoryWatch;
-use recovering::Recovering;
-use sampling::Sampling;
+use recovery::RecoveryState;
+use refresh::RefreshSchedule;
+use sampling::SamplingSchedule;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -45,15 +45,15 @@ pub struct Manager<M> {
     processes: Vec<ProcessId>,
     /// Chosen sizes at first touches, by process.
     fault_sizes: HashMap<ProcessId, PageOrders>,
-    unanswered: Unanswered,
-    looking: Looking,
+    unanswered: UnansweredCalls,
+    refresh: RefreshSchedule,
     // Each of these receives events from `dispatch`.
     memory: MemoryWatch,
     limits: PromotionLimits,
-    sampling: Sampling,
-    promoting: Promoting,
-    recovering: Recovering,
-    last_seen: LastSeen,
+    sampling: SamplingSchedule,
+    promotion: PromotionState,
+    recovery: RecoveryState,
+    last_seen: LastSamples,
     journal: Journal,
 }
 
@@ -70,21 +70,21 @@ impl<M: Machine> Manager<M> {
         settings: Settings,
     ) -> Result<Self, SettingError> {
         let settings = settings.check()?;
-        let rate = settings.rate.filter(|_| !policy.sets_own_pace());
+        let rate = settings.rate.filter(|_| !policy.limits_own_rate());
         let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
         Ok(Self {
             cpu: settings.cpu,
             paused: false,
             processes: Vec::new(),
             fault_sizes: HashMap::new(),
-            unanswered: Unanswered::default(),
-            looking: Looking::default(),
+            unanswered: UnansweredCalls::default(),
+            refresh: RefreshSchedule::default(),
             memory: MemoryWatch::new(guard),
             limits: PromotionLimits::new(settings.bloat),
-            sampling: Sampling::new(&settings),
-            promoting: Promoting::new(PromotionBudget::new(settings.max_promotions, rate)),
-            recovering: Recovering::new(settings.bloat),
-            last_seen: LastSeen::default(),
+            sampling: SamplingSchedule::new(&settings),
+            promotion: PromotionState::new(PromotionBudget::new(settings.max_promotions, rate)),
+            recovery: RecoveryState::new(settings.bloat),
+            last_seen: LastSamples::default(),
             journal: Journal::default(),
             machine,
             policy,
@@ -103,23 +103,23 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Does what is due, then waits at most until the next look, a second later.
-    pub fn step(&mut self) -> Wake {
+    pub fn step(&mut self) -> WakeReason {
         let now = self.machine.now();
-        self.settle_late(now);
-        self.look_around(now);
+        self.finish_late_calls(now);
+        self.refresh_if_due(now);
         self.cpu.update(now, self.machine.own_costs().cpu);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.looking.due());
+            return self.wait_until(self.refresh.due());
         }
         self.sample(now);
         self.list_for_recovery(now);
-        let mut wake_at = self.looking.due().min(self.sampling.due());
+        let mut wake_at = self.refresh.due().min(self.sampling.due());
         // Listing must not disturb a window, so it waits until the window is closed.
-        if self.recovering.listing.is_some() && !self.sampling.in_window() {
+        if self.recovery.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
         }
-        let next_look = self.memory.guard.next_look();
+        let next_look = self.memory.guard.next_read();
         wake_at = next_look.map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them.
         let hands_off = self.paused || self.settings.measure_only;
@@ -129,34 +129,34 @@ impl<M: Machine> Manager<M> {
         }
         let now = self.machine.now();
         if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
-            let looks = self.memory.guard.next_look();
-            let looks = looks.unwrap_or(self.looking.next);
-            wake_at = self.looking.due().min(looks).max(now);
+            let looks = self.memory.guard.next_read();
+            let looks = looks.unwrap_or(self.refresh.next);
+            wake_at = self.refresh.due().min(looks).max(now);
         }
         self.wait_until(wake_at)
     }
 
     /// Passes an event to every part that keeps state.
-    fn tell(&mut self, now: Duration, event: Event) {
+    fn dispatch(&mut self, now: Duration, event: Event) {
         self.memory.apply(&event);
         self.limits.apply(now, &event);
         self.sampling.apply(&event);
-        self.recovering.planner.apply(&event);
+        self.recovery.planner.apply(&event);
         self.last_seen.apply(&event);
-        self.journal.note(now, event);
+        self.journal.record(now, event);
     }
 
-    fn trouble(&mut self, now: Duration, error: &MachineError) {
+    fn record_error(&mut self, now: Duration, error: &MachineError) {
         let message = match error {
             // Processes normally end. One that does not answer is reported after a second.
             MachineError::Gone(_) | MachineError::NotAnswering(_) => return,
             MachineError::Refused { errno, .. } => {
-                return self.tell(now, Event::CallRefused { errno: *errno });
+                return self.dispatch(now, Event::CallRefused { errno: *errno });
             }
             MachineError::PageSize(_) => error.to_string(),
             MachineError::Other(message) => message.clone(),
         };
-        self.tell(now, Event::Trouble { message });
+        self.dispatch(now, Event::Trouble { message });
     }
 
     /// Leaves every process alone until [`resume`](Self::resume): nothing is sampled, promoted or
@@ -164,7 +164,7 @@ impl<M: Machine> Manager<M> {
     pub fn pause(&mut self) -> bool {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
-            self.note(Event::Paused);
+            self.record_event(Event::Paused);
         }
         change
     }
@@ -173,14 +173,14 @@ impl<M: Machine> Manager<M> {
     pub fn resume(&mut self) -> bool {
         let change = std::mem::replace(&mut self.paused, false);
         if change {
-            self.note(Event::Resumed);
+            self.record_event(Event::Resumed);
         }
         change
     }
 
     /// Writes down an event around the manager, at the current time.
-    pub fn note(&mut self, event: Event) {
-        self.tell(self.machine.now(), event);
+    pub fn record_event(&mut self, event: Event) {
+        self.dispatch(self.machine.now(), event);
     }
 
     /// The journal of all events so far.
@@ -209,7 +209,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Why nothing is promoted at present, if so.
-    pub fn held(&self) -> Option<&Hold> {
+    pub fn held(&self) -> Option<&PromotionBlock> {
         self.memory.held.as_ref()
     }
 
@@ -229,17 +229,17 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The pace of promotion.
-    pub fn promoting(&self) -> &Promoting {
-        &self.promoting
+    pub fn promotion_state(&self) -> &PromotionState {
+        &self.promotion
     }
 
     /// The last sample of each process.
-    pub fn last_seen(&self) -> &LastSeen {
+    pub fn last_samples(&self) -> &LastSamples {
         &self.last_seen
     }
 
     /// The processes that do not answer, as of the last check.
-    pub fn unanswered(&self) -> &HashMap<ProcessId, NotAnswering> {
+    pub fn unanswered(&self) -> &HashMap<ProcessId, UnresponsiveProcess> {
         &self.unanswered.reported
     }
 

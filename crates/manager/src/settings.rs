@@ -1,6 +1,6 @@
 //! What users can set, checked on creation.
 
-use hawkeye_policy::policies::{LinuxSettings, Pace, PolicySettings};
+use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
 use hawkeye_policy::{
     BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, SamplingPace, SettingError,
     Watermarks,
@@ -90,7 +90,7 @@ impl Settings {
     pub fn linux(&self) -> LinuxSettings {
         let pace = self
             .rate
-            .map_or(LinuxSettings::default().pace, Pace::PerSecond);
+            .map_or(LinuxSettings::default().pace, PromotionPace::PerSecond);
         LinuxSettings {
             pace,
             ..LinuxSettings::default()

@@ -2,8 +2,10 @@
 //! time passes only through the work it is asked for.
 
 use hawkeye_manager::{Machine, Manager};
-use hawkeye_test_support::machine::{Change, ScriptedMachine};
-use hawkeye_test_support::managing::{GIB, MIB, base, machine, manage, often, program, s};
+use hawkeye_test_support::builders::{
+    GIB, MIB, base, frequent_sampling, machine, manage, program, s,
+};
+use hawkeye_test_support::machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -20,18 +22,18 @@ fn managing(processes: u64, work: Duration) -> Manager<ScriptedMachine> {
         start(&mut machine, REGIONS / processes as u32);
     }
     machine.schedule(s(0.0), others(0));
-    manage(machine, "hawkeye-g", often())
+    manage(machine, "hawkeye-g", frequent_sampling())
 }
 
 fn start(machine: &mut ScriptedMachine, regions: u32) {
     machine.start(program(&[base(0, regions, 0.0)]));
 }
 
-fn others(filled: u64) -> Change {
-    Change::OtherMemory(TOTAL_BYTES - FREE_BYTES + filled - u64::from(REGIONS) * 2 * MIB)
+fn others(filled: u64) -> ScriptedChange {
+    ScriptedChange::OtherMemory(TOTAL_BYTES - FREE_BYTES + filled - u64::from(REGIONS) * 2 * MIB)
 }
 
-fn assert_looks_in_time(machine: &ScriptedMachine) {
+fn assert_reads_in_time(machine: &ScriptedMachine) {
     let longest = machine.longest_gap();
     println!("longest gap {longest:?}");
     assert!(longest <= 50 * MS, "{longest:?}");
@@ -60,7 +62,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     let reaction = machine.last_listing() - from;
     assert!(machine.abandoned(), "the window is given up");
     assert!(reaction <= 50 * MS, "{reaction:?}");
-    assert_looks_in_time(machine);
+    assert_reads_in_time(machine);
 }
 
 #[test]
@@ -70,7 +72,7 @@ fn a_thousand_processes_hold_no_look_up() {
         manager.step();
         assert!(manager.machine().now() < s(240.0));
     }
-    assert_looks_in_time(manager.machine());
+    assert_reads_in_time(manager.machine());
 }
 
 #[test]
@@ -88,7 +90,7 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
         manager.step();
         assert!(manager.machine().now() < begun + s(20.0));
     }
-    assert_looks_in_time(manager.machine());
+    assert_reads_in_time(manager.machine());
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn a_window_in_which_nobody_answered_is_made_up_for() {
     let mut manager = managing(1, 2 * MS);
     manager
         .machine_mut()
-        .schedule(s(0.0), Change::LateSamples(1));
+        .schedule(s(0.0), ScriptedChange::LateSamples(1));
     // Long before the period of 5 s is over.
     while manager.machine().now() < s(2.0) {
         manager.step();

@@ -32,7 +32,7 @@ pub struct Candidate {
 
 /// State of one region.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct MapEntry {
     region: RegionAddr,
     /// `None` after it was removed.
     average: Option<f64>,
@@ -67,7 +67,7 @@ struct Entry {
 pub struct AccessMap {
     average: CoverageAverage,
     /// Ascending by region, so that a sample is merged in one pass and a region found by bisection.
-    entries: Vec<Entry>,
+    entries: Vec<MapEntry>,
     buckets: [BTreeMap<i64, RegionAddr>; BUCKETS as usize],
     /// The last position given out at a head (descending) and at a tail (ascending).
     head: i64,
@@ -91,7 +91,7 @@ impl AccessMap {
     /// several with one address the first counts.
     pub fn observe(&mut self, samples: &[RegionSample]) {
         let mut known = std::mem::take(&mut self.entries).into_iter().peekable();
-        let mut entries: Vec<Entry> = Vec::with_capacity(samples.len());
+        let mut entries: Vec<MapEntry> = Vec::with_capacity(samples.len());
         let mut risen = Vec::new();
         for sample in ascending(samples).iter() {
             while let Some(gone) = known.next_if(|e| e.region < sample.region) {
@@ -112,7 +112,7 @@ impl AccessMap {
                 .next(before.and_then(|e| e.average), sample.accessed);
             let coverage = CoverageAverage::whole_pages(average);
             let bucket = (coverage > 0).then(|| bucket_of(coverage));
-            let mut entry = Entry {
+            let mut entry = MapEntry {
                 region: sample.region,
                 average: Some(average),
                 present: sample.present,
@@ -242,7 +242,7 @@ impl AccessMap {
             .ok()
     }
 
-    fn link(&mut self, entry: &Entry) {
+    fn link(&mut self, entry: &MapEntry) {
         if let Some(bucket) = entry
             .bucket
             .and_then(|b| self.buckets.get_mut(usize::from(b)))
@@ -251,7 +251,7 @@ impl AccessMap {
         }
     }
 
-    fn unlink(&mut self, entry: &Entry) {
+    fn unlink(&mut self, entry: &MapEntry) {
         if entry.waiting {
             self.unlink_place(entry.bucket, entry.place);
         }

@@ -2,7 +2,7 @@
 
 use crate::error::{SettingError, positive_up_to};
 use crate::page::PAGES_PER_REGION;
-use crate::whole::u16_of;
+use crate::saturating_cast::u16_of;
 
 /// Exponential moving average of access coverage (paper, section 3.3).
 ///

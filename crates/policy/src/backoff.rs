@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(15);
 /// How to continue a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum AfterCall {
+pub enum BatchDecision {
     /// Go on.
     Continue,
     /// End the batch now.
@@ -46,19 +46,19 @@ impl Backoff {
     pub const PATIENCE: u32 = 7;
 
     /// Takes in how long a call took; returns whether the batch goes on.
-    pub fn after_call(&mut self, took: Duration) -> AfterCall {
+    pub fn after_call(&mut self, took: Duration) -> BatchDecision {
         self.longest = self.longest.max(Some(took));
         if took > TOO_LONG {
-            AfterCall::StopBatch
+            BatchDecision::StopBatch
         } else {
-            AfterCall::Continue
+            BatchDecision::Continue
         }
     }
 
     /// A call failed because memory is short.
-    pub fn after_shortage(&mut self) -> AfterCall {
+    pub fn after_shortage(&mut self) -> BatchDecision {
         self.shortage = true;
-        AfterCall::StopBatch
+        BatchDecision::StopBatch
     }
 
     /// Ends the batch: the pause begins `now`. A batch without calls leaves the pause as it is,
@@ -111,7 +111,7 @@ mod tests {
 
     fn batch(backoff: &mut Backoff, calls: &[u64]) -> Duration {
         for call in calls {
-            let stop = backoff.after_call(MS(*call)) == AfterCall::StopBatch;
+            let stop = backoff.after_call(MS(*call)) == BatchDecision::StopBatch;
             assert_eq!(stop, *call > 30, "a call of {call} ms");
         }
         backoff.end_batch(at(1));
@@ -147,9 +147,9 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut short = |calls: &[u64]| {
             for call in calls {
-                let _: AfterCall = backoff.after_call(MS(*call));
+                let _: BatchDecision = backoff.after_call(MS(*call));
             }
-            assert_eq!(backoff.after_shortage(), AfterCall::StopBatch);
+            assert_eq!(backoff.after_shortage(), BatchDecision::StopBatch);
             backoff.end_batch(at(1));
             backoff.pause()
         };

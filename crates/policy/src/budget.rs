@@ -7,6 +7,6 @@ mod promotions;
 mod rate;
 
 pub use cpu::CpuBudget;
-pub use promotions::{PromotionBudget, Spent};
-pub(crate) use rate::Reservoir;
+pub use promotions::{BudgetExhausted, PromotionBudget};
+pub(crate) use rate::TokenReserve;
 pub use rate::{Rate, TokenBucket};

@@ -11,11 +11,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Cooldown {
     first: Duration,
-    refused: HashMap<(ProcessId, RegionAddr), Refused>,
+    refused: HashMap<(ProcessId, RegionAddr), RefusalState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Refused {
+struct RefusalState {
     until: Duration,
     /// Duration of the next refusal.
     next: Duration,
@@ -54,10 +54,13 @@ impl Cooldown {
     /// The region was refused at `now`.
     pub(crate) fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
         let longest = self.longest();
-        let refused = self.refused.entry((process, region)).or_insert(Refused {
-            until: now,
-            next: self.first,
-        });
+        let refused = self
+            .refused
+            .entry((process, region))
+            .or_insert(RefusalState {
+                until: now,
+                next: self.first,
+            });
         refused.until = now.saturating_add(refused.next);
         refused.next = refused.next.saturating_mul(2).min(longest);
     }

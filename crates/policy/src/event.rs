@@ -2,10 +2,10 @@
 
 use crate::errno::Errno;
 use crate::observation::{CoverageSource, ProcessId};
-use crate::pacing::StretchedBy;
 use crate::page::{PageOrder, PageOrders, RegionAddr};
 use crate::reason::Reason;
-use crate::watermarks::Hold;
+use crate::sampling_pace::StretchReason;
+use crate::watermarks::PromotionBlock;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub enum Event {
     /// Sampling windows are further apart than the settings ask for.
     Stretched {
         /// The reason.
-        because: StretchedBy,
+        because: StretchReason,
     },
     /// A region became huge.
     Promoted {
@@ -141,7 +141,7 @@ pub enum Event {
     /// Promotion was held back, or goes on again (`None`).
     Held {
         /// The reason.
-        hold: Option<Hold>,
+        hold: Option<PromotionBlock>,
     },
     /// A call into a process has waited for one second. The process is left alone until it answers.
     NotAnswering {

@@ -1,7 +1,7 @@
 //! What a process would gain if all of its memory were huge.
 
 use crate::observation::{ProcessSample, RegionSample};
-use crate::whole::per;
+use crate::saturating_cast::per;
 
 /// Share of its CPU time that a process would save, in per cent (0-100), if all its accessed
 /// regions under base pages were huge. `None` where its overhead is unknown.

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 /// Huge memory by rule: the last sample plus the changes since.
 #[derive(Clone, Debug, Default)]
 pub struct HugeLimits {
-    processes: HashMap<ProcessId, Holding>,
+    processes: HashMap<ProcessId, ProcessHugeMemory>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Holding {
+struct ProcessHugeMemory {
     rule: Option<usize>,
     limit_bytes: Option<u64>,
     huge_bytes: u64,
@@ -22,7 +22,7 @@ struct Holding {
 impl HugeLimits {
     /// Takes in a sample of a process: its rules and its huge memory.
     pub fn observe(&mut self, sample: &ProcessSample) {
-        let holding = Holding {
+        let holding = ProcessHugeMemory {
             rule: sample.terms.rule,
             limit_bytes: sample.terms.max_huge_bytes,
             huge_bytes: sample.huge_bytes(),
@@ -86,17 +86,17 @@ impl HugeLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terms::Terms;
+    use crate::process_rules::ProcessRules;
     use crate::testing::{huge, process, promoted, region, split};
     use proptest::prelude::*;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
         let regions = (0..regions).map(|at| huge(at, true)).collect();
         ProcessSample {
-            terms: Terms {
+            terms: ProcessRules {
                 max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),
                 rule: Some(rule),
-                ..Terms::default()
+                ..ProcessRules::default()
             },
             ..ProcessSample::population(process(pid), regions)
         }

@@ -40,47 +40,47 @@ pub mod cooldown;
 pub mod errno;
 pub mod error;
 pub mod event;
-pub mod fault_ahead;
 pub mod gain;
 pub mod huge_limit;
 pub mod identity;
 pub mod limits;
 pub mod machine_shape;
-mod members;
 pub mod observation;
 pub mod overhead;
-pub mod pacing;
 pub mod page;
-pub mod plan;
 pub mod policies;
 pub mod policy;
+pub mod prefault;
 pub mod prezeroing;
+pub mod process_rules;
+mod process_states;
 pub mod ranking;
 pub mod reason;
-pub mod recovered;
+pub mod recovered_regions;
 pub mod recovery;
+pub mod requests;
 pub mod rules;
 pub mod run_rate;
+pub mod sampling_pace;
+pub mod saturating_cast;
 pub mod selection;
-pub mod shared;
-pub mod sizes;
-pub mod terms;
+pub mod shared_regions;
+pub mod size_choice;
 #[cfg(test)]
 mod testing;
 pub mod watermarks;
-pub mod whole;
 
 pub use access_map::{AccessMap, Candidate};
 pub use average::CoverageAverage;
-pub use backoff::{AfterCall, Backoff};
-pub use budget::{CpuBudget, PromotionBudget, Rate, Spent, TokenBucket};
+pub use backoff::{Backoff, BatchDecision};
+pub use budget::{BudgetExhausted, CpuBudget, PromotionBudget, Rate, TokenBucket};
 pub use cooldown::Cooldown;
 pub use errno::Errno;
 pub use error::SettingError;
 pub use event::{Event, PromotionEffect};
 pub use gain::expected_gain_percent;
 pub use huge_limit::HugeLimits;
-pub use identity::{Identity, Pod, QosClass};
+pub use identity::{Pod, ProcessIdentity, QosClass};
 pub use limits::PromotionLimits;
 pub use machine_shape::MachineShape;
 pub use observation::{
@@ -88,19 +88,23 @@ pub use observation::{
     ProcessSample, RegionSample,
 };
 pub use overhead::{Overhead, OverheadSource};
-pub use pacing::{SamplingPace, SlowdownBudget, StretchedBy};
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
 };
-pub use plan::{FaultSizes, Promotion};
 pub use policies::{PolicySettings, UnknownPolicy};
-pub use policy::{ExplainPolicy, Needs, Policy, Waiting};
-pub use ranking::{Contender, CpuUse};
+pub use policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+pub use process_rules::ProcessRules;
+pub use ranking::{CpuUse, SlotCandidate};
 pub use reason::Reason;
-pub use recovered::RecoveredRegions;
+pub use recovered_regions::RecoveredRegions;
 pub use recovery::{BloatThreshold, RecoveryPlanner};
-pub use rules::{Action, Conditions, Pattern, Rule, Rules, Unmatched, Verdict};
-pub use selection::Selection;
-pub use shared::{MAX_SHARED_PAGES, SharedRegions};
-pub use terms::Terms;
-pub use watermarks::{Hold, MemoryGuard, Scope, Shortage, WatermarkTable, Watermarks};
+pub use requests::{FaultSizes, Promotion};
+pub use rules::{
+    GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
+};
+pub use sampling_pace::{SamplingPace, SlowdownBudget, StretchReason};
+pub use selection::ProcessSelection;
+pub use shared_regions::{MAX_SHARED_PAGES, SharedRegions};
+pub use watermarks::{
+    MemoryGuard, MemoryScope, PromotionBlock, Shortage, WatermarkTable, Watermarks,
+};

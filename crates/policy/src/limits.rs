@@ -5,10 +5,10 @@ use crate::event::Event;
 use crate::huge_limit::HugeLimits;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
-use crate::plan::Promotion;
-use crate::recovered::RecoveredRegions;
+use crate::recovered_regions::RecoveredRegions;
 use crate::recovery::BloatThreshold;
-use crate::shared::SharedRegions;
+use crate::requests::Promotion;
+use crate::shared_regions::SharedRegions;
 use std::time::Duration;
 
 /// The limits of single regions and of the processes of a rule. Memory and pace have their own

@@ -1,7 +1,7 @@
 //! Properties of a machine that decide the choice of page sizes.
 
 use crate::page::{PageOrder, PageOrders};
-use crate::whole::per;
+use crate::saturating_cast::per;
 use std::time::Duration;
 
 /// Properties that do not change while a machine is managed.

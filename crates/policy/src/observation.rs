@@ -3,7 +3,7 @@
 use crate::machine_shape::MachineShape;
 use crate::overhead::Overhead;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use crate::terms::Terms;
+use crate::process_rules::ProcessRules;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -128,7 +128,7 @@ pub struct ProcessSample {
     /// Age of the process; `Duration::MAX` where unknown.
     pub age: Duration,
     /// What the machine's rules set for it.
-    pub terms: Terms,
+    pub terms: ProcessRules,
 }
 
 impl ProcessSample {
@@ -145,13 +145,13 @@ impl ProcessSample {
             walks_seen: 1.0,
             cpu_cores: 1.0,
             age: Duration::MAX,
-            terms: Terms::default(),
+            terms: ProcessRules::default(),
         }
     }
 
     /// Whether another look at the process pays: part of it was not seen, and the possible saving
     /// is enough for promotions.
-    pub fn is_worth_another_look(&self) -> bool {
+    pub fn needs_another_sample(&self) -> bool {
         /// Less than 1, because programs grow and shrink meanwhile.
         const NEARLY_ALL: f64 = 0.95;
         let least = self.terms.least_gain_percent();

@@ -21,7 +21,7 @@ pub mod none;
 pub use by_access_map::ByAccessMap;
 pub use hawkeye::Hawkeye;
 pub use ingens::{Ingens, IngensSettings};
-pub use linux::{LinuxOrder, LinuxSettings, Pace};
+pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
 pub use none::NoPromotion;
 
 use crate::average::CoverageAverage;
@@ -40,15 +40,15 @@ pub struct PolicySettings {
     pub linux: LinuxSettings,
 }
 
-type Make = fn(&PolicySettings) -> Box<dyn Policy>;
+type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 
 /// The constructors of all policies.
-const POLICIES: &[Make] = &[
+const POLICIES: &[PolicyConstructor] = &[
     |s| Box::new(Hawkeye::new(s.average)),
     |s| Box::new(ByAccessMap::hawkeye_g(s.average)),
     |s| Box::new(ByAccessMap::hawkeye_pmu(s.average)),
     |s| Box::new(Ingens::new(s.ingens)),
-    |s| Box::new(LinuxOrder::new(s.linux)),
+    |s| Box::new(LinuxPolicy::new(s.linux)),
     |_| Box::new(NoPromotion::BLIND),
 ];
 

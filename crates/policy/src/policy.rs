@@ -2,16 +2,16 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::plan::{FaultSizes, Promotion};
 use crate::reason::Reason;
+use crate::requests::{FaultSizes, Promotion};
 use std::time::Duration;
 
 /// The kinds of samples that a policy needs, any number of them. Every sample of a region contains
 /// the number of base pages present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs(u8);
+pub struct SampleKinds(u8);
 
-impl Needs {
+impl SampleKinds {
     /// Nothing: the policy never promotes.
     pub const NOTHING: Self = Self(0);
     /// Which base pages are present; no access bits are cleared for it.
@@ -49,7 +49,7 @@ impl Needs {
 
 /// A region that waits for its promotion.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Waiting {
+pub struct WaitingRegion {
     /// The reason that its proposal would have if its turn came now.
     pub reason: Reason,
     /// Number of regions of the process that come before it.
@@ -69,11 +69,11 @@ pub trait Policy: ExplainPolicy + Send {
     fn name(&self) -> &'static str;
 
     /// The kinds of samples that it needs.
-    fn needs(&self) -> Needs;
+    fn sample_kinds(&self) -> SampleKinds;
 
     /// Whether the policy paces itself. The manager's limit of promotions per second is then not
     /// applied.
-    fn sets_own_pace(&self) -> bool {
+    fn limits_own_rate(&self) -> bool {
         false
     }
 
@@ -94,14 +94,19 @@ pub trait Policy: ExplainPolicy + Send {
 
     /// Reports that one of its proposals was carried out, and how long that took, or that it was
     /// not (`None`). Policies that pace themselves count only the first kind.
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>);
+    fn on_promotion_result(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        took: Option<Duration>,
+    );
 }
 
 /// Explains what a policy has not proposed. A policy without explanations implements it empty.
 pub trait ExplainPolicy {
     /// How this region waits for its turn. `None` where it does not wait, or the policy keeps no
     /// such list.
-    fn explain_region(&self, _process: ProcessId, _region: RegionAddr) -> Option<Waiting> {
+    fn explain_region(&self, _process: ProcessId, _region: RegionAddr) -> Option<WaitingRegion> {
         None
     }
 

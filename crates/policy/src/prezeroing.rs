@@ -3,7 +3,7 @@
 //! already zeroed.
 
 use crate::error::SettingError;
-use crate::whole::u32_of;
+use crate::saturating_cast::u32_of;
 use serde::Serialize;
 
 /// All unzeroed memory should be zeroed within this many seconds, as far as the bounds allow.
@@ -78,7 +78,7 @@ impl Default for ZeroingBounds {
 
 /// Inputs to the choice of the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct FreeMemory {
+pub struct ZeroingConditions {
     /// Free base pages.
     pub free: u64,
     /// Free base pages that are zeroed.
@@ -106,12 +106,12 @@ pub enum ZeroingRate {
 
 /// Chooses the rate, one reading after the other.
 #[derive(Clone, Copy, Debug)]
-pub struct ZeroingPace {
+pub struct ZeroingRateControl {
     bounds: ZeroingBounds,
     last: Option<ZeroingRate>,
 }
 
-impl ZeroingPace {
+impl ZeroingRateControl {
     /// A pace without any choice so far.
     pub fn new(bounds: ZeroingBounds) -> Self {
         Self { bounds, last: None }
@@ -119,8 +119,8 @@ impl ZeroingPace {
 
     /// The rate from now on. It stays as it is where the new one hardly differs. Where idle time is
     /// not known, it is at most the usual rate.
-    pub fn decide(&mut self, seen: &FreeMemory) -> ZeroingRate {
-        let decided = self.at(seen);
+    pub fn decide(&mut self, seen: &ZeroingConditions) -> ZeroingRate {
+        let decided = self.rate_for(seen);
         let rate = match (self.last, decided) {
             (Some(ZeroingRate::PagesPerS(last)), ZeroingRate::PagesPerS(new))
                 if f64::from(new.abs_diff(last)) < f64::from(last) * CHANGE =>
@@ -133,7 +133,7 @@ impl ZeroingPace {
         rate
     }
 
-    fn at(&self, seen: &FreeMemory) -> ZeroingRate {
+    fn rate_for(&self, seen: &ZeroingConditions) -> ZeroingRate {
         if seen.short {
             return ZeroingRate::Short;
         }
@@ -153,16 +153,16 @@ mod tests {
 
     const GIB: u64 = 1 << 18;
 
-    fn idle(idle: f64) -> FreeMemory {
-        FreeMemory {
+    fn idle(idle: f64) -> ZeroingConditions {
+        ZeroingConditions {
             free: 64 * GIB,
             idle: Some(idle),
-            ..FreeMemory::default()
+            ..ZeroingConditions::default()
         }
     }
 
-    fn first(seen: FreeMemory) -> ZeroingRate {
-        ZeroingPace::new(ZeroingBounds::default()).decide(&seen)
+    fn first(seen: ZeroingConditions) -> ZeroingRate {
+        ZeroingRateControl::new(ZeroingBounds::default()).decide(&seen)
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(first(idle(0.5)), ZeroingRate::PagesPerS(10_000));
         assert_eq!(first(idle(0.75)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(first(idle(1.0)), ZeroingRate::PagesPerS(50_000));
-        let unknown = FreeMemory {
+        let unknown = ZeroingConditions {
             idle: None,
             ..idle(1.0)
         };
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn no_zeroing_while_memory_is_short_or_no_processor_is_idle() {
-        let short = FreeMemory {
+        let short = ZeroingConditions {
             short: true,
             ..idle(1.0)
         };
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn zeroing_slows_as_less_is_left_to_zero() {
-        let left = |pages| FreeMemory {
+        let left = |pages| ZeroingConditions {
             zeroed: 64 * GIB - pages,
             ..idle(1.0)
         };
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(first(left(GIB / 8)), ZeroingRate::PagesPerS(3_276));
         assert_eq!(first(left(0)), ZeroingRate::PagesPerS(512));
         // The figures come from two different moments.
-        let more = FreeMemory {
+        let more = ZeroingConditions {
             zeroed: 65 * GIB,
             ..idle(1.0)
         };
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn small_changes_keep_the_rate() {
-        let mut pace = ZeroingPace::new(ZeroingBounds::default());
+        let mut pace = ZeroingRateControl::new(ZeroingBounds::default());
         assert_eq!(pace.decide(&idle(0.75)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(pace.decide(&idle(0.8)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(pace.decide(&idle(0.9)), ZeroingRate::PagesPerS(42_000));
@@ -234,8 +234,8 @@ mod tests {
             short in any::<bool>(),
         ) {
             let bounds = ZeroingBounds::new(usual, usual + more).expect("the bounds are in order");
-            let mut pace = ZeroingPace::new(bounds);
-            let seen = FreeMemory { free, zeroed, short, idle };
+            let mut pace = ZeroingRateControl::new(bounds);
+            let seen = ZeroingConditions { free, zeroed, short, idle };
             match pace.decide(&seen) {
                 ZeroingRate::PagesPerS(pages) => {
                     prop_assert!(!short && (LEAST..=bounds.most()).contains(&pages));

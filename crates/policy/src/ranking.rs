@@ -1,14 +1,14 @@
 //! Which processes are managed when more of them qualify than there are slots.
 
 use crate::observation::ProcessId;
-use crate::whole::per;
+use crate::saturating_cast::per;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// A process that is or could be managed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Contender {
+pub struct SlotCandidate {
     /// The process.
     pub process: ProcessId,
     /// Its user's number.
@@ -21,7 +21,7 @@ pub struct Contender {
     pub managed: bool,
 }
 
-impl Contender {
+impl SlotCandidate {
     /// A process that uses a whole core counts as if it had this many times its memory, because
     /// huge pages save nothing without CPU time.
     const BUSY_FACTOR: f64 = 8.0;
@@ -56,12 +56,12 @@ pub fn user_share(slots: usize) -> usize {
 /// Their own memory and CPU time decide. No user gets more than [`user_share`] of the slots unless
 /// the others would stay empty. The result is stable: with its own result as the managed processes
 /// and nothing else changed, it is the same.
-pub fn choose(contenders: &[Contender], slots: usize) -> Vec<ProcessId> {
-    let mut order: Vec<&Contender> = contenders.iter().collect();
+pub fn choose_processes(contenders: &[SlotCandidate], slots: usize) -> Vec<ProcessId> {
+    let mut order: Vec<&SlotCandidate> = contenders.iter().collect();
     order.sort_by(|a, b| a.order(b));
     let share = user_share(slots);
     let mut held: HashMap<u32, usize> = HashMap::new();
-    let (within, beyond): (Vec<&Contender>, Vec<&Contender>) =
+    let (within, beyond): (Vec<&SlotCandidate>, Vec<&SlotCandidate>) =
         order.into_iter().partition(|contender| {
             let held = held.entry(contender.user).or_default();
             *held += 1;
@@ -91,10 +91,10 @@ pub fn own_bytes(family: &[u64]) -> Vec<u64> {
 
 /// CPU time that processes use, in cores, averaged over about a minute.
 #[derive(Clone, Debug, Default)]
-pub struct CpuUse(HashMap<ProcessId, Usage>);
+pub struct CpuUse(HashMap<ProcessId, CpuAverage>);
 
 #[derive(Clone, Copy, Debug)]
-struct Usage {
+struct CpuAverage {
     at: Duration,
     used: Duration,
     cores: f64,
@@ -106,7 +106,7 @@ impl CpuUse {
 
     /// Records the CPU time that a process of this `age` has `used` up to `now`; returns its
     /// average. The first value is the average over its life.
-    pub fn note(
+    pub fn record(
         &mut self,
         process: ProcessId,
         now: Duration,
@@ -124,7 +124,7 @@ impl CpuUse {
             None => cores(used, age),
         };
         let at = now;
-        self.0.insert(process, Usage { at, used, cores });
+        self.0.insert(process, CpuAverage { at, used, cores });
         cores
     }
 
@@ -141,8 +141,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn contender(pid: u32, user: u32, mib: u64, cores: f64, managed: bool) -> Contender {
-        Contender {
+    fn contender(pid: u32, user: u32, mib: u64, cores: f64, managed: bool) -> SlotCandidate {
+        SlotCandidate {
             process: ProcessId {
                 pid,
                 start_ticks: u64::from(pid),
@@ -160,11 +160,11 @@ mod tests {
 
     #[test]
     fn a_database_displaces_one_of_a_thousand_idle_forks() {
-        let mut all: Vec<Contender> = (1..=1000)
+        let mut all: Vec<SlotCandidate> = (1..=1000)
             .map(|pid| contender(pid, 65_534, 1, 0.0, true))
             .collect();
         all.push(contender(5000, 106, 4096, 0.2, false));
-        let chosen = pids(&choose(&all, 1000));
+        let chosen = pids(&choose_processes(&all, 1000));
         assert_eq!(chosen.len(), 1000);
         assert_eq!(chosen[0], 5000);
         let youngest = chosen.contains(&1000);
@@ -175,8 +175,8 @@ mod tests {
     fn a_little_more_is_not_enough_to_displace_and_half_as_much_again_is() {
         let managed = contender(1, 0, 100, 0.0, true);
         let rival = |mib| contender(2, 0, mib, 0.0, false);
-        assert_eq!(pids(&choose(&[managed, rival(149)], 1)), [1]);
-        assert_eq!(pids(&choose(&[managed, rival(151)], 1)), [2]);
+        assert_eq!(pids(&choose_processes(&[managed, rival(149)], 1)), [1]);
+        assert_eq!(pids(&choose_processes(&[managed, rival(151)], 1)), [2]);
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             contender(1, 0, 100, 0.0, true),
             contender(2, 0, 100, 1.0, false),
         );
-        assert_eq!(pids(&choose(&[idle, busy], 1)), [2]);
+        assert_eq!(pids(&choose_processes(&[idle, busy], 1)), [2]);
     }
 
     #[test]
@@ -202,15 +202,15 @@ mod tests {
         let s = Duration::from_secs;
         let process = contender(1, 0, 1, 0.0, false).process;
         let mut usage = CpuUse::default();
-        assert_eq!(usage.note(process, s(0), s(100), s(50)), 0.5);
-        let after_a_minute = usage.note(process, s(60), s(160), s(50));
+        assert_eq!(usage.record(process, s(0), s(100), s(50)), 0.5);
+        let after_a_minute = usage.record(process, s(60), s(160), s(50));
         assert!((after_a_minute - 0.5 / std::f64::consts::E).abs() < 1e-9);
-        assert_eq!(usage.note(process, s(60), s(160), s(50)), after_a_minute);
+        assert_eq!(usage.record(process, s(60), s(160), s(50)), after_a_minute);
         usage.retain(&HashSet::new());
-        assert_eq!(usage.note(process, s(61), s(0), s(0)), 0.0);
+        assert_eq!(usage.record(process, s(61), s(0), s(0)), 0.0);
     }
 
-    fn crowd() -> impl Strategy<Value = Vec<Contender>> {
+    fn crowd() -> impl Strategy<Value = Vec<SlotCandidate>> {
         let one = (0u32..4, 0u64..64, 0.0f64..2.0, any::<bool>());
         prop::collection::vec(one, 0..40).prop_map(|all| {
             let numbered = all.into_iter().zip(1..);
@@ -223,11 +223,11 @@ mod tests {
     proptest! {
         #[test]
         fn slots_are_filled_and_shared(crowd in crowd(), slots in 1usize..30) {
-            let chosen = choose(&crowd, slots);
+            let chosen = choose_processes(&crowd, slots);
             prop_assert_eq!(chosen.len(), slots.min(crowd.len()));
-            let is_chosen = |it: &Contender| chosen.contains(&it.process);
+            let is_chosen = |it: &SlotCandidate| chosen.contains(&it.process);
             for user in 0..4 {
-                let of_user = |it: &&Contender| it.user == user;
+                let of_user = |it: &&SlotCandidate| it.user == user;
                 let held = crowd.iter().filter(of_user).filter(|it| is_chosen(it)).count();
                 let others_wait = crowd.iter().any(|it| {
                     let theirs = crowd.iter().filter(|other| other.user == it.user);
@@ -240,12 +240,12 @@ mod tests {
 
         #[test]
         fn the_choice_is_stable(crowd in crowd(), slots in 1usize..30) {
-            let chosen: HashSet<ProcessId> = choose(&crowd, slots).into_iter().collect();
-            let settled: Vec<Contender> = crowd
+            let chosen: HashSet<ProcessId> = choose_processes(&crowd, slots).into_iter().collect();
+            let settled: Vec<SlotCandidate> = crowd
                 .iter()
-                .map(|it| Contender { managed: chosen.contains(&it.process), ..*it })
+                .map(|it| SlotCandidate { managed: chosen.contains(&it.process), ..*it })
                 .collect();
-            let again: HashSet<ProcessId> = choose(&settled, slots).into_iter().collect();
+            let again: HashSet<ProcessId> = choose_processes(&settled, slots).into_iter().collect();
             prop_assert_eq!(chosen, again);
         }
 

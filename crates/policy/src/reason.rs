@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// text for users, `Serialize` its JSON. Give the struct `#[serde(tag = "rule", rename = "...")]`,
 /// which names the rule in JSON.
 #[derive(Clone, Debug)]
-pub struct Reason(Arc<dyn Data>);
+pub struct Reason(Arc<dyn ReasonData>);
 
 impl Reason {
     /// A reason with this data.
@@ -32,13 +32,13 @@ impl Reason {
 }
 
 /// The traits that the data of a reason implements.
-trait Data: fmt::Display + fmt::Debug + Send + Sync {
+trait ReasonData: fmt::Display + fmt::Debug + Send + Sync {
     fn json(&self) -> serde_json::Result<Box<RawValue>>;
     fn as_any(&self) -> &dyn Any;
-    fn equals(&self, other: &dyn Data) -> bool;
+    fn equals(&self, other: &dyn ReasonData) -> bool;
 }
 
-impl<T> Data for T
+impl<T> ReasonData for T
 where
     T: fmt::Display + fmt::Debug + Serialize + PartialEq + Send + Sync + 'static,
 {
@@ -50,7 +50,7 @@ where
         self
     }
 
-    fn equals(&self, other: &dyn Data) -> bool {
+    fn equals(&self, other: &dyn ReasonData) -> bool {
         other.as_any().downcast_ref() == Some(self)
     }
 }

@@ -1,15 +1,15 @@
 //! The order in which huge pages are searched for bloat, and what happens to them.
 
-mod owner;
+mod scan_queue;
 
 use crate::error::SettingError;
 use crate::event::Event;
-use crate::members::Members;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::watermarks::Shortage;
-use owner::Owner;
+use scan_queue::ScanQueue;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl fmt::Display for BloatReason {
 #[derive(Clone, Debug)]
 pub struct RecoveryPlanner {
     threshold: BloatThreshold,
-    owners: Members<Owner>,
+    owners: ProcessStates<ScanQueue>,
 }
 
 impl RecoveryPlanner {
@@ -96,14 +96,14 @@ impl RecoveryPlanner {
     pub fn new(threshold: BloatThreshold) -> Self {
         Self {
             threshold,
-            owners: Members::default(),
+            owners: ProcessStates::default(),
         }
     }
 
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
-        self.owners.observe(observation, Owner::sampled);
+        self.owners.observe(observation, ScanQueue::after_sample);
     }
 
     /// Sets the share of its cycles that a process spends in page walks, in per cent (0-100).
@@ -128,7 +128,7 @@ impl RecoveryPlanner {
                 if let Some(owner) = self.owners.get_mut(process) {
                     owner.add(region, true);
                 } else {
-                    let mut owner = Owner::default();
+                    let mut owner = ScanQueue::default();
                     owner.add(region, true);
                     self.owners.push(process, owner);
                 }
@@ -159,7 +159,7 @@ impl RecoveryPlanner {
         let first = owners
             .filter(|(process, _)| allowed(*process))
             .filter_map(|(process, owner)| {
-                owner.wake(now, RESCAN_AFTER);
+                owner.requeue_scanned(now, RESCAN_AFTER);
                 let (accessed, region) = owner.first()?;
                 let overhead = owner.overhead_percent.unwrap_or(unknown);
                 Some((overhead, accessed, region, process, owner))
@@ -167,13 +167,13 @@ impl RecoveryPlanner {
             // Of equal ones the first stays: first come, first served.
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let (_, accessed, region, process, owner) = first?;
-        owner.scan(accessed, region, now);
+        owner.mark_scanned(accessed, region, now);
         Some((process, region))
     }
 
     /// Whether a huge page with `zero_pages` zero base pages (0-512) should be split, and why.
     /// `shortage` is the cause of the recovery, for the record.
-    pub fn judge(&self, zero_pages: u16, shortage: Shortage) -> Option<Reason> {
+    pub fn split_reason(&self, zero_pages: u16, shortage: Shortage) -> Option<Reason> {
         let threshold = self.threshold.zero_pages();
         (zero_pages >= threshold).then(|| {
             Reason::new(BloatReason {

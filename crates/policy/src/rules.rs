@@ -1,7 +1,7 @@
 //! Which processes are managed, and with which settings.
 
-use crate::identity::{Identity, QosClass};
-use crate::terms::Terms;
+use crate::identity::{ProcessIdentity, QosClass};
+use crate::process_rules::ProcessRules;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// `[!a-z]` and `{one,other}` work too. A backslash stands for itself, because systemd's names
 /// contain backslashes.
 #[derive(Clone)]
-pub struct Pattern {
+pub struct GlobPattern {
     text: String,
     /// One for each combination of the alternatives in braces.
     alternatives: Vec<glob::Pattern>,
@@ -25,7 +25,7 @@ const MAX_ALTERNATIVES: usize = 64;
 
 /// A pattern that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum BadPattern {
+pub enum PatternError {
     /// It is empty or too long.
     #[error("a pattern has 1 to {MAX_PATTERN_BYTES} bytes, not {0}")]
     Length(usize),
@@ -47,15 +47,15 @@ pub enum BadPattern {
     },
 }
 
-impl FromStr for Pattern {
-    type Err = BadPattern;
+impl FromStr for GlobPattern {
+    type Err = PatternError;
 
-    fn from_str(text: &str) -> Result<Self, BadPattern> {
+    fn from_str(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() || text.len() > MAX_PATTERN_BYTES {
-            return Err(BadPattern::Length(text.len()));
+            return Err(PatternError::Length(text.len()));
         }
         let parse = |pattern: String| {
-            glob::Pattern::new(&pattern).map_err(|error| BadPattern::Wildcard {
+            glob::Pattern::new(&pattern).map_err(|error| PatternError::Wildcard {
                 message: error.msg,
                 at: error.pos,
                 pattern,
@@ -73,17 +73,17 @@ impl FromStr for Pattern {
 }
 
 /// The patterns that `text` stands for, one for each combination of its alternatives.
-fn expand_braces(text: &str) -> Result<Vec<String>, BadPattern> {
+fn expand_braces(text: &str) -> Result<Vec<String>, PatternError> {
     let mut expanded = vec![String::new()];
     let mut rest = text;
     while let Some((literal, after)) = rest.split_once('{') {
-        let (choices, after) = after.split_once('}').ok_or(BadPattern::Braces)?;
+        let (choices, after) = after.split_once('}').ok_or(PatternError::Braces)?;
         if literal.contains('}') || choices.contains('{') {
-            return Err(BadPattern::Braces);
+            return Err(PatternError::Braces);
         }
         let choices: Vec<&str> = choices.split(',').collect();
         if expanded.len() * choices.len() > MAX_ALTERNATIVES {
-            return Err(BadPattern::TooManyAlternatives);
+            return Err(PatternError::TooManyAlternatives);
         }
         expanded = expanded
             .iter()
@@ -96,7 +96,7 @@ fn expand_braces(text: &str) -> Result<Vec<String>, BadPattern> {
         rest = after;
     }
     if rest.contains('}') {
-        return Err(BadPattern::Braces);
+        return Err(PatternError::Braces);
     }
     expanded
         .iter_mut()
@@ -104,7 +104,7 @@ fn expand_braces(text: &str) -> Result<Vec<String>, BadPattern> {
     Ok(expanded)
 }
 
-impl Pattern {
+impl GlobPattern {
     /// Whether the pattern matches all of `text`.
     pub fn matches(&self, text: &str) -> bool {
         let options = glob::MatchOptions {
@@ -117,13 +117,13 @@ impl Pattern {
     }
 }
 
-impl PartialEq for Pattern {
+impl PartialEq for GlobPattern {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-impl fmt::Debug for Pattern {
+impl fmt::Debug for GlobPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.text)
     }
@@ -132,26 +132,26 @@ impl fmt::Debug for Pattern {
 /// Conditions on a process for a rule to apply. All given conditions must hold; without any, every
 /// process meets them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Conditions {
+pub struct RuleConditions {
     /// Its command name, or the name of its executable.
-    pub command: Option<Pattern>,
+    pub command: Option<GlobPattern>,
     /// Its user, by name or number.
     pub user: Option<String>,
     /// Its cgroup's path.
-    pub cgroup: Option<Pattern>,
+    pub cgroup: Option<GlobPattern>,
     /// Its systemd unit.
-    pub unit: Option<Pattern>,
+    pub unit: Option<GlobPattern>,
     /// The uid of its Kubernetes pod.
-    pub pod: Option<Pattern>,
+    pub pod: Option<GlobPattern>,
     /// The class of its Kubernetes pod.
     pub qos: Option<QosClass>,
 }
 
-impl Conditions {
+impl RuleConditions {
     /// Whether the process meets all of them. `None` where that depends on its user's name, which
     /// is not known yet.
-    fn decide(&self, identity: &Identity) -> Option<bool> {
-        if !self.hold_but_for_user(identity) {
+    fn matches_identity(&self, identity: &ProcessIdentity) -> Option<bool> {
+        if !self.match_except_user(identity) {
             return Some(false);
         }
         let Some(wanted) = &self.user else {
@@ -162,8 +162,8 @@ impl Conditions {
         (matches || is_number || !identity.user_pending).then_some(matches)
     }
 
-    fn hold_but_for_user(&self, identity: &Identity) -> bool {
-        let pattern = |wanted: &Option<Pattern>, found: &[Option<&str>]| {
+    fn match_except_user(&self, identity: &ProcessIdentity) -> bool {
+        let pattern = |wanted: &Option<GlobPattern>, found: &[Option<&str>]| {
             wanted.as_ref().is_none_or(|wanted| {
                 let mut found = found.iter().flatten();
                 found.any(|text| wanted.matches(text))
@@ -184,9 +184,9 @@ impl Conditions {
 
 /// What happens to the processes of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Action {
+pub enum RuleAction {
     /// They are managed under these rules; [`Rules`] fills in their `rule`.
-    Include(Terms),
+    Include(ProcessRules),
     /// They are left alone.
     Exclude,
 }
@@ -197,14 +197,14 @@ pub struct Rule {
     /// Its name for users.
     pub name: String,
     /// The processes to which it applies.
-    pub conditions: Conditions,
+    pub conditions: RuleConditions,
     /// What happens to them.
-    pub action: Action,
+    pub action: RuleAction,
 }
 
 impl Rule {
     fn wants_warm_start(&self) -> bool {
-        matches!(self.action, Action::Include(terms) if terms.warm_bytes.is_some())
+        matches!(self.action, RuleAction::Include(terms) if terms.warm_bytes.is_some())
     }
 }
 
@@ -214,7 +214,7 @@ const LONGEST_COMMAND_BYTES: usize = 15;
 /// Whether processes that match no rule are managed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unmatched {
+pub enum UnmatchedAction {
     /// They are managed under the default rules.
     #[default]
     Include,
@@ -224,9 +224,9 @@ pub enum Unmatched {
 
 /// The decision of the rules on one process.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// Manage it under these rules.
-    Include(Terms),
+    Include(ProcessRules),
     /// Leave it alone.
     Exclude {
         /// The deciding rule, by its index; `None`: no rule matched.
@@ -243,37 +243,37 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
     rules: Vec<Rule>,
-    unmatched: Unmatched,
+    unmatched: UnmatchedAction,
 }
 
 impl Rules {
     /// The first rule that applies decides; `unmatched` where none does.
-    pub fn new(rules: Vec<Rule>, unmatched: Unmatched) -> Self {
+    pub fn new(rules: Vec<Rule>, unmatched: UnmatchedAction) -> Self {
         Self { rules, unmatched }
     }
 
     /// Whether a process is managed, and under which rules.
-    pub fn judge(&self, identity: &Identity) -> Verdict {
+    pub fn evaluate(&self, identity: &ProcessIdentity) -> RuleVerdict {
         let decisions = self
             .rules
             .iter()
-            .map(|rule| rule.conditions.decide(identity));
+            .map(|rule| rule.conditions.matches_identity(identity));
         let mut decisive = decisions
             .enumerate()
             .filter(|(_, holds)| *holds != Some(false));
         let first = match decisive.next() {
-            Some((rule, None)) => return Verdict::Undecided { rule },
+            Some((rule, None)) => return RuleVerdict::Undecided { rule },
             Some((rule, Some(_))) => Some(rule),
             None => None,
         };
         match (first.map(|at| self.rules[at].action), self.unmatched) {
-            (Some(Action::Include(terms)), _) => Verdict::Include(Terms {
+            (Some(RuleAction::Include(terms)), _) => RuleVerdict::Include(ProcessRules {
                 rule: first,
                 ..terms
             }),
-            (Some(Action::Exclude), _) => Verdict::Exclude { rule: first },
-            (None, Unmatched::Include) => Verdict::Include(Terms::default()),
-            (None, Unmatched::Exclude) => Verdict::Exclude { rule: None },
+            (Some(RuleAction::Exclude), _) => RuleVerdict::Exclude { rule: first },
+            (None, UnmatchedAction::Include) => RuleVerdict::Include(ProcessRules::default()),
+            (None, UnmatchedAction::Exclude) => RuleVerdict::Exclude { rule: None },
         }
     }
 
@@ -298,7 +298,7 @@ impl Rules {
         })
     }
 
-    /// The rule at this index, as in [`Terms::rule`] and [`Verdict::Exclude`].
+    /// The rule at this index, as in [`ProcessRules::rule`] and [`RuleVerdict::Exclude`].
     pub fn get(&self, place: usize) -> Option<&Rule> {
         self.rules.get(place)
     }
@@ -310,18 +310,18 @@ mod tests {
     use crate::identity::Pod;
     use proptest::prelude::*;
 
-    impl Conditions {
-        fn hold(&self, identity: &Identity) -> bool {
-            self.decide(identity) == Some(true)
+    impl RuleConditions {
+        fn match_fully(&self, identity: &ProcessIdentity) -> bool {
+            self.matches_identity(identity) == Some(true)
         }
     }
 
-    fn pattern(text: &str) -> Option<Pattern> {
+    fn pattern(text: &str) -> Option<GlobPattern> {
         Some(text.parse().expect(text))
     }
 
-    fn redis() -> Identity {
-        Identity {
+    fn redis() -> ProcessIdentity {
+        ProcessIdentity {
             command: "redis-server".into(),
             executable: Some("redis-check-rdb".into()),
             user: "redis".into(),
@@ -334,8 +334,8 @@ mod tests {
         }
     }
 
-    fn in_pod() -> Identity {
-        Identity {
+    fn in_pod() -> ProcessIdentity {
+        ProcessIdentity {
             command: "java".into(),
             user: "1000".into(),
             uid: 1000,
@@ -344,37 +344,37 @@ mod tests {
                 uid: "0f7c2c2f-1e6b-4a4e-9f57-2f5b0f3f7f10".into(),
                 qos: QosClass::Burstable,
             }),
-            ..Identity::default()
+            ..ProcessIdentity::default()
         }
     }
 
-    fn any() -> Conditions {
-        Conditions::default()
+    fn any() -> RuleConditions {
+        RuleConditions::default()
     }
 
-    fn by(user: &str, command: &str) -> Conditions {
-        Conditions {
+    fn by(user: &str, command: &str) -> RuleConditions {
+        RuleConditions {
             user: Some(user.into()),
             command: pattern(command),
             ..any()
         }
     }
 
-    fn include(name: &str, conditions: Conditions, weight: f64) -> Rule {
-        let terms = Terms {
+    fn include(name: &str, conditions: RuleConditions, weight: f64) -> Rule {
+        let terms = ProcessRules {
             weight,
-            ..Terms::default()
+            ..ProcessRules::default()
         };
         Rule {
             name: name.into(),
             conditions,
-            action: Action::Include(terms),
+            action: RuleAction::Include(terms),
         }
     }
 
-    fn exclude(name: &str, conditions: Conditions) -> Rule {
+    fn exclude(name: &str, conditions: RuleConditions) -> Rule {
         Rule {
-            action: Action::Exclude,
+            action: RuleAction::Exclude,
             ..include(name, conditions, 1.0)
         }
     }
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn patterns_match_whole_texts() {
         let matches =
-            |glob: &str, text: &str| glob.parse::<Pattern>().is_ok_and(|p| p.matches(text));
+            |glob: &str, text: &str| glob.parse::<GlobPattern>().is_ok_and(|p| p.matches(text));
         assert!(matches("redis-*", "redis-server"));
         assert!(!matches("redis", "redis-server"));
         assert!(matches("/system.slice/*", "/system.slice/redis.service"));
@@ -417,52 +417,52 @@ mod tests {
             (nested.as_str(), "{one,other}"),
             (many.as_str(), "more than 64"),
         ] {
-            let error = bad.parse::<Pattern>().expect_err(bad).to_string();
+            let error = bad.parse::<GlobPattern>().expect_err(bad).to_string();
             assert!(error.contains(reason), "{bad}: {error}");
         }
     }
 
     /// Each wildcard could be tried at each position: without an early end that would be 2^100.
     #[test]
-    fn many_wildcards_end_soon() -> Result<(), BadPattern> {
-        let pattern: Pattern = ("*a".repeat(100) + "b").parse()?;
+    fn many_wildcards_end_soon() -> Result<(), PatternError> {
+        let pattern: GlobPattern = ("*a".repeat(100) + "b").parse()?;
         assert!(!pattern.matches(&"a".repeat(250)));
         Ok(())
     }
 
     #[test]
     fn every_condition_must_hold() {
-        let mut conditions = Conditions {
+        let mut conditions = RuleConditions {
             command: pattern("redis-server"),
             user: Some("redis".into()),
             cgroup: pattern("/system.slice/**"),
             unit: pattern("redis*.service"),
-            ..Conditions::default()
+            ..RuleConditions::default()
         };
-        assert!(conditions.hold(&redis()));
-        assert!(!conditions.hold(&in_pod()));
+        assert!(conditions.match_fully(&redis()));
+        assert!(!conditions.match_fully(&in_pod()));
         conditions.user = Some("106".into());
-        assert!(conditions.hold(&redis()), "a user number matches");
+        assert!(conditions.match_fully(&redis()), "a user number matches");
         conditions.command = pattern("redis-check-rdb");
-        let by_executable = conditions.hold(&redis());
+        let by_executable = conditions.match_fully(&redis());
         assert!(by_executable);
         conditions.unit = pattern("postgres*");
-        assert!(!conditions.hold(&redis()));
+        assert!(!conditions.match_fully(&redis()));
     }
 
     #[test]
     fn rules_match_pods_by_uid_and_class() {
-        let class = |qos| Conditions {
+        let class = |qos| RuleConditions {
             qos: Some(qos),
             ..any()
         };
-        assert!(class(QosClass::Burstable).hold(&in_pod()));
-        assert!(!class(QosClass::Guaranteed).hold(&in_pod()));
-        assert!(!class(QosClass::Burstable).hold(&redis()));
+        assert!(class(QosClass::Burstable).match_fully(&in_pod()));
+        assert!(!class(QosClass::Guaranteed).match_fully(&in_pod()));
+        assert!(!class(QosClass::Burstable).match_fully(&redis()));
         let pod = pattern("*");
-        let any_pod = Conditions { pod, ..any() };
-        assert!(any_pod.hold(&in_pod()));
-        assert!(!any_pod.hold(&redis()), "the process is in no pod");
+        let any_pod = RuleConditions { pod, ..any() };
+        assert!(any_pod.match_fully(&in_pod()));
+        assert!(!any_pod.match_fully(&redis()), "the process is in no pod");
     }
 
     #[test]
@@ -472,34 +472,37 @@ mod tests {
             include("db again", by("redis", "*"), 9.0),
             exclude("no pods", any()),
         ];
-        let rules = Rules::new(rules, Unmatched::Include);
-        let terms = Terms {
+        let rules = Rules::new(rules, UnmatchedAction::Include);
+        let terms = ProcessRules {
             weight: 4.0,
             rule: Some(0),
-            ..Terms::default()
+            ..ProcessRules::default()
         };
-        assert_eq!(rules.judge(&redis()), Verdict::Include(terms));
-        assert_eq!(rules.judge(&in_pod()), Verdict::Exclude { rule: Some(2) });
+        assert_eq!(rules.evaluate(&redis()), RuleVerdict::Include(terms));
+        assert_eq!(
+            rules.evaluate(&in_pod()),
+            RuleVerdict::Exclude { rule: Some(2) }
+        );
     }
 
     #[test]
     fn a_rule_on_an_unknown_user_name_stops_the_decision() {
-        let unnamed = Identity {
+        let unnamed = ProcessIdentity {
             user: "106".into(),
             user_pending: true,
             ..redis()
         };
         let judge = |conditions| {
             let rules = vec![exclude("first", conditions)];
-            Rules::new(rules, Unmatched::Include).judge(&unnamed)
+            Rules::new(rules, UnmatchedAction::Include).evaluate(&unnamed)
         };
-        let undecided = Verdict::Undecided { rule: 0 };
-        let included = Verdict::Include(Terms::default());
+        let undecided = RuleVerdict::Undecided { rule: 0 };
+        let included = RuleVerdict::Include(ProcessRules::default());
         assert_eq!(judge(by("redis", "*")), undecided);
         // A rule on another command does not hold up the next, and a user number decides at once.
         assert_eq!(judge(by("redis", "java")), included);
         assert_eq!(judge(by("107", "*")), included);
-        let excluded = Verdict::Exclude { rule: Some(0) };
+        let excluded = RuleVerdict::Exclude { rule: Some(0) };
         assert_eq!(judge(by("106", "*")), excluded);
     }
 
@@ -507,18 +510,18 @@ mod tests {
     fn possible_warm_starts_are_recognised_by_command() {
         let named = |name: &str, warm_bytes| {
             let command = pattern(name);
-            let conditions = Conditions { command, ..any() };
-            let terms = Terms {
+            let conditions = RuleConditions { command, ..any() };
+            let terms = ProcessRules {
                 warm_bytes,
-                ..Terms::default()
+                ..ProcessRules::default()
             };
-            let action = Action::Include(terms);
+            let action = RuleAction::Include(terms);
             Rule {
                 action,
                 ..include(name, conditions, 1.0)
             }
         };
-        let rules = |rules| Rules::new(rules, Unmatched::Include);
+        let rules = |rules| Rules::new(rules, UnmatchedAction::Include);
         let none = rules(vec![named("java", None)]);
         assert!(!none.want_warm_starts() && !none.may_want_warm_start("java"));
         let some = rules(vec![named("redis*", None), named("qemu-*", Some(1 << 30))]);
@@ -531,16 +534,19 @@ mod tests {
 
     #[test]
     fn without_a_rule_the_setting_decides() {
-        let judge = |unmatched| Rules::new(Vec::new(), unmatched).judge(&redis());
-        let default = Verdict::Include(Terms::default());
-        assert_eq!(judge(Unmatched::Include), default);
-        assert_eq!(judge(Unmatched::Exclude), Verdict::Exclude { rule: None });
+        let judge = |unmatched| Rules::new(Vec::new(), unmatched).evaluate(&redis());
+        let default = RuleVerdict::Include(ProcessRules::default());
+        assert_eq!(judge(UnmatchedAction::Include), default);
+        assert_eq!(
+            judge(UnmatchedAction::Exclude),
+            RuleVerdict::Exclude { rule: None }
+        );
     }
 
     proptest! {
         #[test]
         fn patterns_and_names_cause_no_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
-            if let Ok(pattern) = glob.parse::<Pattern>() {
+            if let Ok(pattern) = glob.parse::<GlobPattern>() {
                 pattern.matches(&text);
             }
         }

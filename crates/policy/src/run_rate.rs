@@ -19,13 +19,15 @@
 //!                                            costs of a walk here (costs) -'
 //! ```
 
-mod chance;
 pub mod costs;
 pub mod estimate;
-pub mod plan;
-pub mod shape;
+mod expected_rates;
+pub mod probe_plan;
+pub mod touch_shape;
 
 pub use costs::{DistanceCost, FootprintCosts, WalkCosts};
-pub use estimate::{Estimate, Estimator, RegionMarks, RegionWalks, WORTH_CORES};
-pub use plan::{INTERCEPTED, Probe, ProbeSettings, RoundPlan};
-pub use shape::{PageBits, Shape};
+pub use estimate::{
+    OverheadEstimate, OverheadEstimator, RegionAccessBits, RegionWalks, WORTH_CORES,
+};
+pub use probe_plan::{INTERCEPTED, ProbePlan, ProbeSettings, RoundPlan};
+pub use touch_shape::{PageBitmap, TouchShape};

@@ -8,13 +8,13 @@ use std::time::Duration;
 /// How processes are found. A process joins with `min_resident_bytes` of anonymous memory and
 /// leaves with less than half of that. So a process that varies around the limit keeps its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Selection {
+pub struct ProcessSelection {
     min_resident_bytes: u64,
     look_every: Duration,
     max_processes: usize,
 }
 
-impl Selection {
+impl ProcessSelection {
     /// Name of the minimum memory in errors.
     pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
     /// Name of the interval in errors.
@@ -61,7 +61,7 @@ impl Selection {
     }
 
     /// The shortest interval between scans for processes.
-    pub fn look_every(self) -> Duration {
+    pub fn scan_interval(self) -> Duration {
         self.look_every
     }
 
@@ -78,7 +78,7 @@ impl Selection {
     }
 }
 
-impl Default for Selection {
+impl Default for ProcessSelection {
     /// 64 MiB (32 huge pages), every 5 s, 1,000 processes.
     fn default() -> Self {
         Self {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_costly_sweep_is_done_less_often() {
-        let selection = Selection::default();
+        let selection = ProcessSelection::default();
         let pause = |ms| selection.pause_after(Duration::from_millis(ms));
         assert_eq!(pause(0), S(5));
         assert_eq!(pause(25), S(5), "0.5 % of 5 s");
@@ -108,13 +108,13 @@ mod tests {
     #[test]
     fn settings_have_ranges() {
         let made = |min_bytes, every, most| {
-            let made = Selection::new(min_bytes, every, most);
+            let made = ProcessSelection::new(min_bytes, every, most);
             made.map_err(|error| error.setting)
         };
         let usual = 64 << 20;
-        assert_eq!(made(usual, S(5), 1000), Ok(Selection::default()));
-        assert_eq!(made(4096, S(5), 1000), Err(Selection::MIN_RESIDENT));
-        assert_eq!(made(usual, S(0), 1000), Err(Selection::LOOK_EVERY));
-        assert_eq!(made(usual, S(5), 0), Err(Selection::MAX_PROCESSES));
+        assert_eq!(made(usual, S(5), 1000), Ok(ProcessSelection::default()));
+        assert_eq!(made(4096, S(5), 1000), Err(ProcessSelection::MIN_RESIDENT));
+        assert_eq!(made(usual, S(0), 1000), Err(ProcessSelection::LOOK_EVERY));
+        assert_eq!(made(usual, S(5), 0), Err(ProcessSelection::MAX_PROCESSES));
     }
 }

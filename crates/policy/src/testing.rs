@@ -5,9 +5,9 @@ use crate::event::{Event, PromotionEffect};
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
-use crate::plan::Promotion;
 use crate::policy::Policy;
 use crate::reason::Reason;
+use crate::requests::Promotion;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -127,7 +127,7 @@ pub fn assert_reads(reason: &Reason, text: &str, json: &str) {
 }
 
 /// The largest of these minus the smallest.
-pub fn spread(turns: &[u32]) -> Option<u32> {
+pub fn range_of(turns: &[u32]) -> Option<u32> {
     let (most, least) = turns.iter().max().zip(turns.iter().min())?;
     Some(most - least)
 }

@@ -6,9 +6,9 @@
 //!            when to read again <- read_interval    growth: start earlier when memory grows fast
 //! ```
 
-mod adaptive;
+mod growth;
 mod guard;
-mod looking;
+mod read_interval;
 
 pub use guard::MemoryGuard;
 
@@ -74,8 +74,8 @@ pub struct WatermarkTable {
 
 impl WatermarkTable {
     /// The watermarks of the machine or of a cgroup.
-    pub fn of(&self, scope: &Scope) -> Watermarks {
-        let Scope::Group(path) = scope else {
+    pub fn of(&self, scope: &MemoryScope) -> Watermarks {
+        let MemoryScope::Group(path) = scope else {
             return self.machine;
         };
         let ancestors = std::path::Path::new(path).ancestors();
@@ -101,7 +101,7 @@ impl From<Watermarks> for WatermarkTable {
 /// The memory that is meant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scope {
+pub enum MemoryScope {
     /// That of the whole machine.
     #[strum(to_string = "the machine")]
     Machine,
@@ -113,7 +113,7 @@ pub enum Scope {
 /// Why promotion waits.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
 #[serde(tag = "hold", rename_all = "kebab-case")]
-pub enum Hold {
+pub enum PromotionBlock {
     /// The state of memory is not known, or not known yet.
     #[error("the state of memory is not known")]
     Unknown,
@@ -123,7 +123,7 @@ pub enum Hold {
     )]
     AboveHigh {
         /// The machine or the cgroup.
-        scope: Scope,
+        scope: MemoryScope,
         /// Memory in use, in per cent.
         used_percent: f64,
         /// The high watermark, in per cent.
@@ -136,7 +136,7 @@ pub enum Hold {
     )]
     FillingUp {
         /// The machine or the cgroup.
-        scope: Scope,
+        scope: MemoryScope,
         /// Memory in use, in per cent.
         used_percent: f64,
         /// The share at which recovery starts at this growth, in per cent.
@@ -151,7 +151,7 @@ pub enum Hold {
     )]
     WouldCross {
         /// The machine or the cgroup.
-        scope: Scope,
+        scope: MemoryScope,
         /// Memory in use, in per cent.
         used_percent: f64,
         /// Memory that the promotion takes, in bytes.
@@ -165,7 +165,7 @@ pub enum Hold {
     )]
     Recovering {
         /// The machine or the cgroup.
-        scope: Scope,
+        scope: MemoryScope,
         /// Memory in use, in per cent.
         used_percent: f64,
         /// The low watermark, in per cent.
@@ -177,7 +177,7 @@ pub enum Hold {
     )]
     Pressure {
         /// The machine or the cgroup.
-        scope: Scope,
+        scope: MemoryScope,
         /// Share of the last 10 s (PSI "some avg10"), in per cent.
         pressure_percent: f64,
         /// The highest pressure at which promotion goes on, in per cent.
@@ -225,8 +225,12 @@ mod tests {
             ]),
             ..WatermarkTable::default()
         };
-        let high = |path: &str| table.of(&Scope::Group(path.to_owned())).high_percent();
-        assert_eq!(table.of(&Scope::Machine).high_percent(), 85.0);
+        let high = |path: &str| {
+            table
+                .of(&MemoryScope::Group(path.to_owned()))
+                .high_percent()
+        };
+        assert_eq!(table.of(&MemoryScope::Machine).high_percent(), 85.0);
         assert_eq!(high("/web"), 80.0);
         assert_eq!(high("/dbx"), 80.0);
         assert_eq!(high("/db"), 95.0);

@@ -1,13 +1,13 @@
 //! Writes recordings to files and folders.
 
-use crate::about::About;
 use crate::error::RecordingError;
+use crate::origin::RecordingOrigin;
 use crate::parts::{
     beside, create_file, create_folder, folder_of, is_own_folder, parts, set_aside,
 };
 use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
-use crate::rows::Row;
+use crate::rows::RecordingRow;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -30,8 +30,8 @@ pub struct Recorder {
     /// The final file made from the parts; `None`: the parts stay.
     path: Option<PathBuf>,
     folder: PathBuf,
-    about: About,
-    open: Option<Part>,
+    about: RecordingOrigin,
+    open: Option<PartFile>,
     number: u64,
     /// Finished parts that still exist, oldest first, with their lengths.
     finished: VecDeque<(PathBuf, u64)>,
@@ -41,14 +41,14 @@ pub struct Recorder {
     lost_rows: u64,
 }
 
-struct Part {
+struct PartFile {
     writer: RecordingWriter<BufWriter<File>>,
     place: PathBuf,
     began: Duration,
     rows: u64,
 }
 
-impl Part {
+impl PartFile {
     /// Makes the part a file of its own; returns its length.
     fn finish(self) -> Result<u64, RecordingError> {
         let place = self.place;
@@ -81,7 +81,7 @@ impl Recorder {
     ///
     /// # Errors
     /// Nothing can be written there.
-    pub fn begin(path: &Path, about: About) -> Result<Self, RecordingError> {
+    pub fn begin(path: &Path, about: RecordingOrigin) -> Result<Self, RecordingError> {
         if path.is_dir() {
             return Err(failed(path)(io::ErrorKind::IsADirectory.into()));
         }
@@ -94,7 +94,7 @@ impl Recorder {
                 )?;
             } else if parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(failed(&folder))?;
-            } else if let Err(error) = end_earlier(&folder, path) {
+            } else if let Err(error) = finish_killed_recording(&folder, path) {
                 set_aside(&folder, &error)?;
             }
         }
@@ -106,7 +106,11 @@ impl Recorder {
     ///
     /// # Errors
     /// Nothing can be written there.
-    pub fn in_folder(folder: &Path, most_bytes: u64, about: About) -> Result<Self, RecordingError> {
+    pub fn in_folder(
+        folder: &Path,
+        most_bytes: u64,
+        about: RecordingOrigin,
+    ) -> Result<Self, RecordingError> {
         if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
             set_aside(folder, &"it is not a folder")?;
         }
@@ -126,7 +130,12 @@ impl Recorder {
         Ok(recorder)
     }
 
-    fn new(path: Option<PathBuf>, folder: PathBuf, most_bytes: u64, about: About) -> Self {
+    fn new(
+        path: Option<PathBuf>,
+        folder: PathBuf,
+        most_bytes: u64,
+        about: RecordingOrigin,
+    ) -> Self {
         Self {
             path,
             folder,
@@ -145,7 +154,7 @@ impl Recorder {
     /// # Errors
     /// The row cannot be written, or the previous minute cannot be ended. `abandon_part` returns
     /// how many rows are lost in addition.
-    pub fn write(&mut self, mut row: Row) -> Result<(), RecordingError> {
+    pub fn write(&mut self, mut row: RecordingRow) -> Result<(), RecordingError> {
         self.last = self.last.max(row.at());
         row.set_at(self.last);
         if (self.open.as_ref()).is_some_and(|part| self.last >= part.began + PART) {
@@ -157,7 +166,7 @@ impl Recorder {
                 let place = self.folder.join(format!("{:08}.parquet", self.number));
                 let file = beside(&place, ".tmp");
                 let file = create_file(&file).map_err(failed(&file))?;
-                self.open.insert(Part {
+                self.open.insert(PartFile {
                     writer: RecordingWriter::new(BufWriter::new(file), &self.about)
                         .inspect_err(|_| discard(&place))?,
                     place,
@@ -229,7 +238,7 @@ impl Recorder {
         if self.finished.is_empty() {
             keep_older(path)?;
         }
-        move_out(&joined_in(&self.folder, &self.about)?, &self.folder, path)
+        move_out(&join_parts(&self.folder, &self.about)?, &self.folder, path)
     }
 
     /// Whether no row was accepted yet.
@@ -258,15 +267,15 @@ fn keep_older(path: &Path) -> Result<(), RecordingError> {
 }
 
 /// Ends a recording that was killed, and keeps it as `FILE.1`. Parts that cannot be read stay.
-fn end_earlier(folder: &Path, path: &Path) -> Result<(), RecordingError> {
-    let about = RecordingRows::of_parts(folder)?.about().clone();
-    let joined = joined_in(folder, &about)?;
+fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingError> {
+    let about = RecordingRows::of_parts(folder)?.origin().clone();
+    let joined = join_parts(folder, &about)?;
     keep_older(path)?;
     move_out(&joined, folder, path)
 }
 
 /// Joins the parts in a folder into one file.
-fn joined_in(folder: &Path, about: &About) -> Result<PathBuf, RecordingError> {
+fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     join_into(&joined, folder, about).inspect_err(|_| {
         let _ = fs::remove_file(&joined);
@@ -280,10 +289,10 @@ fn move_out(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingEr
     fs::remove_dir_all(folder).map_err(failed(folder))
 }
 
-fn join_into(joined: &Path, folder: &Path, about: &About) -> Result<(), RecordingError> {
+fn join_into(joined: &Path, folder: &Path, about: &RecordingOrigin) -> Result<(), RecordingError> {
     let file = create_file(joined).map_err(failed(joined))?;
     let mut writer = RecordingWriter::new(BufWriter::new(file), about)?;
-    for row in RecordingRows::over(about.clone(), parts(folder)?) {
+    for row in RecordingRows::of_files(about.clone(), parts(folder)?) {
         writer.write(&row?)?;
     }
     finish(writer, joined).map(drop)

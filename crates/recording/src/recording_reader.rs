@@ -1,10 +1,10 @@
 //! Reads recordings from a file, row by row.
 
-use crate::about::About;
 use crate::error::{RecordingError, Result};
-use crate::reader::TableReader;
-use crate::rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
+use crate::origin::RecordingOrigin;
+use crate::rows::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
+use crate::table_reader::TableReader;
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample,
 };
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// any other error it ends. Rows of unknown kinds are skipped.
 pub struct RecordingReader<R: ChunkReader> {
     table: TableReader<R>,
-    about: About,
+    about: RecordingOrigin,
     /// The command of the last row, which usually is the next one's too.
     command: Arc<str>,
     last: Duration,
@@ -56,7 +56,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     pub fn new(input: R) -> Result<Self> {
         let table = TableReader::new(&RECORDING, input)?;
         Ok(Self {
-            about: About::of(&table),
+            about: RecordingOrigin::of(&table),
             table,
             command: Arc::from(""),
             last: Duration::ZERO,
@@ -65,7 +65,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     /// The origin of the recording.
-    pub fn about(&self) -> &About {
+    pub fn origin(&self) -> &RecordingOrigin {
         &self.about
     }
 
@@ -89,29 +89,29 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         self.optional(column, || self.table.float(column))
     }
 
-    fn decoded(&mut self) -> Result<Option<Row>> {
+    fn read_row(&mut self) -> Result<Option<RecordingRow>> {
         let at = self.time(column!("time_us"))?;
         if at < self.last {
             let found = at.as_micros().to_string();
             let allowed = "no earlier than in the row before";
-            return Err(self.table.refused(column!("time_us"), allowed, found));
+            return Err(self.table.invalid_value(column!("time_us"), allowed, found));
         }
         let command = self.table.text(column!("command"))?;
         if *command != *self.command {
             self.command = Arc::from(command);
         }
         let row = match self.table.text(column!("kind"))? {
-            "region" => Row::Region(self.region(at)?),
-            "process" => Row::Process(self.process(at)?),
-            "memory" => Row::Memory(self.memory(at)?),
-            "decision" => Row::Decision(self.decision(at)?),
+            "region" => RecordingRow::Region(self.region(at)?),
+            "process" => RecordingRow::Process(self.process(at)?),
+            "memory" => RecordingRow::Memory(self.memory(at)?),
+            "decision" => RecordingRow::Decision(self.decision(at)?),
             _ => return Ok(None),
         };
         self.last = at;
         Ok(Some(row))
     }
 
-    fn whose(&self) -> Result<ProcessId> {
+    fn process_id(&self) -> Result<ProcessId> {
         let table = &self.table;
         Ok(ProcessId {
             pid: table.int(column!("pid"), u32::MAX.into(), "a process id")? as u32,
@@ -127,7 +127,9 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         if region.start() == address {
             return Ok(region);
         }
-        Err(self.table.refused(column, allowed, address.to_string()))
+        Err(self
+            .table
+            .invalid_value(column, allowed, address.to_string()))
     }
 
     fn region(&self, at: Duration) -> Result<CoverageRow> {
@@ -135,7 +137,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         let source = table.text(column!("source"))?;
         let source: AccessSource = source.parse().map_err(|_| {
             let allowed = "access-bits, probed, estimated or population";
-            table.refused(column!("source"), allowed, format!("{source:?}"))
+            table.invalid_value(column!("source"), allowed, format!("{source:?}"))
         })?;
         let pages = |column| {
             let count = table.int(column, PAGES_PER_REGION.into(), PAGES)?;
@@ -146,7 +148,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             at,
             window: self.time(column!("window_us"))?,
             source,
-            process: self.whose()?,
+            process: self.process_id()?,
             command: Arc::clone(&self.command),
             cpu_cores: table.float(column!("cpu_cores"))?,
             overhead_percent: self.number(column!("overhead_percent"))?,
@@ -169,7 +171,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         let bloat = column!("bloat_bytes");
         Ok(ProcessRow {
             at,
-            process: self.whose()?,
+            process: self.process_id()?,
             command: Arc::clone(&self.command),
             cpu_cores: self.number(column!("cpu_cores"))?,
             overhead_percent: self.number(column!("overhead_percent"))?,
@@ -191,7 +193,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     fn decision(&self, at: Duration) -> Result<DecisionRow> {
-        let process = self.optional(column!("pid"), || self.whose())?;
+        let process = self.optional(column!("pid"), || self.process_id())?;
         Ok(DecisionRow {
             at,
             process: process.map(|process| (process, Arc::clone(&self.command))),
@@ -203,12 +205,12 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
 }
 
 impl<R: ChunkReader + 'static> Iterator for RecordingReader<R> {
-    type Item = Result<Row>;
+    type Item = Result<RecordingRow>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
             match self.table.advance() {
-                Ok(true) => match self.decoded() {
+                Ok(true) => match self.read_row() {
                     Ok(Some(row)) => return Some(Ok(row)),
                     Ok(None) => {}
                     Err(error) => return Some(Err(error)),

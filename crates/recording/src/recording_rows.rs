@@ -1,10 +1,10 @@
 //! Reads recordings in either form: a file, or the parts of a recording that was not ended.
 
-use crate::about::About;
 use crate::error::RecordingError;
+use crate::origin::RecordingOrigin;
 use crate::parts::{folder_of, parts};
 use crate::recording_reader::RecordingReader;
-use crate::rows::Row;
+use crate::rows::RecordingRow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use std::time::Duration;
 /// where a later part is from a manager that was started anew. In a folder that keeps only the
 /// newest parts, the start may be long ago.
 pub struct RecordingRows {
-    about: About,
+    about: RecordingOrigin,
     unfinished: bool,
-    reader: Option<Open>,
+    reader: Option<OpenPart>,
     rest: std::vec::IntoIter<PathBuf>,
     /// Offset subtracted from times in the first part.
     first_at: Duration,
@@ -23,7 +23,7 @@ pub struct RecordingRows {
     first_began: Option<Duration>,
 }
 
-struct Open {
+struct OpenPart {
     path: PathBuf,
     reader: RecordingReader<File>,
     /// How much later it began than the first part.
@@ -44,9 +44,9 @@ impl RecordingRows {
             return Self::since_first_row(&folder);
         }
         let reader = RecordingReader::open(path)?;
-        let about = reader.about().clone();
+        let about = reader.origin().clone();
         let (path, later) = (path.to_owned(), Duration::ZERO);
-        let open = Open {
+        let open = OpenPart {
             path,
             reader,
             later,
@@ -54,7 +54,7 @@ impl RecordingRows {
         Ok(Self {
             unfinished: false,
             reader: Some(open),
-            ..Self::over(about, Vec::new())
+            ..Self::of_files(about, Vec::new())
         })
     }
 
@@ -64,7 +64,7 @@ impl RecordingRows {
         let first_at = first_at.map_or(Duration::ZERO, |row| row.at());
         let rows = Self::of_parts(folder)?;
         Ok(Self {
-            about: rows.about.clone().later_by(first_at),
+            about: rows.about.clone().starting_later(first_at),
             first_at,
             ..rows
         })
@@ -76,12 +76,12 @@ impl RecordingRows {
         let first = first.ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
         let about = RecordingReader::open(first)
             .map_err(of_part(first))?
-            .about()
+            .origin()
             .clone();
-        Ok(Self::over(about, parts))
+        Ok(Self::of_files(about, parts))
     }
 
-    pub(crate) fn over(about: About, parts: Vec<PathBuf>) -> Self {
+    pub(crate) fn of_files(about: RecordingOrigin, parts: Vec<PathBuf>) -> Self {
         Self {
             first_began: about.began,
             about,
@@ -93,7 +93,7 @@ impl RecordingRows {
     }
 
     /// The origin of the recording.
-    pub fn about(&self) -> &About {
+    pub fn origin(&self) -> &RecordingOrigin {
         &self.about
     }
 
@@ -112,11 +112,11 @@ fn of_part(path: &Path) -> impl FnOnce(RecordingError) -> RecordingError {
 }
 
 impl Iterator for RecordingRows {
-    type Item = Result<Row, RecordingError>;
+    type Item = Result<RecordingRow, RecordingError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(Open {
+            if let Some(OpenPart {
                 path,
                 reader,
                 later,
@@ -141,9 +141,9 @@ impl Iterator for RecordingRows {
             let path = self.rest.next()?;
             match RecordingReader::open(&path) {
                 Ok(reader) => {
-                    let began = reader.about().began.zip(self.first_began);
+                    let began = reader.origin().began.zip(self.first_began);
                     let later = began.map(|(own, first)| own.saturating_sub(first));
-                    self.reader = Some(Open {
+                    self.reader = Some(OpenPart {
                         path,
                         reader,
                         later: later.unwrap_or_default(),

@@ -1,10 +1,10 @@
 //! Writes recordings to a file, row by row.
 
-use crate::about::About;
 use crate::error::RecordingError;
-use crate::rows::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row};
+use crate::origin::RecordingOrigin;
+use crate::rows::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
-use crate::writer::{TableWriter, Value};
+use crate::table_writer::{CellValue, TableWriter};
 use hawkeye_policy::ProcessId;
 use std::io::Write;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use std::time::Duration;
 /// Writes observations and actions as they happen.
 pub struct RecordingWriter<W: Write + Send> {
     table: TableWriter<W>,
-    about: About,
+    about: RecordingOrigin,
 }
 
 /// Values of one row by column, in the order of the table.
-struct Cells<'a>(Vec<Value<'a>>);
+struct RowCells<'a>(Vec<CellValue<'a>>);
 
-impl<'a> Cells<'a> {
-    fn set(&mut self, column: usize, value: Value<'a>) {
+impl<'a> RowCells<'a> {
+    fn set(&mut self, column: usize, value: CellValue<'a>) {
         if let Some(cell) = self.0.get_mut(column) {
             *cell = value;
         }
@@ -31,7 +31,7 @@ impl<W: Write + Send> RecordingWriter<W> {
     ///
     /// # Errors
     /// It cannot be written to.
-    pub fn new(output: W, about: &About) -> Result<Self, RecordingError> {
+    pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
             table: TableWriter::new(&RECORDING, &ascending, about.pairs(), output)?,
@@ -43,19 +43,19 @@ impl<W: Write + Send> RecordingWriter<W> {
     ///
     /// # Errors
     /// The file cannot be written to.
-    pub fn write(&mut self, row: &Row) -> Result<(), RecordingError> {
-        let mut cells = Cells(vec![Value::Null; RECORDING.columns.len()]);
+    pub fn write(&mut self, row: &RecordingRow) -> Result<(), RecordingError> {
+        let mut cells = RowCells(vec![CellValue::Null; RECORDING.columns.len()]);
         cells.set(column!("time_us"), micros(row.at()));
-        cells.set(column!("kind"), Value::Text(row.into()));
+        cells.set(column!("kind"), CellValue::Text(row.into()));
         if let Some(began) = self.about.began {
             cells.set(column!("unix_us"), micros(began + row.at()));
         }
-        cells.set(column!("host"), Value::Text(&self.about.host));
+        cells.set(column!("host"), CellValue::Text(&self.about.host));
         match row {
-            Row::Region(row) => region(&mut cells, row),
-            Row::Process(row) => process(&mut cells, row),
-            Row::Memory(row) => memory(&mut cells, row),
-            Row::Decision(row) => decision(&mut cells, row),
+            RecordingRow::Region(row) => region(&mut cells, row),
+            RecordingRow::Process(row) => process(&mut cells, row),
+            RecordingRow::Memory(row) => memory(&mut cells, row),
+            RecordingRow::Decision(row) => decision(&mut cells, row),
         }
         self.table.push(&cells.0)
     }
@@ -69,30 +69,33 @@ impl<W: Write + Send> RecordingWriter<W> {
     }
 }
 
-fn micros(time: Duration) -> Value<'static> {
-    Value::Int(time.as_micros() as u64)
+fn micros(time: Duration) -> CellValue<'static> {
+    CellValue::Int(time.as_micros() as u64)
 }
 
-fn or_null(value: Option<f64>) -> Value<'static> {
-    value.map_or(Value::Null, Value::Float)
+fn or_null(value: Option<f64>) -> CellValue<'static> {
+    value.map_or(CellValue::Null, CellValue::Float)
 }
 
-fn whose<'a>(cells: &mut Cells<'a>, process: ProcessId, command: &'a str) {
-    cells.set(column!("pid"), Value::Int(process.pid.into()));
-    cells.set(column!("start_ticks"), Value::Int(process.start_ticks));
-    cells.set(column!("command"), Value::Text(command));
+fn set_process<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
+    cells.set(column!("pid"), CellValue::Int(process.pid.into()));
+    cells.set(column!("start_ticks"), CellValue::Int(process.start_ticks));
+    cells.set(column!("command"), CellValue::Text(command));
 }
 
-fn region<'a>(cells: &mut Cells<'a>, row: &'a CoverageRow) {
-    whose(cells, row.process, &row.command);
+fn region<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
+    set_process(cells, row.process, &row.command);
     cells.set(column!("window_us"), micros(row.window));
-    cells.set(column!("source"), Value::Text(row.source.name()));
-    cells.set(column!("cpu_cores"), Value::Float(row.cpu_cores));
+    cells.set(column!("source"), CellValue::Text(row.source.name()));
+    cells.set(column!("cpu_cores"), CellValue::Float(row.cpu_cores));
     cells.set(column!("overhead_percent"), or_null(row.overhead_percent));
     let region = &row.region;
-    let pages = |count: u16| Value::Int(count.into());
-    cells.set(column!("region_address"), Value::Int(region.region.start()));
-    cells.set(column!("huge"), Value::Flag(region.is_huge()));
+    let pages = |count: u16| CellValue::Int(count.into());
+    cells.set(
+        column!("region_address"),
+        CellValue::Int(region.region.start()),
+    );
+    cells.set(column!("huge"), CellValue::Flag(region.is_huge()));
     cells.set(column!("present_pages"), pages(region.present));
     cells.set(column!("accessed_pages"), pages(region.accessed));
     cells.set(column!("accessed_runs"), pages(region.runs));
@@ -101,23 +104,23 @@ fn region<'a>(cells: &mut Cells<'a>, row: &'a CoverageRow) {
     cells.set(column!("swapped_pages"), pages(region.swapped));
     cells.set(
         column!("walks_per_s"),
-        Value::Int(region.walks_per_s.into()),
+        CellValue::Int(region.walks_per_s.into()),
     );
 }
 
-fn process<'a>(cells: &mut Cells<'a>, row: &'a ProcessRow) {
-    whose(cells, row.process, &row.command);
+fn process<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
+    set_process(cells, row.process, &row.command);
     cells.set(column!("cpu_cores"), or_null(row.cpu_cores));
     cells.set(column!("overhead_percent"), or_null(row.overhead_percent));
-    cells.set(column!("rss_bytes"), Value::Int(row.rss_bytes));
-    cells.set(column!("huge_bytes"), Value::Int(row.huge_bytes));
-    let bloat = row.bloat_bytes.map_or(Value::Null, Value::Int);
+    cells.set(column!("rss_bytes"), CellValue::Int(row.rss_bytes));
+    cells.set(column!("huge_bytes"), CellValue::Int(row.huge_bytes));
+    let bloat = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
     cells.set(column!("bloat_bytes"), bloat);
 }
 
-fn memory(cells: &mut Cells, row: &MemoryRow) {
-    cells.set(column!("used_bytes"), Value::Int(row.used_bytes));
-    cells.set(column!("total_bytes"), Value::Int(row.total_bytes));
+fn memory(cells: &mut RowCells, row: &MemoryRow) {
+    cells.set(column!("used_bytes"), CellValue::Int(row.used_bytes));
+    cells.set(column!("total_bytes"), CellValue::Int(row.total_bytes));
     cells.set(column!("pressure_percent"), or_null(row.pressure_percent));
     cells.set(column!("fmfi"), or_null(row.fmfi));
     cells.set(
@@ -126,13 +129,13 @@ fn memory(cells: &mut Cells, row: &MemoryRow) {
     );
 }
 
-fn decision<'a>(cells: &mut Cells<'a>, row: &'a DecisionRow) {
+fn decision<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
     if let Some((process, command)) = &row.process {
-        whose(cells, *process, command);
+        set_process(cells, *process, command);
     }
     if let Some(region) = row.region {
-        cells.set(column!("region_address"), Value::Int(region.start()));
+        cells.set(column!("region_address"), CellValue::Int(region.start()));
     }
-    cells.set(column!("event"), Value::Text(&row.event));
-    cells.set(column!("reason"), Value::Text(&row.reason));
+    cells.set(column!("event"), CellValue::Text(&row.event));
+    cells.set(column!("reason"), CellValue::Text(&row.reason));
 }

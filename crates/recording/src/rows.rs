@@ -140,7 +140,7 @@ pub struct DecisionRow {
 /// One row of a recording.
 #[derive(Clone, Debug, PartialEq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub enum Row {
+pub enum RecordingRow {
     /// A region in a sampling window.
     Region(CoverageRow),
     /// A process.
@@ -151,7 +151,7 @@ pub enum Row {
     Decision(DecisionRow),
 }
 
-impl Row {
+impl RecordingRow {
     /// Time since recording began.
     pub fn at(&self) -> Duration {
         match self {

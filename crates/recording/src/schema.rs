@@ -6,7 +6,7 @@ use parquet::file::metadata::{FileMetaData, KeyValue};
 
 /// How a column is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
+pub enum ColumnType {
     /// INT64.
     Int,
     /// DOUBLE.
@@ -17,7 +17,7 @@ pub enum Type {
     Text,
 }
 
-impl Type {
+impl ColumnType {
     fn physical(self) -> PhysicalType {
         match self {
             Self::Int => PhysicalType::INT64,
@@ -30,29 +30,29 @@ impl Type {
 
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnSchema {
     /// Its name, with its unit.
     pub name: &'static str,
     /// Its storage type.
-    pub kind: Type,
+    pub kind: ColumnType,
     /// Whether it is null in rows of kinds that do not use it.
     pub optional: bool,
 }
 
 /// A table, as named in a file's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct TableSchema {
     /// Its name, in the file's metadata under `hawkeye.table`.
     pub name: &'static str,
     /// Its version, under `hawkeye.version`. It rises by one whenever a column is removed or
     /// changes its meaning. A new column is no new version, because readers find columns by name.
     pub version: u32,
     /// Its columns.
-    pub columns: &'static [Column],
+    pub columns: &'static [ColumnSchema],
 }
 
-impl Column {
-    const fn required(name: &'static str, kind: Type) -> Self {
+impl ColumnSchema {
+    const fn required(name: &'static str, kind: ColumnType) -> Self {
         Self {
             name,
             kind,
@@ -60,7 +60,7 @@ impl Column {
         }
     }
 
-    const fn optional(name: &'static str, kind: Type) -> Self {
+    const fn optional(name: &'static str, kind: ColumnType) -> Self {
         Self {
             optional: true,
             ..Self::required(name, kind)
@@ -70,47 +70,47 @@ impl Column {
 
 /// Observations and actions over time. The column `kind` gives a row's kind. Rows are in order of
 /// time; columns that a kind does not use are null in its rows.
-pub const RECORDING: Table = Table {
+pub const RECORDING: TableSchema = TableSchema {
     name: "recording",
     version: 1,
     columns: &[
-        Column::required("time_us", Type::Int),
-        Column::required("kind", Type::Text),
-        Column::optional("unix_us", Type::Int),
-        Column::optional("host", Type::Text),
-        Column::optional("pid", Type::Int),
-        Column::optional("start_ticks", Type::Int),
-        Column::optional("command", Type::Text),
-        Column::optional("window_us", Type::Int),
-        Column::optional("source", Type::Text),
-        Column::optional("cpu_cores", Type::Float),
-        Column::optional("overhead_percent", Type::Float),
-        Column::optional("region_address", Type::Int),
-        Column::optional("huge", Type::Flag),
-        Column::optional("present_pages", Type::Int),
-        Column::optional("accessed_pages", Type::Int),
-        Column::optional("accessed_runs", Type::Int),
-        Column::optional("written_pages", Type::Int),
-        Column::optional("zero_pages", Type::Int),
-        Column::optional("swapped_pages", Type::Int),
-        Column::optional("walks_per_s", Type::Int),
-        Column::optional("rss_bytes", Type::Int),
-        Column::optional("huge_bytes", Type::Int),
-        Column::optional("bloat_bytes", Type::Int),
-        Column::optional("used_bytes", Type::Int),
-        Column::optional("total_bytes", Type::Int),
-        Column::optional("pressure_percent", Type::Float),
-        Column::optional("fmfi", Type::Float),
-        Column::optional("manager_cpu_percent", Type::Float),
-        Column::optional("event", Type::Text),
-        Column::optional("reason", Type::Text),
+        ColumnSchema::required("time_us", ColumnType::Int),
+        ColumnSchema::required("kind", ColumnType::Text),
+        ColumnSchema::optional("unix_us", ColumnType::Int),
+        ColumnSchema::optional("host", ColumnType::Text),
+        ColumnSchema::optional("pid", ColumnType::Int),
+        ColumnSchema::optional("start_ticks", ColumnType::Int),
+        ColumnSchema::optional("command", ColumnType::Text),
+        ColumnSchema::optional("window_us", ColumnType::Int),
+        ColumnSchema::optional("source", ColumnType::Text),
+        ColumnSchema::optional("cpu_cores", ColumnType::Float),
+        ColumnSchema::optional("overhead_percent", ColumnType::Float),
+        ColumnSchema::optional("region_address", ColumnType::Int),
+        ColumnSchema::optional("huge", ColumnType::Flag),
+        ColumnSchema::optional("present_pages", ColumnType::Int),
+        ColumnSchema::optional("accessed_pages", ColumnType::Int),
+        ColumnSchema::optional("accessed_runs", ColumnType::Int),
+        ColumnSchema::optional("written_pages", ColumnType::Int),
+        ColumnSchema::optional("zero_pages", ColumnType::Int),
+        ColumnSchema::optional("swapped_pages", ColumnType::Int),
+        ColumnSchema::optional("walks_per_s", ColumnType::Int),
+        ColumnSchema::optional("rss_bytes", ColumnType::Int),
+        ColumnSchema::optional("huge_bytes", ColumnType::Int),
+        ColumnSchema::optional("bloat_bytes", ColumnType::Int),
+        ColumnSchema::optional("used_bytes", ColumnType::Int),
+        ColumnSchema::optional("total_bytes", ColumnType::Int),
+        ColumnSchema::optional("pressure_percent", ColumnType::Float),
+        ColumnSchema::optional("fmfi", ColumnType::Float),
+        ColumnSchema::optional("manager_cpu_percent", ColumnType::Float),
+        ColumnSchema::optional("event", ColumnType::Text),
+        ColumnSchema::optional("reason", ColumnType::Text),
     ],
 };
 
 /// The index of a column of [`RECORDING`], found at compile time.
 macro_rules! column {
     ($name:literal) => {
-        const { $crate::schema::RECORDING.place($name) }
+        const { $crate::schema::RECORDING.column_index($name) }
     };
 }
 pub(crate) use column;
@@ -119,13 +119,13 @@ const TABLE_KEY: &str = "hawkeye.table";
 const VERSION_KEY: &str = "hawkeye.version";
 
 /// A file's metadata under a key.
-pub(crate) fn said<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
+pub(crate) fn metadata_value<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
     let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
     let found = pairs.iter().find(|pair| pair.key == key);
     found.and_then(|pair| pair.value.as_deref())
 }
 
-const fn same(one: &str, other: &str) -> bool {
+const fn is_equal(one: &str, other: &str) -> bool {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let mut at = 0;
     while at < one.len() && at < other.len() && one[at] == other[at] {
@@ -134,12 +134,12 @@ const fn same(one: &str, other: &str) -> bool {
     at == one.len() && at == other.len()
 }
 
-impl Table {
+impl TableSchema {
     /// Index of the column with this name. For use at compile time: a missing column stops the
     /// compilation.
-    pub(crate) const fn place(&self, name: &str) -> usize {
+    pub(crate) const fn column_index(&self, name: &str) -> usize {
         let mut at = 0;
-        while !same(self.columns[at].name, name) {
+        while !is_equal(self.columns[at].name, name) {
             at += 1;
         }
         at
@@ -153,10 +153,10 @@ impl Table {
                 false => "required",
             };
             let logical = match column.kind {
-                Type::Text => " (UTF8)",
+                ColumnType::Text => " (UTF8)",
                 _ => "",
             };
-            let Column { name, kind, .. } = column;
+            let ColumnSchema { name, kind, .. } = column;
             format!("{repetition} {} {name}{logical};", kind.physical())
         });
         let fields = fields.collect::<Vec<_>>().join(" ");
@@ -177,7 +177,7 @@ impl Table {
 
     /// Positions of the columns in a file; an error if the file is no readable file of this table.
     pub(crate) fn find_in(&self, file: &FileMetaData) -> Result<Vec<usize>, RecordingError> {
-        let value = |key: &str| said(file, key);
+        let value = |key: &str| metadata_value(file, key);
         let other = |found: String| RecordingError::OtherTable {
             found,
             wanted: self.name,

@@ -5,8 +5,8 @@ use hawkeye_policy::{
     RegionSample,
 };
 use hawkeye_recording::{
-    About, AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, Recorder,
-    RecordingError, RecordingReader, RecordingRows, RecordingWriter, Row,
+    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, Recorder,
+    RecordingError, RecordingOrigin, RecordingReader, RecordingRow, RecordingRows, RecordingWriter,
 };
 use proptest::prelude::*;
 use std::io::{Seek, SeekFrom, Write};
@@ -51,8 +51,8 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
     }
 }
 
-fn about() -> About {
-    About {
+fn about() -> RecordingOrigin {
+    RecordingOrigin {
         host: "web-7".into(),
         kernel: "6.18.44".into(),
         policy: "hawkeye-g".into(),
@@ -61,27 +61,27 @@ fn about() -> About {
 }
 
 /// The description of a recording that began this much later.
-fn later(seconds: u64) -> About {
-    About {
+fn later(seconds: u64) -> RecordingOrigin {
+    RecordingOrigin {
         began: about().began.map(|t| t + Duration::from_secs(seconds)),
         ..about()
     }
 }
 
-fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<Row> {
+fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<RecordingRow> {
     let window = Duration::from_millis(100);
     let source = AccessSource::of(sample.source, true);
     let command = command.into();
     let rows = CoverageRow::of_sample(at, window, source, &command, sample);
-    rows.map(Row::Region).collect()
+    rows.map(RecordingRow::Region).collect()
 }
 
 /// A row of every other kind.
-fn others(at: Duration) -> Vec<Row> {
+fn others(at: Duration) -> Vec<RecordingRow> {
     let process = process(7, 3);
     let redis: std::sync::Arc<str> = "redis".into();
     vec![
-        Row::Process(ProcessRow {
+        RecordingRow::Process(ProcessRow {
             at,
             process,
             command: redis.clone(),
@@ -91,7 +91,7 @@ fn others(at: Duration) -> Vec<Row> {
             huge_bytes: 1 << 30,
             bloat_bytes: Some(77),
         }),
-        Row::Memory(MemoryRow {
+        RecordingRow::Memory(MemoryRow {
             at,
             used_bytes: 6 << 30,
             total_bytes: 8 << 30,
@@ -99,14 +99,14 @@ fn others(at: Duration) -> Vec<Row> {
             fmfi: Some(0.25),
             manager_cpu_percent: Some(0.5),
         }),
-        Row::Decision(DecisionRow {
+        RecordingRow::Decision(DecisionRow {
             at,
             process: Some((process, redis)),
             region: Some(RegionAddr::containing(0x7f00_0000_0000)),
             event: "promoted".into(),
             reason: "promoted in 0.4 ms: coverage 500".into(),
         }),
-        Row::Decision(DecisionRow {
+        RecordingRow::Decision(DecisionRow {
             at,
             process: None,
             region: None,
@@ -116,7 +116,7 @@ fn others(at: Duration) -> Vec<Row> {
     ]
 }
 
-fn written(rows: &[Row]) -> Vec<u8> {
+fn written(rows: &[RecordingRow]) -> Vec<u8> {
     let mut writer =
         RecordingWriter::new(Vec::new(), &about()).expect("writing to memory succeeds");
     for row in rows {
@@ -129,13 +129,13 @@ fn recorded(samples: &[(Duration, &str, ProcessSample)]) -> Vec<u8> {
     written(&rows_of_all(samples))
 }
 
-fn rows_of_all(samples: &[(Duration, &str, ProcessSample)]) -> Vec<Row> {
+fn rows_of_all(samples: &[(Duration, &str, ProcessSample)]) -> Vec<RecordingRow> {
     let of_one =
         |(at, command, sample): &(Duration, &str, ProcessSample)| rows_of(*at, command, sample);
     samples.iter().flat_map(of_one).collect()
 }
 
-fn read_all(bytes: &[u8]) -> Result<Vec<Row>, RecordingError> {
+fn read_all(bytes: &[u8]) -> Result<Vec<RecordingRow>, RecordingError> {
     RecordingReader::new(file(bytes))?.collect()
 }
 
@@ -153,7 +153,7 @@ fn coverage_is_read_as_it_was_written() {
     assert_eq!(expected.len(), 81_000);
     let first = &samples[0].2;
     for (row, region) in expected.iter().zip(&first.regions) {
-        let Row::Region(row) = row else {
+        let RecordingRow::Region(row) = row else {
             panic!("expected a row of a region, got {row:?}")
         };
         assert_eq!((row.process, row.region), (first.process, *region));
@@ -173,7 +173,7 @@ fn every_kind_of_row_is_read_as_it_was_written() {
     let bytes = written(&rows);
     assert_eq!(read_all(&bytes).expect("the recording can be read"), rows);
     let reader = RecordingReader::new(file(&bytes)).expect("the recording can be read");
-    assert_eq!(reader.about(), &about());
+    assert_eq!(reader.origin(), &about());
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -207,7 +207,7 @@ fn killed(path: &Path, length: u64) {
     std::mem::forget(recorder);
 }
 
-fn rows_at(path: &Path) -> Vec<Row> {
+fn rows_at(path: &Path) -> Vec<RecordingRow> {
     let rows = RecordingRows::open(path).expect("the recording can be read");
     rows.collect::<Result<_, _>>().expect("valid rows")
 }
@@ -218,10 +218,13 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     killed(&path, 3);
     assert!(!path.exists());
     let rows = RecordingRows::open(&path).expect("the recording can be read");
-    assert!(rows.unfinished() && rows.about() == &about());
+    assert!(rows.unfinished() && rows.origin() == &about());
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
-    assert_eq!(rows.last().map(Row::at), Some(Duration::from_secs(110)));
+    assert_eq!(
+        rows.last().map(RecordingRow::at),
+        Some(Duration::from_secs(110))
+    );
     // The next recording keeps it.
     ended(Recorder::begin(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
@@ -293,20 +296,20 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
     assert_eq!(seconds, Some((0, 600 + 50 - 120)));
     // Time of the first of these rows.
     let rows = RecordingRows::open(&folder).expect("the recording can be read");
-    assert_eq!(rows.about(), &later(120));
+    assert_eq!(rows.origin(), &later(120));
 }
 
 #[test]
 fn an_impossible_start_time_is_ignored() {
     for (began_s, is_kept) in [(253_402_300_799, true), (253_402_300_800, false)] {
-        let about = About {
+        let about = RecordingOrigin {
             began: Some(Duration::from_secs(began_s)),
             ..about()
         };
         let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
         let bytes = writer.finish().expect("the recording can be finished");
         let reader = RecordingReader::new(file(&bytes)).expect("the recording can be read");
-        assert_eq!(reader.about().began.is_some(), is_kept);
+        assert_eq!(reader.origin().began.is_some(), is_kept);
     }
 }
 
@@ -545,7 +548,7 @@ proptest! {
             for row in reader.take(10_000) {
                 prop_assert!(!ended, "a row after the end");
                 match row {
-                    Ok(Row::Region(row)) => prop_assert!(row.region.present <= 512),
+                    Ok(RecordingRow::Region(row)) => prop_assert!(row.region.present <= 512),
                     Ok(_) => {}
                     Err(RecordingError::Value { .. }) => {}
                     Err(_) => ended = true,

@@ -5,10 +5,10 @@
 //! number of pages they reach is the expected value, so the same script gives the same result.
 //! Calls take the times in `costs`, and fail when the script says so.
 
-mod managed;
+mod machine_impl;
 mod program;
 
-pub use program::{Part, Program, ProgramSpec};
+pub use program::{ProgramPart, ProgramSpec, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr};
@@ -43,7 +43,7 @@ mod costs {
 
 /// A change at a given time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
+pub enum ScriptedChange {
     /// From now on a program uses this many base pages (0-512) in each region of the part with this
     /// index. It frees those that it no longer needs, which splits a huge page.
     Use(ProcessId, usize, u16),
@@ -76,7 +76,7 @@ pub struct SharedPages {
 
 /// Failures still to come: how many, and their error.
 #[derive(Clone, Copy, Debug, Default)]
-struct Failures {
+struct PendingFailures {
     promotions: u32,
     promotion_errno: Option<Errno>,
     slow: u32,
@@ -89,7 +89,7 @@ struct Failures {
 }
 
 /// Takes one off `count`; returns whether one was left.
-fn take(count: &mut u32) -> bool {
+fn take_one(count: &mut u32) -> bool {
     let taken = *count > 0;
     *count = count.saturating_sub(1);
     taken
@@ -101,9 +101,9 @@ pub struct ScriptedMachine {
     total_bytes: u64,
     now: Duration,
     /// In the order in which they were added.
-    programs: Vec<Program>,
-    script: BTreeMap<Duration, Vec<Change>>,
-    failures: Failures,
+    programs: Vec<ScriptedProgram>,
+    script: BTreeMap<Duration, Vec<ScriptedChange>>,
+    failures: PendingFailures,
     other_bytes: u64,
     pressure_percent: f64,
     fmfi: Option<f64>,
@@ -145,13 +145,13 @@ impl ScriptedMachine {
             pid: FIRST_PID + index,
             start_ticks: u64::try_from(spec.arrives.as_millis() / 10).expect("a short script"),
         };
-        self.programs.push(Program::new(id, spec));
-        self.happen();
+        self.programs.push(ScriptedProgram::new(id, spec));
+        self.apply_due_changes();
         id
     }
 
     /// Schedules a change for this time, or for now if the time is past.
-    pub fn schedule(&mut self, at: Duration, change: Change) {
+    pub fn schedule(&mut self, at: Duration, change: ScriptedChange) {
         self.script.entry(at).or_default().push(change);
     }
 
@@ -208,7 +208,7 @@ impl ScriptedMachine {
     }
 
     /// A program, even before it arrives and after it ends.
-    pub fn process(&self, id: ProcessId) -> Option<&Program> {
+    pub fn process(&self, id: ProcessId) -> Option<&ScriptedProgram> {
         self.programs.iter().find(|program| program.id == id)
     }
 
@@ -219,14 +219,14 @@ impl ScriptedMachine {
 
     /// Memory in use, in bytes.
     pub fn used_bytes(&self) -> u64 {
-        let programs = self.programs.iter().map(Program::rss_bytes);
+        let programs = self.programs.iter().map(ScriptedProgram::rss_bytes);
         self.other_bytes + programs.sum::<u64>()
     }
 
     /// Memory in use by a group's programs, in bytes.
     pub fn group_used_bytes(&self, name: &str) -> u64 {
         let members = self.programs.iter().filter(|p| p.is_in(name));
-        members.map(Program::rss_bytes).sum()
+        members.map(ScriptedProgram::rss_bytes).sum()
     }
 
     /// Memory that a program can still get, in bytes.
@@ -238,7 +238,7 @@ impl ScriptedMachine {
         })
     }
 
-    fn alive_mut(&mut self, id: ProcessId) -> Result<&mut Program, MachineError> {
+    fn alive_mut(&mut self, id: ProcessId) -> Result<&mut ScriptedProgram, MachineError> {
         let mut alive = self.programs.iter_mut().filter(|p| p.is_alive());
         let found = alive.find(|program| program.id == id);
         found.ok_or(MachineError::Gone(id))
@@ -256,7 +256,7 @@ impl ScriptedMachine {
     /// Lets all programs run until `target`, or with `stop_when_over` until all have ended.
     fn advance_to(&mut self, target: Duration, stop_when_over: bool) {
         loop {
-            self.happen();
+            self.apply_due_changes();
             if self.now >= target || (stop_when_over && self.is_over()) {
                 return;
             }
@@ -274,13 +274,13 @@ impl ScriptedMachine {
     }
 
     fn is_over(&self) -> bool {
-        self.programs.iter().all(Program::has_ended)
+        self.programs.iter().all(ScriptedProgram::has_ended)
     }
 
     /// Applies all changes that are due.
-    fn happen(&mut self) {
+    fn apply_due_changes(&mut self) {
         for program in &mut self.programs {
-            program.live(self.now);
+            program.start_or_end(self.now);
         }
         while let Some(due) = self.script.first_entry() {
             if *due.key() > self.now {
@@ -292,27 +292,27 @@ impl ScriptedMachine {
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: ScriptedChange) {
         match change {
-            Change::Use(process, part, pages) => {
+            ScriptedChange::Use(process, part, pages) => {
                 if let Ok(program) = self.alive_mut(process) {
                     program.use_pages(part, pages);
                 }
             }
-            Change::Exit(process) => {
+            ScriptedChange::Exit(process) => {
                 if let Ok(program) = self.alive_mut(process) {
                     program.end();
                 }
             }
-            Change::Pressure(percent) => self.pressure_percent = percent,
-            Change::Fragmentation(fmfi) => self.fmfi = fmfi,
-            Change::OtherMemory(bytes) => self.other_bytes = bytes,
-            Change::FailRecoveries(count, errno) => {
+            ScriptedChange::Pressure(percent) => self.pressure_percent = percent,
+            ScriptedChange::Fragmentation(fmfi) => self.fmfi = fmfi,
+            ScriptedChange::OtherMemory(bytes) => self.other_bytes = bytes,
+            ScriptedChange::FailRecoveries(count, errno) => {
                 (self.failures.recoveries, self.failures.recovery_errno) = (count, Some(errno));
             }
-            Change::FailMemory(count) => self.failures.memory = count,
-            Change::FailSamples(count) => self.failures.samples = count,
-            Change::LateSamples(count) => self.failures.late_samples = count,
+            ScriptedChange::FailMemory(count) => self.failures.memory = count,
+            ScriptedChange::FailSamples(count) => self.failures.samples = count,
+            ScriptedChange::LateSamples(count) => self.failures.late_samples = count,
         }
     }
 }

@@ -3,8 +3,8 @@
 mod costs;
 mod processor;
 
-use crate::error::{BenchError, Result};
-use crate::machine_costs::{Found, Spread, caches};
+use crate::error::{BenchError, BenchResult};
+use crate::machine_costs::{CostResult, Spread, caches};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::MachineFile;
@@ -12,11 +12,11 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-pub use processor::Here;
+pub use processor::CalibratedProcessor;
 
 /// One measured figure.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figure {
+pub struct MeasuredCost {
     /// The measured quantity.
     pub what: String,
     /// Its unit.
@@ -28,7 +28,7 @@ pub struct Figure {
 
 /// A figure that could not be measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Missing {
+pub struct UnmeasuredCost {
     /// What should have been measured.
     pub what: &'static str,
     /// Why it was not measured, and what value is used instead.
@@ -37,34 +37,34 @@ pub struct Missing {
 
 /// A machine and its measured figures.
 #[derive(Clone, Debug, Serialize)]
-pub struct Calibrated {
+pub struct CalibratedMachine {
     /// The machine file for the simulator.
     pub machine: MachineFile,
     /// The preset that supplies everything about the processor that can't be measured.
     pub like: &'static str,
     /// The measured figures.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<MeasuredCost>,
     /// The cost of page walks, as live management measures it.
     pub walks: WalkCosts,
     /// What could not be measured.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<UnmeasuredCost>,
 }
 
 /// Collects figures while they are turned into costs.
 #[derive(Default)]
-struct Notes {
-    figures: Vec<Figure>,
-    missing: Vec<Missing>,
+struct CostRecorder {
+    figures: Vec<MeasuredCost>,
+    missing: Vec<UnmeasuredCost>,
 }
 
-impl Notes {
+impl CostRecorder {
     fn note(&mut self, what: impl Into<String>, unit: &'static str, spread: Spread) -> Spread {
         let what = what.into();
-        self.figures.push(Figure { what, unit, spread });
+        self.figures.push(MeasuredCost { what, unit, spread });
         spread
     }
 
-    fn found(&mut self, what: &'static str, found: Found) -> Option<f64> {
+    fn found(&mut self, what: &'static str, found: CostResult) -> Option<f64> {
         match found {
             Ok(spread) => Some(self.note(what, "ns", spread).median),
             Err(error) => {
@@ -76,7 +76,7 @@ impl Notes {
 
     fn never(&mut self, what: &'static str, why: &str) {
         let why = format!("{why}; the default is used");
-        self.missing.push(Missing { what, why });
+        self.missing.push(UnmeasuredCost { what, why });
     }
 }
 
@@ -85,14 +85,14 @@ impl Notes {
 ///
 /// # Errors
 /// Memory or huge pages can't be allocated.
-pub fn calibrate() -> Result<Calibrated> {
-    let mut notes = Notes::default();
+pub fn calibrate() -> BenchResult<CalibratedMachine> {
+    let mut notes = CostRecorder::default();
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
     let here = processor::of(&core, &walks, &mut notes);
     let processor = here.processor;
     let costs = costs::of(processor.memory.latency_ns, &mut notes)?;
-    Ok(Calibrated {
+    Ok(CalibratedMachine {
         machine: MachineFile { costs, processor },
         like: here.like,
         figures: notes.figures,
@@ -106,23 +106,23 @@ pub fn calibrate() -> Result<Calibrated> {
 ///
 /// # Errors
 /// The same as those of `calibrate`.
-pub fn processor() -> Result<Here> {
-    static MEASURED: OnceLock<Here> = OnceLock::new();
+pub fn processor() -> BenchResult<CalibratedProcessor> {
+    static MEASURED: OnceLock<CalibratedProcessor> = OnceLock::new();
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
     }
     let core = caches::measure()?;
     let walks = walk_costs::measure()?;
-    let here = processor::of(&core, &walks, &mut Notes::default());
+    let here = processor::of(&core, &walks, &mut CostRecorder::default());
     Ok(*MEASURED.get_or_init(|| here))
 }
 
-impl Calibrated {
+impl CalibratedMachine {
     /// The file for the simulator, with the measured figures as comments.
     ///
     /// # Errors
     /// None for finite figures.
-    pub fn to_file(&self) -> Result<String> {
+    pub fn to_file(&self) -> BenchResult<String> {
         let mut text = "# Costs of work on one machine, measured by `hawkeye-lab calibrate`, for `hawkeye-lab sim --costs`.\n#\n\
             # Measured: the median of several turns (minimum - maximum).\n"
             .to_owned();
@@ -130,7 +130,7 @@ impl Calibrated {
             // Writing to a string never fails.
             let _ = writeln!(text, "#   {figure}");
         }
-        for Missing { what, why } in &self.missing {
+        for UnmeasuredCost { what, why } in &self.missing {
             let _ = writeln!(text, "# Not measured: {what}: {why}");
         }
         let _ = writeln!(
@@ -145,7 +145,7 @@ impl Calibrated {
     }
 }
 
-impl std::fmt::Display for Figure {
+impl std::fmt::Display for MeasuredCost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Spread {
             median,

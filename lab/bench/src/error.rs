@@ -3,13 +3,13 @@
 use hawkeye_linux::LinuxError;
 use hawkeye_policy::SettingError;
 use hawkeye_sim::mmu::MmuError;
-use hawkeye_workload::HandleError;
+use hawkeye_workload::WorkloadProcessError;
 use std::io;
 use std::process::Command;
 use thiserror::Error;
 
 /// The result of experiments.
-pub type Result<T, E = BenchError> = std::result::Result<T, E>;
+pub type BenchResult<T, E = BenchError> = std::result::Result<T, E>;
 
 /// Why an experiment failed.
 #[derive(Debug, Error)]
@@ -19,7 +19,7 @@ pub enum BenchError {
     Linux(#[from] LinuxError),
     /// An error of a program under measurement.
     #[error(transparent)]
-    Workload(#[from] HandleError),
+    Workload(#[from] WorkloadProcessError),
     /// A setting of the experiment is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),

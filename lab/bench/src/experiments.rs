@@ -3,25 +3,25 @@
 mod outcome;
 mod results;
 
-pub use crate::name::Name;
-pub use outcome::{Outcome, Side};
-pub use results::{FIGURES, Results, Written, index};
+pub use crate::name::ExperimentName;
+pub use outcome::{ExperimentOutcome, SideReport};
+pub use results::{BenchResults, FIGURES, ResultFile, index};
 
 use crate::live::{self, EXPERIMENTS};
-use crate::simulated::paper::{TABLES, Table};
+use crate::simulated::paper::{PaperTable, TABLES};
 
 /// One experiment. It has at least one side, live or simulated.
 #[derive(Clone, Copy)]
-pub struct Experiment {
+pub struct ExperimentEntry {
     /// Name on the command line.
-    pub name: Name,
+    pub name: ExperimentName,
     /// Its side on the running kernel.
-    pub live: Option<&'static live::Experiment>,
+    pub live: Option<&'static live::LiveExperiment>,
     /// Its side on the simulated machine.
-    pub simulated: Option<&'static Table>,
+    pub simulated: Option<&'static PaperTable>,
 }
 
-impl Experiment {
+impl ExperimentEntry {
     /// What it shows, in one line.
     pub fn shows(&self) -> &'static str {
         let live = self.live.map(|experiment| experiment.shows);
@@ -46,14 +46,14 @@ impl Experiment {
 }
 
 /// All experiments: first those on the running kernel, ordered from short to long.
-pub fn all() -> Vec<Experiment> {
-    let live = EXPERIMENTS.iter().map(|live| Experiment {
+pub fn all() -> Vec<ExperimentEntry> {
+    let live = EXPERIMENTS.iter().map(|live| ExperimentEntry {
         name: live.name,
         live: Some(live),
         simulated: TABLES.iter().find(|table| table.name == live.name),
     });
-    let alone = |table: &&Table| EXPERIMENTS.iter().all(|live| live.name != table.name);
-    let simulated = TABLES.iter().filter(alone).map(|table| Experiment {
+    let alone = |table: &&PaperTable| EXPERIMENTS.iter().all(|live| live.name != table.name);
+    let simulated = TABLES.iter().filter(alone).map(|table| ExperimentEntry {
         name: table.name,
         live: None,
         simulated: Some(table),
@@ -76,14 +76,14 @@ mod tests {
             assert!(!experiment.shows().is_empty(), "{}", experiment.name);
         }
         for name in ["fairness", "table-5", "table_5"] {
-            let mut found = all().into_iter().filter(|e| e.name.is(name));
+            let mut found = all().into_iter().filter(|e| e.name.matches(name));
             assert!(
                 found
                     .next()
                     .is_some_and(|e| e.live.is_some() && e.simulated.is_some())
             );
         }
-        let sides = all().into_iter().flat_map(Experiment::sides);
+        let sides = all().into_iter().flat_map(ExperimentEntry::sides);
         let titles: Vec<_> = sides.map(|side| side.title()).collect();
         assert_eq!(
             titles.len(),

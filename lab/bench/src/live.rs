@@ -1,7 +1,7 @@
 //! Experiments on the running kernel. Each figure is measured in the same run as the figure that it
 //! is compared with. Nothing in here decides whether a figure is good enough.
 //!
-//! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`Host`], which sets the machine up and
+//! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up and
 //! restores it. `systems.rs` has the ways to get huge pages that are compared, `programs/` the
 //! programs that run. `report.rs` has what is printed, `prelude.rs` what nearly all experiments
 //! use.
@@ -41,31 +41,31 @@ mod zero_scan;
 mod zeroing_neighbour;
 
 pub use cgroup::MemoryCgroup;
-pub use host::Host;
-pub use managed::{Managed, manage};
-use report::Rows;
-pub use report::{Managing, Report};
+pub use host::BenchHost;
+pub use managed::{ManagerRun, manage};
+use report::NamedRows;
+pub use report::{LiveReport, ManagerCpuUse};
 pub use scale::Scale;
 
-use crate::error::Result;
-use crate::name::Name;
+use crate::error::BenchResult;
+use crate::name::ExperimentName;
 
 /// An experiment: its name, what it shows, and how to run it.
-pub struct Experiment {
+pub struct LiveExperiment {
     /// Name on the command line.
-    pub name: Name,
+    pub name: ExperimentName,
     /// What it shows, in one line.
     pub shows: &'static str,
-    run: fn(&mut Host, Scale, &mut Report) -> Result<()>,
+    run: fn(&mut BenchHost, Scale, &mut LiveReport) -> BenchResult<()>,
 }
 
-impl Experiment {
+impl LiveExperiment {
     /// Runs it.
     ///
     /// # Errors
     /// This machine can't do it.
-    pub fn run(&self, host: &mut Host, scale: Scale) -> Result<Report> {
-        let mut report = Report::new(self.name);
+    pub fn run(&self, host: &mut BenchHost, scale: Scale) -> BenchResult<LiveReport> {
+        let mut report = LiveReport::new(self.name);
         (self.run)(host, scale, &mut report)?;
         Ok(report)
     }
@@ -73,8 +73,8 @@ impl Experiment {
 
 macro_rules! experiments {
     ($($name:literal $(= $alias:literal)?: $run:path, $shows:literal;)*) => {
-        &[$(Experiment {
-            name: Name::of($name, concat!($($alias)?)),
+        &[$(LiveExperiment {
+            name: ExperimentName::of($name, concat!($($alias)?)),
             shows: $shows,
             run: $run,
         }),*]
@@ -83,7 +83,7 @@ macro_rules! experiments {
 
 /// All live experiments, shortest first. The number of a paper's table or figure, or an earlier
 /// name, is an alias.
-pub const EXPERIMENTS: &[Experiment] = experiments! {
+pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "collapse": collapse::run, "promotion rate when nothing limits it";
     "bloat": bloat::run, "resident memory before and after recovery, beside the memory in use";
     "container": container::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";

@@ -11,7 +11,7 @@
 //! Each file is about one kind of work; `caches.rs` and `sharing.rs` measure the caches.
 
 pub mod caches;
-pub mod changing;
+pub mod collapse_split;
 pub mod copying;
 pub mod faults;
 mod memory;
@@ -26,13 +26,13 @@ use hawkeye_linux::LinuxError;
 
 /// Imports of every file below.
 mod prelude {
-    pub(super) use super::memory::{Memory, PAGE, Pages, REGION, nanoseconds};
-    pub(super) use super::{Found, Spread, not_here, turns};
+    pub(super) use super::memory::{PAGE, PageAdvice, REGION, TestMemory, nanoseconds};
+    pub(super) use super::{CostResult, Spread, not_measured, turns};
     pub(super) use hawkeye_linux::LinuxError;
     pub(super) use std::time::Instant;
 }
 
-pub type Found = Result<Spread, LinuxError>;
+pub type CostResult = Result<Spread, LinuxError>;
 
 /// Counted turns of each measurement.
 const TURNS: usize = 9;
@@ -52,7 +52,7 @@ fn turns<const N: usize>(
 }
 
 /// The error for something that could not be measured.
-fn not_here(why: &'static str) -> LinuxError {
+fn not_measured(why: &'static str) -> LinuxError {
     LinuxError::NotMeasured(why)
 }
 

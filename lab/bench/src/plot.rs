@@ -12,28 +12,28 @@ use thiserror::Error;
 
 /// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct PlotFigure {
     /// What the figure shows.
     pub title: String,
     /// At least one.
-    pub panels: Vec<Panel>,
+    pub panels: Vec<PlotPanel>,
 }
 
 /// One plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Panel {
+pub struct PlotPanel {
     /// What the plot shows.
     pub title: String,
     /// What the vertical axis shows, with its unit. It begins at 0.
     pub y_label: String,
     /// Its bars or lines.
-    pub content: Content,
+    pub content: PlotContent,
 }
 
 /// The content of a plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Content {
+pub enum PlotContent {
     /// A bar for each name.
     Bars(Vec<(String, f64)>),
     /// Lines over numbers.
@@ -41,7 +41,7 @@ pub enum Content {
         /// What the horizontal axis shows, with its unit.
         x_label: String,
         /// The lines.
-        lines: Vec<Line>,
+        lines: Vec<PlotLine>,
     },
     /// Lines over names at equal distances: the horizontal value of a point is the index of its
     /// name.
@@ -51,13 +51,13 @@ pub enum Content {
         /// The names on it.
         names: Vec<String>,
         /// The lines.
-        lines: Vec<Line>,
+        lines: Vec<PlotLine>,
     },
 }
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct PlotLine {
     /// Its name in the legend.
     pub name: String,
     /// From left to right.
@@ -80,13 +80,13 @@ pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
 #[error("drawing the figure: {0}")]
 pub struct PlotError(String);
 
-impl Panel {
+impl PlotPanel {
     /// Lines over time.
-    pub fn over_time(title: impl Into<String>, y_label: &str, lines: Vec<Line>) -> Self {
+    pub fn over_time(title: impl Into<String>, y_label: &str, lines: Vec<PlotLine>) -> Self {
         Self {
             title: title.into(),
             y_label: y_label.to_owned(),
-            content: Content::Lines {
+            content: PlotContent::Lines {
                 x_label: "time (s)".to_owned(),
                 lines,
             },
@@ -94,7 +94,7 @@ impl Panel {
     }
 }
 
-impl Figure {
+impl PlotFigure {
     /// The text of an SVG file.
     ///
     /// # Errors
@@ -108,10 +108,10 @@ impl Figure {
 mod tests {
     use super::*;
 
-    fn figure(content: Content) -> Figure {
-        Figure {
+    fn figure(content: PlotContent) -> PlotFigure {
+        PlotFigure {
             title: "random".to_owned(),
-            panels: vec![Panel {
+            panels: vec![PlotPanel {
                 title: "time".to_owned(),
                 y_label: "time (s)".to_owned(),
                 content,
@@ -119,8 +119,8 @@ mod tests {
         }
     }
 
-    fn line(name: &str, points: &[(f64, f64)]) -> Line {
-        Line {
+    fn line(name: &str, points: &[(f64, f64)]) -> PlotLine {
+        PlotLine {
             name: name.to_owned(),
             points: points.to_vec(),
         }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn every_name_and_unit_is_in_the_picture() {
-        let bars = Content::Bars(vec![
+        let bars = PlotContent::Bars(vec![
             ("linux".to_owned(), 12.0),
             ("hawkeye".to_owned(), 9.5),
         ]);
@@ -140,7 +140,7 @@ mod tests {
             line("linux", &[(0.0, 1.0), (1.0, 3.0)]),
             line("hawkeye", &[(0.0, 1.0)]),
         ];
-        let steps = Content::Steps {
+        let steps = PlotContent::Steps {
             x_label: "machine.memory".to_owned(),
             names: vec!["4GiB".to_owned(), "8GiB".to_owned()],
             lines,
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn figures_have_no_colour() {
         let lines = (0..9).map(|n| line(&n.to_string(), &[(0.0, f64::from(n)), (5.0, 1.0)]));
-        let content = Content::Lines {
+        let content = PlotContent::Lines {
             x_label: "time (s)".to_owned(),
             lines: lines.collect(),
         };
@@ -173,15 +173,15 @@ mod tests {
     #[test]
     fn empty_and_flat_lines_are_drawn_and_nan_is_refused() {
         for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)]] {
-            let content = Content::Lines {
+            let content = PlotContent::Lines {
                 x_label: "time (s)".to_owned(),
                 lines: vec![line("a", points)],
             };
             assert!(figure(content).to_svg().is_ok());
         }
-        assert!(figure(Content::Bars(Vec::new())).to_svg().is_ok());
+        assert!(figure(PlotContent::Bars(Vec::new())).to_svg().is_ok());
         assert!(
-            figure(Content::Bars(vec![("a".to_owned(), f64::NAN)]))
+            figure(PlotContent::Bars(vec![("a".to_owned(), f64::NAN)]))
                 .to_svg()
                 .is_err()
         );

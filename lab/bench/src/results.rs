@@ -1,9 +1,11 @@
 //! Results of simulated runs as Parquet files: two tables, described in `docs/use/recordings.md`.
 
-use hawkeye_recording::{Column, RecordingError, Table, TableWriter, Type, Value};
+use hawkeye_recording::{
+    CellValue, ColumnSchema, ColumnType, RecordingError, TableSchema, TableWriter,
+};
 use std::io::Write;
 
-/// Row fields are named after their [`Type`] and [`Value`].
+/// Row fields are named after their [`ColumnType`] and [`CellValue`].
 type Text<'a> = &'a str;
 type Int = u64;
 type Float = f64;
@@ -11,9 +13,9 @@ type Float = f64;
 /// A row with a value for each column of its table.
 pub trait TableRow {
     /// The table.
-    const TABLE: Table;
+    const TABLE: TableSchema;
     /// The values, in the order of its columns.
-    fn values(&self) -> Vec<Value<'_>>;
+    fn values(&self) -> Vec<CellValue<'_>>;
 }
 
 /// Defines a row and its table: each field is a column.
@@ -31,18 +33,18 @@ macro_rules! row {
         }
 
         impl TableRow for $row<'_> {
-            const TABLE: Table = Table {
+            const TABLE: TableSchema = TableSchema {
                 name: $table,
                 version: $version,
-                columns: &[$(Column {
+                columns: &[$(ColumnSchema {
                     name: stringify!($column),
-                    kind: Type::$kind,
+                    kind: ColumnType::$kind,
                     optional: false,
                 },)*],
             };
 
-            fn values(&self) -> Vec<Value<'_>> {
-                vec![$(Value::$kind(self.$column),)*]
+            fn values(&self) -> Vec<CellValue<'_>> {
+                vec![$(CellValue::$kind(self.$column),)*]
             }
         }
     };

@@ -47,7 +47,7 @@ enum Command {
     Predict(commands::predict::Predict),
     Calibrate(commands::calibrate::Calibrate),
     Bench(commands::bench::Bench),
-    Demo(commands::demo::Demo),
+    Demo(commands::demo::SimulatedDemo),
     /// Run a program that uses memory in a known way.
     #[command(subcommand, hide = true)]
     Workload(hawkeye_workload::WorkloadCommand),

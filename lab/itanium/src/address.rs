@@ -102,7 +102,7 @@ impl Orders {
     }
 
     /// Whether there are any large pages.
-    pub fn large(self) -> bool {
+    pub fn has_large(self) -> bool {
         self != Self::BASE
     }
 
@@ -162,7 +162,7 @@ mod tests {
             [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
         );
         assert_eq!(of(BasePage::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
-        assert!(!Orders::BASE.large() && Orders::all(BasePage::Kib64).large());
+        assert!(!Orders::BASE.has_large() && Orders::all(BasePage::Kib64).has_large());
         assert!(Orders::allowed(0b1001, BasePage::Kib16) == Orders::BASE);
     }
 

@@ -21,40 +21,40 @@
 //! - Reads of untouched pages get memory as writes do (Linux would map its page of zeros).
 
 mod buddy;
-mod coalescing;
-mod counting;
-mod faulting;
-mod forking;
-mod fragmenting;
-mod growing;
+mod compaction;
+mod first_touch;
+mod fork;
+mod fragmentation;
+mod frames;
+mod heaps;
 mod invariants;
-mod mapping;
-mod memory;
-mod misses;
-mod moving;
+mod miss_counts;
+mod mmap;
+mod mremap;
+mod page_faults;
 mod page_table;
 pub mod policies;
-mod promoting;
-mod reserving;
+mod promotion;
+mod reservations;
 mod space;
-mod splitting;
+mod split;
 mod statistics;
-mod supplying;
+mod tlb_misses;
 
-pub use fragmenting::Fragmentation;
+pub use fragmentation::Fragmentation;
 pub use page_table::PageTable;
-pub use space::{Backing, Mapping, Space};
-pub use statistics::{ByOrder, Statistics};
+pub use space::{MappingBacking, PageMapping, ProcessSpace};
+pub use statistics::{CountsByOrder, LargePageStatistics};
 
 use crate::address::{BasePage, Orders};
 use crate::error::{ItaniumError, Result};
-use crate::mmu::{Counters, MADISON, Mmu, Processor, RegionRegisters, Walker};
-use buddy::Buddy;
-use coalescing::Demand;
-use counting::{MissCounts, Window};
-use memory::ReservedPool;
-use policies::{Cover, Policy};
-use reserving::Reservations;
+use crate::mmu::{ItaniumCounters, ItaniumProcessor, MADISON, Mmu, RegionRegisters, WalkerMode};
+use buddy::BuddyAllocator;
+use compaction::CompactionRequests;
+use frames::HugePagePool;
+use miss_counts::{MissCounts, ReferenceWindow};
+use policies::{Cover, PageSizePolicy};
+use reservations::Reservations;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
@@ -82,38 +82,38 @@ pub struct KernelSettings {
     /// The machine's memory in bytes.
     pub memory_bytes: u64,
     /// How page sizes are chosen.
-    pub policy: Policy,
+    pub policy: PageSizePolicy,
 }
 
 impl KernelSettings {
     /// The thesis' machine, with 2 GiB, on a kernel without large pages.
-    pub const fn plain(base: BasePage) -> Self {
+    pub const fn base_pages_only(base: BasePage) -> Self {
         Self {
             base,
             orders: Orders::BASE,
             vm_align_bytes: 0,
             copy_on_write: CopyOnWrite::Demote,
             memory_bytes: 2 << 30,
-            policy: Policy::Cover(Cover),
+            policy: PageSizePolicy::Cover(Cover),
         }
     }
 
     /// The same kernel with every page size that the processor has.
-    pub fn large(base: BasePage) -> Self {
+    pub fn all_page_sizes(base: BasePage) -> Self {
         Self {
             orders: Orders::all(base),
-            ..Self::plain(base)
+            ..Self::base_pages_only(base)
         }
     }
 }
 
 /// Settings of a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setup {
+pub struct MachineSettings {
     /// Its processor.
-    pub processor: Processor,
+    pub processor: ItaniumProcessor,
     /// The kernel's setting of the hardware walker.
-    pub walker: Walker,
+    pub walker: WalkerMode,
     /// Settings of its kernel.
     pub kernel: KernelSettings,
     /// Number of pinned TLB entries beyond the kernel's own, as in the thesis' test with fewer
@@ -122,16 +122,16 @@ pub struct Setup {
     /// Other memory that fragments free memory. The thesis saw no fragmentation.
     pub fragmentation: Option<Fragmentation>,
     /// Page sizes that the program, or its administrator, asks for.
-    pub advice: Option<Advice>,
+    pub advice: Option<PageSizeAdvice>,
 }
 
-impl Default for Setup {
+impl Default for MachineSettings {
     /// Itanium Linux without large pages: short format, 16 KiB pages.
     fn default() -> Self {
         Self {
             processor: MADISON,
-            walker: Walker::ShortFormat,
-            kernel: KernelSettings::plain(BasePage::Kib16),
+            walker: WalkerMode::ShortFormat,
+            kernel: KernelSettings::base_pages_only(BasePage::Kib16),
             fake_pinned: 0,
             fragmentation: None,
             advice: None,
@@ -142,7 +142,7 @@ impl Default for Setup {
 /// A page size that a program, or its administrator, asks for. Policies that choose by themselves
 /// ignore it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Advice {
+pub struct PageSizeAdvice {
     /// It applies to mappings of at least this number of bytes.
     pub from_bytes: u64,
     /// Page size in bytes: a power of two, at least the kernel's base page.
@@ -151,16 +151,16 @@ pub struct Advice {
 
 /// A machine with one processor: its memory management, its kernel's memory and processes.
 #[derive(Clone, Debug)]
-pub struct Machine {
-    setup: Setup,
+pub struct ItaniumMachine {
+    setup: MachineSettings,
     mmu: Mmu,
-    counters: Counters,
-    buddy: Buddy,
+    counters: ItaniumCounters,
+    buddy: BuddyAllocator,
     /// Memory set aside for large pages.
-    pool: Option<ReservedPool>,
+    pool: Option<HugePagePool>,
     reservations: Reservations,
     /// By process number; `None` for a process that has ended.
-    spaces: Vec<Option<Space>>,
+    spaces: Vec<Option<ProcessSpace>>,
     /// Further owners of each shared frame, beyond the first one.
     shared: BTreeMap<u32, u32>,
     /// Frames that other memory holds and that cannot be moved.
@@ -168,21 +168,21 @@ pub struct Machine {
     /// Frames that other memory holds and that can be moved.
     movable: BTreeSet<u32>,
     /// Requests to the daemon that moves pages together.
-    demand: Demand,
+    demand: CompactionRequests,
     misses: MissCounts,
-    window: Window,
+    window: ReferenceWindow,
     /// Number of contexts handed out.
     contexts: u32,
-    statistics: Statistics,
+    statistics: LargePageStatistics,
 }
 
-impl Machine {
+impl ItaniumMachine {
     /// A machine without processes. The seed determines random choices: those of hardware, and the
     /// place of other memory.
     ///
     /// # Errors
     /// Invalid settings.
-    pub fn new(setup: Setup, seed: u64) -> Result<Self> {
+    pub fn new(setup: MachineSettings, seed: u64) -> Result<Self> {
         let kernel = setup.kernel;
         let pinned = setup.walker.pinned() + setup.fake_pinned;
         let mmu = Mmu::new(&setup.processor, kernel.base, setup.walker, pinned, seed)?;
@@ -199,25 +199,25 @@ impl Machine {
         rules.check(&kernel)?;
         let pool = rules
             .pool()
-            .map(|pool| ReservedPool::new(pool, frames as u32));
+            .map(|pool| HugePagePool::new(pool, frames as u32));
         let pool = pool.transpose()?;
         let rest = pool.as_ref().map_or(frames as u32, |pool| pool.first);
         let mut machine = Self {
             setup,
             mmu,
-            counters: Counters::default(),
-            buddy: Buddy::new(rest),
+            counters: ItaniumCounters::default(),
+            buddy: BuddyAllocator::new(rest),
             pool,
             reservations: Reservations::default(),
             spaces: Vec::new(),
             shared: BTreeMap::new(),
             held: 0,
             movable: BTreeSet::new(),
-            demand: Demand::default(),
+            demand: CompactionRequests::default(),
             misses: MissCounts::default(),
-            window: Window::default(),
+            window: ReferenceWindow::default(),
             contexts: 0,
-            statistics: Statistics::default(),
+            statistics: LargePageStatistics::default(),
         };
         if let Some(how) = setup.fragmentation {
             machine.fragment(how, seed);
@@ -226,12 +226,12 @@ impl Machine {
     }
 
     /// Its settings.
-    pub fn setup(&self) -> &Setup {
+    pub fn setup(&self) -> &MachineSettings {
         &self.setup
     }
 
     /// Its counters.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ItaniumCounters {
         self.counters
     }
 
@@ -241,7 +241,7 @@ impl Machine {
     }
 
     /// Counts of large pages.
-    pub fn statistics(&self) -> &Statistics {
+    pub fn statistics(&self) -> &LargePageStatistics {
         &self.statistics
     }
 
@@ -255,12 +255,12 @@ impl Machine {
     /// # Errors
     /// No process has this number.
     #[inline]
-    pub fn space(&self, process: u32) -> Result<&Space> {
+    pub fn space(&self, process: u32) -> Result<&ProcessSpace> {
         let space = self.spaces.get(process as usize).and_then(Option::as_ref);
         space.ok_or(ItaniumError::Process(process))
     }
 
-    fn space_mut(&mut self, process: u32) -> Result<&mut Space> {
+    fn space_mut(&mut self, process: u32) -> Result<&mut ProcessSpace> {
         let space = self
             .spaces
             .get_mut(process as usize)
@@ -273,13 +273,14 @@ impl Machine {
     /// # Errors
     /// There are no more region ids.
     pub fn spawn(&mut self) -> Result<u32> {
-        let registers = self.context()?;
-        self.spaces.push(Some(Space::new(self.base(), registers)));
+        let registers = self.next_context()?;
+        self.spaces
+            .push(Some(ProcessSpace::new(self.base(), registers)));
         Ok(self.processes() - 1)
     }
 
     /// Accounts for a program's work without memory references.
-    pub fn work(&mut self, cycles: u64) {
+    pub fn count_useful_cycles(&mut self, cycles: u64) {
         self.counters.useful_cycles += cycles;
     }
 
@@ -294,18 +295,18 @@ impl Machine {
     }
 
     #[inline]
-    fn rules(&self) -> &dyn policies::PagePolicy {
+    fn rules(&self) -> &dyn policies::PageSizeRules {
         self.setup.kernel.policy.rules()
     }
 
-    fn context(&mut self) -> Result<RegionRegisters> {
+    fn next_context(&mut self) -> Result<RegionRegisters> {
         self.contexts += 1;
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);
         }
         let registers = RegionRegisters::of_context(self.contexts);
         Ok(match &self.pool {
-            Some(pool) => pool.region(registers),
+            Some(pool) => pool.with_pool_region(registers),
             None => registers,
         })
     }

@@ -39,5 +39,5 @@ mod simulate;
 pub mod workloads;
 
 pub use error::{Contradiction, ItaniumError, Result};
-pub use kernel::{Advice, Machine, Setup};
-pub use simulate::{Figures, simulate};
+pub use kernel::{ItaniumMachine, MachineSettings, PageSizeAdvice};
+pub use simulate::{RunFigures, simulate};

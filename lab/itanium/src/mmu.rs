@@ -9,10 +9,10 @@ mod pte;
 mod regions;
 mod tlb;
 
-pub use costs::{Costs, RX2600_COSTS};
-pub use counters::Counters;
+pub use costs::{EventCosts, RX2600_COSTS};
+pub use counters::ItaniumCounters;
 pub use hash_table::HashTable;
-pub use processor::{Fill, MADISON, Processor, Replacement, Walker};
+pub use processor::{HashTableFill, ItaniumProcessor, MADISON, TlbReplacement, WalkerMode};
 pub use pte::Pte;
 pub use regions::RegionRegisters;
 pub use tlb::{Tlb, TlbEntry};
@@ -30,7 +30,7 @@ const PINNED_SHIFT: u32 = 26;
 
 /// A miss that the kernel has to fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum TlbMiss {
     /// `vhpt_miss`: the page of the linear table with the entry is not mapped.
     Table,
     /// `dtlb_miss`: the walker is off, or the entry that it read is not for it.
@@ -41,7 +41,7 @@ pub enum Miss {
 #[derive(Clone, Debug)]
 pub struct Mmu {
     base: BasePage,
-    walker: Walker,
+    walker: WalkerMode,
     sub_block_order: u8,
     l1: Associative,
     /// The second-level TLB.
@@ -56,9 +56,9 @@ impl Mmu {
     /// # Errors
     /// Unsupported sizes.
     pub fn new(
-        processor: &Processor,
+        processor: &ItaniumProcessor,
         base: BasePage,
-        walker: Walker,
+        walker: WalkerMode,
         pinned: u32,
         seed: u64,
     ) -> Result<Self> {
@@ -76,8 +76,8 @@ impl Mmu {
             l1: Associative::new(processor.l1_entries),
             tlb,
             hash: match walker {
-                Walker::LongFormat { entries, .. } => Some(HashTable::new(entries)),
-                Walker::None | Walker::ShortFormat => None,
+                WalkerMode::LongFormat { entries, .. } => Some(HashTable::new(entries)),
+                WalkerMode::None | WalkerMode::ShortFormat => None,
             },
         })
     }
@@ -91,9 +91,9 @@ impl Mmu {
         &mut self,
         registers: &RegionRegisters,
         address: u64,
-        counters: &mut Counters,
+        counters: &mut ItaniumCounters,
         entry_of: impl Fn(u64) -> Pte,
-    ) -> Result<TlbEntry, Miss> {
+    ) -> Result<TlbEntry, TlbMiss> {
         let rid = registers.rid(address);
         let offset = offset_of(address);
         let preferred = registers.preferred(address);
@@ -102,22 +102,22 @@ impl Mmu {
         }
         counters.misses += 1;
         let found = match self.walker {
-            Walker::None => return Err(Miss::Entry),
-            Walker::ShortFormat => {
+            WalkerMode::None => return Err(TlbMiss::Entry),
+            WalkerMode::ShortFormat => {
                 let table = self.base.entry_offset(offset >> preferred);
                 if self.tlb.lookup(rid, table).is_none() {
-                    return Err(Miss::Table);
+                    return Err(TlbMiss::Table);
                 }
                 let pte = entry_of(address);
                 pte.valid_for_walker(preferred)
                     .then(|| self.translation(rid, address, pte, &entry_of))
             }
-            Walker::LongFormat { .. } => {
+            WalkerMode::LongFormat { .. } => {
                 let page = self.base.page_of(offset >> preferred);
                 self.hash.as_ref().and_then(|hash| hash.find(rid, page))
             }
         };
-        let entry = found.ok_or(Miss::Entry)?;
+        let entry = found.ok_or(TlbMiss::Entry)?;
         counters.walker += 1;
         self.tlb.fill(entry, offset);
         Ok(entry)
@@ -127,12 +127,12 @@ impl Mmu {
     /// if the second level missed it first. An entry that leaves the second level leaves the first
     /// too, so a miss there is one here. Every reference looks at the second level, because stores
     /// and floating point bypass the first one on this processor.
-    pub fn use_first_level(
+    pub fn access_first_level(
         &mut self,
         registers: &RegionRegisters,
         address: u64,
         missed: bool,
-        counters: &mut Counters,
+        counters: &mut ItaniumCounters,
     ) {
         let key = l1_key(registers.rid(address), offset_of(address));
         let here = self.l1.access(key);

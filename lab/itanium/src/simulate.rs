@@ -1,15 +1,15 @@
 //! A workload on a machine.
 
-use super::kernel::Statistics;
-use super::mmu::Counters;
-use super::workloads::{Event, Workload};
-use super::{ItaniumError, Machine, Result, Setup};
+use super::kernel::LargePageStatistics;
+use super::mmu::ItaniumCounters;
+use super::workloads::{ProgramEvent, ThesisWorkload};
+use super::{ItaniumError, ItaniumMachine, MachineSettings, Result};
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct RunFigures {
     /// Counts while the workload is measured.
-    pub counters: Counters,
+    pub counters: ItaniumCounters,
     /// Cycles of all counted events.
     pub cycles: f64,
     /// Cycles from the beginning, including those before the measurement.
@@ -19,10 +19,10 @@ pub struct Figures {
     /// Cycles in second-level TLB misses, among `cycles`.
     pub miss_cycles: f64,
     /// Counts of large pages, since the beginning.
-    pub statistics: Statistics,
+    pub statistics: LargePageStatistics,
 }
 
-impl Figures {
+impl RunFigures {
     /// Cycles of an average second-level miss. None without misses.
     pub fn cycles_per_miss(&self) -> Option<f64> {
         let cycles = self.miss_cycles / self.counters.misses as f64;
@@ -33,9 +33,9 @@ impl Figures {
 /// First byte and length of each mapping, by process and by the workload's number of the mapping.
 /// The machine and the workload number processes alike.
 #[derive(Default)]
-struct Mappings(Vec<Vec<Option<(u64, u64)>>>);
+struct WorkloadMappings(Vec<Vec<Option<(u64, u64)>>>);
 
-impl Mappings {
+impl WorkloadMappings {
     fn set(&mut self, process: u32, mapping: u32, range: Option<(u64, u64)>) {
         let (process, mapping) = (process as usize, mapping as usize);
         let processes = &mut self.0;
@@ -57,13 +57,17 @@ impl Mappings {
 ///
 /// # Errors
 /// Invalid settings, or too little memory.
-pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures> {
-    let mut machine = Machine::new(*setup, seed)?;
-    let mut mappings = Mappings::default();
-    let mut before = Counters::default();
-    workload.play(seed, &mut |event| {
+pub fn simulate(
+    setup: &MachineSettings,
+    workload: &ThesisWorkload,
+    seed: u64,
+) -> Result<RunFigures> {
+    let mut machine = ItaniumMachine::new(*setup, seed)?;
+    let mut mappings = WorkloadMappings::default();
+    let mut before = ItaniumCounters::default();
+    workload.emit_events(seed, &mut |event| {
         match event {
-            Event::Map {
+            ProgramEvent::Map {
                 process,
                 mapping,
                 bytes,
@@ -76,21 +80,21 @@ pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures
                 let start = machine.mmap(process, bytes, at, backing)?;
                 mappings.set(process, mapping, Some((start, bytes)));
             }
-            Event::Unmap { process, mapping } => {
+            ProgramEvent::Unmap { process, mapping } => {
                 let (start, bytes) = mappings.get(process, mapping)?;
                 machine.munmap(process, start, bytes)?;
                 mappings.set(process, mapping, None);
             }
-            Event::Lock { process, mapping } => {
+            ProgramEvent::Lock { process, mapping } => {
                 let (start, bytes) = mappings.get(process, mapping)?;
                 machine.populate(process, start, bytes)?;
             }
-            Event::Touch(it) => {
+            ProgramEvent::Touch(it) => {
                 let (start, _) = mappings.get(it.process, it.mapping)?;
-                machine.work(it.useful_cycles.into());
+                machine.count_useful_cycles(it.useful_cycles.into());
                 machine.access(it.process, start + it.offset, it.write, it.references)?;
             }
-            Event::Measure => before = machine.counters(),
+            ProgramEvent::Measure => before = machine.counters(),
         }
         Ok(())
     })?;
@@ -99,7 +103,7 @@ pub fn simulate(setup: &Setup, workload: &Workload, seed: u64) -> Result<Figures
     let all = machine.counters();
     let counters = all.since(before);
     let costs = &setup.processor.costs;
-    Ok(Figures {
+    Ok(RunFigures {
         counters,
         cycles: counters.cycles(costs, setup.walker),
         copied_bytes: all.copied_bytes,

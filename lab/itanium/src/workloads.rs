@@ -18,11 +18,11 @@ pub use transpose::Transpose;
 pub use vortex::Vortex;
 
 use super::Result;
-use super::kernel::Backing;
+use super::kernel::MappingBacking;
 
 /// A program's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ProgramEvent {
     /// Maps memory.
     Map {
         /// Number of the process; it begins with its first mapping.
@@ -34,7 +34,7 @@ pub enum Event {
         /// Its first byte; if `None`, the kernel chooses.
         at: Option<u64>,
         /// Its backing.
-        backing: Backing,
+        backing: MappingBacking,
     },
     /// Unmaps all of a mapping.
     Unmap {
@@ -86,11 +86,11 @@ impl Touch {
 }
 
 /// Receives events.
-pub type Sink<'a> = &'a mut dyn FnMut(Event) -> Result;
+pub type EventSink<'a> = &'a mut dyn FnMut(ProgramEvent) -> Result;
 
 /// A program with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Workload {
+pub enum ThesisWorkload {
     /// Single pages far apart.
     Sparse(Sparse),
     /// One walk over much memory.
@@ -107,12 +107,12 @@ pub enum Workload {
     Mcf(Mcf),
 }
 
-impl Workload {
+impl ThesisWorkload {
     /// Plays the program's events. The same seed gives the same events.
     ///
     /// # Errors
     /// The error of the sink.
-    pub fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
+    pub fn emit_events(&self, seed: u64, sink: EventSink<'_>) -> Result {
         match self {
             Self::Sparse(workload) => workload.play(sink),
             Self::Linear(workload) => workload.play(sink),
@@ -126,27 +126,27 @@ impl Workload {
 }
 
 /// Maps anonymous memory where the kernel chooses, and fills it.
-fn allocate(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result {
+fn allocate(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
     map(process, mapping, bytes, None, sink)?;
     fill(process, mapping, bytes, sink)
 }
 
 /// Maps anonymous memory.
-fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: Sink<'_>) -> Result {
-    sink(Event::Map {
+fn map(process: u32, mapping: u32, bytes: u64, at: Option<u64>, sink: EventSink<'_>) -> Result {
+    sink(ProgramEvent::Map {
         process,
         mapping,
         bytes,
         at,
-        backing: Backing::Anonymous,
+        backing: MappingBacking::Anonymous,
     })
 }
 
 /// Touches all of a mapping, as a program does that fills its memory. The step is 4 KiB, the
 /// smallest page size.
-fn fill(process: u32, mapping: u32, bytes: u64, sink: Sink<'_>) -> Result {
+fn fill(process: u32, mapping: u32, bytes: u64, sink: EventSink<'_>) -> Result {
     for offset in (0..bytes).step_by(4096) {
-        sink(Event::Touch(Touch {
+        sink(ProgramEvent::Touch(Touch {
             process,
             mapping,
             offset,

@@ -16,10 +16,10 @@
 
 use hawkeye_policy::{AccessMap, CoverageAverage, PageOrder, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, LeafSize, Mappings, Translator, TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{Groups, MmuError, PROCESSORS, SKYLAKE};
-use hawkeye_sim::rng::Rng;
+use hawkeye_sim::rng::SimulationRng;
 use std::time::Instant;
 
 const BEGIN: u64 = 0x7000_0000_0000;
@@ -103,7 +103,7 @@ fn random(
     gib: u64,
 ) -> Result<(), MmuError> {
     let mut core = Translator::new(spec)?;
-    let mut rng = Rng::new(1, 0);
+    let mut rng = SimulationRng::new(1, 0);
     load(&mut rng, &mut core, mappings, gib, WARM);
     let mut map = AccessMap::new(CoverageAverage::default());
     sample(mappings, gib, &mut map);
@@ -166,12 +166,18 @@ fn sample(mappings: &mut Mappings, gib: u64, map: &mut AccessMap) {
 }
 
 /// Makes loads of random words.
-fn load(rng: &mut Rng, core: &mut Translator, mappings: &mut Mappings, gib: u64, count: usize) {
+fn load(
+    rng: &mut SimulationRng,
+    core: &mut Translator,
+    mappings: &mut Mappings,
+    gib: u64,
+    count: usize,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     for _ in 0..count / BATCH {
         batch.clear();
         batch.extend((0..BATCH).map(|_| Access::load(BEGIN + rng.below(gib << 30))));
-        core.translate(mappings, &batch, Work::default());
+        core.translate(mappings, &batch, ProgramWork::default());
     }
 }
 
@@ -187,7 +193,7 @@ fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
                 batch.clear();
                 let batched = first..first + BATCH as u64;
                 batch.extend(batched.map(|line| Access::load(BEGIN + line * LINE)));
-                core.translate(&mut mappings, &batch, Work::default());
+                core.translate(&mut mappings, &batch, ProgramWork::default());
             }
         });
         let rate = |seconds: f64| lines as f64 / seconds / 1e6;

@@ -1,6 +1,6 @@
 //! A set of base pages of one region.
 
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 use hawkeye_policy::PAGES_PER_REGION;
 
 const WORDS: usize = PAGES_PER_REGION as usize / 64;
@@ -30,7 +30,7 @@ impl PageBits {
     /// determines their positions.
     pub fn scattered_runs(count: u16, run: u16, seed: u64) -> Self {
         let order = run.checked_ilog2().unwrap_or(0);
-        let mut rng = Rng::new(seed, run.into());
+        let mut rng = SimulationRng::new(seed, run.into());
         let mut places: Vec<u16> = (0..PAGES_PER_REGION >> order).collect();
         let mut bits = Self::EMPTY;
         for _ in 0..(count >> order).min(PAGES_PER_REGION >> order) {
@@ -210,7 +210,7 @@ impl PageBits {
     }
 }
 
-impl Rng {
+impl SimulationRng {
     /// Keeps each page of a set with this probability.
     pub fn thin(&mut self, pages: &mut PageBits, probability: f64) {
         if probability >= 1.0 {
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn as_many_pages_stay_as_should_and_none_is_added() {
-        let mut rng = Rng::new(3, 4);
+        let mut rng = SimulationRng::new(3, 4);
         let found = PageBits::range(3, 300).or(PageBits::range(400, 100));
         for (chance, expected) in [(0.0, 0.0), (0.01, 4.0), (0.5, 200.0), (1.0, 400.0)] {
             let mut sum = 0.0;

@@ -42,31 +42,32 @@
 //!
 //! [`Translator`]: crate::mmu::translation::Translator
 
+mod access_cost;
 mod accesses;
+mod area_layout;
 mod clock;
-mod course;
+mod core_shares;
 mod coverage;
 mod error;
 mod figures;
+mod fill_phases;
 mod filler;
-mod filling;
 mod guests;
-mod layout;
 mod machine;
-mod managed;
-mod measuring;
-mod neighbour;
-mod playing;
+mod manager_view;
 mod program;
-mod running;
-mod seeing;
-mod sharing;
-mod sizes;
-mod swapping;
+mod program_history;
+mod program_run;
+mod size_history;
+mod swap_waits;
+mod trace_player;
+mod translation_view;
+mod zeroing_neighbour;
 
 pub use error::EngineError;
 pub use figures::{
-    EngineFigures, GuestFigures, Moment, Outcome, PhaseFigures, ProgramFigures, SizeFigures,
+    EngineFigures, GuestFigures, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome,
+    SizeFigures,
 };
-pub use guests::{Seat, Seats};
+pub use guests::{MachineView, SharedEngine};
 pub use machine::Engine;

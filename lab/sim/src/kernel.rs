@@ -1,10 +1,10 @@
 //! A kernel's memory manager: address spaces, page faults, and everything that gives pages and
 //! takes them away.
 //!
-//! [`Kernel`] has no clock and no thread of its own. Each operation returns its time, charges it to a program or to a
-//! thread of the kernel, and [`Kernel::step`] runs the kernel's threads for a while. Systems differ at a page
+//! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time, charges it to a program or to a
+//! thread of the kernel, and [`SimulatedKernel::step`] runs the kernel's threads for a while. Systems differ at a page
 //! fault by their [`FaultPolicy`](fault_policies::FaultPolicy). What a manager does between faults
-//! is called from outside ([`Kernel::promote`], [`Kernel::recover`], ...). That includes
+//! is called from outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover`], ...). That includes
 //! khugepaged: it is the policy `linux`.
 //!
 //! # The model
@@ -24,33 +24,33 @@
 //! for.
 
 mod cache;
-mod compacting;
-mod contiguous;
+mod compaction;
+mod contiguous_range;
 mod costs;
 mod error;
+mod fault_mapping;
 pub mod fault_policies;
-mod faulting;
+mod faults;
 mod figures;
+mod first_touches;
 mod folios;
-mod freeing;
-mod frontier;
-mod hosted;
+mod frame_supply;
+mod free;
+mod host_swap;
 mod invariants;
-mod machine;
-mod mapped;
-mod mapping;
-mod merging;
-mod moving;
-mod promoting;
+mod mapped_sizes;
+mod page_moves;
+mod promotion;
 mod recency;
 mod reclaim;
-mod recovering;
+mod recovery;
 mod region;
-mod remapped;
+mod remapped_regions;
 mod reservations;
+mod same_page_merging;
 mod sized_faults;
 mod space;
-mod supply;
+mod state;
 mod swap;
 mod table;
 mod threads;
@@ -58,14 +58,14 @@ mod threads;
 pub use costs::{Calibration, KernelCosts};
 pub(crate) use error::Result;
 pub use error::{BrokenKernel, KernelError};
-pub use faulting::{Access, Touched};
+pub use faults::{PageAccess, TouchedPages};
 pub use figures::{MemoryFigures, SpaceFigures};
-pub use machine::Kernel;
-pub use mapped::MappedBySize;
-pub use promoting::Collapsed;
+pub use mapped_sizes::MappedBySize;
+pub use promotion::Collapse;
 pub(crate) use reclaim::regions_around;
-pub(crate) use region::{Piece, Region};
+pub(crate) use region::{Piece, RegionMapping};
 pub(crate) use space::RegionId;
 pub use space::{Faults, SpaceId};
+pub use state::SimulatedKernel;
 pub use swap::SwapSpec;
-pub use threads::{MergeSpec, Stepped, ThreadTimes, ZeroingSpec};
+pub use threads::{MergeSpec, ThreadTimes, ThreadWork, ZeroingSpec};

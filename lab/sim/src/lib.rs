@@ -38,4 +38,4 @@ mod tuning;
 pub mod workloads;
 
 pub use bits::PageBits;
-pub use tuning::Tuning;
+pub use tuning::SystemOverrides;

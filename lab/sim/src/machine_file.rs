@@ -1,7 +1,7 @@
 //! A machine's costs and processor in a file, as `hawkeye-lab calibrate` writes it.
 
 use crate::kernel::KernelCosts;
-use crate::mmu::{MmuError, Processor};
+use crate::mmu::{MmuError, ProcessorSpec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -12,7 +12,7 @@ pub struct MachineFile {
     /// Costs of the kernel's work.
     pub costs: KernelCosts,
     /// The processor.
-    pub processor: Processor,
+    pub processor: ProcessorSpec,
 }
 
 /// Name of a processor that was read from a file.

@@ -13,35 +13,35 @@
 //!
 //! One zone and one node. All memory is movable: there are no migrate types.
 
+mod allocation_replay;
 mod buddy;
 mod compaction;
 mod content;
 mod contiguous;
 mod fragmentation;
+mod frame_touches;
 mod frames;
 mod invariants;
-mod journal;
 mod owner;
-mod parts;
+mod partial_pageblock;
 mod prezeroing;
-mod replaying;
 mod run_map;
 mod watermarks;
 
+pub use allocation_replay::{AllocationReplay, ReplayedAllocation};
 pub use buddy::PhysicalMemory;
-pub use content::Content;
+pub use content::FrameContent;
+pub use frame_touches::FrameTouch;
 pub use frames::FrameRun;
-pub use journal::FrameTouch;
-pub use prezeroing::PreZeroed;
-pub use replaying::{Replay, Replayed};
+pub use prezeroing::ZeroingResult;
 pub use watermarks::ZoneWatermarks;
 
-pub(crate) use buddy::Allocated;
-pub(crate) use compaction::Scanned;
-pub(crate) use contiguous::Held;
+pub(crate) use buddy::AllocatedFrames;
+pub(crate) use compaction::ScanCount;
+pub(crate) use contiguous::PageblockUse;
 pub(crate) use frames::block_of;
-pub(crate) use owner::Owner;
-pub(crate) use run_map::{Run, RunMap};
+pub(crate) use owner::FrameUser;
+pub(crate) use run_map::{RunMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).
 pub const ORDERS: u8 = 11;

@@ -7,7 +7,7 @@
 //!
 //! # The model
 //!
-//! - [`Pattern`] describes a program's accesses, [`Processor`] the processor; both are data. The
+//! - [`AccessPattern`] describes a program's accesses, [`ProcessorSpec`] the processor; both are data. The
 //!   presets are in [`PROCESSORS`].
 //! - A translation is looked up in two levels of TLB, each with exact LRU replacement. A miss
 //!   causes a walk of four levels of tables, the upper ones with caches of their own. A walk loads
@@ -20,12 +20,12 @@
 //!   the slice of the last level. Strided lines therefore share few sets, fewer under huge pages.
 //! - The last level of a measured processor prefers lines that were reused to lines that were used
 //!   once (`rrip.rs`). In presets all levels are LRU.
-//! - In a virtual machine ([`Run::in_guest`]) walks go through the host's tables too, with their
+//! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with their
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
 //! - A walk sets a page's access bit; a TLB hit never does.
 //! - Neighbouring pages can share a TLB entry if the processor supports [groups](Group). Their
 //!   frames are contiguous, and the processor sees that by itself (AMD), or the kernel has marked
-//!   them (Arm's contiguous bit, RISC-V's Svnapot). See [`Run::in_groups`].
+//!   them (Arm's contiguous bit, RISC-V's Svnapot). See [`PatternRun::in_groups`].
 //!
 //! Left out:
 //! - instruction fetch and stores, and other threads;
@@ -55,44 +55,44 @@
 //! `agree.rs` compares the fast one with it, `exact.rs` the fast one with the exact one. The fast and
 //! the exact one share TLBs and walk caches.
 
-mod accessed;
-mod accesses;
+mod access_bits;
+mod access_generator;
 mod caches;
 mod counters;
 mod error;
 mod group;
+mod huge_page_gain;
 mod latency;
 mod lru;
 mod memory;
 mod pattern;
+pub(crate) mod permutation;
 mod pipeline;
 pub mod presets;
 mod processor;
+mod resource_slots;
 mod rrip;
 mod run;
-pub(crate) mod scatter;
-mod slots;
 mod tlb;
 pub mod translation;
-mod truth;
 mod vectors;
 mod walk;
 mod walkers;
 
-pub use caches::{CACHE_LINE_BYTES, CacheLevel, Replacement};
-pub use counters::Counters;
+pub use caches::{CACHE_LINE_BYTES, CacheLevel, CacheReplacement};
+pub use counters::CoreCounters;
 pub use error::MmuError;
 pub use group::{Group, GroupCondition, Groups};
+pub use huge_page_gain::HugePageGain;
 pub use latency::LatencyShape;
-pub use lru::Shape;
+pub use lru::SetShape;
 pub use memory::MemorySpec;
-pub use pattern::Pattern;
+pub use pattern::AccessPattern;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
-pub use processor::Processor;
-pub use run::Run;
+pub use processor::ProcessorSpec;
+pub use run::PatternRun;
 pub use tlb::{GiantPages, L1Tlb, L2Tlb};
-pub use truth::Truth;
 pub use walk::NestedCaches;
 pub use walk::WalkCacheSizes;

@@ -7,9 +7,9 @@ use rand_xoshiro::SplitMix64;
 
 /// A generator.
 #[derive(Clone, Debug)]
-pub struct Rng(SplitMix64);
+pub struct SimulationRng(SplitMix64);
 
-impl Rng {
+impl SimulationRng {
     /// A stream of its own for each pair of seeds.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mixed = SplitMix64::seed_from_u64(stream).next_u64();
@@ -38,7 +38,7 @@ impl Rng {
 }
 
 /// For distributions of other crates.
-impl RngCore for Rng {
+impl RngCore for SimulationRng {
     fn next_u32(&mut self) -> u32 {
         (self.next() >> 32) as u32
     }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn chances_come_out_as_often_as_they_should() {
-        let mut rng = Rng::new(1, 2);
+        let mut rng = SimulationRng::new(1, 2);
         let hits = (0..100_000).filter(|_| rng.chance(0.3)).count();
         assert!((29_500..30_500).contains(&hits), "{hits}");
         assert!((0..1000).all(|_| rng.chance(1.0) && !rng.chance(0.0)));
@@ -66,7 +66,13 @@ mod tests {
 
     #[test]
     fn streams_differ() {
-        assert_ne!(Rng::new(1, 1).next(), Rng::new(1, 2).next());
-        assert_ne!(Rng::new(1, 1).next(), Rng::new(2, 1).next());
+        assert_ne!(
+            SimulationRng::new(1, 1).next(),
+            SimulationRng::new(1, 2).next()
+        );
+        assert_ne!(
+            SimulationRng::new(1, 1).next(),
+            SimulationRng::new(2, 1).next()
+        );
     }
 }

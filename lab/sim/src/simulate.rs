@@ -1,11 +1,11 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, Seats};
+use crate::engine::{Engine, EngineError, EngineFigures, SharedEngine};
 use crate::parallel::map_on_threads;
-pub use crate::setup::Setup;
-use crate::systems::System;
-use crate::workloads::Workload;
-use hawkeye_manager::{Machine, Manager, Totals, Wake};
+pub use crate::setup::SimulationSetup;
+use crate::systems::SimulatedSystem;
+use crate::workloads::WorkloadSpec;
+use hawkeye_manager::{Machine, Manager, Totals, WakeReason};
 use hawkeye_policy::policies::{self, UnknownPolicy};
 use hawkeye_policy::{Errno, SettingError};
 use serde::Serialize;
@@ -17,7 +17,7 @@ type Result<T, E = SimulateError> = std::result::Result<T, E>;
 
 /// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Simulated {
+pub struct SimulationResult {
     /// The system; `HOST/GUESTS` if its virtual machines have another one.
     pub system: String,
     /// The workload.
@@ -58,7 +58,7 @@ pub enum SimulateError {
 }
 
 impl SimulateError {
-    fn engine(system: &System, workload: &Workload, source: EngineError) -> Self {
+    fn engine(system: &SimulatedSystem, workload: &WorkloadSpec, source: EngineError) -> Self {
         Self::Engine {
             workload: workload.name.clone(),
             system: system.name,
@@ -71,7 +71,11 @@ impl SimulateError {
 ///
 /// # Errors
 /// A machine that can't be built, or a setting that its manager rejects.
-pub fn manager(system: &System, workload: &Workload, setup: &Setup) -> Result<Manager<Engine>> {
+pub fn manager(
+    system: &SimulatedSystem,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
+) -> Result<Manager<Engine>> {
     manage(system, engine(system, workload, setup)?, setup)
 }
 
@@ -79,7 +83,11 @@ pub fn manager(system: &System, workload: &Workload, setup: &Setup) -> Result<Ma
 ///
 /// # Errors
 /// A machine that can't be built, or that contradicts itself.
-pub fn simulate(system: &System, workload: &Workload, setup: &Setup) -> Result<Simulated> {
+pub fn simulate(
+    system: &SimulatedSystem,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
+) -> Result<SimulationResult> {
     simulate_observed(system, workload, setup, &mut |_| {})
 }
 
@@ -89,15 +97,15 @@ pub fn simulate(system: &System, workload: &Workload, setup: &Setup) -> Result<S
 /// # Errors
 /// The same as [`simulate`].
 pub fn simulate_observed(
-    system: &System,
-    workload: &Workload,
-    setup: &Setup,
+    system: &SimulatedSystem,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
     stepped: &mut dyn FnMut(&Manager<Engine>),
-) -> Result<Simulated> {
+) -> Result<SimulationResult> {
     let (figures, totals) = if workload.guests.is_empty() {
-        alone(manager(system, workload, setup)?, setup, stepped)
+        run_alone(manager(system, workload, setup)?, setup, stepped)
     } else {
-        with_guests(system, workload, setup)?
+        run_with_guests(system, workload, setup)?
     };
     let figures = figures.map_err(|e| SimulateError::engine(system, workload, e))?;
     let mut errors = BTreeMap::new();
@@ -105,7 +113,7 @@ pub fn simulate_observed(
         *errors.entry(*error).or_default() += count;
     }
     let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum();
-    Ok(Simulated {
+    Ok(SimulationResult {
         system: match setup.guest_system {
             Some(inside) if !workload.guests.is_empty() => {
                 format!("{}/{}", system.name, inside.name)
@@ -122,14 +130,14 @@ pub fn simulate_observed(
 }
 
 /// Result of a run, and the totals of each manager.
-type Ended = (Result<EngineFigures, EngineError>, Vec<Totals>);
+type RunResult = (Result<EngineFigures, EngineError>, Vec<Totals>);
 
-fn alone(
+fn run_alone(
     mut manager: Manager<Engine>,
-    setup: &Setup,
+    setup: &SimulationSetup,
     stepped: &mut dyn FnMut(&Manager<Engine>),
-) -> Ended {
-    while manager.machine().now() < setup.longest && manager.step() == Wake::Deadline {
+) -> RunResult {
+    while manager.machine().now() < setup.longest && manager.step() == WakeReason::Deadline {
         stepped(&manager);
     }
     let (engine, journal) = manager.finish();
@@ -138,8 +146,12 @@ fn alone(
 
 /// Runs a workload with virtual machines. The managers of the host and of all guests take turns;
 /// the one that is due first goes next.
-fn with_guests(system: &System, workload: &Workload, setup: &Setup) -> Result<Ended> {
-    let machine = Seats::new(engine(system, workload, setup)?);
+fn run_with_guests(
+    system: &SimulatedSystem,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
+) -> Result<RunResult> {
+    let machine = SharedEngine::new(engine(system, workload, setup)?);
     let inside = setup.guest_system.as_ref().unwrap_or(system);
     let systems = iter::once(system).chain(iter::repeat(inside));
     let managers = machine.seats().zip(systems);
@@ -156,12 +168,20 @@ fn with_guests(system: &System, workload: &Workload, setup: &Setup) -> Result<En
     Ok((machine.figures(), totals.collect()))
 }
 
-fn engine(system: &System, workload: &Workload, setup: &Setup) -> Result<Engine> {
+fn engine(
+    system: &SimulatedSystem,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
+) -> Result<Engine> {
     let engine = Engine::new(setup, system, workload);
     engine.map_err(|source| SimulateError::engine(system, workload, source))
 }
 
-fn manage<M: Machine>(system: &System, machine: M, setup: &Setup) -> Result<Manager<M>> {
+fn manage<M: Machine>(
+    system: &SimulatedSystem,
+    machine: M,
+    setup: &SimulationSetup,
+) -> Result<Manager<M>> {
     let (settings, told) = system.settings(setup.rate)?;
     let (settings, told) = setup.tuning.apply(settings, told)?;
     let policy = policies::by_name(system.policy, &told)?;
@@ -170,13 +190,13 @@ fn manage<M: Machine>(system: &System, machine: M, setup: &Setup) -> Result<Mana
 
 /// One run to make.
 #[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
+pub struct SimulationJob<'a> {
     /// The system.
-    pub system: System,
+    pub system: SimulatedSystem,
     /// The workload.
-    pub workload: &'a Workload,
+    pub workload: &'a WorkloadSpec,
     /// The machine and its settings.
-    pub setup: Setup,
+    pub setup: SimulationSetup,
 }
 
 /// Makes runs on `threads` threads (at least 1). Results are in the order of the jobs, whatever the
@@ -184,7 +204,7 @@ pub struct Job<'a> {
 ///
 /// # Errors
 /// The error of the first job that failed.
-pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>> {
+pub fn simulate_all(jobs: &[SimulationJob], threads: usize) -> Result<Vec<SimulationResult>> {
     simulate_each(jobs, threads, &|_| {})
 }
 
@@ -193,10 +213,10 @@ pub fn simulate_all(jobs: &[Job], threads: usize) -> Result<Vec<Simulated>> {
 /// # Errors
 /// The same as [`simulate_all`].
 pub fn simulate_each(
-    jobs: &[Job],
+    jobs: &[SimulationJob],
     threads: usize,
     done: &(dyn Fn(usize) + Sync),
-) -> Result<Vec<Simulated>> {
+) -> Result<Vec<SimulationResult>> {
     let results = map_on_threads(jobs, threads, |index, job| {
         let result = simulate(&job.system, job.workload, &job.setup);
         done(index);

@@ -13,5 +13,5 @@
 mod parameter;
 mod values;
 
-pub use parameter::{Base, Parameter, SweepError};
+pub use parameter::{Parameter, SweepBase, SweepError};
 pub use values::{ValuesError, parse_values};

@@ -3,10 +3,10 @@
 
 use crate::kernel::ZeroingSpec;
 use crate::kernel::fault_policies::{
-    self, FREEBSD, FaultPolicy, FirstTouch, HAWKEYE_BASE, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE,
-    LINUX_THP, MTHP_SIZES, Zeroing,
+    self, FREEBSD, FaultPolicy, FirstTouchPolicy, HAWKEYE_BASE, HAWKEYE_HUGE, HAWKEYE_SIZES,
+    LINUX_BASE, LINUX_THP, MTHP_SIZES, ZeroingPolicy,
 };
-use crate::mmu::Processor;
+use crate::mmu::ProcessorSpec;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
 use hawkeye_policy::{
@@ -18,7 +18,7 @@ use thiserror::Error;
 
 /// One system.
 #[derive(Clone, Copy, Debug)]
-pub struct System {
+pub struct SimulatedSystem {
     /// Its name on the command line and in tables.
     pub name: &'static str,
     /// One-line description.
@@ -43,7 +43,7 @@ pub struct System {
 }
 
 /// A system that promotes nothing and recovers nothing.
-const PLAIN: System = System {
+const PLAIN: SimulatedSystem = SimulatedSystem {
     name: "linux-4k",
     about: "Linux with base pages only",
     faults: LINUX_BASE,
@@ -58,7 +58,7 @@ const PLAIN: System = System {
     window: Duration::from_secs(1),
 };
 
-const HAWKEYE: System = System {
+const HAWKEYE: SimulatedSystem = SimulatedSystem {
     faults: HAWKEYE_HUGE,
     zeroes_ahead: true,
     recovers: true,
@@ -68,7 +68,7 @@ const HAWKEYE: System = System {
 /// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. In
 /// between other threads read access bits. Here nothing is promoted during a window, so windows are
 /// short.
-const INGENS: System = System {
+const INGENS: SimulatedSystem = SimulatedSystem {
     faults: fault_policies::INGENS,
     policy: "ingens",
     period: Duration::from_secs(1),
@@ -79,27 +79,27 @@ const INGENS: System = System {
 /// The default of `defrag` since Linux 4.6. In the paper's fragmented runs programs start under
 /// base pages too.
 const NO_COMPACTION: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouch::Huge { compact: false },
+    first_touch: FirstTouchPolicy::Huge { compact: false },
     ..LINUX_BASE
 };
 
 /// All systems.
-pub const SYSTEMS: [System; 16] = [
+pub const SYSTEMS: [SimulatedSystem; 16] = [
     PLAIN,
-    System {
+    SimulatedSystem {
         name: "linux",
         about: "Linux with huge pages at first faults, and khugepaged; no fault waits for compaction",
         faults: NO_COMPACTION,
         policy: "linux",
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "linux-async",
         about: "Linux with khugepaged alone: base pages at faults",
         policy: "linux",
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "linux-mthp-64kb",
         about: "Linux with pages of 64 KiB at faults, and no others but base pages",
         faults: FaultPolicy {
@@ -108,7 +108,7 @@ pub const SYSTEMS: [System; 16] = [
         },
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "linux-mthp",
         about: "Linux as `linux`, with pages of 16 KiB to 1 MiB at faults where a huge page doesn't fit",
         faults: FaultPolicy {
@@ -118,49 +118,49 @@ pub const SYSTEMS: [System; 16] = [
         policy: "linux",
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "freebsd",
         about: "FreeBSD's reservations, promoted in place when all of a region is in use",
         faults: FREEBSD,
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "ingens",
         about: "Ingens as its paper has it: any region while memory is unfragmented, of which 90 % are in use otherwise",
         ..INGENS
     },
-    System {
+    SimulatedSystem {
         name: "ingens-90",
         about: "Ingens: regions of which 90 % are in use, at any fragmentation",
         utilisation_percent: Some(90.0),
         ..INGENS
     },
-    System {
+    SimulatedSystem {
         name: "ingens-50",
         about: "Ingens: regions of which 50 % are in use, at any fragmentation",
         utilisation_percent: Some(50.0),
         ..INGENS
     },
-    System {
+    SimulatedSystem {
         name: "hawkeye-4k",
         about: "HawkEye with base pages only, zeroed before they are touched",
         faults: HAWKEYE_BASE,
         zeroes_ahead: true,
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "hawkeye-g",
         about: "HawkEye by access coverage: huge pages at first faults, memory zeroed ahead, bloat recovered",
         policy: "hawkeye-g",
         ..HAWKEYE
     },
-    System {
+    SimulatedSystem {
         name: "hawkeye-pmu",
         about: "HawkEye by measured overhead",
         policy: "hawkeye-pmu",
         ..HAWKEYE
     },
-    System {
+    SimulatedSystem {
         name: "hawkeye",
         about: "ours: by what each promotion saves, within 2 % of a core",
         policy: "hawkeye",
@@ -168,7 +168,7 @@ pub const SYSTEMS: [System; 16] = [
         fills_ahead: true,
         ..HAWKEYE
     },
-    System {
+    SimulatedSystem {
         name: "hawkeye-sizes",
         about: "the same, offered every page size of the processor's TLB, and 16 KiB to 1 MiB at faults in place of huge pages",
         faults: HAWKEYE_SIZES,
@@ -177,20 +177,20 @@ pub const SYSTEMS: [System; 16] = [
         budgeted: true,
         ..HAWKEYE
     },
-    System {
+    SimulatedSystem {
         name: "unzeroed-4k",
         about: "cost of zeroing: base pages that are never zeroed (no real system does this)",
         faults: FaultPolicy {
-            zeroing: Zeroing::Never,
+            zeroing: ZeroingPolicy::Never,
             ..LINUX_BASE
         },
         ..PLAIN
     },
-    System {
+    SimulatedSystem {
         name: "unzeroed",
         about: "cost of zeroing: huge pages that are never zeroed (no real system does this)",
         faults: FaultPolicy {
-            zeroing: Zeroing::Never,
+            zeroing: ZeroingPolicy::Never,
             ..LINUX_THP
         },
         ..PLAIN
@@ -211,7 +211,7 @@ pub struct UnknownSystem {
 ///
 /// # Errors
 /// No system has it.
-pub fn by_name(name: &str) -> Result<System, UnknownSystem> {
+pub fn by_name(name: &str) -> Result<SimulatedSystem, UnknownSystem> {
     let found = SYSTEMS.iter().find(|system| system.name == name);
     found.copied().ok_or_else(|| UnknownSystem {
         name: name.to_owned(),
@@ -219,14 +219,14 @@ pub fn by_name(name: &str) -> Result<System, UnknownSystem> {
     })
 }
 
-impl System {
+impl SimulatedSystem {
     /// The thread that zeroes free memory, if the system has one.
     pub fn zeroing(&self) -> Option<ZeroingSpec> {
         self.zeroes_ahead.then(ZeroingSpec::default)
     }
 
     /// Sizes that promotions can have on a processor.
-    pub fn promotable(&self, processor: &Processor) -> PageOrders {
+    pub fn promotable(&self, processor: &ProcessorSpec) -> PageOrders {
         if self.many_sizes {
             processor.entry_orders()
         } else {

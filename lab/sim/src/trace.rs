@@ -1,14 +1,14 @@
 //! Traces of memory accesses that other tools made, read as a stream: at most a few lines or
 //! records of a trace are in memory at a time.
 //!
-//! | [`Format`] | made by | what it tells |
+//! | [`TraceFormat`] | made by | what it tells |
 //! |---|---|---|
 //! | `Lackey` | `valgrind --tool=lackey --trace-mem=yes` | every access and instruction, of all threads in one |
 //! | `ChampSim` | ChampSim's tracers; 64 bytes an instruction, plain or `.xz` | instructions and addresses, no sizes |
 //! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
 //! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
 //!
-//! [`Recording`]s are this project's own format: coverage over time, as the live or the simulated
+//! [`CoverageRows`]s are this project's own format: coverage over time, as the live or the simulated
 //! manager saw it, in Parquet.
 //!
 //! Drmemtrace's own files (`.zip`, `.raw`) are not read: their layout depends on the version of
@@ -38,8 +38,8 @@ mod reader;
 mod recording;
 mod text;
 
-pub use access::{Kind, TraceAccess};
-pub use detect::Format;
-pub use error::{Position, TraceError};
+pub use access::{AccessKind, TraceAccess};
+pub use detect::TraceFormat;
+pub use error::{TraceError, TracePosition};
 pub use reader::{BadRecords, Trace};
-pub use recording::Recording;
+pub use recording::CoverageRows;

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Settings for every system alike. `None`: each system's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tuning {
+pub struct SystemOverrides {
     /// Period of sampling windows, in seconds.
     pub period_s: Option<f64>,
     /// Length of a sampling window, in seconds.
@@ -35,7 +35,7 @@ pub struct Tuning {
     pub zeroing_non_temporal: Option<bool>,
 }
 
-impl Tuning {
+impl SystemOverrides {
     /// A system's settings, overridden by these.
     ///
     /// # Errors

@@ -7,15 +7,18 @@
 
 mod built_in;
 mod error;
-mod recorded;
+mod recording_replay;
 mod size;
 mod spec;
-mod traced;
+mod trace_workload;
 
 pub use built_in::{BUILT_IN, by_name, names};
-pub use error::WorkloadError;
-pub use recorded::Replay;
-pub use size::Size;
+pub use error::WorkloadSpecError;
+pub use recording_replay::RecordingReplay;
+pub use size::ByteSize;
 pub(crate) use spec::DEFAULT_CPU_WEIGHT;
-pub use spec::{Area, Content, Guest, Included, Pattern, Phase, Pieces, Process, Stream, Workload};
-pub use traced::{Tape, TraceWorkloadError, traced};
+pub use spec::{
+    AccessStream, Area, FillContent, GuestSpec, IncludedWorkload, Phase, Pieces, Process,
+    StreamPattern, WorkloadSpec,
+};
+pub use trace_workload::{TraceReplay, TraceWorkloadError, traced};

@@ -2,9 +2,9 @@
 
 use hawkeye_sim::kernel::KernelCosts;
 use hawkeye_sim::machine_file::{FROM_FILE, MachineFile};
-use hawkeye_sim::mmu::{PROCESSORS, Processor};
+use hawkeye_sim::mmu::{PROCESSORS, ProcessorSpec};
 
-fn text(processor: Processor) -> String {
+fn text(processor: ProcessorSpec) -> String {
     let costs = KernelCosts::paper();
     let file = MachineFile { costs, processor };
     file.to_toml().expect("finite figures")

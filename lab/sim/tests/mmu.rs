@@ -2,43 +2,43 @@
 
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    Counters, L1Tlb, LatencyShape, MmuError, NEOVERSE_V2, PROCESSORS, Pattern, Processor, Run,
-    SKYLAKE, Shape, Truth, ZEN_4,
+    AccessPattern, CoreCounters, HugePageGain, L1Tlb, LatencyShape, MmuError, NEOVERSE_V2,
+    PROCESSORS, PatternRun, ProcessorSpec, SKYLAKE, SetShape, ZEN_4,
 };
 use std::time::Duration;
 
-type Outcome<T = ()> = Result<T, MmuError>;
+type TestResult<T = ()> = Result<T, MmuError>;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const FULL: [u64; 8] = [u64::MAX; 8];
 
-fn base(pattern: Pattern, bytes: u64) -> Outcome<Run> {
-    Run::new(&SKYLAKE, pattern, bytes, LeafSize::Base, 1)
+fn base(pattern: AccessPattern, bytes: u64) -> TestResult<PatternRun> {
+    PatternRun::new(&SKYLAKE, pattern, bytes, LeafSize::Base, 1)
 }
 
 /// Counters of `accesses` accesses under base pages, after as many to warm up.
-fn counted(pattern: Pattern, bytes: u64, accesses: u64) -> Outcome<Counters> {
+fn counted(pattern: AccessPattern, bytes: u64, accesses: u64) -> TestResult<CoreCounters> {
     let mut run = base(pattern, bytes)?;
     run.advance_accesses(accesses);
     Ok(run.count_accesses(accesses))
 }
 
 /// Base pages of all regions with their access bit set.
-fn marked(run: &Run) -> u32 {
+fn marked(run: &PatternRun) -> u32 {
     let words = run.regions().flat_map(|region| run.accessed(region));
     words.map(u64::count_ones).sum()
 }
 
-fn clear_all(run: &mut Run, flush: bool) {
+fn clear_all(run: &mut PatternRun, flush: bool) {
     let regions: Vec<_> = run.regions().collect();
     run.clear(&regions, flush);
 }
 
 #[test]
-fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> Outcome {
+fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> TestResult {
     let pages = 4096;
-    let counters = base(Pattern::SEQUENTIAL, 64 * MIB)?.count_accesses(512 * pages);
+    let counters = base(AccessPattern::SEQUENTIAL, 64 * MIB)?.count_accesses(512 * pages);
     assert_eq!(counters.walks, pages);
     let loads: u64 = counters.walk_loads.iter().sum();
     // A page-directory entry for each region, and two loads of upper entries.
@@ -50,26 +50,26 @@ fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> Outcome {
 }
 
 #[test]
-fn what_the_tlb_reaches_is_not_walked_for() -> Outcome {
+fn what_the_tlb_reaches_is_not_walked_for() -> TestResult {
     // 1536 entries of 4 KiB: 6 MiB.
-    let inside = counted(Pattern::RANDOM, 4 * MIB, 100_000)?;
+    let inside = counted(AccessPattern::RANDOM, 4 * MIB, 100_000)?;
     assert_eq!(inside.walks, 0);
     assert!(inside.l2_tlb_hits > 90_000, "64 of 1024 pages in the first");
-    let beyond = counted(Pattern::RANDOM, 12 * MIB, 100_000)?;
+    let beyond = counted(AccessPattern::RANDOM, 12 * MIB, 100_000)?;
     let walks = beyond.walks as f64 / beyond.accesses as f64;
     assert!((0.45..0.55).contains(&walks), "half of the pages: {walks}");
     Ok(())
 }
 
 #[test]
-fn more_memory_means_more_and_dearer_walks() -> Outcome {
+fn more_memory_means_more_and_dearer_walks() -> TestResult {
     for pattern in [
-        Pattern::RANDOM,
-        Pattern::ZIPF,
-        Pattern::CHASE,
-        Pattern::HASH_MAP,
+        AccessPattern::RANDOM,
+        AccessPattern::ZIPF,
+        AccessPattern::CHASE,
+        AccessPattern::HASH_MAP,
     ] {
-        let mut before = Counters::default();
+        let mut before = CoreCounters::default();
         for bytes in [8 * MIB, 64 * MIB, 512 * MIB, 4 * GIB] {
             let counters = counted(pattern, bytes, 100_000)?;
             assert!(counters.walks > before.walks, "{pattern:?}, {bytes}");
@@ -82,11 +82,11 @@ fn more_memory_means_more_and_dearer_walks() -> Outcome {
 }
 
 #[test]
-fn counters_are_consistent_on_every_processor() -> Outcome {
+fn counters_are_consistent_on_every_processor() -> TestResult {
     for processor in PROCESSORS {
-        for (name, pattern) in Pattern::ALL {
+        for (name, pattern) in AccessPattern::ALL {
             for size in [LeafSize::Base, LeafSize::Huge] {
-                let mut run = Run::new(&processor, pattern, 256 * MIB, size, 1)?;
+                let mut run = PatternRun::new(&processor, pattern, 256 * MIB, size, 1)?;
                 let c = run.count_accesses(30_000);
                 let what = format!("{name} on {}: {c:?}", processor.name);
                 assert_eq!(c.accesses, 30_000, "{what}");
@@ -110,8 +110,8 @@ fn counters_are_consistent_on_every_processor() -> Outcome {
 }
 
 #[test]
-fn the_same_run_twice_is_the_same() -> Outcome {
-    for (name, pattern) in Pattern::ALL {
+fn the_same_run_twice_is_the_same() -> TestResult {
+    for (name, pattern) in AccessPattern::ALL {
         let mut runs = [base(pattern, 64 * MIB)?, base(pattern, 64 * MIB)?];
         for run in &mut runs {
             run.advance_accesses(10_000);
@@ -120,15 +120,15 @@ fn the_same_run_twice_is_the_same() -> Outcome {
         }
         let [one, two] = runs;
         assert_eq!(one.counters(), two.counters(), "{name}");
-        let bits = |run: &Run| run.regions().map(|r| run.accessed(r)).collect::<Vec<_>>();
+        let bits = |run: &PatternRun| run.regions().map(|r| run.accessed(r)).collect::<Vec<_>>();
         assert_eq!(bits(&one), bits(&two), "{name}");
     }
     Ok(())
 }
 
 #[test]
-fn time_goes_on_as_asked_for() -> Outcome {
-    let mut run = base(Pattern::CHASE, 64 * MIB)?;
+fn time_goes_on_as_asked_for() -> TestResult {
+    let mut run = base(AccessPattern::CHASE, 64 * MIB)?;
     for step in 1..=1000u32 {
         run.advance(Duration::from_nanos(1234));
         let late = run.counters().cpu_time.as_secs_f64() - f64::from(step) * 1234e-9;
@@ -138,8 +138,8 @@ fn time_goes_on_as_asked_for() -> Outcome {
 }
 
 #[test]
-fn pages_start_as_accessed_and_are_marked_again_by_walks() -> Outcome {
-    let mut run = base(Pattern::STRIDE_4K, 64 * MIB)?;
+fn pages_start_as_accessed_and_are_marked_again_by_walks() -> TestResult {
+    let mut run = base(AccessPattern::STRIDE_4K, 64 * MIB)?;
     assert!(run.regions().all(|region| run.accessed(region) == FULL));
     clear_all(&mut run, false);
     assert_eq!(marked(&run), 0);
@@ -152,10 +152,10 @@ fn pages_start_as_accessed_and_are_marked_again_by_walks() -> Outcome {
 }
 
 #[test]
-fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> Outcome {
+fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> TestResult {
     // Two regions of huge pages, and 512 base pages: the TLBs hold all of them.
     for (size, bytes) in [(LeafSize::Huge, 4 * MIB), (LeafSize::Base, 2 * MIB)] {
-        let mut run = Run::new(&SKYLAKE, Pattern::RANDOM, bytes, size, 1)?;
+        let mut run = PatternRun::new(&SKYLAKE, AccessPattern::RANDOM, bytes, size, 1)?;
         run.advance_accesses(20_000);
         clear_all(&mut run, false);
         run.advance_accesses(20_000);
@@ -169,11 +169,11 @@ fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> Outcome {
 }
 
 #[test]
-fn only_what_is_named_is_cleared_and_flushed() -> Outcome {
-    let mut run = base(Pattern::RANDOM, 4 * MIB)?;
+fn only_what_is_named_is_cleared_and_flushed() -> TestResult {
+    let mut run = base(AccessPattern::RANDOM, 4 * MIB)?;
     run.advance_accesses(20_000);
     let regions: Vec<_> = run.regions().collect();
-    let elsewhere = base(Pattern::RANDOM, 8 * MIB)?.regions().last();
+    let elsewhere = base(AccessPattern::RANDOM, 8 * MIB)?.regions().last();
     run.clear(&[regions[1]], true);
     run.clear(&elsewhere.into_iter().collect::<Vec<_>>(), true);
     assert_eq!(elsewhere.map(|region| run.accessed(region)), Some([0; 8]));
@@ -184,45 +184,45 @@ fn only_what_is_named_is_cleared_and_flushed() -> Outcome {
 }
 
 #[test]
-fn patterns_gain_what_their_kind_gains() -> Outcome {
-    let gain = |pattern| -> Outcome<f64> {
-        Ok(Truth::measure(&SKYLAKE, pattern, GIB, 300_000, 1)?.gain_percent())
+fn patterns_gain_what_their_kind_gains() -> TestResult {
+    let gain = |pattern| -> TestResult<f64> {
+        Ok(HugePageGain::measure(&SKYLAKE, pattern, GIB, 300_000, 1)?.gain_percent())
     };
     for pattern in [
-        Pattern::RANDOM,
-        Pattern::ZIPF,
-        Pattern::CHASE,
-        Pattern::STRIDE_64K,
+        AccessPattern::RANDOM,
+        AccessPattern::ZIPF,
+        AccessPattern::CHASE,
+        AccessPattern::STRIDE_64K,
     ] {
         let percent = gain(pattern)?;
         assert!(percent > 15.0, "{pattern:?}: {percent}");
     }
     // Neighbouring entries share lines, and a program that reads a line of each page waits for
     // memory.
-    let paged = gain(Pattern::STRIDE_4K)?;
+    let paged = gain(AccessPattern::STRIDE_4K)?;
     assert!((0.0..15.0).contains(&paged), "{paged}");
-    let sequential = gain(Pattern::SEQUENTIAL)?;
+    let sequential = gain(AccessPattern::SEQUENTIAL)?;
     assert!((0.0..3.0).contains(&sequential), "{sequential}");
     Ok(())
 }
 
 #[test]
-fn a_host_of_base_pages_takes_the_reach_of_huge_pages_and_not_their_shorter_walks() -> Outcome {
+fn a_host_of_base_pages_takes_the_reach_of_huge_pages_and_not_their_shorter_walks() -> TestResult {
     let hosted = |backed_by| {
         let new = |size| {
-            let run = Run::new(&SKYLAKE, Pattern::CHASE, GIB, size, 1)?;
+            let run = PatternRun::new(&SKYLAKE, AccessPattern::CHASE, GIB, size, 1)?;
             Ok(run.in_guest(&SKYLAKE, backed_by))
         };
-        Truth::of(new, 200_000)
+        HugePageGain::of(new, 200_000)
     };
     let (native, small, large) = (
-        Truth::measure(&SKYLAKE, Pattern::CHASE, GIB, 200_000, 1)?,
+        HugePageGain::measure(&SKYLAKE, AccessPattern::CHASE, GIB, 200_000, 1)?,
         hosted(LeafSize::Base)?,
         hosted(LeafSize::Huge)?,
     );
     assert_eq!(small.huge.walks, small.base.walks, "4 KiB at a time");
     assert_eq!((native.huge.walks, large.huge.walks), (0, 0));
-    let loads = |of: &Counters| of.walk_loads.iter().sum::<u64>() as f64 / of.walks as f64;
+    let loads = |of: &CoreCounters| of.walk_loads.iter().sum::<u64>() as f64 / of.walks as f64;
     assert!(loads(&small.base) > loads(&large.base) && loads(&large.base) > loads(&native.base));
     let gains = [small, native, large].map(|truth| truth.gain_percent());
     assert!(gains.is_sorted() && gains[0] > 5.0, "{gains:?}");
@@ -230,17 +230,20 @@ fn a_host_of_base_pages_takes_the_reach_of_huge_pages_and_not_their_shorter_walk
 }
 
 #[test]
-fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> Outcome {
+fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> TestResult {
     let mut shared = SKYLAKE;
     shared.memory.neighbours_gb_per_s = 5.0;
-    let dearer = |pattern| -> Outcome<f64> {
-        let walk_ns = |processor| -> Outcome<f64> {
-            let base = Truth::measure(processor, pattern, GIB, 200_000, 1)?.base;
+    let dearer = |pattern| -> TestResult<f64> {
+        let walk_ns = |processor| -> TestResult<f64> {
+            let base = HugePageGain::measure(processor, pattern, GIB, 200_000, 1)?.base;
             Ok(base.walk_pending_cycles / base.walks as f64)
         };
         Ok(walk_ns(&shared)? / walk_ns(&SKYLAKE)?)
     };
-    let (often, seldom) = (dearer(Pattern::RANDOM)?, dearer(Pattern::CHASE)?);
+    let (often, seldom) = (
+        dearer(AccessPattern::RANDOM)?,
+        dearer(AccessPattern::CHASE)?,
+    );
     assert!(often < 1.1 && seldom > 1.1, "{often}, {seldom}");
     Ok(())
 }
@@ -248,18 +251,21 @@ fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> Outcome {
 /// A tenth of the reads take five times as long as the others. Dependent reads take their mean,
 /// whatever the order. Reads under way together all wait for the slowest one before them.
 #[test]
-fn where_latency_varies_reads_overlap_less() -> Outcome {
+fn where_latency_varies_reads_overlap_less() -> TestResult {
     let mut varied = SKYLAKE;
     let latencies = (0..1000).map(|n| if n % 10 == 0 { 5.0 } else { 1.0 });
     varied.memory.latency_shape = LatencyShape::of(latencies.collect());
-    let slower = |pattern| -> Outcome<f64> {
-        let read_ns = |processor| -> Outcome<f64> {
-            let huge = Truth::measure(processor, pattern, GIB, 200_000, 1)?.huge;
+    let slower = |pattern| -> TestResult<f64> {
+        let read_ns = |processor| -> TestResult<f64> {
+            let huge = HugePageGain::measure(processor, pattern, GIB, 200_000, 1)?.huge;
             Ok(huge.access_ns())
         };
         Ok(read_ns(&varied)? / read_ns(&SKYLAKE)?)
     };
-    let (alone, together) = (slower(Pattern::CHASE)?, slower(Pattern::RANDOM)?);
+    let (alone, together) = (
+        slower(AccessPattern::CHASE)?,
+        slower(AccessPattern::RANDOM)?,
+    );
     assert!(
         (alone - 1.0).abs() < 0.02 && together > 1.2,
         "{alone}, {together}"
@@ -268,10 +274,12 @@ fn where_latency_varies_reads_overlap_less() -> Outcome {
 }
 
 #[test]
-fn who_works_slowly_gains_less() -> Outcome {
-    let gain = |pace| -> Outcome<f64> {
-        let new = |size| Ok(Run::new(&SKYLAKE, Pattern::ZIPF, GIB, size, 1)?.with_pace(pace));
-        Ok(Truth::of(new, 200_000)?.gain_percent())
+fn who_works_slowly_gains_less() -> TestResult {
+    let gain = |pace| -> TestResult<f64> {
+        let new = |size| {
+            Ok(PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?.with_pace(pace))
+        };
+        Ok(HugePageGain::of(new, 200_000)?.gain_percent())
     };
     let (fast, slow) = (gain(4.0)?, gain(0.1)?);
     assert!(fast > slow && slow >= 0.0, "{fast}, {slow}");
@@ -279,8 +287,8 @@ fn who_works_slowly_gains_less() -> Outcome {
 }
 
 #[test]
-fn nothing_is_gained_where_nothing_is_missed() -> Outcome {
-    let truth = Truth::measure(&SKYLAKE, Pattern::RANDOM, 2 * MIB, 50_000, 1)?;
+fn nothing_is_gained_where_nothing_is_missed() -> TestResult {
+    let truth = HugePageGain::measure(&SKYLAKE, AccessPattern::RANDOM, 2 * MIB, 50_000, 1)?;
     assert_eq!((truth.base.walks, truth.walk_ns()), (0, None));
     let gain = truth.gain_percent();
     assert!(
@@ -291,13 +299,17 @@ fn nothing_is_gained_where_nothing_is_missed() -> Outcome {
 }
 
 #[test]
-fn a_walk_costs_most_where_the_program_waits_for_it() -> Outcome {
+fn a_walk_costs_most_where_the_program_waits_for_it() -> TestResult {
     let mut before = [0.0; 3];
     for bytes in [64 * MIB, 512 * MIB] {
         let mut costs = [0.0; 3];
-        let patterns = [Pattern::STRIDE_4K, Pattern::RANDOM, Pattern::CHASE];
+        let patterns = [
+            AccessPattern::STRIDE_4K,
+            AccessPattern::RANDOM,
+            AccessPattern::CHASE,
+        ];
         for (cost, pattern) in costs.iter_mut().zip(patterns) {
-            let truth = Truth::measure(&SKYLAKE, pattern, bytes, 1 << 17, 1)?;
+            let truth = HugePageGain::measure(&SKYLAKE, pattern, bytes, 1 << 17, 1)?;
             *cost = truth.walk_ns().unwrap_or_default();
         }
         let [streamed, independent, dependent] = costs;
@@ -313,34 +325,34 @@ fn a_walk_costs_most_where_the_program_waits_for_it() -> Outcome {
 
 #[test]
 fn what_cant_be_simulated_is_refused() {
-    let new = |processor: &Processor, pattern, bytes| {
-        Run::new(processor, pattern, bytes, LeafSize::Base, 1).map(drop)
+    let new = |processor: &ProcessorSpec, pattern, bytes| {
+        PatternRun::new(processor, pattern, bytes, LeafSize::Base, 1).map(drop)
     };
     for bytes in [0, 4096, 2 * MIB + 4096, (1 << 40) + 2 * MIB] {
-        let refused = new(&SKYLAKE, Pattern::RANDOM, bytes);
+        let refused = new(&SKYLAKE, AccessPattern::RANDOM, bytes);
         assert_eq!(refused, Err(MmuError::Footprint { bytes }));
     }
-    let lame = Pattern::Chase { instructions: 0 };
+    let lame = AccessPattern::Chase { instructions: 0 };
     let refused = new(&SKYLAKE, lame, 2 * MIB).map_err(|e| e.to_string());
     let sentence = "pattern: instructions must be 1 or more, not 0";
     assert_eq!(refused, Err(sentence.to_owned()));
-    let odd = Processor {
-        l1_tlb: L1Tlb::Shared(Shape::new(7, 2)),
+    let odd = ProcessorSpec {
+        l1_tlb: L1Tlb::Shared(SetShape::new(7, 2)),
         ..SKYLAKE
     };
-    let refused = new(&odd, Pattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());
+    let refused = new(&odd, AccessPattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());
     let sentence = "processor skylake: the first-level TLB must be a power of two of whole sets";
     assert_eq!(refused, Err(sentence.to_owned()));
 }
 
 /// Walks per access of random reads over 256 MiB, in groups or not, in a guest or not.
 fn walks(
-    processor: &Processor,
+    processor: &ProcessorSpec,
     size: LeafSize,
     in_groups: bool,
     backed_by: Option<LeafSize>,
-) -> Outcome<f64> {
-    let mut run = Run::new(processor, Pattern::RANDOM, GIB / 4, size, 1)?;
+) -> TestResult<f64> {
+    let mut run = PatternRun::new(processor, AccessPattern::RANDOM, GIB / 4, size, 1)?;
     if let Some(pages) = backed_by {
         run = run.in_guest(processor, pages);
     }
@@ -353,7 +365,7 @@ fn walks(
 }
 
 #[test]
-fn groups_reach_as_far_as_they_are_large() -> Outcome {
+fn groups_reach_as_far_as_they_are_large() -> TestResult {
     // 65,536 pages: misses of the second level are walks.
     for (processor, in_groups) in [
         (NEOVERSE_V2, 1.0 - 2048.0 * 16.0 / 65_536.0),
@@ -374,10 +386,10 @@ fn groups_reach_as_far_as_they_are_large() -> Outcome {
 }
 
 #[test]
-fn where_a_processor_knows_no_groups_nothing_changes() -> Outcome {
+fn where_a_processor_knows_no_groups_nothing_changes() -> TestResult {
     for size in [LeafSize::Base, LeafSize::Huge] {
-        let count = |in_groups| -> Outcome<Counters> {
-            let run = Run::new(&SKYLAKE, Pattern::ZIPF, GIB, size, 1)?;
+        let count = |in_groups| -> TestResult<CoreCounters> {
+            let run = PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?;
             let run = match in_groups {
                 true => run.in_groups(&SKYLAKE),
                 false => run,
@@ -390,13 +402,19 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> Outcome {
 }
 
 #[test]
-fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> Outcome {
-    let new = |processor: &Processor| -> Outcome<Run> {
-        let run = Run::new(processor, Pattern::STRIDE_4K, 8 * MIB, LeafSize::Base, 1)?;
+fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> TestResult {
+    let new = |processor: &ProcessorSpec| -> TestResult<PatternRun> {
+        let run = PatternRun::new(
+            processor,
+            AccessPattern::STRIDE_4K,
+            8 * MIB,
+            LeafSize::Base,
+            1,
+        )?;
         Ok(run.in_groups(processor))
     };
     let pages = 8 * MIB / 4096;
-    let lap = |run: &mut Run| run.count_accesses(pages);
+    let lap = |run: &mut PatternRun| run.count_accesses(pages);
     let mut amd = new(&ZEN_4)?;
     assert_eq!(lap(&mut amd).walks, pages / 4);
     clear_all(&mut amd, true);

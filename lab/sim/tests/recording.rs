@@ -3,12 +3,14 @@
 mod support;
 
 use hawkeye_manager::{Explain, Manager};
-use hawkeye_recording::{About, AccessSource, CoverageRow, RecordingWriter, Row};
-use hawkeye_sim::engine::{Engine, Outcome};
-use hawkeye_sim::simulate::{Setup, simulate, simulate_observed};
+use hawkeye_recording::{
+    AccessSource, CoverageRow, RecordingOrigin, RecordingRow, RecordingWriter,
+};
+use hawkeye_sim::engine::{Engine, ProgramOutcome};
+use hawkeye_sim::simulate::{SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems;
-use hawkeye_sim::trace::{BadRecords, Recording, Trace, TraceError};
-use hawkeye_sim::workloads::{Phase, Replay, Workload};
+use hawkeye_sim::trace::{BadRecords, CoverageRows, Trace, TraceError};
+use hawkeye_sim::workloads::{Phase, RecordingReplay, WorkloadSpec};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,13 +20,13 @@ const HOT_AT_THE_TOP: &str = r#"stream = [
     { area = "heap", pattern = "random", weight = 0.00001, cycles = 60.0 },
 ]"#;
 
-fn setup() -> Setup {
-    Setup {
+fn setup() -> SimulationSetup {
+    SimulationSetup {
         memory_bytes: 256 << 20,
         cores: 2,
         sample: 4_000,
         fragmented: 1.0,
-        ..Setup::default()
+        ..SimulationSetup::default()
     }
 }
 
@@ -43,7 +45,7 @@ struct Recorder {
 impl Recorder {
     fn stepped(&mut self, manager: &Manager<Engine>) {
         let window = manager.settings().window;
-        for (at, sample) in manager.last_seen().samples_after(self.shown) {
+        for (at, sample) in manager.last_samples().samples_after(self.shown) {
             let command = manager.machine().describe(sample.process).name.into();
             let mut sample = sample.clone();
             if std::mem::take(&mut self.spoilt) {
@@ -52,7 +54,7 @@ impl Recorder {
             self.rows += sample.regions.len();
             let source = AccessSource::of(sample.source, true);
             for row in CoverageRow::of_sample(at, window, source, &command, &sample) {
-                self.writer.write(&Row::Region(row)).unwrap();
+                self.writer.write(&RecordingRow::Region(row)).unwrap();
             }
             self.shown = at;
         }
@@ -61,14 +63,14 @@ impl Recorder {
 
 fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
     let mut recorder = Recorder {
-        writer: RecordingWriter::new(Vec::new(), &About::default()).unwrap(),
+        writer: RecordingWriter::new(Vec::new(), &RecordingOrigin::default()).unwrap(),
         shown: Duration::ZERO,
         rows: 0,
         spoilt,
     };
     let system = systems::by_name("hawkeye-g").unwrap();
     let text = support::reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
-    let workload = Workload::parse("test", &text).unwrap();
+    let workload = WorkloadSpec::parse("test", &text).unwrap();
     let plain = simulate(&system, &workload, &setup());
     let observed = simulate_observed(&system, &workload, &setup(), &mut |manager| {
         recorder.stepped(manager);
@@ -84,9 +86,9 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
 fn what_the_manager_saw_is_read_back_and_replayed() {
     let (path, rows) = record("whole.parquet", false);
     assert!(rows > 64, "{rows}");
-    let mut replay = Replay::default();
+    let mut replay = RecordingReplay::default();
     let mut read = 0;
-    for row in Recording::open(&path, BadRecords::Fail).unwrap() {
+    for row in CoverageRows::open(&path, BadRecords::Fail).unwrap() {
         replay.add(&row.unwrap());
         read += 1;
     }
@@ -115,7 +117,7 @@ fn what_the_manager_saw_is_read_back_and_replayed() {
         let system = systems::by_name(name).unwrap();
         let done = simulate(&system, &workload, &setup()).unwrap();
         let program = &done.figures.programs[0];
-        assert_eq!(program.outcome, Outcome::Done);
+        assert_eq!(program.outcome, ProgramOutcome::Done);
         // Half of each region is in use; huge pages occupy all of it.
         assert!(program.rss_peak_bytes >= 32 << 20, "{program:?}");
     }
@@ -124,12 +126,12 @@ fn what_the_manager_saw_is_read_back_and_replayed() {
 #[test]
 fn a_bad_row_is_an_error_or_left_out_and_counted() {
     let (path, rows) = record("spoilt.parquet", true);
-    let strict = Recording::open(&path, BadRecords::Fail).unwrap();
+    let strict = CoverageRows::open(&path, BadRecords::Fail).unwrap();
     let strict: Vec<_> = strict.collect();
     assert_eq!(strict.len(), 4, "nothing after the error");
     let error = strict[3].as_ref().expect_err("refused").to_string();
     assert_eq!(error, "row 3: present_pages must be 0 to 512, not 513");
-    let mut lenient = Recording::open(&path, BadRecords::Skip).unwrap();
+    let mut lenient = CoverageRows::open(&path, BadRecords::Skip).unwrap();
     assert_eq!(lenient.by_ref().filter(Result::is_ok).count(), rows - 1);
     assert_eq!(lenient.skipped(), 1);
 }
@@ -143,7 +145,7 @@ fn a_recording_is_no_trace_of_accesses() {
         }
         other => panic!("{other:?}"),
     }
-    let none = Recording::open(&file("none.parquet"), BadRecords::Fail).map(drop);
+    let none = CoverageRows::open(&file("none.parquet"), BadRecords::Fail).map(drop);
     let told = none.expect_err("refused").to_string();
     assert!(
         told.starts_with("can't open") && told.contains("none.parquet"),

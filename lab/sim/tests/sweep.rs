@@ -2,27 +2,27 @@
 
 mod support;
 
-use hawkeye_sim::mmu::translation::Levels;
-use hawkeye_sim::simulate::Setup;
-use hawkeye_sim::sweep::{Base, Parameter};
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::mmu::translation::PageTableLevels;
+use hawkeye_sim::simulate::SimulationSetup;
+use hawkeye_sim::sweep::{Parameter, SweepBase};
+use hawkeye_sim::workloads::WorkloadSpec;
 
 const POPULAR: &str = r#"stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]"#;
 
-fn base() -> Base {
-    Base {
-        setup: Setup {
+fn base() -> SweepBase {
+    SweepBase {
+        setup: SimulationSetup {
             memory_bytes: 256 << 20,
             cores: 2,
             sample: 4_000,
-            ..Setup::default()
+            ..SimulationSetup::default()
         },
         name: "test".to_owned(),
         text: support::reader(64, "", 5.0, POPULAR),
     }
 }
 
-fn set(key: &str, value: &str) -> (Setup, Workload) {
+fn set(key: &str, value: &str) -> (SimulationSetup, WorkloadSpec) {
     Parameter::new(key).set(&base(), value).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn every_part_of_a_run_can_be_varied() {
     assert_eq!(set("machine.cores", "7").0.cores, 7);
     assert_eq!(set("machine.fragment", "0.5").0.fragmented, 0.5);
     let five = set("machine.page_table_levels", "5").0.page_table_levels;
-    assert_eq!(five, Levels::Five);
+    assert_eq!(five, PageTableLevels::Five);
     assert!(refused("machine.page_table_levels", "3").contains("4 or 5 levels"));
     let (setup, _) = set("machine.next_page_prefetch", "false");
     assert!(!setup.next_page_prefetch);

@@ -1,17 +1,19 @@
 //! Readers of traces: realistic files, every kind of damage, and arbitrary bytes.
 
-use hawkeye_sim::trace::{BadRecords, Format, Kind, Position, Trace, TraceAccess, TraceError};
+use hawkeye_sim::trace::{
+    AccessKind, BadRecords, Trace, TraceAccess, TraceError, TraceFormat, TracePosition,
+};
 use lzma_rust2::{XzOptions, XzWriter};
 use proptest::prelude::*;
 use std::io::{BufReader, Cursor, Write};
 
-type Outcome = Result<(), Box<dyn std::error::Error>>;
+type TestResult = Result<(), Box<dyn std::error::Error>>;
 
-const FORMATS: [Format; 4] = [
-    Format::Lackey,
-    Format::ChampSim,
-    Format::Drmemtrace,
-    Format::PerfScript,
+const FORMATS: [TraceFormat; 4] = [
+    TraceFormat::Lackey,
+    TraceFormat::ChampSim,
+    TraceFormat::Drmemtrace,
+    TraceFormat::PerfScript,
 ];
 
 /// As Valgrind 3.19 writes it for `/bin/true`, shortened.
@@ -55,7 +57,7 @@ Web Content 7318/7320  123456.789013: cpu/mem-stores/P: 7f0010
 ";
 
 fn read(
-    format: Format,
+    format: TraceFormat,
     text: &[u8],
     bad: BadRecords,
 ) -> (Vec<TraceAccess>, Option<TraceError>, u64) {
@@ -72,7 +74,7 @@ fn read(
     (accesses, error, trace.skipped())
 }
 
-fn places(accesses: &[TraceAccess]) -> Vec<(Kind, u64)> {
+fn places(accesses: &[TraceAccess]) -> Vec<(AccessKind, u64)> {
     accesses
         .iter()
         .map(|access| (access.kind, access.address))
@@ -100,14 +102,14 @@ fn xz(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 
 #[test]
 fn lackey() {
-    let (accesses, error, _) = read(Format::Lackey, LACKEY.as_bytes(), BadRecords::Fail);
+    let (accesses, error, _) = read(TraceFormat::Lackey, LACKEY.as_bytes(), BadRecords::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Kind::Fetch, 0x401_ab70),
-        (Kind::Fetch, 0x401_ab73),
-        (Kind::Store, 0x1f_ff00_0758),
-        (Kind::Load, 0x403_8e70),
-        (Kind::Modify, 0x403_9f30),
+        (AccessKind::Fetch, 0x401_ab70),
+        (AccessKind::Fetch, 0x401_ab73),
+        (AccessKind::Store, 0x1f_ff00_0758),
+        (AccessKind::Load, 0x403_8e70),
+        (AccessKind::Modify, 0x403_9f30),
     ];
     assert_eq!(places(&accesses), expected);
     assert_eq!((accesses[1].bytes, accesses[4].bytes), (Some(5), Some(4)));
@@ -115,13 +117,13 @@ fn lackey() {
 
 #[test]
 fn drmemtrace() {
-    let (accesses, error, _) = read(Format::Drmemtrace, VIEW.as_bytes(), BadRecords::Fail);
+    let (accesses, error, _) = read(TraceFormat::Drmemtrace, VIEW.as_bytes(), BadRecords::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Kind::Fetch, 0x7f2c_8b4b_2090),
-        (Kind::Fetch, 0x7f2c_8b4b_2093),
-        (Kind::Store, 0x7ffd_0fa3_a9a8),
-        (Kind::Load, 0x7ffd_0fa3_a9b0),
+        (AccessKind::Fetch, 0x7f2c_8b4b_2090),
+        (AccessKind::Fetch, 0x7f2c_8b4b_2093),
+        (AccessKind::Store, 0x7ffd_0fa3_a9a8),
+        (AccessKind::Load, 0x7ffd_0fa3_a9b0),
     ];
     assert_eq!(places(&accesses), expected);
     assert_eq!(
@@ -132,12 +134,12 @@ fn drmemtrace() {
 
 #[test]
 fn perf_script() {
-    let (accesses, error, _) = read(Format::PerfScript, PERF.as_bytes(), BadRecords::Fail);
+    let (accesses, error, _) = read(TraceFormat::PerfScript, PERF.as_bytes(), BadRecords::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Kind::Load, 0x7ffd_5c3a_1000),
-        (Kind::Store, 0x7f_0010),
-        (Kind::Store, 0x7ffe_0008),
+        (AccessKind::Load, 0x7ffd_5c3a_1000),
+        (AccessKind::Store, 0x7f_0010),
+        (AccessKind::Store, 0x7ffe_0008),
     ];
     assert_eq!(places(&accesses), expected);
     let threads: Vec<_> = accesses.iter().map(|access| access.thread).collect();
@@ -150,14 +152,14 @@ fn perf_script() {
 fn champsim() {
     let mut bytes = record(0x40_0000, [0x1000, 0, 0x2000, 0], [0, 0x3000]);
     bytes.extend(record(0x40_0004, [0; 4], [0; 2]));
-    let (accesses, error, _) = read(Format::ChampSim, &bytes, BadRecords::Fail);
+    let (accesses, error, _) = read(TraceFormat::ChampSim, &bytes, BadRecords::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
-        (Kind::Fetch, 0x40_0000),
-        (Kind::Load, 0x1000),
-        (Kind::Load, 0x2000),
-        (Kind::Store, 0x3000),
-        (Kind::Fetch, 0x40_0004),
+        (AccessKind::Fetch, 0x40_0000),
+        (AccessKind::Load, 0x1000),
+        (AccessKind::Load, 0x2000),
+        (AccessKind::Store, 0x3000),
+        (AccessKind::Fetch, 0x40_0004),
     ];
     assert_eq!(places(&accesses), expected);
 }
@@ -171,74 +173,80 @@ fn what_is_wrong_is_said_where_it_is() {
             error.map(|error| error.to_string()).unwrap_or_default(),
         )
     };
-    let (before, said) = message(Format::Lackey, b" L 10,8\n L 1g,8\n L 20,8\n");
+    let (before, said) = message(TraceFormat::Lackey, b" L 10,8\n L 1g,8\n L 20,8\n");
     assert_eq!(before, 1);
     let expected = "line 2: \" L 1g,8\" is not a valid line or record of the trace: expected \"I  ADDRESS,SIZE\", \
                     \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
     assert_eq!(said, expected);
-    let (before, said) = message(Format::Lackey, b" L 10,8\n L 20,");
+    let (before, said) = message(TraceFormat::Lackey, b" L 10,8\n L 20,");
     let cut = "line 2: the trace ends within a line; it was cut off: record or copy it again";
     assert_eq!((before, said.as_str()), (1, cut));
     let mut bytes = record(1, [0; 4], [0; 2]);
     bytes.extend([7; 63]);
-    let (before, said) = message(Format::ChampSim, &bytes);
+    let (before, said) = message(TraceFormat::ChampSim, &bytes);
     assert_eq!(before, 1);
     assert!(
         said.starts_with("byte 64: the trace ends within a record"),
         "{said}"
     );
     bytes.push(7);
-    let (_, said) = message(Format::ChampSim, &bytes);
+    let (_, said) = message(TraceFormat::ChampSim, &bytes);
     assert!(
         said.starts_with("byte 64: ") && said.contains("0 or 1"),
         "{said}"
     );
     let long = [b'x'; 100_000];
-    let (_, said) = message(Format::PerfScript, &long);
+    let (_, said) = message(TraceFormat::PerfScript, &long);
     assert!(
         said.starts_with("line 1: \"xxx") && said.len() < 400,
         "{said}"
     );
-    let (_, said) = message(Format::Drmemtrace, b"1 1: 5 write x byte(s) @ 0x10\n");
+    let (_, said) = message(TraceFormat::Drmemtrace, b"1 1: 5 write x byte(s) @ 0x10\n");
     assert!(said.starts_with("line 1: "), "{said}");
 }
 
 #[test]
 fn what_is_wrong_is_left_out_on_request() {
     let text = b" L 10,8\nrubbish\n\xff\xfe\n S 20,8\n L 30,";
-    let (accesses, error, skipped) = read(Format::Lackey, text, BadRecords::Skip);
+    let (accesses, error, skipped) = read(TraceFormat::Lackey, text, BadRecords::Skip);
     assert!(error.is_none(), "{error:?}");
-    assert_eq!(places(&accesses), [(Kind::Load, 0x10), (Kind::Store, 0x20)]);
+    assert_eq!(
+        places(&accesses),
+        [(AccessKind::Load, 0x10), (AccessKind::Store, 0x20)]
+    );
     assert_eq!(skipped, 3);
     let mut bytes = record(1, [0; 4], [0; 2]);
     bytes.extend([9; 64]);
     bytes.extend(record(2, [0; 4], [0; 2]));
     bytes.extend([1; 10]);
-    let (accesses, error, skipped) = read(Format::ChampSim, &bytes, BadRecords::Skip);
+    let (accesses, error, skipped) = read(TraceFormat::ChampSim, &bytes, BadRecords::Skip);
     assert!(error.is_none(), "{error:?}");
-    assert_eq!(places(&accesses), [(Kind::Fetch, 1), (Kind::Fetch, 2)]);
+    assert_eq!(
+        places(&accesses),
+        [(AccessKind::Fetch, 1), (AccessKind::Fetch, 2)]
+    );
     assert_eq!(skipped, 2);
 }
 
 #[test]
-fn formats_are_told_by_content_and_name() -> Outcome {
+fn formats_are_told_by_content_and_name() -> TestResult {
     let records: Vec<u8> = (0..3)
         .flat_map(|n| record(0x40_0000 + n, [n; 4], [0; 2]))
         .collect();
-    let known: [(&str, &[u8], Format, usize); 5] = [
-        ("a", LACKEY.as_bytes(), Format::Lackey, 5),
-        ("b", VIEW.as_bytes(), Format::Drmemtrace, 4),
-        ("c.txt", PERF.as_bytes(), Format::PerfScript, 3),
-        ("d", &records, Format::ChampSim, 11),
+    let known: [(&str, &[u8], TraceFormat, usize); 5] = [
+        ("a", LACKEY.as_bytes(), TraceFormat::Lackey, 5),
+        ("b", VIEW.as_bytes(), TraceFormat::Drmemtrace, 4),
+        ("c.txt", PERF.as_bytes(), TraceFormat::PerfScript, 3),
+        ("d", &records, TraceFormat::ChampSim, 11),
         (
             "600.perlbench_s-210B.champsimtrace",
             &records[..64],
-            Format::ChampSim,
+            TraceFormat::ChampSim,
             1,
         ),
     ];
     for (name, bytes, format, count) in known {
-        assert_eq!(Format::detect(name, bytes), Some(format), "{name}");
+        assert_eq!(TraceFormat::detect(name, bytes), Some(format), "{name}");
         for (name, bytes) in [
             (name.to_owned(), bytes.to_vec()),
             (format!("{name}.xz"), xz(bytes)?),
@@ -266,7 +274,7 @@ fn formats_are_told_by_content_and_name() -> Outcome {
 }
 
 #[test]
-fn files_are_opened() -> Outcome {
+fn files_are_opened() -> TestResult {
     let path = std::env::temp_dir().join(format!("hawkeye-trace-{}.xz", std::process::id()));
     std::fs::write(&path, xz(LACKEY.as_bytes())?)?;
     let trace = Trace::open(&path, BadRecords::Fail).map(Iterator::count);
@@ -278,7 +286,7 @@ fn files_are_opened() -> Outcome {
 }
 
 #[test]
-fn compressed_input_that_ends_early_is_said_to() -> Outcome {
+fn compressed_input_that_ends_early_is_said_to() -> TestResult {
     // Incompressible.
     let mut random = 1u64;
     let records: Vec<u8> = (0..4000)
@@ -306,35 +314,39 @@ fn in_pieces(bytes: Vec<u8>) -> impl std::io::BufRead {
     BufReader::with_capacity(7, Cursor::new(bytes))
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    proptest::sample::select(vec![Kind::Load, Kind::Store, Kind::Modify, Kind::Fetch])
+fn kind() -> impl Strategy<Value = AccessKind> {
+    proptest::sample::select(vec![
+        AccessKind::Load,
+        AccessKind::Store,
+        AccessKind::Modify,
+        AccessKind::Fetch,
+    ])
 }
 
 /// An access as text, in every format that has such accesses.
-fn written(format: Format, access: &TraceAccess) -> Option<String> {
+fn written(format: TraceFormat, access: &TraceAccess) -> Option<String> {
     let TraceAccess { kind, address, .. } = *access;
     let bytes = access.bytes.unwrap_or(1);
     let (thread, time) = (access.thread.unwrap_or(1), access.time_ns.unwrap_or(0));
     match (format, kind) {
-        (Format::Lackey, Kind::Fetch) => Some(format!("I  {address:08x},{bytes}\n")),
-        (Format::Lackey, Kind::Load) => Some(format!(" L {address:08x},{bytes}\n")),
-        (Format::Lackey, Kind::Store) => Some(format!(" S {address:08x},{bytes}\n")),
-        (Format::Lackey, Kind::Modify) => Some(format!(" M {address:08x},{bytes}\n")),
-        (Format::Drmemtrace, Kind::Modify) | (Format::PerfScript, Kind::Modify | Kind::Fetch) => {
-            None
-        }
-        (Format::Drmemtrace, kind) => {
+        (TraceFormat::Lackey, AccessKind::Fetch) => Some(format!("I  {address:08x},{bytes}\n")),
+        (TraceFormat::Lackey, AccessKind::Load) => Some(format!(" L {address:08x},{bytes}\n")),
+        (TraceFormat::Lackey, AccessKind::Store) => Some(format!(" S {address:08x},{bytes}\n")),
+        (TraceFormat::Lackey, AccessKind::Modify) => Some(format!(" M {address:08x},{bytes}\n")),
+        (TraceFormat::Drmemtrace, AccessKind::Modify)
+        | (TraceFormat::PerfScript, AccessKind::Modify | AccessKind::Fetch) => None,
+        (TraceFormat::Drmemtrace, kind) => {
             let name = match kind {
-                Kind::Load => "read",
-                Kind::Store => "write",
+                AccessKind::Load => "read",
+                AccessKind::Store => "write",
                 _ => "ifetch",
             };
             Some(format!(
                 "  7   3:  {thread} {name:12}{bytes:2} byte(s) @ 0x{address:016x} by PC 0x1\n"
             ))
         }
-        (Format::PerfScript, kind) => {
-            let event = if kind == Kind::Load {
+        (TraceFormat::PerfScript, kind) => {
+            let event = if kind == AccessKind::Load {
                 "mem-loads,ldlat=30"
             } else {
                 "mem-stores"
@@ -345,7 +357,7 @@ fn written(format: Format, access: &TraceAccess) -> Option<String> {
                 "my prog"
             ))
         }
-        (Format::ChampSim, _) => None,
+        (TraceFormat::ChampSim, _) => None,
     }
 }
 
@@ -373,10 +385,10 @@ proptest! {
     ) {
         let records: Vec<u8> = (0..9).flat_map(|n| record(n, [n; 4], [n; 2])).collect();
         for (format, bytes) in [
-            (Format::Lackey, LACKEY.as_bytes()),
-            (Format::Drmemtrace, VIEW.as_bytes()),
-            (Format::PerfScript, PERF.as_bytes()),
-            (Format::ChampSim, &records[..]),
+            (TraceFormat::Lackey, LACKEY.as_bytes()),
+            (TraceFormat::Drmemtrace, VIEW.as_bytes()),
+            (TraceFormat::PerfScript, PERF.as_bytes()),
+            (TraceFormat::ChampSim, &records[..]),
         ] {
             let mut bytes = if compressed { xz(bytes)? } else { bytes.to_vec() };
             for (at, byte) in &damage {
@@ -398,15 +410,15 @@ proptest! {
         written_accesses in proptest::collection::vec((kind(), 1u64.., 1u32..513, 1u64..1 << 22, 0u64..1 << 60), 0..60),
         rubbish in "[a-z ]{1,30}",
     ) {
-        for format in [Format::Lackey, Format::Drmemtrace, Format::PerfScript] {
+        for format in [TraceFormat::Lackey, TraceFormat::Drmemtrace, TraceFormat::PerfScript] {
             let (mut text, mut expected) = (String::new(), Vec::new());
             for (kind, address, bytes, thread, time) in &written_accesses {
-                let (has_bytes, has_time) = (format != Format::PerfScript, format == Format::PerfScript);
+                let (has_bytes, has_time) = (format != TraceFormat::PerfScript, format == TraceFormat::PerfScript);
                 let access = TraceAccess {
                     kind: *kind,
                     address: *address,
                     bytes: has_bytes.then_some(*bytes),
-                    thread: (format != Format::Lackey).then_some(*thread),
+                    thread: (format != TraceFormat::Lackey).then_some(*thread),
                     time_ns: has_time.then_some(*time),
                 };
                 if let Some(line) = written(format, &access) {
@@ -432,11 +444,11 @@ proptest! {
         let bytes: Vec<u8> = records.iter().flat_map(|(ip, l, s)| record(*ip, *l, *s)).collect();
         let mut expected = Vec::new();
         for (ip, loads, stores) in &records {
-            expected.push((Kind::Fetch, *ip));
-            expected.extend(loads.iter().filter(|a| **a != 0).map(|a| (Kind::Load, *a)));
-            expected.extend(stores.iter().filter(|a| **a != 0).map(|a| (Kind::Store, *a)));
+            expected.push((AccessKind::Fetch, *ip));
+            expected.extend(loads.iter().filter(|a| **a != 0).map(|a| (AccessKind::Load, *a)));
+            expected.extend(stores.iter().filter(|a| **a != 0).map(|a| (AccessKind::Store, *a)));
         }
-        let trace = Trace::new(Format::ChampSim, in_pieces(bytes), BadRecords::Fail);
+        let trace = Trace::new(TraceFormat::ChampSim, in_pieces(bytes), BadRecords::Fail);
         let accesses = trace.collect::<Result<Vec<_>, _>>();
         prop_assert!(accesses.is_ok());
         prop_assert_eq!(places(&accesses.unwrap_or_default()), expected);
@@ -448,8 +460,8 @@ fn position(error: &TraceError) -> Result<String, TestCaseError> {
         TraceError::Read { position, .. }
         | TraceError::Bad { position, .. }
         | TraceError::Truncated { position, .. } => Ok(match position {
-            Position::Line(line) => format!("line {line}"),
-            Position::Byte(byte) => format!("byte {byte}"),
+            TracePosition::Line(line) => format!("line {line}"),
+            TracePosition::Byte(byte) => format!("byte {byte}"),
         }),
         other => Err(TestCaseError::fail(format!("no position: {other}"))),
     }

@@ -9,8 +9,8 @@ mod zipf;
 
 use crate::prelude::*;
 use chase::Chase;
-use pace::{Pace, Turn};
-use walk::{Area, Layout, RandomReads, Stride, Walk};
+use pace::{NextStep, ReadSchedule};
+use walk::{AccessPattern, HotColdLayout, MemoryPart, RandomReads, Stride};
 use zipf::Zipf;
 
 pub(super) use blocks::blocks;
@@ -63,13 +63,13 @@ pub(super) const HOT_MIB: u64 = 512;
 /// Reads between two checks of the clock: tens of microseconds to a few milliseconds.
 const BATCH: usize = 8192;
 
-pub(super) fn random(args: &AccessArgs, hot_mib: u64, console: &mut Console) -> Result<()> {
+pub(super) fn random(args: &AccessArgs, hot_mib: u64, console: &mut Console) -> WorkloadResult<()> {
     let (memory, layout) = prepare(args, args.hot_mib.unwrap_or(hot_mib))?;
     let walk = RandomReads::new(layout, args.seed);
     read(walk, &memory, layout, args, console)
 }
 
-pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> Result<()> {
+pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> WorkloadResult<()> {
     if bytes == 0 || bytes % 8 != 0 {
         let message = "--stride-bytes is not a multiple of 8".to_owned();
         return Err(WorkloadError::Usage(message));
@@ -79,13 +79,13 @@ pub(super) fn stride(args: &AccessArgs, bytes: u64, console: &mut Console) -> Re
     read(walk, &memory, layout, args, console)
 }
 
-pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> Result<()> {
+pub(super) fn chase(args: &AccessArgs, console: &mut Console) -> WorkloadResult<()> {
     let (mut memory, layout) = prepare(args, args.hot_mib.unwrap_or(0))?;
     let walk = Chase::new(&mut memory, layout, args.seed);
     read(walk, &memory, layout, args, console)
 }
 
-pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<()> {
+pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> WorkloadResult<()> {
     let access = &args.access;
     let (memory, layout) = prepare(access, 0)?;
     let walk = Zipf::new(&memory, args.theta, access.seed)?;
@@ -93,7 +93,7 @@ pub(super) fn zipf(args: &ZipfArgs, console: &mut Console) -> Result<()> {
 }
 
 /// Maps the memory, writes to every page of it, and marks the hot part.
-fn prepare(args: &AccessArgs, hot_mib: u64) -> Result<(Mapping, Layout)> {
+fn prepare(args: &AccessArgs, hot_mib: u64) -> WorkloadResult<(Mapping, HotColdLayout)> {
     if hot_mib > args.mib {
         let message = format!(
             "the hot part ({hot_mib} MiB) is larger than --mib {}",
@@ -107,12 +107,12 @@ fn prepare(args: &AccessArgs, hot_mib: u64) -> Result<(Mapping, Layout)> {
             memory.write(offset, mix(offset as u64) | 1);
         }
     })?;
-    let layout = Layout {
-        cold: Area {
+    let layout = HotColdLayout {
+        cold: MemoryPart {
             offset: 0,
             bytes: all - hot,
         },
-        hot: Area {
+        hot: MemoryPart {
             offset: all - hot,
             bytes: hot,
         },
@@ -123,19 +123,19 @@ fn prepare(args: &AccessArgs, hot_mib: u64) -> Result<(Mapping, Layout)> {
 
 /// Reads until there is a reason to end.
 fn read(
-    mut walk: impl Walk,
+    mut walk: impl AccessPattern,
     memory: &Mapping,
-    layout: Layout,
+    layout: HotColdLayout,
     args: &AccessArgs,
     console: &mut Console,
-) -> Result<()> {
-    console.emit(&Event::Ready(ready(
+) -> WorkloadResult<()> {
+    console.emit(&WorkloadEvent::Ready(ready(
         memory.start(),
         memory.bytes() as u64,
         memory.start() + layout.hot.offset as u64,
     )))?;
-    let mut pace = Pace::new(args);
-    while let Turn::Read(count) = pace.turn(console)? {
+    let mut pace = ReadSchedule::new(args);
+    while let NextStep::Read(count) = pace.turn(console)? {
         walk.read(memory, count);
     }
     Ok(())

@@ -37,13 +37,13 @@ pub struct BurnerArgs {
     pub seconds: Option<f64>,
 }
 
-pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> Result<()> {
+pub(super) fn bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResult<()> {
     let regions = regions(args.mib);
     let memory = PatternedMemory::new(regions, args.used.into(), args.tail_byte, args.pages)?;
     serve(memory, args.seconds, console)
 }
 
-pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> Result<()> {
+pub(super) fn burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = PatternedMemory::new(regions(args.mib), REGION_PAGES, false, args.pages)?;
     serve(memory, args.seconds, console)
 }
@@ -53,15 +53,19 @@ pub(super) fn regions(mib: u64) -> usize {
 }
 
 /// Answers requests until there is a reason to end.
-fn serve(mut memory: PatternedMemory, seconds: Option<f64>, console: &mut Console) -> Result<()> {
-    say_ready(console, memory.start(), memory.bytes() as u64)?;
+fn serve(
+    mut memory: PatternedMemory,
+    seconds: Option<f64>,
+    console: &mut Console,
+) -> WorkloadResult<()> {
+    report_ready(console, memory.start(), memory.bytes() as u64)?;
     let period = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
     let deadline = period.map(|period| Instant::now() + period);
     loop {
         let input = match deadline {
             None => console.next(),
             Some(at) => match console.wait(at.saturating_duration_since(Instant::now())) {
-                Some(Input::End) => {
+                Some(ConsoleInput::End) => {
                     std::thread::sleep(at.saturating_duration_since(Instant::now()));
                     return last_check(&memory, console);
                 }
@@ -70,38 +74,38 @@ fn serve(mut memory: PatternedMemory, seconds: Option<f64>, console: &mut Consol
             },
         };
         let answer = match input {
-            Input::End | Input::Request(Request::Quit) => return Ok(()),
-            Input::Bad(bad) => Err(WorkloadError::Usage(bad.to_string())),
-            Input::Request(request) => answer(&mut memory, request),
+            ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit) => return Ok(()),
+            ConsoleInput::Bad(bad) => Err(WorkloadError::Usage(bad.to_string())),
+            ConsoleInput::Request(request) => answer(&mut memory, request),
         };
-        let failed = |error: WorkloadError| Event::Error {
+        let failed = |error: WorkloadError| WorkloadEvent::Error {
             message: error.to_string(),
         };
         console.emit(&answer.unwrap_or_else(failed))?;
     }
 }
 
-fn answer(memory: &mut PatternedMemory, request: Request) -> Result<Event> {
-    let freed = |freed_bytes| Event::Freed { freed_bytes };
+fn answer(memory: &mut PatternedMemory, request: WorkloadRequest) -> WorkloadResult<WorkloadEvent> {
+    let freed = |freed_bytes| WorkloadEvent::Freed { freed_bytes };
     match request {
-        Request::Verify => Ok(verified(memory).0),
-        Request::Rss => resident(),
-        Request::Refill(pages_per_region) if pages_per_region <= REGION_PAGES => {
+        WorkloadRequest::Verify => Ok(verified(memory).0),
+        WorkloadRequest::Rss => resident(),
+        WorkloadRequest::Refill(pages_per_region) if pages_per_region <= REGION_PAGES => {
             memory.write(pages_per_region);
-            Ok(Event::Refilled { pages_per_region })
+            Ok(WorkloadEvent::Refilled { pages_per_region })
         }
-        Request::DontNeed(percent) => memory.discard_part(percent).map(freed),
-        Request::Free(regions) => memory.discard_regions(regions).map(freed),
-        Request::Unmap(regions) => memory.unmap(regions).map(freed),
+        WorkloadRequest::DontNeed(percent) => memory.discard_part(percent).map(freed),
+        WorkloadRequest::Free(regions) => memory.discard_regions(regions).map(freed),
+        WorkloadRequest::Unmap(regions) => memory.unmap(regions).map(freed),
         _ => Err(WorkloadError::Usage(format!(
             "this workload cannot {request}"
         ))),
     }
 }
 
-pub(super) fn verified(memory: &PatternedMemory) -> (Event, Result<()>) {
+pub(super) fn verified(memory: &PatternedMemory) -> (WorkloadEvent, WorkloadResult<()>) {
     let verdict = memory.verify();
-    let event = Event::Verified {
+    let event = WorkloadEvent::Verified {
         checked_bytes: verdict.checked_bytes,
         bad_bytes: verdict.bad_bytes,
         first_bad: verdict.first.as_ref().map(|wrong| wrong.address),
@@ -114,7 +118,7 @@ pub(super) fn verified(memory: &PatternedMemory) -> (Event, Result<()>) {
     )
 }
 
-fn last_check(memory: &PatternedMemory, console: &mut Console) -> Result<()> {
+fn last_check(memory: &PatternedMemory, console: &mut Console) -> WorkloadResult<()> {
     let (event, result) = verified(memory);
     console.emit(&event)?;
     result

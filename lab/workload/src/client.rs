@@ -11,12 +11,12 @@ mod latency;
 pub mod pace;
 mod waits;
 
-pub use dialect::Dialect;
-pub use hot::Hot;
-pub use pace::{Latencies, Pace, WithCores};
+pub use dialect::ServerProtocol;
+pub use hot::HotKeys;
+pub use pace::{Latencies, RequestSchedule, UndelayedAnswers};
 
 use crate::prelude::*;
-use connection::{Connection, Questions};
+use connection::{Connection, RequestMix};
 use nix::sys::prctl::set_timerslack;
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub struct AskArgs {
     pub socket: PathBuf,
     /// The server's language.
     #[arg(long, value_enum)]
-    pub dialect: Dialect,
+    pub dialect: ServerProtocol,
     /// Keys to store, and to ask for.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub keys: u64,
@@ -55,13 +55,13 @@ const PIPELINE: usize = 16;
 const REPORT: Duration = Duration::from_millis(20);
 
 /// Stores all values, then sends requests until it is stopped.
-pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<()> {
+pub(super) fn ask(args: &AskArgs, console: &mut Console) -> WorkloadResult<()> {
     // Timers should be as precise as possible.
     set_timerslack(1)
         .map_err(std::io::Error::from)
         .map_err(WorkloadError::system("PR_SET_TIMERSLACK"))?;
-    let mut client = Client::connect(args)?;
-    console.emit(&Event::Ready(ready(0, 0, 0)))?;
+    let mut client = KeyValueClient::connect(args)?;
+    console.emit(&WorkloadEvent::Ready(ready(0, 0, 0)))?;
     loop {
         let input = if client.asking {
             console.poll()
@@ -70,23 +70,23 @@ pub(super) fn ask(args: &AskArgs, console: &mut Console) -> Result<()> {
         };
         match input {
             None => client.round(console)?,
-            Some(Input::Request(Request::Go)) => client.go(),
-            Some(Input::Request(Request::Stop)) => client.asking = false,
-            Some(Input::Request(Request::Latencies(pace))) => {
-                console.emit(&Event::Answered(client.latencies(pace)?))?;
+            Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.go(),
+            Some(ConsoleInput::Request(WorkloadRequest::Stop)) => client.asking = false,
+            Some(ConsoleInput::Request(WorkloadRequest::Latencies(pace))) => {
+                console.emit(&WorkloadEvent::Answered(client.latencies(pace)?))?;
             }
-            Some(Input::Request(Request::Quit) | Input::End) => return Ok(()),
+            Some(ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End) => return Ok(()),
             Some(other) => console.refuse(other)?,
         }
     }
 }
 
-struct Client {
+struct KeyValueClient {
     socket: PathBuf,
-    questions: Questions,
+    questions: RequestMix,
     pause: Duration,
     connections: Vec<Connection>,
-    rng: Rng,
+    rng: WorkloadRng,
     asking: bool,
     begun: Instant,
     answers: u64,
@@ -94,19 +94,19 @@ struct Client {
     interval: (Instant, u64),
 }
 
-impl Client {
+impl KeyValueClient {
     /// Connects to the server and stores all values.
-    fn connect(args: &AskArgs) -> Result<Self> {
-        let questions = Questions {
+    fn connect(args: &AskArgs) -> WorkloadResult<Self> {
+        let questions = RequestMix {
             dialect: args.dialect,
             keys: args.keys,
             value_bytes: args.value_bytes,
-            hot: Hot {
+            hot: HotKeys {
                 keys_percent: args.hot_keys_percent,
                 questions_percent: args.hot_questions_percent,
             },
         };
-        let connections: Result<Vec<_>, _> = (0..CONNECTIONS)
+        let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
             .map(|_| Connection::open(&args.socket, questions))
             .collect();
         let mut connections = connections?;
@@ -117,7 +117,7 @@ impl Client {
             questions,
             pause: Duration::from_millis(args.pause_ms),
             connections,
-            rng: Rng::new(1, 0),
+            rng: WorkloadRng::new(1, 0),
             asking: false,
             begun: now,
             answers: 0,
@@ -132,7 +132,7 @@ impl Client {
 
     /// Sends new requests on each connection for which it has read the last answers. The server
     /// always has the requests of the other connections to work on.
-    fn round(&mut self, console: &mut Console) -> Result<()> {
+    fn round(&mut self, console: &mut Console) -> WorkloadResult<()> {
         for connection in &mut self.connections {
             self.answers += connection.read_answers()?;
             connection.ask(PIPELINE, &mut self.rng)?;
@@ -145,7 +145,7 @@ impl Client {
         if interval >= REPORT {
             let new = self.answers - self.interval.1;
             self.interval = (now, self.answers);
-            console.emit(&Event::Rate {
+            console.emit(&WorkloadEvent::Rate {
                 elapsed_s: (now - self.begun).as_secs_f64(),
                 accesses: self.answers,
                 accesses_per_s: new as f64 / interval.as_secs_f64(),
@@ -155,7 +155,7 @@ impl Client {
         Ok(())
     }
 
-    fn latencies(&mut self, pace: Pace) -> Result<Latencies> {
+    fn latencies(&mut self, pace: RequestSchedule) -> WorkloadResult<Latencies> {
         let latencies = latency::latencies(&self.socket, self.questions, pace)?;
         self.questions.keys += latencies.inserted;
         Ok(latencies)

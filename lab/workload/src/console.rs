@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 const IDLE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Input {
-    Request(Request),
+pub(crate) enum ConsoleInput {
+    Request(WorkloadRequest),
     /// A line that is not a request.
     Bad(BadRequest),
     /// The end: the starter of the workload has ended, or has closed standard input.
@@ -20,7 +20,7 @@ pub(crate) enum Input {
 
 #[derive(Debug, Default)]
 pub(crate) struct Console {
-    input: Option<Receiver<Input>>,
+    input: Option<Receiver<ConsoleInput>>,
 }
 
 impl Console {
@@ -29,7 +29,7 @@ impl Console {
         Self::default()
     }
 
-    pub(crate) fn emit(&mut self, event: &Event) -> Result<()> {
+    pub(crate) fn emit(&mut self, event: &WorkloadEvent) -> WorkloadResult<()> {
         let mut line = serde_json::to_string(event)
             .map_err(|error| WorkloadError::Output(io::Error::other(error)))?;
         line.push('\n');
@@ -40,13 +40,13 @@ impl Console {
     }
 
     /// Answers a request that this workload does not carry out, or an invalid line.
-    pub(crate) fn refuse(&mut self, input: Input) -> Result<()> {
+    pub(crate) fn refuse(&mut self, input: ConsoleInput) -> WorkloadResult<()> {
         let message = match input {
-            Input::Request(request) => format!("this workload cannot {request}"),
-            Input::Bad(bad) => bad.to_string(),
-            Input::End => return Ok(()),
+            ConsoleInput::Request(request) => format!("this workload cannot {request}"),
+            ConsoleInput::Bad(bad) => bad.to_string(),
+            ConsoleInput::End => return Ok(()),
         };
-        self.emit(&Event::Error { message })
+        self.emit(&WorkloadEvent::Error { message })
     }
 
     /// Answers requests until the work is over or there is a reason to end. It refuses requests
@@ -54,15 +54,15 @@ impl Console {
     pub(crate) fn serve(
         &mut self,
         over: &AtomicBool,
-        answer: impl Fn(Request) -> Option<Event>,
-    ) -> Result<()> {
+        answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
+    ) -> WorkloadResult<()> {
         while !over.load(Ordering::Relaxed) {
             match self.wait(IDLE) {
                 None => {}
-                Some(Input::End | Input::Request(Request::Quit)) => break,
-                Some(Input::Request(request)) => match answer(request) {
+                Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
+                Some(ConsoleInput::Request(request)) => match answer(request) {
                     Some(event) => self.emit(&event)?,
-                    None => self.refuse(Input::Request(request))?,
+                    None => self.refuse(ConsoleInput::Request(request))?,
                 },
                 Some(bad) => self.refuse(bad)?,
             }
@@ -70,34 +70,36 @@ impl Console {
         Ok(())
     }
 
-    pub(crate) fn poll(&mut self) -> Option<Input> {
+    pub(crate) fn poll(&mut self) -> Option<ConsoleInput> {
         match self.input().try_recv() {
             Ok(input) => Some(input),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Input::End),
+            Err(TryRecvError::Disconnected) => Some(ConsoleInput::End),
         }
     }
 
     /// Waits for input, at most `at_most`.
-    pub(crate) fn wait(&mut self, at_most: Duration) -> Option<Input> {
+    pub(crate) fn wait(&mut self, at_most: Duration) -> Option<ConsoleInput> {
         match self.input().recv_timeout(at_most) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Input::End),
+            Err(RecvTimeoutError::Disconnected) => Some(ConsoleInput::End),
         }
     }
 
     /// Waits for input without a limit.
-    pub(crate) fn next(&mut self) -> Input {
-        self.input().recv().unwrap_or(Input::End)
+    pub(crate) fn next(&mut self) -> ConsoleInput {
+        self.input().recv().unwrap_or(ConsoleInput::End)
     }
 
-    fn input(&mut self) -> &Receiver<Input> {
+    fn input(&mut self) -> &Receiver<ConsoleInput> {
         self.input.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::channel();
             std::thread::spawn(move || {
-                for line in io::stdin().lock().lines().map_while(Result::ok) {
-                    let input = line.parse().map_or_else(Input::Bad, Input::Request);
+                for line in io::stdin().lock().lines().map_while(WorkloadResult::ok) {
+                    let input = line
+                        .parse()
+                        .map_or_else(ConsoleInput::Bad, ConsoleInput::Request);
                     if sender.send(input).is_err() {
                         break;
                     }

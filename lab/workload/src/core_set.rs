@@ -27,7 +27,7 @@ impl CoreSet {
     }
 
     /// Restricts the program that `command` starts to these cores.
-    pub fn keep(self, command: &mut Command) {
+    pub fn restrict_command(self, command: &mut Command) {
         // SAFETY: between fork and exec the child makes only one system call.
         unsafe {
             command.pre_exec(move || Ok(sched_setaffinity(this_thread(), &self.0)?));
@@ -35,19 +35,19 @@ impl CoreSet {
     }
 
     /// Restricts the calling thread to these cores until the returned value is dropped.
-    pub fn stay(self) -> Stay {
+    pub fn restrict_thread(self) -> CoreSetGuard {
         let before = sched_getaffinity(this_thread()).ok();
         // The work succeeds on other cores, too.
         let _ = sched_setaffinity(this_thread(), &self.0);
-        Stay(before)
+        CoreSetGuard(before)
     }
 }
 
 /// A thread's time on some cores. Dropping it restores the previous ones.
 #[must_use]
-pub struct Stay(Option<CpuSet>);
+pub struct CoreSetGuard(Option<CpuSet>);
 
-impl Drop for Stay {
+impl Drop for CoreSetGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
             let _ = sched_setaffinity(this_thread(), before);
@@ -67,7 +67,9 @@ mod tests {
     fn a_thread_stays_until_it_need_not() {
         let before = CoreSet::allowed();
         let last = *before.last().expect("it runs somewhere");
-        let stay = CoreSet::of(&[last]).expect("there is one").stay();
+        let stay = CoreSet::of(&[last])
+            .expect("there is one")
+            .restrict_thread();
         assert_eq!(CoreSet::allowed(), [last]);
         drop(stay);
         assert_eq!(CoreSet::allowed(), before);
@@ -80,7 +82,7 @@ mod tests {
         command.args(["Cpus_allowed_list", "/proc/self/status"]);
         CoreSet::of(&[last])
             .expect("there is one")
-            .keep(&mut command);
+            .restrict_command(&mut command);
         let output = command.output().expect("grep is there");
         let told = String::from_utf8_lossy(&output.stdout);
         assert_eq!(told.split_whitespace().last(), Some(&*last.to_string()));

@@ -1,8 +1,8 @@
 //! Many small processes, some of which end and are replaced each second.
 
 use crate::prelude::*;
-use crate::process::Bystander;
-use crate::storm::{Clock, HoldArgs, hold, ready};
+use crate::process::ForkedWorker;
+use crate::storm::{EndCondition, HoldArgs, hold, ready};
 use std::collections::VecDeque;
 
 /// Options of `crowd`.
@@ -25,7 +25,7 @@ pub struct CrowdArgs {
 /// Time between two rounds of replacement.
 const TICK: Duration = Duration::from_millis(20);
 
-pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> Result<()> {
+pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = hold(args.hold.mib, args.hold.pages)?;
     // Mapped by the parent and touched by each child: a child must not allocate.
     let bytes = ((args.each_kib as usize) << 10).next_multiple_of(REGION);
@@ -37,7 +37,7 @@ pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> Result<()> {
     }
     ready(&memory, 0, console)?;
     let (begun, mut replaced) = (Instant::now(), 0.0);
-    let mut clock = Clock::new(&args.hold);
+    let mut clock = EndCondition::new(&args.hold);
     while clock.goes_on(console, TICK)? {
         while replaced < begun.elapsed().as_secs_f64() * f64::from(args.per_s) {
             // The oldest must end before its place is reused.
@@ -50,7 +50,7 @@ pub(super) fn crowd(args: &CrowdArgs, console: &mut Console) -> Result<()> {
 }
 
 /// A child that touches memory and then only waits.
-fn start(memory: &mut Mapping, pages: usize) -> Result<Bystander> {
+fn start(memory: &mut Mapping, pages: usize) -> WorkloadResult<ForkedWorker> {
     // SAFETY: the child only writes to memory.
-    unsafe { Bystander::fork(|| (0..pages).for_each(|page| memory.write(page * PAGE, 1))) }
+    unsafe { ForkedWorker::fork(|| (0..pages).for_each(|page| memory.write(page * PAGE, 1))) }
 }

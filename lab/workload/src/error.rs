@@ -29,7 +29,7 @@ impl MemoryError {
 }
 
 /// Result of a workload.
-pub type Result<T, E = WorkloadError> = std::result::Result<T, E>;
+pub type WorkloadResult<T, E = WorkloadError> = std::result::Result<T, E>;
 
 /// Reason for which a workload failed.
 #[derive(Debug, Error)]

@@ -17,9 +17,9 @@ mod blocks;
 mod pins;
 
 use crate::prelude::*;
-use blocks::Holding;
-use hawkeye_linux::memory::fragmentation::FreeMemory;
-use pins::Pins;
+use blocks::HeldPages;
+use hawkeye_linux::memory::fragmentation::FreeBlocks;
+use pins::PinnedPages;
 use std::fs;
 
 /// Options of `fragment`.
@@ -36,7 +36,7 @@ pub struct FragmentArgs {
     pub spare_mib: u64,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> WorkloadResult<f64, String> {
     let value = text.parse::<f64>().ok();
     let value = value.filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| "expected a share between 0 and 1".to_owned())
@@ -44,31 +44,31 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Bytes filled between two reads of the amount of free memory.
 const PIECE: usize = 64 << 20;
-pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> Result<()> {
+pub(super) fn fragment(args: &FragmentArgs, console: &mut Console) -> WorkloadResult<()> {
     drop_file_caches();
     let before = free_memory()?;
-    be_killed_first();
+    prefer_oom_kill();
     let (mut memory, filled) = fill(args.spare_mib << 20, before)?;
-    let mut holding = Holding::choose(&blocks::frames(&memory, filled)?);
+    let mut holding = HeldPages::choose(&blocks::frames(&memory, filled)?);
     holding.hold_as_many_as_needed(free_memory()?, filled, args.fmfi);
     holding.free_the_others(&mut memory, filled)?;
     let _pins = if args.unmovable {
-        Some(Pins::on(&memory, &holding.kept())?)
+        Some(PinnedPages::on(&memory, &holding.kept())?)
     } else {
         None
     };
-    say_ready(console, memory.start(), memory.bytes() as u64)?;
-    console.emit(&Event::Fragmented {
+    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    console.emit(&WorkloadEvent::Fragmented {
         fmfi_before: before.fmfi(),
         fmfi: free_memory()?.fmfi(),
         held_bytes: (holding.kept().len() * PAGE) as u64,
         pinned: args.unmovable,
     })?;
-    stay(console)
+    serve_until_quit(console)
 }
 
-fn free_memory() -> Result<FreeMemory> {
-    FreeMemory::read().map_err(WorkloadError::system("/proc/buddyinfo"))
+fn free_memory() -> WorkloadResult<FreeBlocks> {
+    FreeBlocks::read().map_err(WorkloadError::system("/proc/buddyinfo"))
 }
 
 /// Drops file caches. Compaction would otherwise move their pages into the holes, and leave whole
@@ -79,14 +79,14 @@ fn drop_file_caches() {
 }
 
 /// Makes this process the first one to end if memory runs out after all.
-fn be_killed_first() {
+fn prefer_oom_kill() {
     // Where this is forbidden, the risk is as before.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
 /// Fills free memory with base pages, except `spare` bytes. Returns the mapping and the number of
 /// bytes that are filled.
-fn fill(spare: u64, free: FreeMemory) -> Result<(Mapping, usize)> {
+fn fill(spare: u64, free: FreeBlocks) -> WorkloadResult<(Mapping, usize)> {
     let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
     if bytes == 0 {
         return Err(WorkloadError::Usage(format!(

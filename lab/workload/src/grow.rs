@@ -23,10 +23,10 @@ pub struct GrowArgs {
 }
 
 /// Waits for `go`, grows, reports the time, verifies all memory and ends.
-pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<()> {
+pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult<()> {
     let mut memory = PatternedMemory::new(regions(args.mib), 0, false, args.pages)?;
-    say_ready(console, memory.start(), memory.bytes() as u64)?;
-    if !told_to_go(console, "grown")? {
+    report_ready(console, memory.start(), memory.bytes() as u64)?;
+    if !wait_for_go(console, "grown")? {
         return Ok(());
     }
     let begun = Instant::now();
@@ -38,7 +38,7 @@ pub(super) fn grow(args: &GrowArgs, console: &mut Console) -> Result<()> {
         }
         memory.write_region(region, args.used.into());
     }
-    console.emit(&Event::Progress {
+    console.emit(&WorkloadEvent::Progress {
         elapsed_s: begun.elapsed().as_secs_f64(),
         operations: memory.regions() as u64,
     })?;

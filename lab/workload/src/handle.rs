@@ -1,6 +1,6 @@
 //! The starter's side of the protocol.
 
-use crate::protocol::{Event, Ready, Request};
+use crate::protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// Errors that a workload's starter gets.
 #[derive(Debug, Error)]
-pub enum HandleError {
+pub enum WorkloadProcessError {
     /// The workload could not be started.
     #[error("starting the workload {program}: {source}")]
     Spawn {
@@ -25,7 +25,7 @@ pub enum HandleError {
     #[error("sending the request \"{request}\" to the workload: {source}")]
     Send {
         /// The request that it should have carried out.
-        request: Request,
+        request: WorkloadRequest,
         /// The kernel's error.
         source: io::Error,
     },
@@ -48,11 +48,11 @@ pub enum HandleError {
 
 /// A workload in a child process. Dropping it kills the child.
 #[derive(Debug)]
-pub struct Workload {
+pub struct WorkloadProcess {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    pending: VecDeque<Event>,
+    pending: VecDeque<WorkloadEvent>,
 }
 
 /// Time limit for a workload to touch its memory.
@@ -60,13 +60,13 @@ const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest silence of a workload that reports its rate.
 const RATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Workload {
+impl WorkloadProcess {
     /// Starts `program` with `args`, which are all of its arguments. For the program `hawkeye` they
     /// are, for instance, `["workload", "hot-spot"]`.
     pub fn spawn<S: AsRef<OsStr>>(
         program: impl AsRef<Path>,
         args: impl IntoIterator<Item = S>,
-    ) -> Result<Self, HandleError> {
+    ) -> Result<Self, WorkloadProcessError> {
         let mut command = Command::new(program.as_ref());
         command.args(args);
         Self::spawn_command(command)
@@ -74,10 +74,10 @@ impl Workload {
 
     /// Starts a command that runs a workload, perhaps through another program that passes standard
     /// input and output on. Its standard error stays as the command has it.
-    pub fn spawn_command(mut command: Command) -> Result<Self, HandleError> {
+    pub fn spawn_command(mut command: Command) -> Result<Self, WorkloadProcessError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let program = command.get_program().to_string_lossy().into_owned();
-        let failed = |source| HandleError::Spawn { program, source };
+        let failed = |source| WorkloadProcessError::Spawn { program, source };
         let mut child = command.spawn().map_err(failed)?;
         let input = child.stdin.take();
         let output = child.stdout.take();
@@ -90,32 +90,36 @@ impl Workload {
         })
     }
 
-    /// Process id of the child. That of the workload itself is in [`Ready`].
+    /// Process id of the child. That of the workload itself is in [`WorkloadReady`].
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until the workload's memory is mapped and touched, at most two minutes.
-    pub fn wait_ready(&mut self) -> Result<Ready, HandleError> {
+    pub fn wait_ready(&mut self) -> Result<WorkloadReady, WorkloadProcessError> {
         self.wait_for(READY_TIMEOUT, |event| match event {
-            Event::Ready(ready) => Some(*ready),
+            WorkloadEvent::Ready(ready) => Some(*ready),
             _ => None,
         })
     }
 
     /// Sends a request. The answer, if there is one, is among the next events.
-    pub fn command(&mut self, request: Request) -> Result<(), HandleError> {
+    pub fn command(&mut self, request: WorkloadRequest) -> Result<(), WorkloadProcessError> {
         let closed = || Err(io::Error::from(io::ErrorKind::BrokenPipe));
         let send = |input: &mut ChildStdin| writeln!(input, "{request}");
         let sent = self.input.as_mut().map_or_else(closed, send);
-        sent.map_err(|source| HandleError::Send { request, source })
+        sent.map_err(|source| WorkloadProcessError::Send { request, source })
     }
 
     /// Sends a request and waits for the answer. Skips rates and progress.
-    pub fn request(&mut self, request: Request, timeout: Duration) -> Result<Event, HandleError> {
+    pub fn request(
+        &mut self,
+        request: WorkloadRequest,
+        timeout: Duration,
+    ) -> Result<WorkloadEvent, WorkloadProcessError> {
         self.command(request)?;
         self.wait_for(timeout, |event| match event {
-            Event::Rate { .. } | Event::Progress { .. } => None,
+            WorkloadEvent::Rate { .. } | WorkloadEvent::Progress { .. } => None,
             answer => Some(answer.clone()),
         })
     }
@@ -124,25 +128,25 @@ impl Workload {
     /// is an error.
     pub fn answer<T>(
         &mut self,
-        request: Request,
+        request: WorkloadRequest,
         timeout: Duration,
-        choose: impl FnOnce(Event) -> Option<T>,
-    ) -> Result<T, HandleError> {
+        choose: impl FnOnce(WorkloadEvent) -> Option<T>,
+    ) -> Result<T, WorkloadProcessError> {
         let answer = self.request(request, timeout)?;
         let said = format!("{answer:?}");
-        choose(answer).ok_or(HandleError::Protocol(said))
+        choose(answer).ok_or(WorkloadProcessError::Protocol(said))
     }
 
     /// Has the workload check every byte of its memory. Returns the number of wrong bytes.
-    pub fn wrong_bytes(&mut self, timeout: Duration) -> Result<u64, HandleError> {
-        self.answer(Request::Verify, timeout, |event| match event {
-            Event::Verified { bad_bytes, .. } => Some(bad_bytes),
+    pub fn wrong_bytes(&mut self, timeout: Duration) -> Result<u64, WorkloadProcessError> {
+        self.answer(WorkloadRequest::Verify, timeout, |event| match event {
+            WorkloadEvent::Verified { bad_bytes, .. } => Some(bad_bytes),
             _ => None,
         })
     }
 
     /// The next event.
-    pub fn next_event(&mut self, timeout: Duration) -> Result<Event, HandleError> {
+    pub fn next_event(&mut self, timeout: Duration) -> Result<WorkloadEvent, WorkloadProcessError> {
         if let Some(event) = self.pending.pop_front() {
             return Ok(event);
         }
@@ -151,7 +155,7 @@ impl Workload {
 
     /// Reads per second over the next `period`, from the first report after now. The workload must
     /// report its rate. Other events are kept for [`Self::next_event`].
-    pub fn measure(&mut self, period: Duration) -> Result<f64, HandleError> {
+    pub fn measure(&mut self, period: Duration) -> Result<f64, WorkloadProcessError> {
         self.measure_marked(period, &mut || ())
     }
 
@@ -160,9 +164,9 @@ impl Workload {
         &mut self,
         period: Duration,
         mark: &mut dyn FnMut(),
-    ) -> Result<f64, HandleError> {
+    ) -> Result<f64, WorkloadProcessError> {
         self.pending
-            .retain(|event| !matches!(event, Event::Rate { .. }));
+            .retain(|event| !matches!(event, WorkloadEvent::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
             self.rate_in(parse(&line)?)?;
         }
@@ -184,8 +188,11 @@ impl Workload {
     }
 
     /// Time and reads of an event that reports the rate; other events are kept.
-    fn rate_in(&mut self, event: Event) -> Result<Option<(f64, u64)>, HandleError> {
-        if let Event::Rate {
+    fn rate_in(
+        &mut self,
+        event: WorkloadEvent,
+    ) -> Result<Option<(f64, u64)>, WorkloadProcessError> {
+        if let WorkloadEvent::Rate {
             elapsed_s,
             accesses,
             ..
@@ -199,14 +206,14 @@ impl Workload {
     }
 
     /// Closes the workload's standard input, which ends most workloads, and waits for its end.
-    pub fn finish(mut self) -> Result<ExitStatus, HandleError> {
+    pub fn finish(mut self) -> Result<ExitStatus, WorkloadProcessError> {
         drop(self.input.take());
-        self.child.wait().map_err(HandleError::Wait)
+        self.child.wait().map_err(WorkloadProcessError::Wait)
     }
 
     /// The workload's exit status, if it has ended.
-    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, HandleError> {
-        self.child.try_wait().map_err(HandleError::Wait)
+    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>, WorkloadProcessError> {
+        self.child.try_wait().map_err(WorkloadProcessError::Wait)
     }
 
     /// Waits for the first event that `choose` accepts. An event that reports an error ends the
@@ -214,13 +221,13 @@ impl Workload {
     fn wait_for<T>(
         &mut self,
         timeout: Duration,
-        choose: impl Fn(&Event) -> Option<T>,
-    ) -> Result<T, HandleError> {
+        choose: impl Fn(&WorkloadEvent) -> Option<T>,
+    ) -> Result<T, WorkloadProcessError> {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let event = self.receive(left).map_err(|error| match error {
-                HandleError::Timeout(_) => HandleError::Timeout(timeout),
+                WorkloadProcessError::Timeout(_) => WorkloadProcessError::Timeout(timeout),
                 other => other,
             })?;
             if let Some(error) = failure(&event) {
@@ -229,22 +236,25 @@ impl Workload {
             if let Some(chosen) = choose(&event) {
                 return Ok(chosen);
             }
-            if !matches!(event, Event::Rate { .. } | Event::Progress { .. }) {
+            if !matches!(
+                event,
+                WorkloadEvent::Rate { .. } | WorkloadEvent::Progress { .. }
+            ) {
                 self.pending.push_back(event);
             }
         }
     }
 
-    fn receive(&mut self, timeout: Duration) -> Result<Event, HandleError> {
+    fn receive(&mut self, timeout: Duration) -> Result<WorkloadEvent, WorkloadProcessError> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => parse(&line),
-            Err(RecvTimeoutError::Timeout) => Err(HandleError::Timeout(timeout)),
-            Err(RecvTimeoutError::Disconnected) => Err(HandleError::Ended),
+            Err(RecvTimeoutError::Timeout) => Err(WorkloadProcessError::Timeout(timeout)),
+            Err(RecvTimeoutError::Disconnected) => Err(WorkloadProcessError::Ended),
         }
     }
 }
 
-impl Drop for Workload {
+impl Drop for WorkloadProcess {
     fn drop(&mut self) {
         // If it has ended already, there is nothing to kill, and the wait returns at once.
         let _ = self.child.kill();
@@ -252,14 +262,14 @@ impl Drop for Workload {
     }
 }
 
-fn parse(line: &str) -> Result<Event, HandleError> {
-    serde_json::from_str(line).map_err(|_| HandleError::Protocol(line.to_owned()))
+fn parse(line: &str) -> Result<WorkloadEvent, WorkloadProcessError> {
+    serde_json::from_str(line).map_err(|_| WorkloadProcessError::Protocol(line.to_owned()))
 }
 
-fn failure(event: &Event) -> Option<HandleError> {
+fn failure(event: &WorkloadEvent) -> Option<WorkloadProcessError> {
     match event {
-        Event::Error { message } => Some(HandleError::Failed(message.clone())),
-        Event::Wrong(wrong) => Some(HandleError::Failed(wrong.to_string())),
+        WorkloadEvent::Error { message } => Some(WorkloadProcessError::Failed(message.clone())),
+        WorkloadEvent::Wrong(wrong) => Some(WorkloadProcessError::Failed(wrong.to_string())),
         _ => None,
     }
 }

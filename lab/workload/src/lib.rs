@@ -1,8 +1,8 @@
 //! Programs to manage, each a process of its own.
 //!
-//! A workload uses memory in a known way, checks its contents, and uses a line protocol: [`Event`]s
-//! as JSON objects on standard output, [`Request`]s as words on standard input. [`run`] is the
-//! workload's side, [`Workload`] that of its starter.
+//! A workload uses memory in a known way, checks its contents, and uses a line protocol: [`WorkloadEvent`]s
+//! as JSON objects on standard output, [`WorkloadRequest`]s as words on standard input. [`run`] is the
+//! workload's side, [`WorkloadProcess`] that of its starter.
 
 mod access;
 mod bloat;
@@ -30,22 +30,24 @@ mod touch;
 
 pub use access::{AccessArgs, BlocksArgs, ZipfArgs};
 pub use bloat::{BloatArgs, BurnerArgs};
-pub use client::{AskArgs, Dialect, Hot, Latencies, Pace, WithCores};
+pub use client::{AskArgs, HotKeys, Latencies, RequestSchedule, ServerProtocol, UndelayedAnswers};
 pub use crowd::CrowdArgs;
-pub use error::{MemoryError, Result, WorkloadError};
+pub use error::{MemoryError, WorkloadError, WorkloadResult};
 pub use fragment::FragmentArgs;
 pub use grow::GrowArgs;
-pub use handle::{HandleError, Workload};
+pub use handle::{WorkloadProcess, WorkloadProcessError};
 pub use memory::Pages;
 pub use one_tib::OneTibArgs;
-pub use protocol::{BadRequest, Event, Ready, Request, TortureTotals, WrongWord};
+pub use protocol::{
+    BadRequest, TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,
+};
 pub use shared::SharedArgs;
 pub use stalls::{FaultTimes, StallsArgs};
 pub use storm::{ExecArgs, ExitArgs, ForkStormArgs, HoldArgs, ThreadStormArgs};
 pub use torture::TortureArgs;
-pub use touch::{Order as TouchOrder, TouchArgs};
+pub use touch::{TouchArgs, TouchOrder};
 
-pub(crate) use rng::Rng;
+pub(crate) use rng::WorkloadRng;
 
 use console::Console;
 
@@ -101,7 +103,7 @@ pub enum WorkloadCommand {
 /// Runs a workload in this process until it is done, gets `quit`, or is at the end of its input.
 ///
 /// Nothing else may use standard output meanwhile.
-pub fn run(command: &WorkloadCommand) -> Result<()> {
+pub fn run(command: &WorkloadCommand) -> WorkloadResult<()> {
     let mut console = Console::new();
     let result = match command {
         WorkloadCommand::HotSpot(args) => access::random(args, access::HOT_MIB, &mut console),
@@ -130,7 +132,7 @@ pub fn run(command: &WorkloadCommand) -> Result<()> {
     if let Err(error) = &result {
         if !matches!(error, WorkloadError::Output(_)) {
             // The error itself is the answer; if no process reads it, nothing changes.
-            let _ = console.emit(&Event::Error {
+            let _ = console.emit(&WorkloadEvent::Error {
                 message: error.to_string(),
             });
         }

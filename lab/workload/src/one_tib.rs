@@ -32,7 +32,7 @@ const PIECE: usize = 16 * PAGE;
 /// therefore a delay by a lock, and not a wait for the processor. Anything longer than this cannot
 /// be missed.
 const PAUSE: Duration = Duration::from_micros(200);
-pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> Result<()> {
+pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResult<()> {
     if args.populated_gib > args.mapped_gib {
         return Err(WorkloadError::Usage(format!(
             "--populated-gib {} is more than --mapped-gib {}",
@@ -46,14 +46,14 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> Result<()> {
             memory.write(offset, offset as u64 | 1);
         }
     })?;
-    say_ready(console, own.start(), own.bytes() as u64)?;
+    report_ready(console, own.start(), own.bytes() as u64)?;
     // Faults are made in the last region, which stays part of the same mapping.
     let (Some(read), Some(faulted)) = own.split(bytes - REGION) else {
         unreachable!("--mib is at least two regions")
     };
-    let (longest, over) = (&Longest::default(), &AtomicBool::new(false));
-    let answer = |request| (request == Request::Longest).then(|| longest.take());
-    together(
+    let (longest, over) = (&LongestCalls::default(), &AtomicBool::new(false));
+    let answer = |request| (request == WorkloadRequest::Longest).then(|| longest.take());
+    run_workers(
         console,
         over,
         [
@@ -66,7 +66,7 @@ pub(super) fn one_tib(args: &OneTibArgs, console: &mut Console) -> Result<()> {
 }
 
 /// Maps the small file until the address space has the requested size.
-fn map_many_times(args: &OneTibArgs) -> Result<Vec<Mapping>> {
+fn map_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<Mapping>> {
     let failed = |error| WorkloadError::system("making a file in memory")(error);
     let file = memfd_create(c"hawkeye-one-tib", MFdFlags::MFD_CLOEXEC);
     let file = File::from(file.map_err(io::Error::from).map_err(failed)?);
@@ -83,14 +83,14 @@ fn map_many_times(args: &OneTibArgs) -> Result<Vec<Mapping>> {
 
 /// The longest calls since the last report, in nanoseconds.
 #[derive(Debug, Default)]
-struct Longest {
+struct LongestCalls {
     map: AtomicU64,
     unmap: AtomicU64,
     fault: AtomicU64,
     calls: AtomicU64,
 }
 
-impl Longest {
+impl LongestCalls {
     fn time<T>(&self, longest: &AtomicU64, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
@@ -99,9 +99,9 @@ impl Longest {
         result
     }
 
-    fn take(&self) -> Event {
+    fn take(&self) -> WorkloadEvent {
         let us = |longest: &AtomicU64| longest.swap(0, Ordering::Relaxed) as f64 / 1e3;
-        Event::Longest {
+        WorkloadEvent::Longest {
             map_us: us(&self.map),
             unmap_us: us(&self.unmap),
             fault_us: us(&self.fault),
@@ -110,7 +110,7 @@ impl Longest {
     }
 }
 
-fn map_and_unmap(longest: &Longest, over: &AtomicBool) -> Result<()> {
+fn map_and_unmap(longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
         let mapping = longest.time(&longest.map, || Mapping::shared(PIECE))?;
         longest.time(&longest.unmap, || drop(mapping));
@@ -119,7 +119,7 @@ fn map_and_unmap(longest: &Longest, over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-fn fault(mut memory: Mapping, longest: &Longest, over: &AtomicBool) -> Result<()> {
+fn fault(mut memory: Mapping, longest: &LongestCalls, over: &AtomicBool) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
         memory.discard(0, memory.bytes())?;
         for page in 0..memory.pages() {

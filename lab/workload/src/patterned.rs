@@ -9,7 +9,7 @@ const SPREAD: usize = 5;
 const TAIL_EVERY: usize = 4;
 
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct PatternCheck {
     pub checked_bytes: u64,
     pub bad_bytes: u64,
     /// The first word with a wrong byte.
@@ -24,7 +24,12 @@ pub(super) struct PatternedMemory {
 
 impl PatternedMemory {
     /// Maps the regions and writes to the first `used` pages (in spread order) of each.
-    pub(super) fn new(regions: usize, used: usize, tail_bytes: bool, pages: Pages) -> Result<Self> {
+    pub(super) fn new(
+        regions: usize,
+        used: usize,
+        tail_bytes: bool,
+        pages: Pages,
+    ) -> WorkloadResult<Self> {
         let mut pattern = Pattern {
             start: 0,
             written: vec![false; regions * REGION_PAGES],
@@ -60,7 +65,7 @@ impl PatternedMemory {
 
     /// Gives back the last `percent` of the pages, in spread order, of every region. Returns the
     /// number of bytes given back.
-    pub(super) fn discard_part(&mut self, percent: u8) -> Result<u64> {
+    pub(super) fn discard_part(&mut self, percent: u8) -> WorkloadResult<u64> {
         let kept = REGION_PAGES * usize::from(100 - percent.min(100)) / 100;
         let mut given_back = [false; REGION_PAGES];
         for rank in kept..REGION_PAGES {
@@ -77,13 +82,13 @@ impl PatternedMemory {
     }
 
     /// Gives back the last `count` regions, all of them if there are fewer, but keeps them mapped.
-    pub(super) fn discard_regions(&mut self, count: usize) -> Result<u64> {
+    pub(super) fn discard_regions(&mut self, count: usize) -> WorkloadResult<u64> {
         let kept = self.regions().saturating_sub(count);
         self.discard(kept * REGION_PAGES..self.pattern.written.len())
     }
 
     /// Unmaps the last `count` regions; at least one must be left.
-    pub(super) fn unmap(&mut self, count: usize) -> Result<u64> {
+    pub(super) fn unmap(&mut self, count: usize) -> WorkloadResult<u64> {
         let kept = self.regions().saturating_sub(count);
         if kept == 0 {
             let message = format!("cannot unmap {count} of {} regions", self.regions());
@@ -95,7 +100,7 @@ impl PatternedMemory {
         Ok((before - self.bytes()) as u64)
     }
 
-    fn discard(&mut self, pages: Range<usize>) -> Result<u64> {
+    fn discard(&mut self, pages: Range<usize>) -> WorkloadResult<u64> {
         let bytes = pages.len() * PAGE;
         if bytes > 0 {
             self.memory.discard(pages.start * PAGE, bytes)?;
@@ -106,10 +111,10 @@ impl PatternedMemory {
 
     /// Compares every byte of every page with its expected value. Reading an absent page makes the
     /// kernel map a zero page there, or a huge page where that is enabled.
-    pub(super) fn verify(&self) -> Verdict {
-        let mut verdict = Verdict {
+    pub(super) fn verify(&self) -> PatternCheck {
+        let mut verdict = PatternCheck {
             checked_bytes: self.bytes() as u64,
-            ..Verdict::default()
+            ..PatternCheck::default()
         };
         for page in 0..self.pattern.written.len() {
             let contents = self.pattern.contents(page);
@@ -125,7 +130,7 @@ impl PatternedMemory {
     }
 
     #[cold]
-    fn note(&self, verdict: &mut Verdict, offset: usize, expected: u64, found: u64) {
+    fn note(&self, verdict: &mut PatternCheck, offset: usize, expected: u64, found: u64) {
         let wrong = (expected ^ found).to_ne_bytes();
         verdict.bad_bytes += wrong.iter().filter(|byte| **byte != 0).count() as u64;
         let wrong = || self.memory.wrong(offset, expected, found, "verify");
@@ -163,7 +168,7 @@ impl Pattern {
         }
     }
 
-    fn contents(&self, page: usize) -> Contents {
+    fn contents(&self, page: usize) -> PatternWords {
         if !self.written[page] {
             return [(0, 0); 3];
         }
@@ -181,10 +186,10 @@ impl Pattern {
 }
 
 /// The words of a page that are not zero. A value of zero is an unused entry.
-type Contents = [(usize, u64); 3];
+type PatternWords = [(usize, u64); 3];
 
 #[inline]
-fn word_of(contents: &Contents, word: usize) -> u64 {
+fn word_of(contents: &PatternWords, word: usize) -> u64 {
     let mut found = contents.iter().filter(|(_, value)| *value != 0);
     found
         .find(|(at, _)| *at == word)

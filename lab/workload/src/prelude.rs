@@ -1,11 +1,15 @@
 //! Imports that nearly every workload needs.
 
-pub(crate) use crate::console::{Console, Input};
-pub(crate) use crate::error::{MemoryError, Result, WorkloadError};
+pub(crate) use crate::console::{Console, ConsoleInput};
+pub(crate) use crate::error::{MemoryError, WorkloadError, WorkloadResult};
 pub(crate) use crate::memory::{
     Mapping, PAGE, PAGE_WORDS, Pages, Protection, REGION, REGION_PAGES,
 };
-pub(crate) use crate::process::{ready, resident, say_ready, stay, together, told_to_go};
-pub(crate) use crate::protocol::{Event, Ready, Request, TortureTotals, WrongWord};
-pub(crate) use crate::rng::{Rng, mix};
+pub(crate) use crate::process::{
+    ready, report_ready, resident, run_workers, serve_until_quit, wait_for_go,
+};
+pub(crate) use crate::protocol::{
+    TortureTotals, WorkloadEvent, WorkloadReady, WorkloadRequest, WrongWord,
+};
+pub(crate) use crate::rng::{WorkloadRng, mix};
 pub(crate) use std::time::{Duration, Instant};

@@ -4,9 +4,9 @@ use crate::prelude::*;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// This process's report of its memory once that is present (see [`Ready`]).
-pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> Ready {
-    Ready {
+/// This process's report of its memory once that is present (see [`WorkloadReady`]).
+pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> WorkloadReady {
+    WorkloadReady {
         pid: std::process::id(),
         start,
         bytes,
@@ -17,12 +17,12 @@ pub(crate) fn ready(start: u64, bytes: u64, hot_start: u64) -> Ready {
 }
 
 /// Reports that memory is present, none of it hot.
-pub(crate) fn say_ready(console: &mut Console, start: u64, bytes: u64) -> Result<()> {
-    console.emit(&Event::Ready(ready(start, bytes, start + bytes)))
+pub(crate) fn report_ready(console: &mut Console, start: u64, bytes: u64) -> WorkloadResult<()> {
+    console.emit(&WorkloadEvent::Ready(ready(start, bytes, start + bytes)))
 }
 
-pub(crate) fn resident() -> Result<Event> {
-    Ok(Event::Rss {
+pub(crate) fn resident() -> WorkloadResult<WorkloadEvent> {
+    Ok(WorkloadEvent::Rss {
         rss_bytes: hawkeye_linux::processes::process::rss_bytes(std::process::id())?,
         huge_bytes: huge_bytes(),
     })
@@ -30,24 +30,26 @@ pub(crate) fn resident() -> Result<Event> {
 
 /// Waits for `go`. Returns false if there is a reason to end instead. `until` names what the
 /// workload does after `go`.
-pub(crate) fn told_to_go(console: &mut Console, until: &str) -> Result<bool> {
+pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<bool> {
     loop {
         let message = match console.next() {
-            Input::Request(Request::Go) => return Ok(true),
-            Input::Request(Request::Quit) | Input::End => return Ok(false),
-            Input::Request(other) => format!("this workload cannot {other} before it has {until}"),
-            Input::Bad(bad) => bad.to_string(),
+            ConsoleInput::Request(WorkloadRequest::Go) => return Ok(true),
+            ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(false),
+            ConsoleInput::Request(other) => {
+                format!("this workload cannot {other} before it has {until}")
+            }
+            ConsoleInput::Bad(bad) => bad.to_string(),
         };
-        console.emit(&Event::Error { message })?;
+        console.emit(&WorkloadEvent::Error { message })?;
     }
 }
 
 /// Answers requests for the process's size until it gets `quit`, or its input ends.
-pub(crate) fn stay(console: &mut Console) -> Result<()> {
+pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
     loop {
         match console.next() {
-            Input::Request(Request::Quit) | Input::End => return Ok(()),
-            Input::Request(Request::Rss) => console.emit(&resident()?)?,
+            ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(()),
+            ConsoleInput::Request(WorkloadRequest::Rss) => console.emit(&resident()?)?,
             other => console.refuse(other)?,
         }
     }
@@ -55,12 +57,12 @@ pub(crate) fn stay(console: &mut Console) -> Result<()> {
 
 /// Runs each worker in a thread, and answers requests by `answer` meanwhile. The first one that
 /// ends, even with an error, ends the others, which check the flag.
-pub(crate) fn together<'a, const N: usize>(
+pub(crate) fn run_workers<'a, const N: usize>(
     console: &mut Console,
     over: &'a AtomicBool,
-    workers: [Box<dyn FnOnce() -> Result<()> + Send + 'a>; N],
-    answer: impl Fn(Request) -> Option<Event>,
-) -> Result<()> {
+    workers: [Box<dyn FnOnce() -> WorkloadResult<()> + Send + 'a>; N],
+    answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
+) -> WorkloadResult<()> {
     let end = |result| {
         over.store(true, Ordering::Relaxed);
         result
@@ -77,10 +79,10 @@ pub(crate) fn together<'a, const N: usize>(
     })
 }
 
-pub(crate) fn read_at_random(memory: &Mapping, over: &AtomicBool) -> Result<()> {
+pub(crate) fn read_at_random(memory: &Mapping, over: &AtomicBool) -> WorkloadResult<()> {
     /// Reads between two checks of the flag.
     const BATCH: usize = 8192;
-    let mut rng = Rng::new(1, 0);
+    let mut rng = WorkloadRng::new(1, 0);
     while !over.load(Ordering::Relaxed) {
         for _ in 0..BATCH {
             memory.read(rng.below(memory.bytes() / 8) * 8);
@@ -95,14 +97,14 @@ pub(crate) fn huge_bytes() -> u64 {
 }
 
 /// A forked child that works until this is dropped.
-pub(crate) struct Bystander(libc::pid_t);
+pub(crate) struct ForkedWorker(libc::pid_t);
 
-impl Bystander {
+impl ForkedWorker {
     /// Forks a child that runs `work`, and only waits if that returns.
     ///
     /// # Safety
-    /// As for [`Child::fork`].
-    pub(crate) unsafe fn fork(work: impl FnOnce()) -> Result<Self> {
+    /// As for [`ForkedChild::fork`].
+    pub(crate) unsafe fn fork(work: impl FnOnce()) -> WorkloadResult<Self> {
         // SAFETY: the child runs only what the caller vouches for, makes async-signal-safe calls,
         // and never returns.
         match unsafe { libc::fork() } {
@@ -121,7 +123,7 @@ impl Bystander {
     }
 }
 
-impl Drop for Bystander {
+impl Drop for ForkedWorker {
     fn drop(&mut self) {
         let mut status = 0;
         // SAFETY: a child of ours for which nothing else waits; `status` is ours.
@@ -133,12 +135,12 @@ impl Drop for Bystander {
 }
 
 /// A forked child of this process; dropping it waits for its end.
-pub(crate) struct Child(libc::pid_t);
+pub(crate) struct ForkedChild(libc::pid_t);
 
 /// Seconds after which a child that has not finished is stuck and is ended.
 const CHILD_SECONDS: u32 = 120;
 
-impl Child {
+impl ForkedChild {
     /// Forks a child that runs `work` and exits with the status that it returns.
     ///
     /// # Safety
@@ -182,7 +184,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for ForkedChild {
     fn drop(&mut self) {
         // Only on an error path: the child ends by itself, and its status no longer matters.
         let _ = self.reap();
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn a_child_returns_its_status() {
         // SAFETY: the child computes nothing.
-        let child = unsafe { Child::fork(|| 7) }.unwrap();
+        let child = unsafe { ForkedChild::fork(|| 7) }.unwrap();
         assert_eq!(exit_code(child.wait().unwrap()), Some(7));
     }
 }

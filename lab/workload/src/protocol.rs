@@ -1,6 +1,6 @@
 //! Lines that a workload and its starter exchange.
 
-use crate::client::pace::{Latencies, Pace};
+use crate::client::pace::{Latencies, RequestSchedule};
 use crate::stalls::FaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,9 +11,9 @@ use thiserror::Error;
 /// An event of a workload: one JSON object per line of its standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
+pub enum WorkloadEvent {
     /// Its memory is mapped and touched.
-    Ready(Ready),
+    Ready(WorkloadReady),
     /// Rate of reads.
     Rate {
         /// Seconds since the first read.
@@ -113,7 +113,7 @@ pub enum Event {
 
 /// Place of a workload's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct WorkloadReady {
     /// Process id.
     pub pid: u32,
     /// First byte of its memory; 0 where it has many mappings.
@@ -196,7 +196,7 @@ pub struct TortureTotals {
 
 /// A request to a workload: one line of its standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum WorkloadRequest {
     /// `go`: start or go on reading.
     Go,
     /// `stop`: pause reading.
@@ -219,20 +219,20 @@ pub enum Request {
     Unmap(usize),
     /// `latencies MS PER_S PERCENT`: send PER_S single requests per second for MS milliseconds.
     /// PERCENT of them insert a new key. Report the times of the answers.
-    Latencies(Pace),
+    Latencies(RequestSchedule),
     /// `quit`: end.
     Quit,
 }
 
 /// Requests of one word.
-const WORDS: [(&str, Request); 7] = [
-    ("go", Request::Go),
-    ("stop", Request::Stop),
-    ("verify", Request::Verify),
-    ("rss", Request::Rss),
-    ("longest", Request::Longest),
-    ("faults", Request::Faults),
-    ("quit", Request::Quit),
+const WORDS: [(&str, WorkloadRequest); 7] = [
+    ("go", WorkloadRequest::Go),
+    ("stop", WorkloadRequest::Stop),
+    ("verify", WorkloadRequest::Verify),
+    ("rss", WorkloadRequest::Rss),
+    ("longest", WorkloadRequest::Longest),
+    ("faults", WorkloadRequest::Faults),
+    ("quit", WorkloadRequest::Quit),
 ];
 
 /// A line that is not a request.
@@ -240,7 +240,7 @@ const WORDS: [(&str, Request); 7] = [
 #[error("not a request: {0:?}")]
 pub struct BadRequest(String);
 
-impl FromStr for Request {
+impl FromStr for WorkloadRequest {
     type Err = BadRequest;
 
     fn from_str(line: &str) -> Result<Self, BadRequest> {
@@ -259,7 +259,7 @@ impl FromStr for Request {
                 _ => return Err(bad()),
             },
             ["latencies", length_ms, questions_per_s, writes_percent] => {
-                let pace = Pace {
+                let pace = RequestSchedule {
                     length: Duration::from_millis(length_ms.parse().map_err(|_| bad())?),
                     questions_per_s: questions_per_s.parse().map_err(|_| bad())?,
                     writes_percent: writes_percent.parse().map_err(|_| bad())?,
@@ -274,7 +274,7 @@ impl FromStr for Request {
     }
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for WorkloadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refill(pages) => write!(f, "refill {pages}"),

@@ -5,26 +5,26 @@ use super::*;
 #[test]
 fn requests_read_as_they_are_written() {
     for request in [
-        Request::Go,
-        Request::Stop,
-        Request::Verify,
-        Request::Rss,
-        Request::Longest,
-        Request::Faults,
-        Request::Refill(512),
-        Request::DontNeed(80),
-        Request::Free(3),
-        Request::Unmap(4),
-        Request::Latencies(Pace {
+        WorkloadRequest::Go,
+        WorkloadRequest::Stop,
+        WorkloadRequest::Verify,
+        WorkloadRequest::Rss,
+        WorkloadRequest::Longest,
+        WorkloadRequest::Faults,
+        WorkloadRequest::Refill(512),
+        WorkloadRequest::DontNeed(80),
+        WorkloadRequest::Free(3),
+        WorkloadRequest::Unmap(4),
+        WorkloadRequest::Latencies(RequestSchedule {
             length: Duration::from_millis(1500),
             questions_per_s: 200,
             writes_percent: 20,
         }),
-        Request::Quit,
+        WorkloadRequest::Quit,
     ] {
         assert_eq!(request.to_string().parse(), Ok(request));
     }
-    assert_eq!("  refill   7 ".parse(), Ok(Request::Refill(7)));
+    assert_eq!("  refill   7 ".parse(), Ok(WorkloadRequest::Refill(7)));
 }
 
 #[test]
@@ -41,13 +41,16 @@ fn nonsense_is_no_request() {
         "latencies 1000 0 20",
         "latencies 1000 10 101",
     ] {
-        assert_eq!(line.parse::<Request>(), Err(BadRequest(line.to_owned())));
+        assert_eq!(
+            line.parse::<WorkloadRequest>(),
+            Err(BadRequest(line.to_owned()))
+        );
     }
 }
 
 #[test]
 fn events_are_flat_json_objects() {
-    let ready = Event::Ready(Ready {
+    let ready = WorkloadEvent::Ready(WorkloadReady {
         pid: 1,
         start: 4096,
         bytes: 8192,
@@ -60,8 +63,8 @@ fn events_are_flat_json_objects() {
         text,
         r#"{"event":"ready","pid":1,"start":4096,"bytes":8192,"hot_start":12288,"huge_bytes":0,"execs":0}"#
     );
-    assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), ready);
-    let verified = Event::Verified {
+    assert_eq!(serde_json::from_str::<WorkloadEvent>(&text).unwrap(), ready);
+    let verified = WorkloadEvent::Verified {
         checked_bytes: 4096,
         bad_bytes: 0,
         first_bad: None,

@@ -4,9 +4,9 @@ use rand_core::RngCore;
 
 /// An xorshift64* generator.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct WorkloadRng(u64);
 
-impl Rng {
+impl WorkloadRng {
     /// A generator for `seed`; different `stream`s of one seed are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(mix(seed ^ mix(stream.wrapping_add(1))) | 1)
@@ -39,7 +39,7 @@ impl Rng {
     }
 }
 
-impl RngCore for Rng {
+impl RngCore for WorkloadRng {
     fn next_u32(&mut self) -> u32 {
         (self.next() >> 32) as u32
     }
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_seed_repeats_and_streams_differ() {
         let draw = |seed, stream| {
-            let mut rng = Rng::new(seed, stream);
+            let mut rng = WorkloadRng::new(seed, stream);
             [rng.next(), rng.next(), rng.next()]
         };
         assert_eq!(draw(7, 1), draw(7, 1));
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn below_stays_below_and_reaches_everything() {
-        let mut rng = Rng::new(1, 0);
+        let mut rng = WorkloadRng::new(1, 0);
         let mut seen = [false; 10];
         for _ in 0..1000 {
             seen[rng.below(10)] = true;

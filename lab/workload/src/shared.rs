@@ -2,7 +2,7 @@
 //! merges.
 
 use crate::prelude::*;
-use crate::process::Bystander;
+use crate::process::ForkedWorker;
 
 /// Options of `shared`.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,7 +57,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Time between two checks for requests of a parent that does not read.
 const IDLE: Duration = Duration::from_millis(50);
 
-pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<()> {
+pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
     let mut memory = Mapping::private(bytes, Pages::Base, |_| {})?;
     if args.mergeable.is_some() {
@@ -71,7 +71,7 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<()> {
         0 => None,
         mib => Some(Mapping::private((mib << 20) as usize, Pages::Base, |_| {})?),
     };
-    let mut family = Family {
+    let mut family = SharingProcesses {
         memory,
         private,
         workers: Vec::new(),
@@ -80,33 +80,33 @@ pub(super) fn shared(args: &SharedArgs, console: &mut Console) -> Result<()> {
         family.fork(args)?;
     }
     let (start, bytes) = (family.memory.start(), family.memory.bytes() as u64);
-    say_ready(console, start, bytes)?;
+    report_ready(console, start, bytes)?;
     family.serve(args, console)
 }
 
-struct Family {
+struct SharingProcesses {
     memory: Mapping,
     private: Option<Mapping>,
-    workers: Vec<Bystander>,
+    workers: Vec<ForkedWorker>,
 }
 
-impl Family {
-    fn fork(&mut self, args: &SharedArgs) -> Result<()> {
+impl SharingProcesses {
+    fn fork(&mut self, args: &SharedArgs) -> WorkloadResult<()> {
         for number in 0..args.workers {
             // SAFETY: the child reads and writes memory and makes system calls.
-            let worker = unsafe { Bystander::fork(|| work(self, args, number)) }?;
+            let worker = unsafe { ForkedWorker::fork(|| work(self, args, number)) }?;
             self.workers.push(worker);
         }
         Ok(())
     }
 
     /// Reads, if the parent should, and answers requests until there is a reason to end.
-    fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> Result<()> {
+    fn serve(&mut self, args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
         let begun = Instant::now();
         let period = args.seconds.map(Duration::try_from_secs_f64);
-        let period = period.map(Result::unwrap_or_default);
+        let period = period.map(WorkloadResult::unwrap_or_default);
         let read_pages = ((args.parent_mib << 20) as usize).min(self.memory.bytes()) / PAGE;
-        let mut rng = Rng::new(1, 0);
+        let mut rng = WorkloadRng::new(1, 0);
         let mut input_ended = false;
         while period.is_none_or(|period| begun.elapsed() < period) {
             let pause = if read_pages > 0 { PAUSE } else { IDLE };
@@ -121,12 +121,12 @@ impl Family {
             }
             match console.wait(pause) {
                 None => {}
-                Some(Input::End) if period.is_none() => break,
-                Some(Input::End) => input_ended = true,
-                Some(Input::Request(Request::Quit)) => break,
-                Some(Input::Request(Request::Go)) => self.fork(args)?,
-                Some(Input::Request(Request::Stop)) => self.workers.clear(),
-                Some(Input::Request(Request::Rss)) => console.emit(&resident()?)?,
+                Some(ConsoleInput::End) if period.is_none() => break,
+                Some(ConsoleInput::End) => input_ended = true,
+                Some(ConsoleInput::Request(WorkloadRequest::Quit)) => break,
+                Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork(args)?,
+                Some(ConsoleInput::Request(WorkloadRequest::Stop)) => self.workers.clear(),
+                Some(ConsoleInput::Request(WorkloadRequest::Rss)) => console.emit(&resident()?)?,
                 Some(other) => console.refuse(other)?,
             }
         }
@@ -134,14 +134,14 @@ impl Family {
     }
 }
 
-fn read_word(memory: &Mapping, rng: &mut Rng, pages: usize) {
+fn read_word(memory: &Mapping, rng: &mut WorkloadRng, pages: usize) {
     let word = rng.below(pages * PAGE_WORDS);
     memory.read(word * 8);
 }
 
 /// A worker's work, which is async-signal-safe.
-fn work(family: &mut Family, args: &SharedArgs, number: u16) {
-    let mut rng = Rng::new(2, number.into());
+fn work(family: &mut SharingProcesses, args: &SharedArgs, number: u16) {
+    let mut rng = WorkloadRng::new(2, number.into());
     if let Some(private) = &mut family.private {
         for page in 0..private.pages() {
             private.write(page * PAGE, rng.next());

@@ -74,7 +74,7 @@ impl FaultTimes {
 }
 
 /// Faults since the last report.
-struct Recorder {
+struct FaultRecorder {
     nanoseconds: Histogram<u64>,
     /// All times except their counts.
     times: FaultTimes,
@@ -83,8 +83,8 @@ struct Recorder {
 /// Decimal digits that the histogram keeps.
 const DIGITS: u8 = 3;
 
-impl Recorder {
-    fn new() -> Result<Self> {
+impl FaultRecorder {
+    fn new() -> WorkloadResult<Self> {
         let nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
         Ok(Self {
             nanoseconds,
@@ -92,7 +92,7 @@ impl Recorder {
         })
     }
 
-    fn fault(&mut self, took: Duration, distance: Duration) -> Result<()> {
+    fn fault(&mut self, took: Duration, distance: Duration) -> WorkloadResult<()> {
         let ns = took.as_nanos() as u64;
         self.times.faults += 1;
         self.times.longest_ns = self.times.longest_ns.max(ns);
@@ -116,7 +116,7 @@ impl Recorder {
     }
 }
 
-pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<()> {
+pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let touched_bytes = (args.touched_mib.next_multiple_of(2) << 20) as usize;
     let beside_bytes = (args.beside_mib << 20) as usize;
@@ -131,11 +131,13 @@ pub(super) fn stalls(args: &StallsArgs, console: &mut Console) -> Result<()> {
     let (Some(own), Some(touched)) = memory.split(bytes) else {
         unreachable!("neither part is empty")
     };
-    say_ready(console, own.start(), bytes as u64)?;
-    let (recorder, over) = (&Mutex::new(Recorder::new()?), &AtomicBool::new(false));
+    report_ready(console, own.start(), bytes as u64)?;
+    let (recorder, over) = (&Mutex::new(FaultRecorder::new()?), &AtomicBool::new(false));
     let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
-    let answer = |request| (request == Request::Faults).then(|| Event::Faults(locked().take()));
-    together(
+    let answer = |request| {
+        (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(locked().take()))
+    };
+    run_workers(
         console,
         over,
         [
@@ -155,12 +157,12 @@ fn fill(memory: &mut Mapping, bytes: usize) {
 fn fault(
     mut memory: Mapping,
     args: &StallsArgs,
-    recorder: &Mutex<Recorder>,
+    recorder: &Mutex<FaultRecorder>,
     over: &AtomicBool,
-) -> Result<()> {
+) -> WorkloadResult<()> {
     // Without the privilege the thread keeps its priority, and its times include waits for a
     // processor.
-    let _ = ahead_of_ordinary_threads();
+    let _ = with_sched_fifo();
     let distance = Duration::from_micros(args.every_us);
     while !over.load(Ordering::Relaxed) {
         memory.discard(0, memory.bytes())?;
@@ -189,7 +191,7 @@ fn fault(
 
 /// Gives this thread a processor whenever it is ready, ahead of managers at their lowest real-time
 /// priority.
-fn ahead_of_ordinary_threads() -> io::Result<()> {
+fn with_sched_fifo() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
     // SAFETY: a plain system call on this thread, which only reads `priority`.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } {
@@ -199,7 +201,7 @@ fn ahead_of_ordinary_threads() -> io::Result<()> {
 }
 
 /// Page faults of this thread that needed no I/O.
-fn faults_of_thread() -> Result<i64> {
+fn faults_of_thread() -> WorkloadResult<i64> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(io::Error::from);
     let usage = usage.map_err(WorkloadError::system("getrusage"))?;
     Ok(usage.minor_page_faults())
@@ -212,7 +214,7 @@ mod tests {
     const DISTANCE: Duration = Duration::from_micros(100);
 
     fn times(took_us: &[u64]) -> FaultTimes {
-        let mut recorder = Recorder::new().unwrap();
+        let mut recorder = FaultRecorder::new().unwrap();
         for us in took_us {
             recorder
                 .fault(Duration::from_micros(*us), DISTANCE)

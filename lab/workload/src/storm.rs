@@ -1,7 +1,7 @@
 //! Processes that are hard to watch: threads and children without end, exec, early exit.
 
 use crate::prelude::*;
-use crate::process::{self, Child, exit_code};
+use crate::process::{self, ForkedChild, exit_code};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
@@ -81,10 +81,10 @@ const PAGES_WRITTEN: usize = 64;
 const IDLE: Duration = Duration::from_millis(50);
 const PROGRESS: Duration = Duration::from_secs(1);
 
-pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Result<()> {
+pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = hold(args.hold.mib, args.hold.pages)?;
     storm(memory, &args.hold, console, |_, _| {
-        let started: Result<Vec<_>, _> = (0..args.threads)
+        let started: WorkloadResult<Vec<_>, _> = (0..args.threads)
             .map(|_| thread::Builder::new().spawn(thread_body))
             .collect();
         let threads = started.map_err(WorkloadError::system("starting a thread"))?;
@@ -97,7 +97,7 @@ pub(super) fn thread_storm(args: &ThreadStormArgs, console: &mut Console) -> Res
     })
 }
 
-fn thread_body() -> Result<()> {
+fn thread_body() -> WorkloadResult<()> {
     Mapping::private(REGION, Pages::Default, |memory| {
         for page in 0..PAGES_WRITTEN {
             memory.write(page * PAGE, 1);
@@ -106,14 +106,14 @@ fn thread_body() -> Result<()> {
     Ok(())
 }
 
-pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> Result<()> {
+pub(super) fn fork_storm(args: &ForkStormArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = hold(args.hold.mib, args.hold.pages)?;
     storm(memory, &args.hold, console, |memory, rng| {
         let mut children = Vec::with_capacity(args.children.into());
         for _ in 0..args.children {
             let first = rng.below(memory.pages().saturating_sub(PAGES_WRITTEN).max(1));
             // SAFETY: the child only writes to memory.
-            let child = unsafe { Child::fork(|| child_body(memory, first)) };
+            let child = unsafe { ForkedChild::fork(|| child_body(memory, first)) };
             children.push(child.map_err(WorkloadError::system("fork"))?);
         }
         for child in children {
@@ -135,7 +135,7 @@ fn child_body(memory: &mut Mapping, first: usize) -> u8 {
     u8::from(!kept)
 }
 
-pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> Result<()> {
+pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> WorkloadResult<()> {
     let count = std::env::var(EXECS_VARIABLE)
         .ok()
         .and_then(|count| count.parse().ok());
@@ -155,19 +155,19 @@ pub(super) fn exec_self(args: &ExecArgs, console: &mut Console) -> Result<()> {
         });
     }
     ready(&memory, execs, console)?;
-    let mut clock = Clock::new(&args.hold);
+    let mut clock = EndCondition::new(&args.hold);
     while clock.goes_on(console, IDLE)? {}
     Ok(())
 }
 
-pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> Result<()> {
+pub(super) fn exit_after(args: &ExitArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = hold(args.mib, args.pages)?;
     ready(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
 }
 
-pub(super) fn hold(mib: u64, pages: Pages) -> Result<Mapping> {
+pub(super) fn hold(mib: u64, pages: Pages) -> WorkloadResult<Mapping> {
     let memory = Mapping::private((mib << 20) as usize, pages, |memory| {
         for page in 0..memory.pages() {
             memory.write(page * PAGE, page as u64 + 1);
@@ -176,9 +176,9 @@ pub(super) fn hold(mib: u64, pages: Pages) -> Result<Mapping> {
     Ok(memory)
 }
 
-pub(super) fn ready(memory: &Mapping, execs: u32, console: &mut Console) -> Result<()> {
+pub(super) fn ready(memory: &Mapping, execs: u32, console: &mut Console) -> WorkloadResult<()> {
     let (start, bytes) = (memory.start(), memory.bytes() as u64);
-    console.emit(&Event::Ready(Ready {
+    console.emit(&WorkloadEvent::Ready(WorkloadReady {
         execs,
         ..process::ready(start, bytes, start + bytes)
     }))
@@ -190,24 +190,24 @@ fn storm(
     mut memory: Mapping,
     args: &HoldArgs,
     console: &mut Console,
-    mut round: impl FnMut(&mut Mapping, &mut Rng) -> Result<u64>,
-) -> Result<()> {
+    mut round: impl FnMut(&mut Mapping, &mut WorkloadRng) -> WorkloadResult<u64>,
+) -> WorkloadResult<()> {
     ready(&memory, 0, console)?;
-    let mut rng = Rng::new(1, 0);
-    let mut clock = Clock::new(args);
+    let mut rng = WorkloadRng::new(1, 0);
+    let mut clock = EndCondition::new(args);
     let (mut operations, mut reported) = (0, Instant::now());
     while clock.goes_on(console, Duration::ZERO)? {
         operations += round(&mut memory, &mut rng)?;
         if reported.elapsed() >= PROGRESS {
             reported = Instant::now();
-            console.emit(&Event::Progress {
+            console.emit(&WorkloadEvent::Progress {
                 elapsed_s: clock.elapsed_s(),
                 operations,
             })?;
         }
     }
     let elapsed_s = clock.elapsed_s();
-    console.emit(&Event::Done(TortureTotals {
+    console.emit(&WorkloadEvent::Done(TortureTotals {
         elapsed_s,
         operations,
         ..Default::default()
@@ -215,13 +215,13 @@ fn storm(
 }
 
 /// Decides when to end.
-pub(super) struct Clock {
+pub(super) struct EndCondition {
     begin: Instant,
     period: Option<Duration>,
     input_ended: bool,
 }
 
-impl Clock {
+impl EndCondition {
     pub(super) fn new(args: &HoldArgs) -> Self {
         let period = args
             .seconds
@@ -238,14 +238,20 @@ impl Clock {
     }
 
     /// Checks the clock and standard input, and waits for the latter at most `wait`.
-    pub(super) fn goes_on(&mut self, console: &mut Console, wait: Duration) -> Result<bool> {
+    pub(super) fn goes_on(
+        &mut self,
+        console: &mut Console,
+        wait: Duration,
+    ) -> WorkloadResult<bool> {
         if self.input_ended {
             thread::sleep(wait);
         } else {
             match console.wait(wait) {
-                Some(Input::End) if self.period.is_none() => return Ok(false),
-                Some(Input::End) => self.input_ended = true,
-                Some(Input::Request(Request::Quit | Request::Stop)) => return Ok(false),
+                Some(ConsoleInput::End) if self.period.is_none() => return Ok(false),
+                Some(ConsoleInput::End) => self.input_ended = true,
+                Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) => {
+                    return Ok(false);
+                }
                 Some(other) => console.refuse(other)?,
                 None => {}
             }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Arguments of such a program, in place of those of the test harness.
 #[derive(Parser)]
-struct Arguments {
+struct TestProgramArguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -23,7 +23,7 @@ enum Command {
 /// workload and ends.
 pub fn run_if_asked() {
     if std::env::args().nth(1).as_deref() == Some("workload") {
-        let Command::Workload(command) = Arguments::parse().command;
+        let Command::Workload(command) = TestProgramArguments::parse().command;
         let done = crate::run(&command);
         if let Err(error) = &done {
             eprintln!("hawkeye-workload: {error}");
@@ -37,7 +37,7 @@ pub fn run_if_asked() {
 ///
 /// # Panics
 /// The link can't be created.
-pub fn be_a_workload_too(link: &str) {
+pub fn run_as_workload_or_link(link: &str) {
     run_if_asked();
     let linked = link_to_this(Path::new(link));
     linked.unwrap_or_else(|error| panic!("{link} can't be made: {error}"));

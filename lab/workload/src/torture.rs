@@ -13,7 +13,7 @@ use crate::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use torturer::Torturer;
+use torturer::TortureThread;
 
 /// Options of `torture`.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,9 +44,9 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Time between two checks of standard input.
 const POLL: Duration = Duration::from_millis(100);
 
-type Outcome = Result<TortureTotals>;
+type TortureResult = WorkloadResult<TortureTotals>;
 
-pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<()> {
+pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> WorkloadResult<()> {
     let each_mib = args.mib / u64::from(args.threads);
     if each_mib < LEAST_MIB {
         let message = format!(
@@ -58,9 +58,9 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<()> {
     let pages = each_mib as usize / 2 * REGION_PAGES;
     let duration = Duration::try_from_secs_f64(args.seconds).unwrap_or_default();
     let torturers = (0..usize::from(args.threads))
-        .map(|thread| Torturer::new(thread, pages, args))
-        .collect::<Result<Vec<_>, _>>()?;
-    console.emit(&Event::Ready(ready(0, args.mib << 20, 0)))?;
+        .map(|thread| TortureThread::new(thread, pages, args))
+        .collect::<WorkloadResult<Vec<_>, _>>()?;
+    console.emit(&WorkloadEvent::Ready(ready(0, args.mib << 20, 0)))?;
 
     let begin = Instant::now();
     let deadline = begin.checked_add(duration).unwrap_or(begin);
@@ -88,19 +88,19 @@ pub(super) fn torture(args: &TortureArgs, console: &mut Console) -> Result<()> {
         totals
     });
     let elapsed_s = begin.elapsed().as_secs_f64();
-    console.emit(&Event::Done(TortureTotals {
+    console.emit(&WorkloadEvent::Done(TortureTotals {
         elapsed_s,
         ..totals?
     }))
 }
 
 fn work(
-    mut torturer: Torturer,
+    mut torturer: TortureThread,
     deadline: Instant,
     stop: &AtomicBool,
     operations: &AtomicU64,
     corrupt: bool,
-) -> Outcome {
+) -> TortureResult {
     while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
         torturer.step()?;
         operations.fetch_add(1, Ordering::Relaxed);
@@ -114,19 +114,19 @@ fn work(
 
 /// Waits for all threads, or for the first failure, which is printed at once.
 fn collect(
-    outcomes: &Receiver<Outcome>,
+    outcomes: &Receiver<TortureResult>,
     begin: Instant,
     stop: &AtomicBool,
     operations: &AtomicU64,
     console: &mut Console,
-) -> Outcome {
+) -> TortureResult {
     let (mut totals, mut reported) = (TortureTotals::default(), begin);
     loop {
         match outcomes.recv_timeout(POLL) {
             Ok(Ok(more)) => totals = sum(totals, more),
             Ok(Err(error)) => {
                 if let WorkloadError::Wrong(wrong) = &error {
-                    console.emit(&Event::Wrong(wrong.clone()))?;
+                    console.emit(&WorkloadEvent::Wrong(wrong.clone()))?;
                 }
                 return Err(error);
             }
@@ -134,14 +134,16 @@ fn collect(
             Err(RecvTimeoutError::Timeout) => {}
         }
         // The end of standard input is no reason to end, because the duration is limited anyway.
-        if let Some(Input::Request(Request::Quit | Request::Stop)) = console.poll() {
+        if let Some(ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop)) =
+            console.poll()
+        {
             stop.store(true, Ordering::Relaxed);
         }
         if reported.elapsed() >= PROGRESS {
             reported = Instant::now();
             let operations = operations.load(Ordering::Relaxed);
             let elapsed_s = begin.elapsed().as_secs_f64();
-            console.emit(&Event::Progress {
+            console.emit(&WorkloadEvent::Progress {
                 elapsed_s,
                 operations,
             })?;

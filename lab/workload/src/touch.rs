@@ -17,8 +17,8 @@ pub struct TouchArgs {
     #[arg(long)]
     pub stay: bool,
     /// In which order.
-    #[arg(long, value_enum, default_value_t = Order::Ascending)]
-    pub order: Order,
+    #[arg(long, value_enum, default_value_t = TouchOrder::Ascending)]
+    pub order: TouchOrder,
     /// Base pages of each region (1-512) that are touched.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub pages_per_region: u16,
@@ -44,7 +44,7 @@ pub struct TouchArgs {
 
 /// In which order memory is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Order {
+pub enum TouchOrder {
     /// From low addresses to high ones.
     Ascending,
     /// From high addresses to low ones.
@@ -54,19 +54,19 @@ pub enum Order {
 }
 
 /// Histogram of the times of touches, in nanoseconds.
-fn latencies() -> Result<Histogram<u64>> {
+fn latencies() -> WorkloadResult<Histogram<u64>> {
     /// Decimal digits that are kept.
     const DIGITS: u8 = 3;
     Histogram::new(DIGITS).map_err(WorkloadError::uncountable)
 }
 
 /// Waits for `go`, touches, reports the time, checks its memory and ends.
-pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<()> {
+pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
     let memory = Mapping::private(mapped, args.pages, |_| {})?;
-    say_ready(console, memory.start(), bytes as u64)?;
-    if !args.now && !told_to_go(console, "begun")? {
+    report_ready(console, memory.start(), bytes as u64)?;
+    if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
     }
     let (touched, _untouched) = memory.split(bytes);
@@ -88,7 +88,7 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<()> {
             }
             Ok::<_, WorkloadError>(all)
         })?;
-        console.emit(&Event::Touched {
+        console.emit(&WorkloadEvent::Touched {
             elapsed_s: begun.elapsed().as_secs_f64(),
             mean_ns: all.mean(),
             p99_ns: all.value_at_quantile(0.99) as f64,
@@ -96,13 +96,13 @@ pub(super) fn touch(args: &TouchArgs, console: &mut Console) -> Result<()> {
         })?;
     }
     let wrong = parts.iter().find_map(|part| wrong_word(args, part));
-    console.emit(&Event::Verified {
+    console.emit(&WorkloadEvent::Verified {
         checked_bytes: bytes as u64,
         bad_bytes: wrong.as_ref().map_or(0, |_| 8),
         first_bad: wrong.as_ref().map(|wrong| wrong.address),
     })?;
     if args.stay {
-        stay(console)?;
+        serve_until_quit(console)?;
     }
     wrong.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong)))
 }
@@ -126,7 +126,7 @@ fn stamp(memory: &Mapping, offset: usize) -> u64 {
     (memory.start() + offset as u64) | 1
 }
 
-fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Result<Histogram<u64>> {
+fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> WorkloadResult<Histogram<u64>> {
     let regions = memory.bytes() / REGION;
     let per_region = usize::from(args.pages_per_region);
     let work = Duration::from_micros(args.work_us);
@@ -142,9 +142,9 @@ fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Result<Histo
             memory.write(offset, value);
         }
     };
-    if args.order == Order::Random {
+    if args.order == TouchOrder::Random {
         let mut order: Vec<u32> = (0..(regions * per_region) as u32).collect();
-        let mut random = Rng::new(1, seed);
+        let mut random = WorkloadRng::new(1, seed);
         random.shuffle(&mut order);
         for place in order {
             let place = place as usize;
@@ -153,7 +153,7 @@ fn touch_part(args: &TouchArgs, memory: &mut Mapping, seed: u64) -> Result<Histo
         return Ok(latencies);
     }
     for n in 0..regions {
-        let descends = args.order == Order::Descending;
+        let descends = args.order == TouchOrder::Descending;
         let region = if descends { regions - 1 - n } else { n };
         for page in 0..per_region {
             let page = if descends {

@@ -1,7 +1,10 @@
 //! Tests the client workload with a server that stores one value. The server loses it after a
 //! while, and delays all connections once.
 
-use hawkeye_workload::{Event, HandleError, Latencies, Pace, Request, Workload};
+use hawkeye_workload::{
+    Latencies, RequestSchedule, WorkloadEvent, WorkloadProcess, WorkloadProcessError,
+    WorkloadRequest,
+};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -57,7 +60,7 @@ fn serve(mut stream: UnixStream, server: &Mutex<Server>) {
 
 /// A client and its server. The socket is removed at the end.
 struct Asking {
-    client: Workload,
+    client: WorkloadProcess,
     server: Arc<Mutex<Server>>,
     socket: PathBuf,
 }
@@ -86,7 +89,7 @@ fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
     });
     let words = format!("ask --dialect memcached --keys {KEYS} --value-bytes 3 --socket");
     let words = words.split(' ').chain([socket.to_str().unwrap()]);
-    let mut client = Workload::spawn(env!("CARGO_BIN_EXE_hawkeye-workload"), words).unwrap();
+    let mut client = WorkloadProcess::spawn(env!("CARGO_BIN_EXE_hawkeye-workload"), words).unwrap();
     client.wait_ready().unwrap();
     Asking {
         client,
@@ -97,13 +100,13 @@ fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
 
 impl Asking {
     fn latencies(&mut self, length: Duration, per_s: u32, writes_percent: u8) -> Latencies {
-        let request = Request::Latencies(Pace {
+        let request = WorkloadRequest::Latencies(RequestSchedule {
             length,
             questions_per_s: per_s,
             writes_percent,
         });
         let answered = self.client.answer(request, SOON, |event| match event {
-            Event::Answered(latencies) => Some(latencies),
+            WorkloadEvent::Answered(latencies) => Some(latencies),
             _ => None,
         });
         answered.unwrap()
@@ -115,26 +118,29 @@ fn answers_are_counted_while_it_is_told_to_ask() {
     let mut asking = asking("counts", usize::MAX, 0);
     let client = &mut asking.client;
     for _ in 0..2 {
-        client.command(Request::Go).unwrap();
+        client.command(WorkloadRequest::Go).unwrap();
         assert!(client.measure(A_MOMENT).unwrap() > 0.0);
-        client.command(Request::Stop).unwrap();
+        client.command(WorkloadRequest::Stop).unwrap();
         // It is in at most one round, and then reports nothing.
         let silent = std::iter::repeat_with(|| client.next_event(10 * A_MOMENT));
         let last = silent.take(50).find(Result::is_err);
         assert!(
-            matches!(last, Some(Err(HandleError::Timeout(_)))),
+            matches!(last, Some(Err(WorkloadProcessError::Timeout(_)))),
             "{last:?}"
         );
     }
     assert_eq!(asking.latencies(A_MOMENT, 100, 50).questions, 20);
-    let refused = asking.client.request(Request::Verify, SOON).unwrap_err();
+    let refused = asking
+        .client
+        .request(WorkloadRequest::Verify, SOON)
+        .unwrap_err();
     assert!(refused.to_string().contains("cannot verify"), "{refused}");
 }
 
 #[test]
 fn a_lost_key_ends_it_with_what_was_answered() {
     let mut asking = asking("loses", 40, 0);
-    asking.client.command(Request::Go).unwrap();
+    asking.client.command(WorkloadRequest::Go).unwrap();
     let error = asking.client.measure(SOON).unwrap_err().to_string();
     assert!(error.contains("\"END\" instead of \"VALUE key:"), "{error}");
 }
@@ -143,7 +149,7 @@ fn a_lost_key_ends_it_with_what_was_answered() {
 fn a_socket_without_a_listener_is_an_error() {
     let words = "ask --dialect redis --keys 1 --socket /nonexistent/socket";
     let program = env!("CARGO_BIN_EXE_hawkeye-workload");
-    let mut client = Workload::spawn(program, words.split(' ')).unwrap();
+    let mut client = WorkloadProcess::spawn(program, words.split(' ')).unwrap();
     let error = client.wait_ready().unwrap_err().to_string();
     assert!(
         error.contains("connecting to /nonexistent/socket"),

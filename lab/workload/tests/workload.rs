@@ -1,19 +1,21 @@
 //! Workloads as processes of their own, driven over the line protocol.
 
-use hawkeye_workload::{Event, FaultTimes, HandleError, Request, Workload};
+use hawkeye_workload::{
+    FaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
+};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
 
-fn start(line: &str) -> Workload {
-    Workload::spawn(
+fn start(line: &str) -> WorkloadProcess {
+    WorkloadProcess::spawn(
         env!("CARGO_BIN_EXE_hawkeye-workload"),
         line.split_whitespace(),
     )
     .unwrap()
 }
 
-fn until(workload: &mut Workload, last: impl Fn(&Event) -> bool) -> Event {
+fn until(workload: &mut WorkloadProcess, last: impl Fn(&WorkloadEvent) -> bool) -> WorkloadEvent {
     loop {
         let event = workload.next_event(SOON).unwrap();
         if last(&event) {
@@ -22,18 +24,20 @@ fn until(workload: &mut Workload, last: impl Fn(&Event) -> bool) -> Event {
     }
 }
 
-fn refuses_to_go_and_ends(mut workload: Workload) {
-    let refused = workload.request(Request::Go, SOON);
+fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
+    let refused = workload.request(WorkloadRequest::Go, SOON);
     assert!(
-        matches!(refused, Err(HandleError::Failed(_))),
+        matches!(refused, Err(WorkloadProcessError::Failed(_))),
         "{refused:?}"
     );
     assert!(workload.finish().unwrap().success());
 }
 
 /// The final event of `torture` and storms; passes over events of progress.
-fn done(workload: &mut Workload) -> Event {
-    until(workload, |event| !matches!(event, Event::Progress { .. }))
+fn done(workload: &mut WorkloadProcess) -> WorkloadEvent {
+    until(workload, |event| {
+        !matches!(event, WorkloadEvent::Progress { .. })
+    })
 }
 
 #[test]
@@ -55,18 +59,18 @@ fn readers_report_a_rate_pause_and_end() {
         );
         let silent = workload.next_event(Duration::from_millis(100));
         assert!(
-            matches!(silent, Err(HandleError::Timeout(_))),
+            matches!(silent, Err(WorkloadProcessError::Timeout(_))),
             "{name}: {silent:?}"
         );
-        workload.command(Request::Go).unwrap();
+        workload.command(WorkloadRequest::Go).unwrap();
         assert!(
             workload.measure(Duration::from_millis(60)).unwrap() > 0.0,
             "{name}"
         );
-        workload.command(Request::Stop).unwrap();
-        workload.command(Request::Quit).unwrap();
+        workload.command(WorkloadRequest::Stop).unwrap();
+        workload.command(WorkloadRequest::Quit).unwrap();
         until(&mut workload, |event| {
-            matches!(event, Event::Finished { accesses: 1.., .. })
+            matches!(event, WorkloadEvent::Finished { accesses: 1.., .. })
         });
         assert!(workload.finish().unwrap().success(), "{name}");
     }
@@ -77,7 +81,7 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
     let mut fixed = start("random --mib 4 --accesses 100001 --quiet");
     fixed.wait_ready().unwrap();
     let finished = fixed.next_event(SOON).unwrap();
-    let Event::Finished { accesses, .. } = finished else {
+    let WorkloadEvent::Finished { accesses, .. } = finished else {
         panic!("{finished:?}")
     };
     assert_eq!(accesses, 100_001);
@@ -96,25 +100,28 @@ fn bloat_frees_refills_and_verifies() {
         ));
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.start % (2 << 20)), (8 << 20, 0));
-        let right = Event::Verified {
+        let right = WorkloadEvent::Verified {
             checked_bytes: 8 << 20,
             bad_bytes: 0,
             first_bad: None,
         };
         let mut asked = |request| workload.request(request, SOON).unwrap();
-        assert_eq!(asked(Request::Verify), right);
+        assert_eq!(asked(WorkloadRequest::Verify), right);
         let freed_bytes = 4 * 410 * 4096;
-        assert_eq!(asked(Request::DontNeed(80)), Event::Freed { freed_bytes });
-        assert_eq!(asked(Request::Verify), right);
+        assert_eq!(
+            asked(WorkloadRequest::DontNeed(80)),
+            WorkloadEvent::Freed { freed_bytes }
+        );
+        assert_eq!(asked(WorkloadRequest::Verify), right);
         let pages_per_region = 300;
-        let refilled = Event::Refilled { pages_per_region };
-        assert_eq!(asked(Request::Refill(pages_per_region)), refilled);
-        let rss = asked(Request::Rss);
+        let refilled = WorkloadEvent::Refilled { pages_per_region };
+        assert_eq!(asked(WorkloadRequest::Refill(pages_per_region)), refilled);
+        let rss = asked(WorkloadRequest::Rss);
         assert!(
-            matches!(rss, Event::Rss { rss_bytes, .. } if rss_bytes >= 4 * 300 * 4096),
+            matches!(rss, WorkloadEvent::Rss { rss_bytes, .. } if rss_bytes >= 4 * 300 * 4096),
             "{rss:?}"
         );
-        assert_eq!(asked(Request::Verify), right);
+        assert_eq!(asked(WorkloadRequest::Verify), right);
         refuses_to_go_and_ends(workload);
     }
 }
@@ -123,17 +130,26 @@ fn bloat_frees_refills_and_verifies() {
 fn a_burner_gives_whole_regions_back() {
     let mut workload = start("burner --mib 8");
     workload.wait_ready().unwrap();
-    let two = Event::Freed {
+    let two = WorkloadEvent::Freed {
         freed_bytes: 4 << 20,
     };
-    assert_eq!(workload.request(Request::Free(2), SOON).unwrap(), two);
-    assert_eq!(workload.request(Request::Unmap(2), SOON).unwrap(), two);
-    let right = Event::Verified {
+    assert_eq!(
+        workload.request(WorkloadRequest::Free(2), SOON).unwrap(),
+        two
+    );
+    assert_eq!(
+        workload.request(WorkloadRequest::Unmap(2), SOON).unwrap(),
+        two
+    );
+    let right = WorkloadEvent::Verified {
         checked_bytes: 4 << 20,
         bad_bytes: 0,
         first_bad: None,
     };
-    assert_eq!(workload.request(Request::Verify, SOON).unwrap(), right);
+    assert_eq!(
+        workload.request(WorkloadRequest::Verify, SOON).unwrap(),
+        right
+    );
 }
 
 #[test]
@@ -146,8 +162,8 @@ fn a_huge_address_space_times_its_calls() {
     assert!(mapped_pages >= (1 << 40) / 4096, "{statm}");
     let (mut calls_seen, mut longest_us) = (0, 0.0);
     while calls_seen < 100 || longest_us <= 0.0 {
-        let longest = workload.request(Request::Longest, SOON).unwrap();
-        let Event::Longest { map_us, calls, .. } = longest else {
+        let longest = workload.request(WorkloadRequest::Longest, SOON).unwrap();
+        let WorkloadEvent::Longest { map_us, calls, .. } = longest else {
             panic!("{longest:?}")
         };
         longest_us = map_us.max(longest_us);
@@ -161,7 +177,7 @@ fn a_huge_address_space_times_its_calls() {
 fn torture_finds_nothing_wrong_on_a_sound_machine() {
     let mut workload = start("torture --mib 64 --threads 2 --seconds 10 --seed 5");
     workload.wait_ready().unwrap();
-    let Event::Done(totals) = done(&mut workload) else {
+    let WorkloadEvent::Done(totals) = done(&mut workload) else {
         panic!("it found something")
     };
     let each_kind = [
@@ -183,7 +199,7 @@ fn torture_finds_nothing_wrong_on_a_sound_machine() {
 fn torture_finds_a_wrong_byte() {
     let mut workload = start("torture --mib 16 --threads 2 --seconds 0.1 --corrupt");
     workload.wait_ready().unwrap();
-    let Event::Wrong(wrong) = done(&mut workload) else {
+    let WorkloadEvent::Wrong(wrong) = done(&mut workload) else {
         panic!("it found nothing")
     };
     assert_eq!(
@@ -198,7 +214,7 @@ fn storms_go_on_until_their_input_ends() {
     for name in ["thread-storm", "fork-storm"] {
         let mut workload = start(&format!("{name} --mib 4 --seconds 0.3"));
         workload.wait_ready().unwrap();
-        let Event::Done(totals) = done(&mut workload) else {
+        let WorkloadEvent::Done(totals) = done(&mut workload) else {
             panic!("{name} is not done")
         };
         assert!(totals.operations > 0, "{name}");
@@ -241,7 +257,10 @@ fn wrong_options_are_one_sentence() {
     ] {
         let mut workload = start(line);
         let error = workload.wait_ready().unwrap_err();
-        assert!(matches!(error, HandleError::Failed(_)), "{line}: {error}");
+        assert!(
+            matches!(error, WorkloadProcessError::Failed(_)),
+            "{line}: {error}"
+        );
         let begin = Instant::now();
         assert_eq!(workload.finish().unwrap().code(), Some(1), "{line}");
         assert!(begin.elapsed() < SOON);
@@ -259,8 +278,8 @@ fn page_faults_are_timed_until_asked_for() {
         let mut all = FaultTimes::default();
         // More touches than pages: the memory was given back, and faults occurred again.
         while all.faults + all.present <= (4 << 20) / 4096 + 10 {
-            match workload.request(Request::Faults, SOON).unwrap() {
-                Event::Faults(times) => all.add(&times),
+            match workload.request(WorkloadRequest::Faults, SOON).unwrap() {
+                WorkloadEvent::Faults(times) => all.add(&times),
                 other => panic!("{other:?}"),
             }
             std::thread::sleep(Duration::from_millis(20));

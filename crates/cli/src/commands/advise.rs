@@ -11,17 +11,17 @@
 mod facts;
 mod finding;
 mod findings;
-mod measuring;
+mod measurement;
 mod remedies;
 mod text;
 
-use super::asking;
+use super::client;
 use crate::options;
 use crate::progress::StatusLine;
 use anyhow::Result;
 use clap::Args;
-use facts::Facts;
-use finding::{Advice, Finding};
+use facts::AdviceFacts;
+use finding::{Finding, Recommendation};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ Examples:
 
 Exit status 0: the process was measured, whatever the result; 1: it could not
 be measured.")]
-pub struct Advise {
+pub struct AdviseOptions {
     /// Seconds to measure; more seconds rank regions better.
     #[arg(long, value_name = "S", default_value = "30", value_parser = seconds)]
     seconds: f64,
@@ -63,9 +63,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// The JSON output.
 #[derive(Serialize)]
-struct Report<'a> {
+struct AdviceReport<'a> {
     #[serde(flatten)]
-    advice: &'a Advice,
+    advice: &'a Recommendation,
     /// Each finding as a sentence.
     sentences: Vec<String>,
     // The facts, without the list of single regions.
@@ -73,30 +73,30 @@ struct Report<'a> {
     measured_s: f64,
     base_regions: usize,
     huge_regions: u64,
-    surroundings: &'a hawkeye_linux::processes::surroundings::Surroundings,
+    surroundings: &'a hawkeye_linux::processes::huge_page_context::HugePageContext,
     memory: &'a hawkeye_policy::MemoryUse,
-    cgroup: &'a Option<facts::Group>,
+    cgroup: &'a Option<facts::CgroupFacts>,
 }
 
-impl Advise {
+impl AdviseOptions {
     /// Measures the process and prints the advice.
     pub fn execute(self) -> Result<ExitCode> {
         let line = StatusLine::new();
-        let facts = measuring::measure(self.pid, self.seconds, |so_far| {
+        let facts = measurement::measure(self.pid, self.seconds, |so_far| {
             line.show(&format!("measuring process {}: {so_far}", self.pid));
         });
         line.clear();
         let facts = facts?;
         let advice = findings::advise(&facts);
         let report = report(&facts, &advice);
-        asking::print(self.json, &report, |_| text::text(&facts, &advice))?;
+        client::print(self.json, &report, |_| text::text(&facts, &advice))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn report<'a>(facts: &'a Facts, advice: &'a Advice) -> Report<'a> {
+fn report<'a>(facts: &'a AdviceFacts, advice: &'a Recommendation) -> AdviceReport<'a> {
     let sentence = |finding: &Finding| text::sentence(finding);
-    Report {
+    AdviceReport {
         sentences: advice.findings.iter().map(sentence).collect(),
         advice,
         pid: facts.pid,

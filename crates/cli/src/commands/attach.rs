@@ -1,8 +1,8 @@
 //! `hawkeye attach`: manages processes that are already running.
 
-use super::managing::{Session, running};
-use crate::options::{self, ManagingOptions};
-use crate::program::Watched;
+use super::session::{Session, check_running};
+use crate::options::{self, ManageOptions};
+use crate::program_use::ProgramUseMeter;
 use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
@@ -19,21 +19,21 @@ Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
 )]
-pub struct Attach {
+pub struct AttachOptions {
     #[command(flatten)]
-    options: ManagingOptions,
+    options: ManageOptions,
 
     /// Processes to manage.
     #[arg(required = true, value_name = "PID", value_parser = options::pid)]
     pids: Vec<u32>,
 }
 
-impl Attach {
+impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = running(&self.pids)?;
+        let (scope, names) = check_running(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
         let session = Session::begin(&self.options, 0, &purpose)?;
-        let mut watched = Watched::new(&self.pids);
+        let mut watched = ProgramUseMeter::new(&self.pids);
         let mut managed = session.manage(scope, |_| {
             watched.update();
             true

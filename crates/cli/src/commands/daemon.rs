@@ -1,16 +1,16 @@
 //! `hawkeye daemon`: manages a whole machine.
 
-use super::managing::{Session, Working};
-use super::zeroing::{Standing, Zeroing};
+use super::prezeroing::{ManagerState, ZeroingController};
+use super::session::{ActiveSession, Session};
 use crate::config::Config;
 use crate::daemon;
 use crate::daemon::protocol::FillStatus;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_linux::memory::prezeroing::Prezeroing;
+use hawkeye_linux::memory::prezeroing::PrezeroingFiles;
 use hawkeye_linux::prefault::FillStatistics;
-use hawkeye_linux::{LinuxMachine, Scope};
+use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
@@ -30,7 +30,7 @@ Examples:
   hawkeye daemon
   hawkeye daemon --check --config /etc/hawkeye/hawkeye.toml
 On SIGHUP it reads its configuration again.")]
-pub struct Daemon {
+pub struct DaemonOptions {
     /// Configuration file [default: /etc/hawkeye/hawkeye.toml, if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -48,11 +48,11 @@ const WATCHDOG_EVERY: Duration = Duration::from_secs(1);
 pub const RELOADS: &str = "hawkeye::reload";
 const USUAL_CONFIG: &str = "/etc/hawkeye/hawkeye.toml";
 
-impl Daemon {
+impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let config = self.load()?;
+        let config = self.load_config()?;
         if self.check {
-            match self.file() {
+            match self.config_file() {
                 Some(path) => output::print(&format!("{} is valid.\n", path.display()))?,
                 None => output::print(&format!(
                     "{USUAL_CONFIG} does not exist: every key has its default.\n"
@@ -60,24 +60,24 @@ impl Daemon {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let session = Session::of_daemon(&config)?;
-        let (scope, bell) = Scope::machine(config.rules.clone(), config.selection)?;
+        let session = Session::for_daemon(&config)?;
+        let (scope, bell) = ManagedTarget::whole_machine(config.rules.clone(), config.selection)?;
         // The guard that restores settings must be dropped after all managing has ended. What is
         // declared first here is dropped last.
-        let Working {
-            mut takeover,
+        let ActiveSession {
+            lease: mut takeover,
             mut recording,
-            mut filling,
+            prefault: mut filling,
             mut manager,
         } = session.into_manager(scope)?;
         manager.set_watermarks(watermarks(&config));
-        let mut zeroing = Zeroing::begin(Prezeroing::default(), config.prezeroing);
-        let mut daemon = daemon::Daemon::start(config, Arc::new(move || bell.ring()))?;
-        tell_systemd(&[NotifyState::Ready]);
-        let config_file = RefCell::new(self.file().map(Path::to_owned));
-        let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::Daemon| {
-            let file = self.file().map(Path::to_owned);
-            change(self.load()?, manager, daemon)?;
+        let mut zeroing = ZeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
+        let mut daemon = daemon::DaemonServices::start(config, Arc::new(move || bell.wake()))?;
+        notify_systemd(&[NotifyState::Ready]);
+        let config_file = RefCell::new(self.config_file().map(Path::to_owned));
+        let reload = |manager: &mut Manager<LinuxMachine>, daemon: &mut daemon::DaemonServices| {
+            let file = self.config_file().map(Path::to_owned);
+            apply_config(self.load_config()?, manager, daemon)?;
             let rules = daemon.config().rules.count();
             tracing::info!(target: RELOADS, "{}", reloaded(file.as_deref(), rules));
             config_file.replace(file);
@@ -88,7 +88,7 @@ impl Daemon {
         daemon.run(&mut manager, reload, |manager, seen| {
             filling.update(manager, takeover.settings());
             if let Some(zeroing) = &mut zeroing {
-                let standing = Standing {
+                let standing = ManagerState {
                     now: manager.machine().now(),
                     short: manager.held().is_some(),
                     paused: manager.is_paused(),
@@ -96,26 +96,26 @@ impl Daemon {
                 seen.prezeroing = zeroing.update(standing, takeover.settings()).cloned();
             }
             if let Some(recording) = &mut recording {
-                recording.take(manager);
+                recording.write_new_rows(manager);
             }
             let machine = manager.machine();
-            seen.fill = machine.filled_ahead().map(fill_status);
+            seen.fill = machine.fill_statistics().map(fill_status);
             seen.slow_calls = machine.slow_calls();
             seen.pid = Some(std::process::id());
             seen.config_file.clone_from(&config_file.borrow());
             // Only the loop itself can show that it still runs.
             if machine.now() >= watchdog_due {
                 watchdog_due = machine.now() + WATCHDOG_EVERY;
-                tell_systemd(&[NotifyState::Watchdog]);
+                notify_systemd(&[NotifyState::Watchdog]);
             }
             // This reads some files, so not in every step.
             if machine.now() >= sizes_due {
                 sizes_due = machine.now() + SIZES_EVERY;
-                seen.page_sizes = machine.sizes_seen();
+                seen.page_sizes = machine.observed_sizes();
             }
         });
-        manager.machine_mut().finish_learning();
-        tell_systemd(&[NotifyState::Stopping]);
+        manager.machine_mut().save_profiles();
+        notify_systemd(&[NotifyState::Stopping]);
         if let Some(recording) = recording {
             recording
                 .finish()
@@ -124,13 +124,14 @@ impl Daemon {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn load(&self) -> Result<Config> {
+    fn load_config(&self) -> Result<Config> {
         let load = |path| Config::load(path).map_err(Into::into);
-        self.file().map_or_else(|| Ok(Config::default()), load)
+        self.config_file()
+            .map_or_else(|| Ok(Config::default()), load)
     }
 
     /// The configuration file, if there is one at the moment.
-    fn file(&self) -> Option<&Path> {
+    fn config_file(&self) -> Option<&Path> {
         let usual = Path::new(USUAL_CONFIG);
         match &self.config {
             Some(path) => Some(path),
@@ -172,10 +173,10 @@ fn reloaded(file: Option<&Path>, rules: usize) -> String {
 }
 
 /// Applies the new configuration. What the manager knows about processes is kept.
-fn change(
+fn apply_config(
     new: Config,
     manager: &mut Manager<LinuxMachine>,
-    daemon: &mut daemon::Daemon,
+    daemon: &mut daemon::DaemonServices,
 ) -> Result<()> {
     let current = daemon.config();
     let changeable = Config {
@@ -198,7 +199,7 @@ fn change(
     }
     let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermarks(&new));
     daemon
-        .change(new, manager)
+        .apply_config(new, manager)
         .context("can't apply the new configuration")?;
     manager.machine_mut().set_rules(rules, selection);
     manager.set_watermarks(watermarks);
@@ -206,7 +207,7 @@ fn change(
 }
 
 /// Notifies systemd; does nothing where the daemon was not started by systemd.
-fn tell_systemd(state: &[NotifyState<'_>]) {
+fn notify_systemd(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!("systemd can't be notified: {error}");
     }

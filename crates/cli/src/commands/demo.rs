@@ -2,7 +2,7 @@
 
 use crate::demo::{DemoMachine, HOT_MIB, HOT_PERCENT, MIB};
 use crate::output;
-use crate::words::bytes;
+use crate::text_format::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// `hawkeye-lab demo` shows the same in the simulator.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye demo --json demo.json")]
-pub struct Demo {
+pub struct DemoOptions {
     /// Also write the figures to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -36,7 +36,7 @@ const SYSTEMS: [(&str, Option<&str>); 3] = [
 const BLOATED_MIB: u64 = 512;
 const USED_PAGES: u64 = 100;
 
-impl Demo {
+impl DemoOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let machine = match DemoMachine::take_over()? {
             Ok(machine) => machine,

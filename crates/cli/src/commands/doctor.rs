@@ -4,11 +4,11 @@ use crate::output;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
+use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::stop_leftover_damon;
+use hawkeye_linux::machine_lease::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
 use hawkeye_linux::probe::small_pages::SizeFacts;
-use hawkeye_linux::probe::{self, Checked, Decision, Extent, Facts};
-use hawkeye_linux::takeover::instance::{Instance, state_dir};
-use hawkeye_linux::takeover::stop_leftover_damon;
-use hawkeye_linux::takeover::thp_settings::{SHRINK_UNDERUSED, SettingsGuard, THP_DIR};
+use hawkeye_linux::probe::{self, CheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
 use std::fmt;
 use std::path::Path;
@@ -24,26 +24,26 @@ use std::process::ExitCode;
 Examples:
   hawkeye doctor
   hawkeye doctor --json")]
-pub struct Doctor {
+pub struct DoctorOptions {
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct DoctorReport<'a> {
     #[serde(flatten)]
-    decision: &'a Decision,
-    facts: &'a Facts,
+    decision: &'a KernelDecision,
+    facts: &'a KernelFacts,
 }
 
-impl Doctor {
+impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let facts = gather()?;
+        let facts = gather_facts()?;
         let mut decision = probe::decide(&facts);
         decision.notes.extend(kernel_split_note());
         if self.json {
-            let report = Report {
+            let report = DoctorReport {
                 decision: &decision,
                 facts: &facts,
             };
@@ -57,15 +57,15 @@ impl Doctor {
 
 /// Takes the machine over: one check changes a system-wide setting for a moment, and only the
 /// machine's manager may do that.
-fn gather() -> Result<Facts, LinuxError> {
+fn gather_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
-    match Instance::claim(&state, "doctor") {
+    match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
             let mut settings = SettingsGuard::start(&state)?;
             stop_leftover_damon();
-            probe::gather(Extent::Everything, Some(&mut settings))
+            probe::gather(ProbeExtent::Everything, Some(&mut settings))
         }
-        Err(_) => probe::gather(Extent::Everything, None),
+        Err(_) => probe::gather(ProbeExtent::Everything, None),
     }
 }
 
@@ -78,7 +78,7 @@ fn kernel_split_note() -> Option<String> {
     })
 }
 
-struct Text<'a>(&'a Decision, &'a Facts);
+struct Text<'a>(&'a KernelDecision, &'a KernelFacts);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,14 +124,14 @@ fn write_sizes(f: &mut fmt::Formatter<'_>, sizes: &[SizeFacts]) -> fmt::Result {
         let found = &size.found;
         let pages = found.order.pages();
         let tried = match &size.tried {
-            Checked::Works => format!(
+            CheckResult::Works => format!(
                 "works: first touch {:.1} us, all touched after {:.1} us; with {pages} base pages after {:.1} us",
                 size.first_touch_ns as f64 / 1e3,
                 size.touched_ns as f64 / 1e3,
                 size.base_touched_ns as f64 / 1e3
             ),
-            Checked::Fails(why) => why.clone(),
-            Checked::NotTried(why) => format!("not tried: {why}"),
+            CheckResult::Fails(why) => why.clone(),
+            CheckResult::NotTried(why) => format!("not tried: {why}"),
         };
         let order = found.order.to_string();
         writeln!(f, "     {order:8} {:8} {tried}", found.setting)?;

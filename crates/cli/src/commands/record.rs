@@ -1,8 +1,8 @@
 //! `hawkeye record`: samples processes for a while and writes what it sees to a file.
 
-use super::managing::{Session, running};
+use super::session::{Session, check_running};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
-use crate::recording::Place;
+use crate::recording::RecordingTarget;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_manager::Settings;
@@ -28,7 +28,7 @@ Example:
 Example:
   hawkeye record $(pidof redis-server) -o redis.parquet --length 600"
 )]
-pub struct Record {
+pub struct RecordOptions {
     /// Processes to record.
     #[arg(required = true, value_name = "PID", value_parser = options::pid)]
     pids: Vec<u32>,
@@ -55,9 +55,9 @@ pub struct Record {
 /// would use more.
 const CPU_PERCENT: f64 = 1.0;
 
-impl Record {
+impl RecordOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = running(&self.pids)?;
+        let (scope, names) = check_running(&self.pids)?;
         let settings = Settings {
             period: self.period,
             window: self.window,
@@ -65,8 +65,8 @@ impl Record {
             ..Settings::default()
         };
         let purpose = format!("record {}", names.join(" "));
-        let place = Place::File(self.output.clone());
-        let session = Session::to_measure(settings.check()?, place, &purpose)?;
+        let place = RecordingTarget::File(self.output.clone());
+        let session = Session::for_measurement(settings.check()?, place, &purpose)?;
         let goes_on = |now| self.length.is_none_or(|length| now < length);
         let mut managed = session.manage(scope, goes_on)?;
         managed.end_recording()?;
@@ -74,7 +74,7 @@ impl Record {
         let bytes = std::fs::metadata(&self.output).map_or(0, |file| file.len());
         eprintln!(
             "hawkeye: {windows} sampling windows in {lasted:.0} s, {} bytes in {}; {:.2} % of a core. `hawkeye report {}` shows them.",
-            crate::words::count(bytes),
+            crate::text_format::count(bytes),
             self.output.display(),
             managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3),
             self.output.display(),

@@ -1,10 +1,12 @@
 //! `hawkeye report`: shows a recording.
 
-use super::asking;
-use crate::report::{Extent, Report as Figures, Summing, Text, figures, page};
+use super::client;
+use crate::report::{
+    RecordingExtent, RecordingReport as Figures, ReportBuilder, ReportText, figures, page,
+};
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_recording::{RecordingError, RecordingRows, Row};
+use hawkeye_recording::{RecordingError, RecordingRow, RecordingRows};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -25,7 +27,7 @@ Example:
 Example:
   hawkeye report redis.parquet --html redis.html"
 )]
-pub struct Report {
+pub struct ReportOptions {
     /// Recording to show.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -43,9 +45,9 @@ pub struct Report {
     svg: Option<PathBuf>,
 }
 
-impl Report {
+impl ReportOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let report = read(&self.file).map_err(|error| {
+        let report = read_recording(&self.file).map_err(|error| {
             let named = error.names_file();
             let error = anyhow::Error::from(error);
             if named {
@@ -67,7 +69,7 @@ impl Report {
                 write(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
             }
         }
-        asking::print(self.json, &report, |report| Text(report).to_string())?;
+        client::print(self.json, &report, |report| ReportText(report).to_string())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -83,18 +85,21 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Reads the recording twice: first for its extent, then for its contents.
-fn read(path: &Path) -> Result<Figures, RecordingError> {
-    let mut extent = Extent::default();
-    each(RecordingRows::open(path)?, |row| extent.add(&row))?;
-    let mut summing = Summing::over(extent);
+fn read_recording(path: &Path) -> Result<Figures, RecordingError> {
+    let mut extent = RecordingExtent::default();
+    for_each_row(RecordingRows::open(path)?, |row| extent.add(&row))?;
+    let mut summing = ReportBuilder::over(extent);
     let rows = RecordingRows::open(path)?;
-    let (about, unfinished) = (rows.about().clone(), rows.unfinished());
-    let bad_rows = each(rows, |row| summing.add(&row))?;
+    let (about, unfinished) = (rows.origin().clone(), rows.unfinished());
+    let bad_rows = for_each_row(rows, |row| summing.add(&row))?;
     Ok(summing.finish(&about, unfinished, bad_rows))
 }
 
 /// Passes every row to `look`. Returns the number of rows that could not be read.
-fn each(rows: RecordingRows, mut look: impl FnMut(Row)) -> Result<u64, RecordingError> {
+fn for_each_row(
+    rows: RecordingRows,
+    mut look: impl FnMut(RecordingRow),
+) -> Result<u64, RecordingError> {
     let mut bad_rows = 0;
     for row in rows {
         match row {

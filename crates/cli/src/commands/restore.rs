@@ -2,15 +2,17 @@
 
 use crate::output;
 use anyhow::Result;
-use hawkeye_linux::takeover::instance::{Instance, state_dir};
-use hawkeye_linux::takeover::stop_leftover_damon;
-use hawkeye_linux::takeover::thp_settings::{Became, Outcome, restore_leftovers};
+use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::stop_leftover_damon;
+use hawkeye_linux::machine_lease::thp_settings::{
+    RestoreResult, RestoredSetting, restore_leftovers,
+};
 use std::process::ExitCode;
 
 /// Restores the settings and prints them.
 pub fn execute() -> Result<ExitCode> {
     let state = state_dir();
-    let _instance = Instance::claim(&state, "restore")?;
+    let _instance = ManagerLock::claim(&state, "restore")?;
     stop_leftover_damon();
     let restored = restore_leftovers(&state)?;
     if restored.is_empty() {
@@ -19,6 +21,6 @@ pub fn execute() -> Result<ExitCode> {
     for outcome in &restored {
         output::print(&format!("{outcome}\n"))?;
     }
-    let failed = |outcome: &Outcome| matches!(outcome.became, Became::Failed(_));
+    let failed = |outcome: &RestoredSetting| matches!(outcome.became, RestoreResult::Failed(_));
     Ok(ExitCode::from(u8::from(restored.iter().any(failed))))
 }

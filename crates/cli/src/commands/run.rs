@@ -1,13 +1,13 @@
 //! `hawkeye run`: starts a program under management.
 
-use super::managing::Session;
-use crate::options::ManagingOptions;
-use crate::program;
+use super::session::Session;
+use crate::options::ManageOptions;
+use crate::program_use;
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_linux::Scope;
+use hawkeye_linux::ManagedTarget;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::stop::let_signals_through;
+use hawkeye_linux::stop::unblock_signals;
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
@@ -26,9 +26,9 @@ Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
 )]
-pub struct Run {
+pub struct RunOptions {
     #[command(flatten)]
-    options: ManagingOptions,
+    options: ManageOptions,
 
     /// Prefault SIZE at the start, for example 8GiB.
     ///
@@ -42,21 +42,21 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-impl Run {
+impl RunOptions {
     /// Runs the program and returns its status.
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
         let session = Session::begin(&self.options, self.warm, &format!("run {name}"))?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
-        let_signals_through(&mut command);
+        unblock_signals(&mut command);
         let child = command
             .spawn()
             .with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::of_child(child.id())?;
-        let mut managed = session.manage(Scope::Family(root), |_| true)?;
-        let (status, used) = program::wait(child.id()).context("can't wait for the program")?;
-        let code = program::exit_code(status);
+        let mut managed = session.manage(ManagedTarget::Family(root), |_| true)?;
+        let (status, used) = program_use::wait(child.id()).context("can't wait for the program")?;
+        let code = program_use::exit_code(status);
         let summary = &mut managed.summary;
         summary.subject = name;
         summary.exit_status = Some(code);

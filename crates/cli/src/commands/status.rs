@@ -1,10 +1,10 @@
 //! `hawkeye status`: shows the state of the daemon's management.
 
-use super::asking::{AskOptions, unexpected};
-use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus, Reply, Request};
-use crate::summary::sizes;
+use super::client::{ClientOptions, unexpected_reply};
+use crate::daemon::protocol::{DaemonRequest, DaemonStatus, PrezeroingStatus, Reply};
+use crate::summary::page_sizes_text;
+use crate::text_format;
 use crate::view::{MemoryStatus, ProcessStatus};
-use crate::words;
 use anyhow::Result;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::fmt::{self, Write};
@@ -16,21 +16,21 @@ const WIDTH: usize = 80;
 /// Column at which the second column of the head begins.
 const INDENT: usize = 12;
 
-pub fn execute(options: &AskOptions) -> Result<ExitCode> {
-    let Reply::Status(status) = options.ask(Request::Status)? else {
-        return Err(unexpected());
+pub fn execute(options: &ClientOptions) -> Result<ExitCode> {
+    let Reply::Status(status) = options.request(DaemonRequest::Status)? else {
+        return Err(unexpected_reply());
     };
-    options.print(&*status, |status| Text(status).to_string())?;
+    options.print(&*status, |status| StatusText(status).to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
-struct Text<'a>(&'a DaemonStatus);
+struct StatusText<'a>(&'a DaemonStatus);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for StatusText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let status = &self.0.manager;
         let (version, policy) = (&status.version, &status.policy);
-        let up = words::duration(status.uptime_s);
+        let up = text_format::duration(status.uptime_s);
         let paused = if status.paused { ", PAUSED" } else { "" };
         writeln!(f, "hawkeye {version}, policy {policy}, up {up}{paused}")?;
         let promotion = match (&status.held, status.paused) {
@@ -38,40 +38,40 @@ impl fmt::Display for Text<'_> {
             (Some(held), _) => held,
             (None, _) => "active",
         };
-        row(f, "promotion", promotion)?;
+        write_row(f, "promotion", promotion)?;
         if let Some(memory) = &status.memory {
             write_memory(f, memory)?;
         }
         let totals = &status.totals;
         let [promoted, split, samples] =
-            [totals.promoted, totals.split, totals.samples].map(words::count);
-        let recovered = words::bytes(totals.recovered_bytes);
+            [totals.promoted, totals.split, totals.samples].map(text_format::count);
+        let recovered = text_format::bytes(totals.recovered_bytes);
         let done =
             format!("promoted {promoted}, split {split}, recovered {recovered}, {samples} samples");
-        row(f, "done", &done)?;
+        write_row(f, "done", &done)?;
         if totals.shared > 0 {
-            let shared = words::count(totals.shared);
+            let shared = text_format::count(totals.shared);
             let text =
                 format!("a region was passed over {shared} times: other processes share its pages");
-            row(f, "shared", &text)?;
+            write_row(f, "shared", &text)?;
         }
         if let Some(fill) = &self.0.fill {
-            let bytes = |regions: u64| words::bytes(regions * HUGE_PAGE_BYTES);
+            let bytes = |regions: u64| text_format::bytes(regions * HUGE_PAGE_BYTES);
             let [filled, ahead, unused] = [fill.filled, fill.ahead, fill.unused].map(bytes);
             let text = format!(
                 "{filled}, in {:.2} s of CPU time; at most {ahead} not touched yet, at most {unused} unused",
                 fill.cpu_s
             );
-            row(f, "prefault", &text)?;
+            write_row(f, "prefault", &text)?;
         }
         if let Some(zeroing) = &self.0.prezeroing {
-            row(f, "zeroed", &zeroed(zeroing))?;
+            write_row(f, "zeroed", &zeroing_text(zeroing))?;
         }
         if let Some(seen) = &self.0.page_sizes {
-            row(f, "sizes", &sizes(seen))?;
+            write_row(f, "sizes", &page_sizes_text(seen))?;
         }
         if !totals.errors.is_empty() {
-            row(f, "refused", &words::errors(&totals.errors))?;
+            write_row(f, "refused", &text_format::errors(&totals.errors))?;
         }
         let (cpu, longest) = (status.manager_cpu_percent, status.longest_call_ms);
         let over = match status.uptime_s.ceil() {
@@ -80,58 +80,58 @@ impl fmt::Display for Text<'_> {
         };
         let own =
             format!("{cpu:.1} % of a core over the last {over}, longest call {longest:.1} ms");
-        row(f, "manager", &own)?;
+        write_row(f, "manager", &own)?;
         if let Some(pid) = self.0.pid {
             let config = match &self.0.config_file {
                 Some(path) => format!("configuration {}", path.display()),
                 None => "no configuration file".to_owned(),
             };
-            row(f, "daemon", &format!("pid {pid}, {config}"))?;
+            write_row(f, "daemon", &format!("pid {pid}, {config}"))?;
         }
         if status.not_answering > 0 {
             let text = format!(
                 "{} of the managed processes; each is left alone until it answers (`hawkeye why PID`)",
-                words::count(status.not_answering as u64)
+                text_format::count(status.not_answering as u64)
             );
-            row(f, "no answer", &text)?;
+            write_row(f, "no answer", &text)?;
         }
         if let Some(address) = self.0.metrics {
-            row(f, "metrics", &format!("http://{address}/metrics"))?;
+            write_row(f, "metrics", &format!("http://{address}/metrics"))?;
         }
         if let Some(journal) = &self.0.journal {
             let mut text = journal.path.display().to_string();
             if journal.lost_entries > 0 {
-                let lost = words::count(journal.lost_entries);
+                let lost = text_format::count(journal.lost_entries);
                 write!(text, "; {lost} entries lost")?;
             }
             if let Some(trouble) = &journal.trouble {
                 write!(text, "; it can't be written: {trouble}")?;
             }
-            row(f, "journal", &text)?;
+            write_row(f, "journal", &text)?;
         }
         write_processes(f, &status.processes, status.managed)
     }
 }
 
 /// The kernel's zeroing of free memory so far, and its rate.
-fn zeroed(zeroing: &PrezeroingStatus) -> String {
-    let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(words::bytes);
+fn zeroing_text(zeroing: &PrezeroingStatus) -> String {
+    let [zeroed, free] = [zeroing.free_zeroed_bytes, zeroing.free_bytes].map(text_format::bytes);
     let pages = [
         zeroing.served_pages,
         zeroing.passed_over_pages,
         zeroing.lost_pages,
     ];
     let [served, others, lost] =
-        pages.map(|pages| words::bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
+        pages.map(|pages| text_format::bytes(pages.saturating_mul(BASE_PAGE_BYTES)));
     let pace = &zeroing.pace;
     format!(
         "{zeroed} of {free} free; {served} served to allocations of zeroed memory, {others} to others, {lost} lost; {pace}"
     )
 }
 
-fn row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
+fn write_row(f: &mut fmt::Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     let width = INDENT - 2;
-    let text = words::wrapped(&words::clipped(text, 1000), WIDTH - INDENT, 0);
+    let text = text_format::wrapped(&text_format::clipped(text, 1000), WIDTH - INDENT, 0);
     let text = text.replace('\n', &format!("\n{:INDENT$}", ""));
     writeln!(f, "  {name:width$}{text}")
 }
@@ -141,22 +141,22 @@ fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryStatus) -> fmt::Resul
     let mut text = format!(
         "{:.1} % of {} in use; recovery starts over {} %, ends under {} %",
         percent(memory.used_bytes, memory.total_bytes),
-        words::bytes(memory.total_bytes),
+        text_format::bytes(memory.total_bytes),
         memory.high_percent,
         memory.low_percent,
     );
     if let Some(pressure) = memory.pressure_percent.filter(|percent| *percent > 0.0) {
         write!(text, "; tasks wait for memory {pressure:.1} % of the time")?;
     }
-    row(f, "memory", &text)?;
+    write_row(f, "memory", &text)?;
     for group in memory.groups.iter().take(MOST_ROWS) {
         let text = format!(
             "{:.1} % of {} in use by {}",
             percent(group.used_bytes, group.total_bytes),
-            words::bytes(group.total_bytes),
+            text_format::bytes(group.total_bytes),
             group.name
         );
-        row(f, "  cgroup", &text)?;
+        write_row(f, "  cgroup", &text)?;
     }
     Ok(())
 }
@@ -189,9 +189,9 @@ fn write_processes(
             f,
             "{:>8}  {:15} {:>8} {:>8}  {overhead:>15} {:>7} {:>7}",
             process.pid,
-            words::clipped(&process.name, 15),
-            words::bytes(process.rss_bytes),
-            words::bytes(process.huge_bytes),
+            text_format::clipped(&process.name, 15),
+            text_format::bytes(process.rss_bytes),
+            text_format::bytes(process.huge_bytes),
             count(process.promoted),
             count(process.split),
         )?;
@@ -207,7 +207,7 @@ fn write_processes(
 mod tests {
     use super::*;
     use crate::daemon::full_status;
-    use hawkeye_linux::page_sizes::{SizeSeen, SizesSeen};
+    use hawkeye_linux::page_sizes::{ObservedSize, ObservedSizes};
     use hawkeye_policy::{Overhead, OverheadSource};
 
     #[test]
@@ -236,12 +236,12 @@ mod tests {
             zeroing.served_pages = 1 << 30;
             zeroing.pace = "no module zeroes memory; `modprobe prezero` loads one".into();
         }
-        let size = SizeSeen {
+        let size = ObservedSize {
             page_bytes: 1 << 20,
             pages: 99_999_999,
             given_on_machine: Some(999_999_999),
         };
-        status.page_sizes = Some(SizesSeen {
+        status.page_sizes = Some(ObservedSizes {
             age_s: 1e6,
             complete: false,
             sizes: vec![size; 8],
@@ -251,7 +251,7 @@ mod tests {
             journal.path = "/var/log/hawkeye/journal.jsonl".into();
             journal.trouble = Some("No space left on device (os error 28)".into());
         }
-        let text = Text(&status).to_string();
+        let text = StatusText(&status).to_string();
         // 16 EiB is too wide for its column, but no machine has it.
         let text = text.replace("17179869184 GiB", "1024 GiB");
         for line in text.lines() {
@@ -269,9 +269,9 @@ mod tests {
         assert!(text.ends_with(more), "{text}");
         assert!(text.contains("of a core over the last minute,"), "{text}");
         status.manager.uptime_s = 1.6;
-        let early = Text(&status).to_string();
+        let early = StatusText(&status).to_string();
         assert!(early.contains("of a core over the last 2 s,"), "{early}");
-        let empty = Text(&DaemonStatus::default()).to_string();
+        let empty = StatusText(&DaemonStatus::default()).to_string();
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed"), "{empty}");
     }

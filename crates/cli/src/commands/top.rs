@@ -9,27 +9,27 @@
 //! `sort_order` sorts the processes, `theme` says what the terminal can show. Without a terminal
 //! the same lines are printed once.
 
-mod asker;
 mod draw;
-mod look;
 mod model;
-mod order;
 mod overview;
+mod poller;
 mod process;
+mod sort_order;
 mod strip;
 mod table;
 mod terminal;
+mod theme;
 
-use super::asking::AskOptions;
+use super::client::ClientOptions;
 use crate::daemon::protocol::DaemonStatus;
 use crate::options;
 use anyhow::{Result, bail};
-use asker::Answer;
 use clap::Args;
-use look::Look;
-use model::Model;
-use order::Order;
+use model::TopModel;
+use poller::TopData;
+use sort_order::SortOrder;
 use std::process::ExitCode;
+use theme::Theme;
 
 /// Watch what the daemon manages and decides.
 ///
@@ -47,13 +47,13 @@ Examples:
 
 Keys: arrows select, Enter opens a process, < and > choose the column to sort
 by, r reverses the order, ? explains every figure, Esc goes back, q quits.")]
-pub struct Top {
+pub struct TopOptions {
     /// Print the figures once, as text, and exit.
     #[arg(long)]
     once: bool,
 
     #[command(flatten)]
-    options: AskOptions,
+    options: ClientOptions,
 
     /// Show this process.
     #[arg(value_parser = options::pid)]
@@ -63,36 +63,36 @@ pub struct Top {
 /// Columns of the strip without a terminal.
 const WIDTH: u16 = 80;
 
-impl Top {
+impl TopOptions {
     /// Shows the figures until the user quits, or prints them once.
     pub fn execute(self) -> Result<ExitCode> {
         let alone = self.once || self.options.json();
         if !alone {
-            if let Some(why) = terminal::unfit() {
+            if let Some(why) = terminal::unsupported_reason() {
                 bail!("{why}: use `hawkeye top --once` for text, or --json");
             }
         }
         // Before the alternate screen starts: an error about a missing daemon then stays on the
         // terminal.
-        let answer = asker::ask(&self.options, self.pid, WIDTH)?;
+        let answer = poller::fetch(&self.options, self.pid, WIDTH)?;
         if alone {
             return self.print(&answer);
         }
-        let mut model = Model::new(Look::of_environment());
+        let mut model = TopModel::new(Theme::from_environment());
         if let Some(pid) = self.pid {
             model.open(pid);
         }
-        model.take(Ok(answer));
-        terminal::watch(model, self.options)?;
+        model.update(Ok(answer));
+        terminal::run_screen(model, self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, answer: &Answer) -> Result<ExitCode> {
+    fn print(&self, answer: &TopData) -> Result<ExitCode> {
         let Some(opened) = &answer.opened else {
-            self.options.print(&*answer.status, once)?;
+            self.options.print(&*answer.status, all_as_text)?;
             return Ok(ExitCode::SUCCESS);
         };
-        let look = Look::of_environment();
+        let look = Theme::from_environment();
         self.options.print(opened, |it| {
             look.text(&process::lines(&it.why, it.strip.as_ref(), None, &look).join("\n")) + "\n"
         })?;
@@ -101,14 +101,14 @@ impl Top {
 }
 
 /// All figures as text.
-fn once(status: &DaemonStatus) -> String {
-    let order = Order::default();
+fn all_as_text(status: &DaemonStatus) -> String {
+    let order = SortOrder::default();
     let mut lines = overview::lines(status);
     lines.push(String::new());
     lines.push(table::header(order));
-    let processes = order::sorted(&status.manager.processes, order);
+    let processes = sort_order::sorted(&status.manager.processes, order);
     lines.extend(processes.iter().map(|process| table::row(process)));
-    lines.extend(table::unlisted(&status.manager));
+    lines.extend(table::unlisted_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
     let width = usize::from(WIDTH);

@@ -1,13 +1,13 @@
 //! `hawkeye why`: shows the reasons for what the daemon does or does not do.
 
-use super::asking::{AskOptions, unexpected};
-use crate::daemon::protocol::{Reply, Request};
+use super::client::{ClientOptions, unexpected_reply};
+use crate::daemon::protocol::{DaemonRequest, Reply};
 use crate::options;
+use crate::text_format;
 use crate::view::Explanation;
 use crate::view::{
     EntryView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionState, SampleStatus,
 };
-use crate::words;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_policy::RegionSample;
@@ -24,9 +24,9 @@ Examples:
   hawkeye why $(pidof redis-server) 0x7f2a40000000
 `hawkeye top PID` shows the addresses in use. Exit status 1: the process is
 not managed.")]
-pub struct Why {
+pub struct WhyOptions {
     #[command(flatten)]
-    options: AskOptions,
+    options: ClientOptions,
 
     /// Process to explain.
     #[arg(value_parser = options::pid)]
@@ -37,11 +37,12 @@ pub struct Why {
     address: Option<u64>,
 }
 
-impl Why {
+impl WhyOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let Self { pid, address, .. } = self;
-        let Reply::Explanation(why) = self.options.ask(Request::Why { pid, address })? else {
-            return Err(unexpected());
+        let Reply::Explanation(why) = self.options.request(DaemonRequest::Why { pid, address })?
+        else {
+            return Err(unexpected_reply());
         };
         self.options.print(&why, text)?;
         Ok(ExitCode::from(u8::from(!why.is_managed())))
@@ -66,60 +67,60 @@ fn text(why: &Explanation) -> String {
     match why {
         Explanation::NotManaged { why, .. } => {
             let sentence = format!("{}.", why.trim_end_matches('.'));
-            words::wrapped(&sentence, 80, 0) + "\n"
+            text_format::wrapped(&sentence, 80, 0) + "\n"
         }
-        Explanation::Process(process) => of_process(process),
-        Explanation::Region(region) => of_region(region),
+        Explanation::Process(process) => process_text(process),
+        Explanation::Region(region) => region_text(region),
     }
 }
 
-fn of_process(it: &ProcessExplanation) -> String {
-    let mut out = subject(&it.process);
+fn process_text(it: &ProcessExplanation) -> String {
+    let mut out = process_summary(&it.process);
     match &it.sample {
-        Some(sample) => push(&mut out, &regions(sample)),
-        None => push(&mut out, "It has not been sampled yet."),
+        Some(sample) => push_sentence(&mut out, &region_counts(sample)),
+        None => push_sentence(&mut out, "It has not been sampled yet."),
     }
     if it.process.refused_bytes > 0 {
-        let refused = words::bytes(it.process.refused_bytes);
+        let refused = text_format::bytes(it.process.refused_bytes);
         let said =
             format!("{refused} of it are left alone: the program excludes them (MADV_NOHUGEPAGE).");
-        push(&mut out, &said);
+        push_sentence(&mut out, &said);
     }
-    kept(&mut out, &it.kept_by);
-    latest(&mut out, &it.latest);
+    push_obstacles(&mut out, &it.kept_by);
+    push_latest(&mut out, &it.latest);
     out
 }
 
-fn of_region(it: &RegionExplanation) -> String {
-    let mut out = subject(&it.process);
+fn region_text(it: &RegionExplanation) -> String {
+    let mut out = process_summary(&it.process);
     let (start, end, state) = (it.start, it.end, &it.state);
-    push(&mut out, &format!("Region {start:#x}-{end:#x}: {state}."));
+    push_sentence(&mut out, &format!("Region {start:#x}-{end:#x}: {state}."));
     let sampled = match (&it.sample, it.age_s.map(f64::round)) {
-        (Some(sample), Some(age)) => found(it, sample, age),
+        (Some(sample), Some(age)) => sample_text(it, sample, age),
         (None, Some(age)) => format!("The process was last sampled {age} s ago."),
         (_, None) => "The process has not been sampled yet.".to_owned(),
     };
-    push(&mut out, &sampled);
+    push_sentence(&mut out, &sampled);
     if let Some(waiting) = &it.waiting {
         let waits = "It waits for its turn";
-        let turn = match it.ahead.map(|ahead| (ahead, words::count(ahead))) {
+        let turn = match it.ahead.map(|ahead| (ahead, text_format::count(ahead))) {
             Some((0, _)) => "It is the next one of its process".to_owned(),
             Some((1, _)) => format!("{waits}, after another region of its process"),
             Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
             None => waits.to_owned(),
         };
-        push(&mut out, &format!("{turn}: {waiting}."));
+        push_sentence(&mut out, &format!("{turn}: {waiting}."));
     }
     // A region that is huge, or can't be, does not wait for anything.
     if !matches!(it.state, RegionState::Huge | RegionState::Excluded { .. }) {
-        kept(&mut out, &it.kept_by);
+        push_obstacles(&mut out, &it.kept_by);
     }
-    history(&mut out, it);
+    push_history(&mut out, it);
     out
 }
 
 /// What the last sample found in a region.
-fn found(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
+fn sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
     let (present, accessed) = (sample.present, sample.accessed);
     if sample.is_huge() {
         let not = if accessed > 0 { "" } else { "not " };
@@ -132,24 +133,24 @@ fn found(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {
         found += &format!(" (bucket {bucket} of 0 to 9)");
     }
     if sample.walks_per_s > 0 {
-        let walks = words::count(u64::from(sample.walks_per_s));
+        let walks = text_format::count(u64::from(sample.walks_per_s));
         found += &format!(", causing about {walks} page walks a second");
     }
     found + "."
 }
 
 /// What the manager did to a region: the latest action first and in full.
-fn history(out: &mut String, it: &RegionExplanation) {
-    let ago = |at_s: f64| words::duration(it.uptime_s - at_s);
+fn push_history(out: &mut String, it: &RegionExplanation) {
+    let ago = |at_s: f64| text_format::duration(it.uptime_s - at_s);
     match it.latest.split_last() {
         Some((last, earlier)) => {
             let sentence = format!("The last decision, {} ago: {}.", ago(last.at_s), last.text);
-            push(out, &sentence);
+            push_sentence(out, &sentence);
             if !earlier.is_empty() {
-                push(out, "Before that:");
+                push_sentence(out, "Before that:");
             }
             for entry in earlier.iter().rev() {
-                item(out, &format!("{} ago: {}", ago(entry.at_s), entry.text));
+                push_item(out, &format!("{} ago: {}", ago(entry.at_s), entry.text));
             }
         }
         None => {
@@ -163,32 +164,32 @@ fn history(out: &mut String, it: &RegionExplanation) {
             let sentence = format!(
                 "Nothing was done to it in the last {remembered}, as far back as the daemon remembers{by}."
             );
-            push(out, &sentence);
+            push_sentence(out, &sentence);
         }
     }
 }
 
 /// The process, and what the manager did to it.
-fn subject(process: &ProcessStatus) -> String {
+fn process_summary(process: &ProcessStatus) -> String {
     let mut head = format!("Process {} ({})", process.pid, process.name);
     if let Some(cgroup) = &process.cgroup {
         head += &format!(", cgroup {cgroup}");
     }
     let mut out = String::new();
-    push(&mut out, &words::clipped(&format!("{head}:"), 1000));
+    push_sentence(&mut out, &text_format::clipped(&format!("{head}:"), 1000));
     let [rss, huge, recovered] = [
         process.rss_bytes,
         process.huge_bytes,
         process.recovered_bytes,
     ]
-    .map(words::bytes);
-    let [promoted, split] = [process.promoted, process.split].map(words::count);
+    .map(text_format::bytes);
+    let [promoted, split] = [process.promoted, process.split].map(text_format::count);
     let done = format!(
         "{rss} resident, {huge} of it huge; promoted {promoted} regions, split {split}, recovered {recovered}."
     );
-    push(&mut out, &done);
+    push_sentence(&mut out, &done);
     if let Some(rule) = rule(process) {
-        push(&mut out, &rule);
+        push_sentence(&mut out, &rule);
     }
     let gain = process.gain_percent;
     let gain =
@@ -198,18 +199,18 @@ fn subject(process: &ProcessStatus) -> String {
         Some(overhead) => format!("Address translation costs it {overhead} of its CPU time{gain}."),
         None => "The cost of address translation is unknown so far.".to_owned(),
     };
-    push(&mut out, &cost);
+    push_sentence(&mut out, &cost);
     if let Some(reason) = &process.last_reason {
-        push(&mut out, &format!("Reason of the last change: {reason}."));
+        push_sentence(&mut out, &format!("Reason of the last change: {reason}."));
     }
     out
 }
 
 /// The rule that includes the process, and its terms.
 fn rule(process: &ProcessStatus) -> Option<String> {
-    let name = words::clipped(process.rule_name.as_ref()?, 60);
+    let name = text_format::clipped(process.rule_name.as_ref()?, 60);
     let terms = &process.terms;
-    let size = |bytes| words::bytes(bytes).replace(".0 ", " ");
+    let size = |bytes| text_format::bytes(bytes).replace(".0 ", " ");
     let mut text = format!("rule \"{name}\": weight {}", terms.weight);
     if let Some(bytes) = terms.max_huge_bytes {
         text += &format!(", at most {} huge", size(bytes));
@@ -223,7 +224,7 @@ fn rule(process: &ProcessStatus) -> Option<String> {
     Some(text)
 }
 
-fn regions(sample: &SampleStatus) -> String {
+fn region_counts(sample: &SampleStatus) -> String {
     let kinds = [
         ("huge", sample.huge),
         ("to be promoted", sample.candidates),
@@ -250,38 +251,38 @@ fn regions(sample: &SampleStatus) -> String {
     text + "."
 }
 
-fn kept(out: &mut String, kept_by: &[String]) {
+fn push_obstacles(out: &mut String, kept_by: &[String]) {
     match kept_by {
-        [] => push(out, "Nothing prevents its promotion."),
+        [] => push_sentence(out, "Nothing prevents its promotion."),
         reasons => {
-            push(out, "It is not promoted at the moment because:");
+            push_sentence(out, "It is not promoted at the moment because:");
             for reason in reasons {
-                item(out, reason);
+                push_item(out, reason);
             }
         }
     }
 }
 
-fn latest(out: &mut String, entries: &[EntryView]) {
+fn push_latest(out: &mut String, entries: &[EntryView]) {
     if entries.is_empty() {
         return;
     }
-    push(out, "Latest actions (times since the daemon started):");
+    push_sentence(out, "Latest actions (times since the daemon started):");
     for entry in entries {
         let region = entry
             .region
             .map_or_else(String::new, |r| format!("{r:#x} "));
-        let at = words::duration(entry.at_s);
-        item(out, &format!("{at}: {region}{}", entry.text));
+        let at = text_format::duration(entry.at_s);
+        push_item(out, &format!("{at}: {region}{}", entry.text));
     }
 }
 
-fn push(out: &mut String, sentence: &str) {
-    words::say(out, sentence, 0);
+fn push_sentence(out: &mut String, sentence: &str) {
+    text_format::push_wrapped(out, sentence, 0);
 }
 
-fn item(out: &mut String, text: &str) {
-    words::say(out, &format!("- {text}"), 2);
+fn push_item(out: &mut String, text: &str) {
+    text_format::push_wrapped(out, &format!("- {text}"), 2);
 }
 
 #[cfg(test)]

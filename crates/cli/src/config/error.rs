@@ -18,7 +18,7 @@ pub enum ConfigError {
     },
     /// The file has mistakes.
     #[error(transparent)]
-    Invalid(#[from] Problems),
+    Invalid(#[from] ConfigProblems),
 }
 
 /// All mistakes in a configuration, a line each, in the order of its lines.
@@ -27,7 +27,7 @@ pub enum ConfigError {
 /// also names the value found and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}", .0.join("\n"))]
-pub struct Problems(pub Vec<String>);
+pub struct ConfigProblems(pub Vec<String>);
 
 /// Line and column of a byte offset in a text, both from 1.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {

@@ -1,11 +1,11 @@
 //! The rules in the configuration: `[[rule]]`.
 
-use super::section::Section;
-use super::value::{Bytes, Word};
-use hawkeye_policy::{Action, Conditions, QosClass, Rule, Terms, Unmatched};
+use super::section::ConfigTable;
+use super::value::{KeywordValue, MemorySize};
+use hawkeye_policy::{ProcessRules, QosClass, Rule, RuleAction, RuleConditions, UnmatchedAction};
 use std::collections::HashSet;
 
-impl Word for QosClass {
+impl KeywordValue for QosClass {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("guaranteed", Self::Guaranteed),
         ("burstable", Self::Burstable),
@@ -14,12 +14,12 @@ impl Word for QosClass {
 }
 
 /// Reads all rules, in order.
-pub(super) fn read(top: &mut Section<'_, '_>) -> Vec<Rule> {
+pub(super) fn read(top: &mut ConfigTable<'_, '_>) -> Vec<Rule> {
     let mut names = HashSet::new();
     top.sections("rule", |s| {
         let name = name(s);
         if !name.is_empty() && !names.insert(name.clone()) {
-            s.refuse("name", "a name that no earlier rule has");
+            s.report_invalid("name", "a name that no earlier rule has");
         }
         Rule {
             name,
@@ -29,17 +29,17 @@ pub(super) fn read(top: &mut Section<'_, '_>) -> Vec<Rule> {
     })
 }
 
-fn name(s: &mut Section<'_, '_>) -> String {
+fn name(s: &mut ConfigTable<'_, '_>) -> String {
     let name = s.optional("name");
     if !s.is_set("name") {
         let why = "is missing: every rule needs a name (`hawkeye status` shows it)";
-        s.complain("name", why.into());
+        s.report_problem("name", why.into());
     }
     name.unwrap_or_default()
 }
 
-fn conditions(s: &mut Section<'_, '_>) -> Conditions {
-    Conditions {
+fn conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
+    RuleConditions {
         command: s.optional("command"),
         user: s.optional("user"),
         cgroup: s.optional("cgroup"),
@@ -51,33 +51,33 @@ fn conditions(s: &mut Section<'_, '_>) -> Conditions {
 
 /// Terms of a managed process, which a rule may set.
 const TERMS: [(&str, &str); 4] = [
-    (Terms::WEIGHT, "weight"),
-    (Terms::MIN_GAIN, "min_gain_percent"),
-    (Terms::MAX_HUGE, "max_huge"),
-    (Terms::WARM, "warm"),
+    (ProcessRules::WEIGHT, "weight"),
+    (ProcessRules::MIN_GAIN, "min_gain_percent"),
+    (ProcessRules::MAX_HUGE, "max_huge"),
+    (ProcessRules::WARM, "warm"),
 ];
 
-fn action(s: &mut Section<'_, '_>) -> Action {
+fn action(s: &mut ConfigTable<'_, '_>) -> RuleAction {
     // The words are those for processes without a matching rule.
-    let effect = s.or("action", Unmatched::Include);
-    let terms = Terms {
-        weight: s.or("weight", Terms::default().weight),
+    let effect = s.or_default("action", UnmatchedAction::Include);
+    let terms = ProcessRules {
+        weight: s.or_default("weight", ProcessRules::default().weight),
         min_gain_percent: s.optional("min_gain_percent"),
-        max_huge_bytes: s.optional("max_huge").map(|Bytes(bytes)| bytes),
-        warm_bytes: s.optional("warm").map(|Bytes(bytes)| bytes),
+        max_huge_bytes: s.optional("max_huge").map(|MemorySize(bytes)| bytes),
+        warm_bytes: s.optional("warm").map(|MemorySize(bytes)| bytes),
         rule: None,
     };
-    let terms = s.checked(terms.check(), &TERMS).unwrap_or_default();
-    if effect == Unmatched::Include {
-        return Action::Include(terms);
+    let terms = s.unwrap_setting(terms.check(), &TERMS).unwrap_or_default();
+    if effect == UnmatchedAction::Include {
+        return RuleAction::Include(terms);
     }
     for (_, key) in TERMS {
         if s.is_set(key) {
-            s.complain(
+            s.report_problem(
                 key,
                 "has no effect in a rule with action = \"exclude\"; remove it".into(),
             );
         }
     }
-    Action::Exclude
+    RuleAction::Exclude
 }

@@ -3,15 +3,15 @@
 //! Not by derived deserialization: the user sees all mistakes at once, each with its key and its
 //! position, in our own words.
 
-use super::error::{Problems, line_of, position};
-use super::value::Value;
+use super::error::{ConfigProblems, line_of, position};
+use super::value::ConfigValue;
 use hawkeye_policy::SettingError;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// What reading yields besides the values.
-pub(super) struct Log<'t> {
+pub(super) struct ProblemLog<'t> {
     /// Name of the file in errors.
     name: &'t str,
     text: &'t str,
@@ -22,22 +22,22 @@ pub(super) struct Log<'t> {
 }
 
 /// A table that is being read. Where it is missing, every key has its default.
-pub(super) struct Section<'l, 't> {
+pub(super) struct ConfigTable<'l, 't> {
     path: String,
     /// Byte offset of its start.
     at: usize,
     table: Option<&'l DeTable<'t>>,
-    asked: Vec<&'static str>,
-    log: &'l mut Log<'t>,
+    requested_keys: Vec<&'static str>,
+    log: &'l mut ProblemLog<'t>,
 }
 
 /// Reads a whole text; `read` reads the keys of its top level.
 pub(super) fn read<'t, R>(
     name: &'t str,
     text: &'t str,
-    read: impl FnOnce(&mut Section<'_, '_>) -> R,
-) -> (R, Vec<String>, Result<(), Problems>) {
-    let mut log = Log {
+    read: impl FnOnce(&mut ConfigTable<'_, '_>) -> R,
+) -> (R, Vec<String>, Result<(), ConfigProblems>) {
+    let mut log = ProblemLog {
         name,
         text,
         problems: Vec::new(),
@@ -47,38 +47,38 @@ pub(super) fn read<'t, R>(
         let at = error.span().map_or(0, |span| span.start);
         let line = line_of(text, at);
         let what = format!("is not valid TOML: {}, in {line}", error.message());
-        log.note(at, "this", &what);
+        log.add_problem(at, "this", &what);
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
-    let mut section = Section {
+    let mut section = ConfigTable {
         path: String::new(),
         at: 0,
         table: top,
-        asked: Vec::new(),
+        requested_keys: Vec::new(),
         log: &mut log,
     };
     let result = read(&mut section);
-    section.finish();
+    section.report_unknown_keys();
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
     let verdict = match problems.is_empty() {
         true => Ok(()),
-        false => Err(Problems(problems)),
+        false => Err(ConfigProblems(problems)),
     };
     (result, log.keys, verdict)
 }
 
-impl Log<'_> {
-    fn note(&mut self, at: usize, key: &str, message: &str) {
+impl ProblemLog<'_> {
+    fn add_problem(&mut self, at: usize, key: &str, message: &str) {
         let (line, column) = position(self.text, at);
         let problem = format!("{}:{line}:{column}: {key} {message}", self.name);
         self.problems.push((at, problem));
     }
 
     /// The text of a value, if it is short.
-    fn found(&self, span: Range<usize>) -> String {
+    fn value_text(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
         let first: String = text
@@ -91,8 +91,8 @@ impl Log<'_> {
     }
 }
 
-impl<'l, 't> Section<'l, 't> {
-    fn key(&self, key: &str) -> String {
+impl<'l, 't> ConfigTable<'l, 't> {
+    fn full_key(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
         } else {
@@ -100,36 +100,36 @@ impl<'l, 't> Section<'l, 't> {
         }
     }
 
-    fn ask(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
-        self.asked.push(key);
-        let full = self.key(key);
+    fn value_of(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
+        self.requested_keys.push(key);
+        let full = self.full_key(key);
         self.log.keys.push(full);
         self.table?.get(key)
     }
 
     /// Reads a value; `None` where it is missing or wrong.
-    pub(super) fn optional<T: Value>(&mut self, key: &'static str) -> Option<T> {
-        let value = self.ask(key)?;
+    pub(super) fn optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
+        let value = self.value_of(key)?;
         T::read(value.get_ref())
-            .map_err(|allowed| self.refuse(key, &allowed))
+            .map_err(|allowed| self.report_invalid(key, &allowed))
             .ok()
     }
 
     /// Reads a value; the default where it is missing or wrong.
-    pub(super) fn or<T: Value>(&mut self, key: &'static str, default: T) -> T {
+    pub(super) fn or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {
         self.optional(key).unwrap_or(default)
     }
 
     /// Reports that the value of `key` must be `allowed`.
-    pub(super) fn refuse(&mut self, key: &'static str, allowed: &str) {
-        let found = self.log.found(self.span(key));
-        self.complain(key, format!("must be {allowed}, not {found}"));
+    pub(super) fn report_invalid(&mut self, key: &'static str, allowed: &str) {
+        let found = self.log.value_text(self.span(key));
+        self.report_problem(key, format!("must be {allowed}, not {found}"));
     }
 
     /// Reports a mistake in this table: at `key` where that is set.
-    pub(super) fn complain(&mut self, key: &'static str, message: String) {
+    pub(super) fn report_problem(&mut self, key: &'static str, message: String) {
         self.log
-            .note(self.span(key).start, &self.key(key), &message);
+            .add_problem(self.span(key).start, &self.full_key(key), &message);
     }
 
     /// Position of a key's value; that of this table where the key is missing.
@@ -140,7 +140,7 @@ impl<'l, 't> Section<'l, 't> {
 
     /// Unwraps a checked setting. `keys` are the keys that it was made from, each with its name in
     /// errors.
-    pub(super) fn checked<T>(
+    pub(super) fn unwrap_setting<T>(
         &mut self,
         made: Result<T, SettingError>,
         keys: &[(&str, &'static str)],
@@ -151,13 +151,13 @@ impl<'l, 't> Section<'l, 't> {
         };
         let named = keys.iter().find(|(setting, _)| *setting == error.setting);
         match named.map(|(_, key)| *key) {
-            Some(key) if self.is_set(key) => self.refuse(key, error.allowed),
+            Some(key) if self.is_set(key) => self.report_invalid(key, error.allowed),
             // A default that contradicts the other settings.
             _ => {
                 let fallback = named.or(keys.first()).map_or("", |(_, key)| *key);
                 let mut all = keys.iter().map(|(_, key)| *key);
                 let at = all.find(|key| self.is_set(key));
-                self.complain(
+                self.report_problem(
                     at.unwrap_or(fallback),
                     format!("contradicts other settings: {error}"),
                 );
@@ -175,29 +175,29 @@ impl<'l, 't> Section<'l, 't> {
     pub(super) fn section<R>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(&mut Section<'_, 't>) -> R,
+        read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
     ) -> R {
-        let value = self.ask(key);
+        let value = self.value_of(key);
         let table = value.and_then(|value| value.get_ref().as_table());
         if value.is_some() && table.is_none() {
-            self.refuse(key, "a table");
+            self.report_invalid(key, "a table");
         }
-        let path = self.key(key);
+        let path = self.full_key(key);
         let at = value.map_or(self.at, |value| value.span().start);
         self.descend(path, at, table, read)
     }
 
-    /// Reads each table of an array of tables (`[[key]]`).
+    /// Reads each table of an array of tables (`[[full_key]]`).
     pub(super) fn sections<R>(
         &mut self,
         key: &'static str,
-        mut read: impl FnMut(&mut Section<'_, 't>) -> R,
+        mut read: impl FnMut(&mut ConfigTable<'_, 't>) -> R,
     ) -> Vec<R> {
-        let Some(value) = self.ask(key) else {
+        let Some(value) = self.value_of(key) else {
             return Vec::new();
         };
         let Some(array) = value.get_ref().as_array() else {
-            self.refuse(
+            self.report_invalid(
                 key,
                 &format!("one or more tables, each with the header [[{key}]]"),
             );
@@ -205,12 +205,12 @@ impl<'l, 't> Section<'l, 't> {
         };
         let mut all = Vec::new();
         for (index, item) in array.iter().enumerate() {
-            let path = format!("{}[{}]", self.key(key), index + 1);
+            let path = format!("{}[{}]", self.full_key(key), index + 1);
             let at = item.span().start;
             let table = item.get_ref().as_table();
             if table.is_none() {
                 let message = format!("must be a table with the header [[{key}]]");
-                self.log.note(at, &path, &message);
+                self.log.add_problem(at, &path, &message);
             }
             all.push(self.descend(path, at, table, &mut read));
         }
@@ -222,35 +222,36 @@ impl<'l, 't> Section<'l, 't> {
         path: String,
         at: usize,
         table: Option<&DeTable<'t>>,
-        read: impl FnOnce(&mut Section<'_, 't>) -> R,
+        read: impl FnOnce(&mut ConfigTable<'_, 't>) -> R,
     ) -> R {
-        let mut inner = Section {
+        let mut inner = ConfigTable {
             path,
             at,
             table,
-            asked: Vec::new(),
+            requested_keys: Vec::new(),
             log: self.log,
         };
         let result = read(&mut inner);
-        inner.finish();
+        inner.report_unknown_keys();
         result
     }
 
     /// Reports every key that was not read.
-    fn finish(self) {
+    fn report_unknown_keys(self) {
         for key in self.table.into_iter().flat_map(|table| table.keys()) {
             let name: &str = key.get_ref();
-            if self.asked.contains(&name) {
+            if self.requested_keys.contains(&name) {
                 continue;
             }
-            let message = unknown(name, &self.asked);
-            self.log.note(key.span().start, &self.key(name), &message);
+            let message = unknown_key_message(name, &self.requested_keys);
+            self.log
+                .add_problem(key.span().start, &self.full_key(name), &message);
         }
     }
 }
 
 /// The message about an unknown key.
-fn unknown(name: &str, known: &[&'static str]) -> String {
+fn unknown_key_message(name: &str, known: &[&'static str]) -> String {
     /// If two thirds of the letters are the same, one is probably a misspelling of the other.
     const ALIKE: f64 = 0.67;
     let likeness = |other: &&'static str| {

@@ -1,7 +1,7 @@
 //! Tests of the sample file, of mistakes, and that no text makes the reader panic.
 
 use super::*;
-use hawkeye_policy::{Action, Terms};
+use hawkeye_policy::{ProcessRules, RuleAction};
 use proptest::prelude::*;
 
 const SAMPLE: &str = include_str!("../../../../packaging/hawkeye.toml");
@@ -95,28 +95,31 @@ fn values_in_the_file_override_the_defaults() {
     "#;
     let config = parse(text).expect("a valid configuration");
     assert_eq!(config.policy, "linux");
-    assert_eq!(config.khugepaged, Khugepaged::Restrain);
+    assert_eq!(config.khugepaged, KhugepagedMode::Restrain);
     assert!(config.kernel_split);
     assert_eq!(config.settings.window, Duration::from_millis(500));
     assert_eq!(config.settings.cpu.percent(), 1.5);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);
     let rate = Rate::per_second(20.0).expect("a valid rate");
-    assert_eq!(config.policy_settings.linux.pace, Pace::PerSecond(rate));
+    assert_eq!(
+        config.policy_settings.linux.pace,
+        PromotionPace::PerSecond(rate)
+    );
     assert_eq!(config.selection.joins_at_bytes(), 1 << 30);
     assert!(!config.prezeroing.paced);
     assert_eq!(config.prezeroing.bounds.usual(), 2000);
     let journal = config.journal.expect("the journal is set");
     assert_eq!(journal.most_bytes, 64 << 20);
     let java = config.rules.get(1).map(|rule| rule.action);
-    let terms = Terms {
+    let terms = ProcessRules {
         weight: 2.0,
         max_huge_bytes: Some(4 << 30),
         min_gain_percent: Some(5.0),
         warm_bytes: Some(2 << 30),
         rule: None,
     };
-    assert_eq!(java, Some(Action::Include(terms)));
+    assert_eq!(java, Some(RuleAction::Include(terms)));
 }
 
 /// Wrong configurations. A comment after `#!` is the column and the text of the error in its line.

@@ -1,14 +1,16 @@
 //! Values of the configuration: how each kind is written.
 
 use bytesize::ByteSize;
-use hawkeye_policy::fault_ahead::FillThreads;
-use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, Pattern, Rate, Unmatched};
+use hawkeye_policy::prefault::FillThreads;
+use hawkeye_policy::{
+    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Rate, UnmatchedAction,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
 
 /// A type that a key's value can have.
-pub(super) trait Value: Sized {
+pub(super) trait ConfigValue: Sized {
     /// Reads a value. The error says what is allowed, worded to follow "must be".
     fn read(value: &DeValue<'_>) -> Result<Self, String>;
 }
@@ -25,7 +27,7 @@ fn whole(value: &DeValue<'_>) -> Option<u64> {
 /// Whole numbers of the sizes that settings use.
 macro_rules! whole_numbers {
     ($($kind:ty),*) => {$(
-        impl Value for $kind {
+        impl ConfigValue for $kind {
             fn read(value: &DeValue<'_>) -> Result<Self, String> {
                 whole(value)
                     .and_then(|number| Self::try_from(number).ok())
@@ -37,7 +39,7 @@ macro_rules! whole_numbers {
 
 whole_numbers!(u16, u32, u64, usize);
 
-impl Value for f64 {
+impl ConfigValue for f64 {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let number = match value {
             DeValue::Float(float) => float.as_str().parse().ok(),
@@ -53,7 +55,7 @@ impl Value for f64 {
 /// Settings of a single number, of types that check their own range.
 macro_rules! checked_numbers {
     ($($kind:ty: $number:ty => $make:path),* $(,)?) => {$(
-        impl Value for $kind {
+        impl ConfigValue for $kind {
             fn read(value: &DeValue<'_>) -> Result<Self, String> {
                 $make(<$number>::read(value)?).map_err(|error| error.allowed.to_owned())
             }
@@ -69,7 +71,7 @@ checked_numbers!(
     Rate: f64 => Rate::per_second,
 );
 
-impl Value for String {
+impl ConfigValue for String {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "a non-empty string in quotation marks";
         match text(value, allowed)? {
@@ -79,7 +81,7 @@ impl Value for String {
     }
 }
 
-impl Value for Duration {
+impl ConfigValue for Duration {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = r#"a time with its unit, such as "500 ms", "30 s" or "5 min""#;
         humantime::parse_duration(text(value, allowed)?).map_err(|_| allowed.to_owned())
@@ -88,9 +90,9 @@ impl Value for Duration {
 
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bytes(pub(super) u64);
+pub(super) struct MemorySize(pub(super) u64);
 
-impl Value for Bytes {
+impl ConfigValue for MemorySize {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = r#"a size with its unit, such as "64 MiB" or "4 GiB""#;
         let text = text(value, allowed)?;
@@ -101,7 +103,7 @@ impl Value for Bytes {
     }
 }
 
-impl Value for PathBuf {
+impl ConfigValue for PathBuf {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "an absolute path, such as \"/run/hawkeye/hawkeye.sock\"";
         let path = Some(Self::from(text(value, allowed)?));
@@ -110,7 +112,7 @@ impl Value for PathBuf {
     }
 }
 
-impl Value for Pattern {
+impl ConfigValue for GlobPattern {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let allowed = "a pattern, such as \"redis-*\"";
         let pattern = text(value, allowed)?.parse::<Self>();
@@ -119,12 +121,12 @@ impl Value for Pattern {
 }
 
 /// A choice between words.
-pub trait Word: Copy + 'static {
+pub trait KeywordValue: Copy + 'static {
     /// Each word and what it stands for.
     const WORDS: &'static [(&'static str, Self)];
 }
 
-impl<T: Word> Value for T {
+impl<T: KeywordValue> ConfigValue for T {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let found = value.as_str();
         let word = Self::WORDS.iter().find(|(word, _)| found == Some(word));
@@ -135,11 +137,11 @@ impl<T: Word> Value for T {
     }
 }
 
-impl Word for bool {
+impl KeywordValue for bool {
     const WORDS: &'static [(&'static str, Self)] = &[("off", false), ("on", true)];
 }
 
-impl Word for Unmatched {
+impl KeywordValue for UnmatchedAction {
     const WORDS: &'static [(&'static str, Self)] =
         &[("include", Self::Include), ("exclude", Self::Exclude)];
 }
@@ -148,7 +150,7 @@ impl Word for Unmatched {
 mod tests {
     use super::*;
 
-    fn read<T: Value>(text: &str) -> Option<T> {
+    fn read<T: ConfigValue>(text: &str) -> Option<T> {
         let value = DeValue::parse(text).expect("valid TOML");
         T::read(value.get_ref()).ok()
     }
@@ -165,9 +167,9 @@ mod tests {
 
     #[test]
     fn a_size_needs_a_unit() {
-        assert_eq!(read(r#""64 MiB""#), Some(Bytes(64 << 20)));
-        assert_eq!(read(r#""1.5GiB""#), Some(Bytes(3 << 29)));
-        assert_eq!(read(r#""64 MB""#), Some(Bytes(64_000_000)));
+        assert_eq!(read(r#""64 MiB""#), Some(MemorySize(64 << 20)));
+        assert_eq!(read(r#""1.5GiB""#), Some(MemorySize(3 << 29)));
+        assert_eq!(read(r#""64 MB""#), Some(MemorySize(64_000_000)));
         for bad in [
             r#""64""#,
             "64",
@@ -175,7 +177,7 @@ mod tests {
             r#""many GiB""#,
             r#""4 QiB""#,
         ] {
-            assert_eq!(read::<Bytes>(bad), None, "{bad}");
+            assert_eq!(read::<MemorySize>(bad), None, "{bad}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Sends requests to the daemon.
 
-use super::deadline::UntilDeadline;
-use super::protocol::{self, MOST_REPLY_BYTES, Reply, Request};
+use super::deadline::DeadlineStream;
+use super::protocol::{self, DaemonRequest, MOST_REPLY_BYTES, Reply};
 use anyhow::{Result, anyhow, bail};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// No daemon answers, it answers too late or in the wrong form, or it refuses: each as a sentence.
-pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
+pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<Reply> {
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow!(
@@ -23,10 +23,10 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
         ),
         _ => anyhow!("the daemon can't be reached at {at}: {error}"),
     })?;
-    let mut stream = UntilDeadline::new(stream, PATIENCE);
+    let mut stream = DeadlineStream::new(stream, PATIENCE);
     let mut line = Vec::new();
     // A daemon that refuses at once may already have closed the connection. Its reply still counts.
-    let sent = stream.write_all(&protocol::line(&request)?);
+    let sent = stream.write_all(&protocol::encode_line(&request)?);
     let read = BufReader::new(stream)
         .take(MOST_REPLY_BYTES)
         .read_until(b'\n', &mut line);
@@ -39,7 +39,7 @@ pub fn ask(socket: &Path, request: Request) -> Result<Reply> {
             _ => bail!("the daemon at {at} is busy: too many open connections; try again"),
         }
     }
-    match protocol::parse(&line) {
+    match protocol::decode_line(&line) {
         Ok(Reply::Refused { why }) => bail!("{why}"),
         Ok(reply) => Ok(reply),
         Err(why) => bail!("invalid answer of the daemon at {at}: {why}"),
@@ -53,7 +53,7 @@ mod tests {
     use std::thread;
 
     /// The result of asking a daemon that sends `answer` and closes the connection.
-    fn answered(answer: &'static [u8]) -> Result<Reply> {
+    fn request_answered_by(answer: &'static [u8]) -> Result<Reply> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("the socket can be bound");
@@ -61,14 +61,15 @@ mod tests {
             let (mut stream, _) = listener.accept().expect("a client");
             stream.write_all(answer).expect("the answer is sent");
         });
-        let reply = ask(&path, Request::Status);
+        let reply = send_request(&path, DaemonRequest::Status);
         daemon.join().expect("the thread ends");
         reply
     }
 
     #[test]
     fn a_missing_daemon_is_reported() {
-        let error = ask(Path::new("/no/such/socket"), Request::Status).expect_err("fails");
+        let error =
+            send_request(Path::new("/no/such/socket"), DaemonRequest::Status).expect_err("fails");
         let error = error.to_string();
         for part in ["no daemon runs", "`top` need the daemon", "--record FILE"] {
             assert!(error.contains(part), "{part}: {error}");
@@ -77,20 +78,20 @@ mod tests {
 
     #[test]
     fn an_invalid_or_empty_answer_is_an_error() {
-        let error = answered(b"hello\n").expect_err("fails");
+        let error = request_answered_by(b"hello\n").expect_err("fails");
         assert!(error.to_string().contains("protocol"), "{error}");
-        let error = answered(b"{\"protocol\":9}\n").expect_err("fails");
+        let error = request_answered_by(b"{\"protocol\":9}\n").expect_err("fails");
         assert!(error.to_string().contains("same version"), "{error}");
-        assert!(answered(b"").is_err());
+        assert!(request_answered_by(b"").is_err());
     }
 
     #[test]
     fn a_refusal_is_an_error_with_the_daemons_reason() {
         let refusal = b"{\"protocol\":1,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
-        let error = answered(refusal).expect_err("fails");
+        let error = request_answered_by(refusal).expect_err("fails");
         assert_eq!(error.to_string(), "only root may");
         let done = b"{\"protocol\":1,\"reply\":\"done\",\"changed\":true}\n";
-        let reply = answered(done).expect("a reply");
+        let reply = request_answered_by(done).expect("a reply");
         assert_eq!(reply, Reply::Done { changed: true });
     }
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 /// Reads and writes until a deadline. A limit per call would not do: a client that sends a byte now
 /// and then could stay forever.
-pub struct UntilDeadline<S> {
+pub struct DeadlineStream<S> {
     stream: S,
     deadline: Instant,
 }
 
-impl<S: AsFd> UntilDeadline<S> {
+impl<S: AsFd> DeadlineStream<S> {
     /// Sets the deadline to `limit` from now.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self {
@@ -27,7 +27,7 @@ impl<S: AsFd> UntilDeadline<S> {
         self.deadline = Instant::now() + limit;
     }
 
-    fn ready(&mut self) -> io::Result<&mut S> {
+    fn wait_ready(&mut self) -> io::Result<&mut S> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -40,15 +40,15 @@ impl<S: AsFd> UntilDeadline<S> {
     }
 }
 
-impl<S: AsFd + Read> Read for UntilDeadline<S> {
+impl<S: AsFd + Read> Read for DeadlineStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.ready()?.read(buffer)
+        self.wait_ready()?.read(buffer)
     }
 }
 
-impl<S: AsFd + Write> Write for UntilDeadline<S> {
+impl<S: AsFd + Write> Write for DeadlineStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.ready()?.write(bytes)
+        self.wait_ready()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,13 +1,13 @@
 //! Just enough HTTP for a scraper: `GET /metrics`, one request per connection.
 //!
 //! A server library would replace one short function. What matters here is a limit on what clients
-//! cost the daemon. Those limits ([`Door`], [`UntilDeadline`]) are the same as for the socket.
+//! cost the daemon. Those limits ([`Acceptor`], [`DeadlineStream`]) are the same as for the socket.
 
-use super::calls::Caller;
-use super::deadline::UntilDeadline;
-use super::door::{Door, Permit};
+use super::acceptor::{Acceptor, ConnectionPermit};
+use super::deadline::DeadlineStream;
 use super::prometheus;
-use super::protocol::{Reply, Request};
+use super::protocol::{DaemonRequest, Reply};
+use super::request_channel::RequestSender;
 use anyhow::{Context, Result, bail};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -24,10 +24,10 @@ const MOST_HEAD_BYTES: u64 = 8192;
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The metrics' port; closed when dropped.
-pub type MetricsServer = Door<TcpListener>;
+pub type MetricsServer = Acceptor<TcpListener>;
 
 /// Serves metrics at a loopback address.
-pub fn serve_metrics(address: SocketAddr, caller: Caller) -> Result<MetricsServer> {
+pub fn serve_metrics(address: SocketAddr, caller: RequestSender) -> Result<MetricsServer> {
     if !address.ip().is_loopback() {
         bail!(
             "can't serve metrics at {address}: it is not a loopback address, and metrics name every user's programs; use 127.0.0.1:{}",
@@ -37,31 +37,31 @@ pub fn serve_metrics(address: SocketAddr, caller: Caller) -> Result<MetricsServe
     let listener = TcpListener::bind(address)
         .with_context(|| format!("can't listen at {address} for metrics"))?;
     let last = Mutex::new(None);
-    let metrics = Metrics { caller, last };
-    let door = Door::open(listener, move |stream, _, permit| {
-        let stream = UntilDeadline::new(stream, CLIENT_TIME);
-        if let Err(error) = serve(stream, permit, || metrics.text()) {
+    let metrics = CachedMetrics { caller, last };
+    let door = Acceptor::open(listener, move |stream, _, permit| {
+        let stream = DeadlineStream::new(stream, CLIENT_TIME);
+        if let Err(error) = serve(stream, permit, || metrics.cached_text()) {
             tracing::debug!("metrics request dropped: {error}");
         }
     });
     door.context("can't start the thread for metrics")
 }
 
-struct Metrics {
-    caller: Caller,
+struct CachedMetrics {
+    caller: RequestSender,
     last: Mutex<Option<(Instant, String)>>,
 }
 
-impl Metrics {
+impl CachedMetrics {
     /// The metrics, or the reason why there are none.
-    fn text(&self) -> Result<String, String> {
+    fn cached_text(&self) -> Result<String, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, text)) = &*last {
             if at.elapsed() < FRESH {
                 return Ok(text.clone());
             }
         }
-        let text = match self.caller.ask(Request::Status) {
+        let text = match self.caller.request(DaemonRequest::Status) {
             Reply::Status(status) => {
                 prometheus::render(*status).map_err(|error| error.to_string())?
             }
@@ -74,8 +74,8 @@ impl Metrics {
 }
 
 fn serve<S: AsFd + Read + Write>(
-    stream: UntilDeadline<S>,
-    permit: &Permit,
+    stream: DeadlineStream<S>,
+    permit: &ConnectionPermit,
     metrics: impl FnOnce() -> Result<String, String>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
@@ -142,8 +142,8 @@ mod tests {
     /// The answer to a client that sends these bytes.
     fn answer(request: &[u8], metrics: Result<String, String>) -> String {
         let answer = exchange(request, true, |server| {
-            let stream = UntilDeadline::new(server, CLIENT_TIME);
-            let _ = serve(stream, &Permit::unlimited(), || metrics);
+            let stream = DeadlineStream::new(server, CLIENT_TIME);
+            let _ = serve(stream, &ConnectionPermit::unlimited(), || metrics);
         });
         String::from_utf8(answer).expect("the answer is UTF-8")
     }
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn idle_connections_cannot_lock_out_a_scraper() {
-        let (caller, calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
+        let (caller, calls) = super::super::request_channel::channel(std::sync::Arc::new(|| {}));
         // Without a manager the client gets an error, not silence.
         drop(calls);
         let address = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_are_served() {
-        let (caller, _calls) = super::super::calls::calls(std::sync::Arc::new(|| {}));
+        let (caller, _calls) = super::super::request_channel::channel(std::sync::Arc::new(|| {}));
         for address in ["0.0.0.0:0", "192.0.2.1:9500", "[::]:0"] {
             let address = address.parse().expect("a valid address");
             let error = serve_metrics(address, caller.clone()).err();

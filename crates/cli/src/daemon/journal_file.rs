@@ -1,7 +1,7 @@
 //! The journal on disk: JSON lines in a file with one rotated predecessor.
 
-use hawkeye_linux::takeover::own_files::is_trusted;
-use hawkeye_manager::{Entry, Journal};
+use hawkeye_linux::machine_lease::own_files::is_trusted;
+use hawkeye_manager::{Journal, JournalEntry};
 use serde::Serialize;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 /// Entries in the form of the file.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct JournalLines {
     /// JSON, one entry per line.
     pub text: Vec<u8>,
     /// Number of entries.
@@ -22,7 +22,7 @@ pub struct Lines {
 
 /// An entry with the time of day, so that it can be compared with other logs.
 #[derive(Serialize)]
-struct Line<T> {
+struct JournalLine<T> {
     time_unix_s: f64,
     #[serde(flatten)]
     what: T,
@@ -31,13 +31,13 @@ struct Line<T> {
 /// Stands for entries that could not be written.
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "lost")]
-struct Lost {
+struct LostEntries {
     entries: u64,
 }
 
 fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let line = Line {
+    let line = JournalLine {
         time_unix_s: since.unwrap_or_default().as_secs_f64(),
         what,
     };
@@ -46,12 +46,12 @@ fn push_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io:
     Ok(())
 }
 
-impl Lines {
+impl JournalLines {
     /// The entries after the first `seen` ever written; `now` is the manager's time.
     pub fn since(journal: &Journal, seen: u64, now: Duration) -> Self {
         let clock = SystemTime::now();
         let mut lines = Self::default();
-        let time = |entry: &Entry| {
+        let time = |entry: &JournalEntry| {
             let ago = now.saturating_sub(entry.at);
             clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
         };
@@ -74,13 +74,13 @@ impl Lines {
 pub struct JournalFile {
     path: PathBuf,
     most_bytes: u64,
-    open: Option<Open>,
+    open: Option<OpenJournal>,
     /// Entries lost since the last one that was written.
     lost: u64,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenJournal {
     file: File,
     /// Device and inode.
     id: (u64, u64),
@@ -103,12 +103,12 @@ impl JournalFile {
     ///
     /// # Errors
     /// They could not be written. None of them is in the file, and they count as lost.
-    pub fn append(&mut self, lines: &Lines) -> io::Result<()> {
+    pub fn append(&mut self, lines: &JournalLines) -> io::Result<()> {
         let mut text = Vec::new();
         let lost = self.lost + lines.missed;
         let written = (|| {
             if lost > 0 {
-                push_line(&mut text, SystemTime::now(), Lost { entries: lost })?;
+                push_line(&mut text, SystemTime::now(), LostEntries { entries: lost })?;
             }
             text.extend_from_slice(&lines.text);
             self.write(&text)
@@ -122,13 +122,13 @@ impl JournalFile {
 
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         let most_bytes = self.most_bytes;
-        let mut open = self.opened()?;
+        let mut open = self.reopen_if_moved()?;
         if open
             .bytes
             .is_some_and(|bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes)
         {
-            fs::rename(&self.path, rotated(&self.path))?;
-            open = self.opened()?;
+            fs::rename(&self.path, rotated_path(&self.path))?;
+            open = self.reopen_if_moved()?;
         }
         let Err(error) = open.file.write_all(text) else {
             open.bytes = open.bytes.map(|bytes| bytes + text.len() as u64);
@@ -143,19 +143,19 @@ impl JournalFile {
     }
 
     /// The open file at the path. It is opened again if another program has moved or removed it.
-    fn opened(&mut self) -> io::Result<&mut Open> {
+    fn reopen_if_moved(&mut self) -> io::Result<&mut OpenJournal> {
         let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
-        let same = |open: &Open| there.as_ref().is_ok_and(|id| *id == open.id);
+        let same = |open: &OpenJournal| there.as_ref().is_ok_and(|id| *id == open.id);
         let still_open = self.open.take().filter(same);
         let open = match still_open {
             Some(open) => open,
-            None => Open::at(&self.path)?,
+            None => OpenJournal::at(&self.path)?,
         };
         Ok(self.open.insert(open))
     }
 }
 
-impl Open {
+impl OpenJournal {
     fn at(path: &Path) -> io::Result<Self> {
         // Through a link that another user owns, root would write into any file.
         if let Ok(link) = fs::symlink_metadata(path) {
@@ -188,7 +188,7 @@ fn check_owner(found: &Metadata) -> io::Result<()> {
     ))
 }
 
-fn rotated(path: &Path) -> PathBuf {
+fn rotated_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     name.into()

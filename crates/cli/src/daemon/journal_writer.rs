@@ -1,7 +1,7 @@
 //! Writes the journal's file in a thread of its own, so that a hanging disk can't block the
 //! manager.
 
-use super::journal_file::{JournalFile, Lines};
+use super::journal_file::{JournalFile, JournalLines};
 use super::protocol::JournalStatus;
 use hawkeye_manager::{Event, Machine, Manager};
 use std::path::PathBuf;
@@ -28,17 +28,17 @@ pub struct JournalSettings {
 /// The manager's side of the thread that writes.
 pub struct JournalWriter {
     settings: JournalSettings,
-    lines: Option<SyncSender<Lines>>,
+    lines: Option<SyncSender<JournalLines>>,
     ended: Receiver<()>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<JournalWriterState>>,
     /// Entries taken from the manager's journal so far.
     seen: u64,
     /// The last error that the manager reported.
-    told: Option<String>,
+    reported_trouble: Option<String>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct JournalWriterState {
     lost_entries: u64,
     trouble: Option<String>,
 }
@@ -52,7 +52,7 @@ impl JournalWriter {
     pub fn start(settings: JournalSettings, seen: u64) -> io::Result<Self> {
         let (lines, waiting) = sync_channel(MOST_WAITING);
         let (end, ended) = sync_channel(1);
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(JournalWriterState::default()));
         thread::Builder::new()
             .name("hawkeye-journal".into())
             .spawn({
@@ -69,20 +69,20 @@ impl JournalWriter {
             ended,
             shared,
             seen,
-            told: None,
+            reported_trouble: None,
         })
     }
 
     /// Takes new entries from the manager's journal. Reports to the manager when writing fails, and
     /// when it works again.
-    pub fn take<M: Machine>(&mut self, manager: &mut Manager<M>) {
-        self.tell(manager);
+    pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        self.report_failures(manager);
         let journal = manager.journal();
         let written = journal.written();
         if written == self.seen {
             return;
         }
-        let lines = Lines::since(journal, self.seen, manager.machine().now());
+        let lines = JournalLines::since(journal, self.seen, manager.machine().now());
         self.seen = written;
         let Some(to_thread) = &self.lines else { return };
         if let Err(TrySendError::Full(lines) | TrySendError::Disconnected(lines)) =
@@ -94,12 +94,12 @@ impl JournalWriter {
         }
     }
 
-    fn tell<M: Machine>(&mut self, manager: &mut Manager<M>) {
+    fn report_failures<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let (trouble, lost) = {
             let shared = lock(&self.shared);
             (shared.trouble.clone(), shared.lost_entries)
         };
-        if trouble == self.told {
+        if trouble == self.reported_trouble {
             return;
         }
         let path = self.settings.path.display();
@@ -108,8 +108,8 @@ impl JournalWriter {
             None => format!("the journal is written to {path} again; {lost} entries were lost"),
         };
         tracing::warn!("{message}");
-        manager.note(Event::Trouble { message });
-        self.told = trouble;
+        manager.record_event(Event::Trouble { message });
+        self.reported_trouble = trouble;
     }
 
     /// State of the file.
@@ -136,7 +136,11 @@ impl Drop for JournalWriter {
     }
 }
 
-fn write_all(mut file: JournalFile, waiting: &Receiver<Lines>, shared: &Mutex<Shared>) {
+fn write_all(
+    mut file: JournalFile,
+    waiting: &Receiver<JournalLines>,
+    shared: &Mutex<JournalWriterState>,
+) {
     for lines in waiting {
         let written = file.append(&lines);
         let mut shared = lock(shared);
@@ -151,6 +155,6 @@ fn write_all(mut file: JournalFile, waiting: &Receiver<Lines>, shared: &Mutex<Sh
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<JournalWriterState>) -> std::sync::MutexGuard<'_, JournalWriterState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! The status as metrics, in the text format of OpenMetrics that Prometheus scrapes.
 
 use super::protocol::{DaemonStatus, FillStatus, PrezeroingStatus};
-use crate::view::{GroupStatus, MemoryStatus, ProcessStatus, Status};
+use crate::view::{GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus};
 use hawkeye_manager::Totals;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use prometheus_client::collector::Collector;
@@ -22,18 +22,18 @@ const MOST_LABELLED: usize = 64;
 pub fn render(status: DaemonStatus) -> Result<String, fmt::Error> {
     // A new registry for each scrape, so that ended processes have no series.
     let mut registry = Registry::with_prefix("hawkeye");
-    registry.register_collector(Box::new(Snapshot(status)));
+    registry.register_collector(Box::new(StatusCollector(status)));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
 }
 
 #[derive(Debug)]
-struct Snapshot(DaemonStatus);
+struct StatusCollector(DaemonStatus);
 
-impl Collector for Snapshot {
+impl Collector for StatusCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let out = &mut Metrics(encoder);
+        let out = &mut MetricEncoder(encoder);
         let DaemonStatus {
             manager,
             slow_calls,
@@ -69,13 +69,17 @@ macro_rules! write_metrics {
     }};
 }
 
-fn encode_manager(out: &mut Metrics<'_>, status: &Status, slow_calls: u64) -> fmt::Result {
+fn encode_manager(
+    out: &mut MetricEncoder<'_>,
+    status: &ManagerStatus,
+    slow_calls: u64,
+) -> fmt::Result {
     write_metrics! { out,
         gauge "uptime_seconds" = status.uptime_s,
             "Time since the daemon began to manage processes.";
-        gauge "paused" = one_if(status.paused),
+        gauge "paused" = bool_value(status.paused),
             "1 while the daemon is paused (`hawkeye pause`) and changes no process.";
-        gauge "promotion_held" = one_if(status.held.is_some()),
+        gauge "promotion_held" = bool_value(status.held.is_some()),
             "1 while nothing is promoted because memory is short or tasks wait for memory.";
         gauge "managed_processes" = status.managed as f64,
             "Processes that the daemon manages.";
@@ -90,7 +94,7 @@ fn encode_manager(out: &mut Metrics<'_>, status: &Status, slow_calls: u64) -> fm
     }
 }
 
-fn encode_totals(out: &mut Metrics<'_>, totals: &Totals) -> fmt::Result {
+fn encode_totals(out: &mut MetricEncoder<'_>, totals: &Totals) -> fmt::Result {
     let errors = totals.errors.iter();
     let errors: Vec<_> = errors.map(|(errno, n)| (errno.to_string(), *n)).collect();
     let errors = errors.iter().map(|(errno, n)| ([("errno", &**errno)], *n));
@@ -114,7 +118,7 @@ fn encode_totals(out: &mut Metrics<'_>, totals: &Totals) -> fmt::Result {
     }
 }
 
-fn encode_fill(out: &mut Metrics<'_>, fill: &FillStatus) -> fmt::Result {
+fn encode_fill(out: &mut MetricEncoder<'_>, fill: &FillStatus) -> fmt::Result {
     write_metrics! { out,
         counter "filled_regions" = fill.filled,
             "Regions of 2 MiB prefaulted: zeroed and mapped before their first touch.";
@@ -129,10 +133,10 @@ fn encode_fill(out: &mut Metrics<'_>, fill: &FillStatus) -> fmt::Result {
     }
 }
 
-fn encode_prezeroing(out: &mut Metrics<'_>, zeroing: &PrezeroingStatus) -> fmt::Result {
+fn encode_prezeroing(out: &mut MetricEncoder<'_>, zeroing: &PrezeroingStatus) -> fmt::Result {
     let bytes = |pages: u64| pages.saturating_mul(BASE_PAGE_BYTES);
     write_metrics! { out,
-        gauge "prezeroing_active" = one_if(zeroing.active),
+        gauge "prezeroing_active" = bool_value(zeroing.active),
             "1 while the kernel zeroes free memory in advance.";
         gauge "free_zeroed_bytes" = zeroing.free_zeroed_bytes as f64,
             "Free memory that the kernel has zeroed in advance.";
@@ -149,7 +153,7 @@ fn encode_prezeroing(out: &mut Metrics<'_>, zeroing: &PrezeroingStatus) -> fmt::
     }
 }
 
-fn encode_memory(out: &mut Metrics<'_>, memory: &MemoryStatus) -> fmt::Result {
+fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Result {
     let scoped = |machine: u64, of: fn(&GroupStatus) -> u64| {
         let groups = memory.groups.iter().take(MOST_LABELLED);
         let groups = groups.map(move |group| ([("scope", &*group.name)], of(group) as f64));
@@ -161,7 +165,7 @@ fn encode_memory(out: &mut Metrics<'_>, memory: &MemoryStatus) -> fmt::Result {
             "Memory in use that is not cheap to reclaim, of the machine and of each cgroup with a limit.";
         gauges "memory_limit_bytes" = scoped(memory.total_bytes, |group| group.total_bytes),
             "Memory of the machine, and the memory limit of each cgroup.";
-        gauge "memory_recovering" = one_if(memory.recovering),
+        gauge "memory_recovering" = bool_value(memory.recovering),
             "1 while recovery takes memory back from bloated huge pages.";
         gauge_if_known "memory_pressure_ratio" = share,
             "Share of the last 10 s in which at least one task waited for memory (PSI, some avg10).";
@@ -170,7 +174,7 @@ fn encode_memory(out: &mut Metrics<'_>, memory: &MemoryStatus) -> fmt::Result {
     }
 }
 
-fn encode_processes(out: &mut Metrics<'_>, processes: &[ProcessStatus]) -> fmt::Result {
+fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) -> fmt::Result {
     let pids: Vec<_> = processes.iter().map(|p| p.pid.to_string()).collect();
     let all = || {
         processes.iter().zip(&pids).map(|(process, pid)| {
@@ -198,7 +202,7 @@ fn encode_processes(out: &mut Metrics<'_>, processes: &[ProcessStatus]) -> fmt::
     }
 }
 
-fn one_if(so: bool) -> f64 {
+fn bool_value(so: bool) -> f64 {
     f64::from(u8::from(so))
 }
 
@@ -213,24 +217,24 @@ fn unit_of(name: &str) -> (&str, Option<Unit>) {
 }
 
 /// Labels of a series, and its value.
-type Row<'l, const N: usize, V> = ([(&'l str, &'l str); N], V);
+type MetricRow<'l, const N: usize, V> = ([(&'l str, &'l str); N], V);
 
-struct Metrics<'a>(DescriptorEncoder<'a>);
+struct MetricEncoder<'a>(DescriptorEncoder<'a>);
 
-impl Metrics<'_> {
+impl MetricEncoder<'_> {
     fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str)]) -> fmt::Result {
         self.0
             .encode_descriptor(name, help, None, MetricType::Info)?
             .encode_info(&labels)
     }
 
-    fn one(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
+    fn encode_metric(&mut self, name: &str, help: &str, metric: impl EncodeMetric) -> fmt::Result {
         let ((name, unit), kind) = (unit_of(name), metric.metric_type());
         metric.encode(self.0.encode_descriptor(name, help, unit.as_ref(), kind)?)
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.one(name, help, ConstGauge::new(value))
+        self.encode_metric(name, help, ConstGauge::new(value))
     }
 
     fn gauge_if_known(&mut self, name: &str, help: &str, value: Option<f64>) -> fmt::Result {
@@ -238,7 +242,7 @@ impl Metrics<'_> {
     }
 
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.one(name, help, ConstCounter::new(value))
+        self.encode_metric(name, help, ConstCounter::new(value))
     }
 
     fn family<'l, const N: usize, M: EncodeMetric>(
@@ -246,7 +250,7 @@ impl Metrics<'_> {
         name: &str,
         help: &str,
         kind: MetricType,
-        rows: impl Iterator<Item = Row<'l, N, M>>,
+        rows: impl Iterator<Item = MetricRow<'l, N, M>>,
     ) -> fmt::Result {
         let (name, unit) = unit_of(name);
         let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
@@ -260,7 +264,7 @@ impl Metrics<'_> {
         &mut self,
         name: &str,
         help: &str,
-        rows: impl Iterator<Item = Row<'l, N, f64>>,
+        rows: impl Iterator<Item = MetricRow<'l, N, f64>>,
     ) -> fmt::Result {
         let rows = rows.map(|(labels, value)| (labels, ConstGauge::new(value)));
         self.family(name, help, MetricType::Gauge, rows)
@@ -270,7 +274,7 @@ impl Metrics<'_> {
         &mut self,
         name: &str,
         help: &str,
-        rows: impl Iterator<Item = Row<'l, N, u64>>,
+        rows: impl Iterator<Item = MetricRow<'l, N, u64>>,
     ) -> fmt::Result {
         let rows = rows.map(|(labels, value)| (labels, ConstCounter::new(value)));
         self.family(name, help, MetricType::Counter, rows)

@@ -5,8 +5,8 @@
 //! version and the kind of reply: `status`, `explanation`, `strip`, `done` or `refused`. Field
 //! names carry units.
 
-use crate::view::{Explanation, Status, Strip};
-use hawkeye_linux::page_sizes::SizesSeen;
+use crate::view::{AddressStrip, Explanation, ManagerStatus};
+use hawkeye_linux::page_sizes::ObservedSizes;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub const MOST_REPLY_BYTES: u64 = 16 << 20;
 /// A request to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
-pub enum Request {
+pub enum DaemonRequest {
     /// The state of management.
     Status,
     /// Why the daemon treats a process, or the region at an address of it, as it does.
@@ -45,9 +45,9 @@ pub enum Request {
     Resume,
 }
 
-impl Request {
+impl DaemonRequest {
     /// Whether it changes anything; only root may send such a request.
-    pub fn changes(self) -> bool {
+    pub fn changes_state(self) -> bool {
         match self {
             Self::Status | Self::Why { .. } | Self::Strip { .. } => false,
             Self::Pause | Self::Resume => true,
@@ -59,12 +59,12 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
-    /// To [`Request::Status`].
+    /// To [`DaemonRequest::Status`].
     Status(Box<DaemonStatus>),
-    /// To [`Request::Why`].
+    /// To [`DaemonRequest::Why`].
     Explanation(Explanation),
-    /// To [`Request::Strip`].
-    Strip(Strip),
+    /// To [`DaemonRequest::Strip`].
+    Strip(AddressStrip),
     /// To a request that changes something.
     Done {
         /// Whether anything has changed.
@@ -89,7 +89,7 @@ impl Reply {
 pub struct DaemonStatus {
     /// The state of management.
     #[serde(flatten)]
-    pub manager: Status,
+    pub manager: ManagerStatus,
     /// Process id of the daemon; `None`: an older daemon.
     #[serde(default)]
     pub pid: Option<u32>,
@@ -104,7 +104,7 @@ pub struct DaemonStatus {
     /// Pages by size in managed processes; `None` where no program gets sizes other than 4 KiB and
     /// 2 MiB.
     #[serde(default)]
-    pub page_sizes: Option<SizesSeen>,
+    pub page_sizes: Option<ObservedSizes>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
     pub slow_calls: u64,
@@ -167,32 +167,32 @@ pub struct JournalStatus {
 }
 
 #[derive(Serialize)]
-struct Outgoing<'a, T> {
+struct VersionedMessage<'a, T> {
     protocol: u32,
     #[serde(flatten)]
     body: &'a T,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct ProtocolVersion {
     protocol: u32,
 }
 
 /// One line, with its line break.
-pub fn line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode_line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
     let protocol = VERSION;
-    let mut line = serde_json::to_vec(&Outgoing { protocol, body })?;
+    let mut line = serde_json::to_vec(&VersionedMessage { protocol, body })?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Parses a line from [`line()`].
+/// Parses a line from [`encode_line()`].
 ///
 /// # Errors
 /// The reason, as a clause that follows "invalid request: ". The line is not JSON, has another
 /// version, or is not of the expected form.
-pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
-    let Version { protocol } = serde_json::from_slice(line)
+pub fn decode_line<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
+    let ProtocolVersion { protocol } = serde_json::from_slice(line)
         .map_err(|error| format!("not a line of HawkEye's protocol: {error}"))?;
     if protocol != VERSION {
         return Err(format!(
@@ -205,37 +205,37 @@ pub fn parse<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{Column, RegionExplanation, RegionState};
+    use crate::view::{RegionExplanation, RegionState, StripColumn};
 
-    fn there_and_back(reply: Reply) {
-        let line = line(&reply).expect("the message serializes");
-        assert_eq!(parse::<Reply>(&line), Ok(reply));
+    fn round_trip(reply: Reply) {
+        let line = encode_line(&reply).expect("the message serializes");
+        assert_eq!(decode_line::<Reply>(&line), Ok(reply));
     }
 
     #[test]
     fn requests_are_plain_json() {
-        let why = |address| Request::Why { pid: 7, address };
+        let why = |address| DaemonRequest::Why { pid: 7, address };
         let long = why(Some(2 << 20));
-        let said = line(&long).expect("the message serializes");
+        let said = encode_line(&long).expect("the message serializes");
         let json = "{\"protocol\":1,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
         assert_eq!(String::from_utf8_lossy(&said), json);
-        assert_eq!(parse(&said), Ok(long));
+        assert_eq!(decode_line(&said), Ok(long));
         let short = br#"{"protocol":1,"request":"why","pid":7}"#;
-        assert_eq!(parse(short), Ok(why(None)));
+        assert_eq!(decode_line(short), Ok(why(None)));
     }
 
     #[test]
     fn every_reply_is_parsed_as_it_was_sent() {
-        there_and_back(Reply::Status(Box::default()));
-        there_and_back(Reply::Done { changed: true });
-        there_and_back(Reply::Strip(Strip {
-            columns: vec![Column::default()],
-            ..Strip::default()
+        round_trip(Reply::Status(Box::default()));
+        round_trip(Reply::Done { changed: true });
+        round_trip(Reply::Strip(AddressStrip {
+            columns: vec![StripColumn::default()],
+            ..AddressStrip::default()
         }));
-        there_and_back(Reply::refused("no"));
+        round_trip(Reply::refused("no"));
         let (pid, why) = (1, "gone".into());
-        there_and_back(Reply::Explanation(Explanation::NotManaged { pid, why }));
-        there_and_back(Reply::Explanation(Explanation::Process(Box::default())));
+        round_trip(Reply::Explanation(Explanation::NotManaged { pid, why }));
+        round_trip(Reply::Explanation(Explanation::Process(Box::default())));
         let region = RegionExplanation {
             uptime_s: 9.0,
             start: 1 << 46,
@@ -251,7 +251,7 @@ mod tests {
             remembered_since_s: 1.0,
             ..RegionExplanation::default()
         };
-        there_and_back(Reply::Explanation(Explanation::Region(Box::new(region))));
+        round_trip(Reply::Explanation(Explanation::Region(Box::new(region))));
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
             "paused":false,"held":null,"memory":null,"manager_cpu_percent":0.1,"longest_call_ms":1.0,
             "totals":{"promoted":1,"split":0,"recovered_bytes":0,"scanned":0,"freed":0,"samples":2,"errors":{}},
             "managed":0,"processes":[],"fill":null,"metrics":null,"journal":null}"#;
-        let Ok(Reply::Status(status)) = parse::<Reply>(older) else {
+        let Ok(Reply::Status(status)) = decode_line::<Reply>(older) else {
             panic!("the status can't be parsed");
         };
         assert_eq!(status.manager.totals.promoted, 1);
@@ -269,8 +269,9 @@ mod tests {
 
     #[test]
     fn an_invalid_request_is_refused_with_the_reason() {
-        let refuse =
-            |line: &str| parse::<Request>(line.as_bytes()).expect_err("the request is refused");
+        let refuse = |line: &str| {
+            decode_line::<DaemonRequest>(line.as_bytes()).expect_err("the request is refused")
+        };
         assert!(refuse("hello").contains("protocol"));
         assert!(refuse("").contains("protocol"));
         assert!(refuse(r#"{"protocol":2,"request":"status"}"#).contains("same version"));

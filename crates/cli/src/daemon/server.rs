@@ -1,9 +1,9 @@
 //! The socket of `hawkeye status` and other clients. Every user may ask; root may change things.
 
-use super::calls::Caller;
-use super::deadline::UntilDeadline;
-use super::door::{Door, Peer, Permit};
-use super::protocol::{self, MOST_REQUEST_BYTES, Reply, Request};
+use super::acceptor::{Acceptor, ConnectionPermit, Peer};
+use super::deadline::DeadlineStream;
+use super::protocol::{self, DaemonRequest, MOST_REQUEST_BYTES, Reply};
+use super::request_channel::RequestSender;
 use anyhow::{Context, Result, bail};
 use hawkeye_policy::{Rate, TokenBucket};
 use std::collections::HashMap;
@@ -30,16 +30,16 @@ const WHOLE_PROCESS: u32 = 2;
 /// The socket's server; it removes the socket when dropped.
 pub struct SocketServer {
     path: PathBuf,
-    _door: Door<UnixListener>,
+    _door: Acceptor<UnixListener>,
 }
 
 impl SocketServer {
     /// Listens at `path`, and replaces the socket of a daemon that has ended.
-    pub fn start(path: &Path, caller: Caller) -> Result<Self> {
+    pub fn start(path: &Path, caller: RequestSender) -> Result<Self> {
         let listener = bind(path)?;
-        let desk = Desk::new(caller)?;
-        let door = Door::open(listener, move |stream, peer, permit| {
-            let stream = UntilDeadline::new(stream, CLIENT_TIME);
+        let desk = RequestHandler::new(caller)?;
+        let door = Acceptor::open(listener, move |stream, peer, permit| {
+            let stream = DeadlineStream::new(stream, CLIENT_TIME);
             if let Err(error) = desk.serve(stream, peer, permit) {
                 tracing::debug!("client request dropped: {error}");
             }
@@ -76,10 +76,10 @@ fn bind(path: &Path) -> Result<UnixListener> {
 }
 
 /// Checks requests, passes them on and answers them.
-struct Desk {
-    caller: Caller,
+struct RequestHandler {
+    caller: RequestSender,
     began: Instant,
-    others: Mutex<Others>,
+    others: Mutex<UserRateLimits>,
     may_see_addresses: MaySeeAddresses,
 }
 
@@ -87,13 +87,13 @@ struct Desk {
 type MaySeeAddresses = fn(Peer, u32) -> bool;
 
 /// Recent requests of users other than root.
-struct Others {
+struct UserRateLimits {
     together: TokenBucket,
     of_user: Rate,
     users: HashMap<Option<u32>, TokenBucket>,
 }
 
-impl Others {
+impl UserRateLimits {
     fn new() -> Result<Self> {
         Ok(Self {
             together: TokenBucket::one_second(Rate::per_second(OTHERS_PER_S)?),
@@ -103,7 +103,7 @@ impl Others {
     }
 
     /// Whether this user may cause `looks` looks now.
-    fn take(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
+    fn take_tokens(&mut self, now: Duration, user: Option<u32>, looks: u32) -> bool {
         if self.users.len() >= MOST_USERS {
             self.users.clear();
         }
@@ -115,12 +115,12 @@ impl Others {
     }
 }
 
-impl Desk {
-    fn new(caller: Caller) -> Result<Self> {
+impl RequestHandler {
+    fn new(caller: RequestSender) -> Result<Self> {
         Ok(Self {
             caller,
             began: Instant::now(),
-            others: Mutex::new(Others::new()?),
+            others: Mutex::new(UserRateLimits::new()?),
             may_see_addresses: |peer, pid| {
                 let credentials = peer.credentials;
                 credentials.is_some_and(|credentials| credentials.may_see_addresses(pid))
@@ -131,9 +131,9 @@ impl Desk {
     /// Reads one request and answers it.
     fn serve(
         &self,
-        stream: UntilDeadline<UnixStream>,
+        stream: DeadlineStream<UnixStream>,
         peer: Peer,
-        permit: &Permit,
+        permit: &ConnectionPermit,
     ) -> io::Result<()> {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
@@ -150,7 +150,7 @@ impl Desk {
             read if read > most => {
                 Reply::refused(format!("a request may have at most {most} bytes"))
             }
-            _ => match protocol::parse(&line) {
+            _ => match protocol::decode_line(&line) {
                 Ok(request) => self.answer(request, peer),
                 Err(why) => Reply::refused(format!("invalid request: {why}")),
             },
@@ -158,36 +158,39 @@ impl Desk {
         permit.end_answer();
         let stream = stream.get_mut();
         stream.extend(CLIENT_TIME);
-        stream.write_all(&protocol::line(&reply)?)
+        stream.write_all(&protocol::encode_line(&reply)?)
     }
 
-    fn answer(&self, request: Request, peer: Peer) -> Reply {
+    fn answer(&self, request: DaemonRequest, peer: Peer) -> Reply {
         if peer.is_root() {
-            return self.caller.ask(request);
+            return self.caller.request(request);
         }
-        if request.changes() {
+        if request.changes_state() {
             return Reply::refused("only root may change what the daemon does");
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if !others.take(self.began.elapsed(), peer.uid(), looks(request)) {
+        if !others.take_tokens(self.began.elapsed(), peer.uid(), request_cost(request)) {
             return Reply::refused("too many requests; try again in a second");
         }
         drop(others);
-        let (Request::Why { pid, .. } | Request::Strip { pid, .. }) = request else {
-            return self.caller.ask(request);
+        let (DaemonRequest::Why { pid, .. } | DaemonRequest::Strip { pid, .. }) = request else {
+            return self.caller.request(request);
         };
         let may_see = || (self.may_see_addresses)(peer, pid);
         let before = may_see();
-        let of_region = matches!(request, Request::Why { address, .. } if address.is_some());
+        let of_region = matches!(request, DaemonRequest::Why { address, .. } if address.is_some());
         if of_region && !before {
             // Answering for a region reads the process's mappings. Only clients that may see them
             // may cause that.
-            return match self.caller.ask(Request::Why { pid, address: None }) {
-                Reply::Explanation(why) if why.is_managed() => not_yours(),
+            return match self
+                .caller
+                .request(DaemonRequest::Why { pid, address: None })
+            {
+                Reply::Explanation(why) if why.is_managed() => permission_denied(),
                 other => other,
             };
         }
-        let reply = self.caller.ask(request);
+        let reply = self.caller.request(request);
         // Meanwhile the process may belong to another user.
         if before && may_see() {
             return reply;
@@ -195,7 +198,7 @@ impl Desk {
         match reply {
             Reply::Explanation(answer) => answer
                 .without_addresses()
-                .map_or_else(not_yours, Reply::Explanation),
+                .map_or_else(permission_denied, Reply::Explanation),
             Reply::Strip(strip) => Reply::Strip(strip.without_addresses()),
             reply => reply,
         }
@@ -203,14 +206,14 @@ impl Desk {
 }
 
 /// Cost of the answer, in looks.
-fn looks(request: Request) -> u32 {
+fn request_cost(request: DaemonRequest) -> u32 {
     match request {
-        Request::Why { .. } | Request::Strip { .. } => WHOLE_PROCESS,
+        DaemonRequest::Why { .. } | DaemonRequest::Strip { .. } => WHOLE_PROCESS,
         _ => 1,
     }
 }
 
-fn not_yours() -> Reply {
+fn permission_denied() -> Reply {
     Reply::refused(
         "only root and the process's owner may see its addresses (users that may read /proc/PID/maps)",
     )

@@ -2,12 +2,12 @@
 
 use crate::options;
 use anyhow::{Context, Result, bail};
+use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu};
-use hawkeye_linux::stop::{StopSignals, let_signals_through};
-use hawkeye_linux::takeover::thp_settings::{enabled_file, read_setting, restrain_khugepaged};
-use hawkeye_linux::{LinuxMachine, Scope, Takeover};
-use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
+use hawkeye_linux::stop::{StopSignals, unblock_signals};
+use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
+use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, WakeReason};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
 };
@@ -32,7 +32,7 @@ pub const HOT_PERCENT: u64 = 99;
 
 /// The reader's speed under one system.
 #[derive(Clone, Copy, Debug)]
-pub struct Speed {
+pub struct ReaderSpeed {
     /// Million reads per second, as a share of the next field.
     pub relative: f64,
     /// Million reads per second of a program with all of its memory huge, measured in turn.
@@ -45,7 +45,7 @@ pub struct Speed {
 
 /// The effect of recovery on the bloated program.
 #[derive(Clone, Copy, Debug)]
-pub struct Recovery {
+pub struct RecoveryEffect {
     /// Resident memory before, in bytes.
     pub before_bytes: u64,
     /// Resident memory afterwards, in bytes.
@@ -63,12 +63,12 @@ pub struct Recovery {
 }
 
 /// The machine; its settings are restored when this is dropped.
-pub struct DemoMachine(Takeover);
+pub struct DemoMachine(MachineLease);
 
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
-        let mut takeover = Takeover::begin("demo")?;
+        let mut takeover = MachineLease::begin("demo")?;
         if !takeover.decision().can_manage {
             return Ok(Err(takeover.decision().verdict.clone()));
         }
@@ -77,13 +77,13 @@ impl DemoMachine {
         if read_setting(&enabled)? != "madvise" {
             takeover.settings().set(&enabled, "madvise")?;
         }
-        restrain_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
+        limit_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
         Ok(Ok(Self(takeover)))
     }
 
     /// Touches memory once. A hypervisor may back it only then, and that must not be measured.
     pub fn warm_up(&self, mib: u64) -> Result<()> {
-        let memory = system_memory::machine()?;
+        let memory = system_memory::machine_use()?;
         let free_mib = memory.total_bytes.saturating_sub(memory.used_bytes) >> 20;
         let needed_mib = mib + mib / 8;
         if free_mib < needed_mib {
@@ -91,15 +91,15 @@ impl DemoMachine {
                 "the demo needs {needed_mib} MiB of free memory, but only {free_mib} MiB are free"
             );
         }
-        Running::start(&format!("bloated --mib {mib} --used-pages 1"))?;
+        RunningProgram::start(&format!("bloated --mib {mib} --used-pages 1"))?;
         Ok(())
     }
 
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
-    pub fn speed(&self, policy: Option<&str>, budget: u64) -> Result<Speed> {
+    pub fn speed(&self, policy: Option<&str>, budget: u64) -> Result<ReaderSpeed> {
         let words = format!("reader --mib {MIB} --hot-mib {HOT_MIB} --hot-percent {HOT_PERCENT}");
-        let mut huge = Running::start(&format!("{words} --huge"))?;
-        let mut program = Running::start(&words)?;
+        let mut huge = RunningProgram::start(&format!("{words} --huge"))?;
+        let mut program = RunningProgram::start(&words)?;
         let hot = program.start + ((MIB - HOT_MIB) << 20)..program.start + (MIB << 20);
         let (mut promoted, mut promoted_hot) = (0, 0);
         if let Some(policy) = policy {
@@ -113,10 +113,10 @@ impl DemoMachine {
                 window: WINDOW,
                 ..Settings::default()
             };
-            program.tell("go")?;
+            program.send("go")?;
             let enough = |journal: &Journal| journal.totals().promoted >= budget;
             let (journal, _) = self.manage(&program, policy, settings, enough)?;
-            program.ask("stop")?;
+            program.exchange("stop")?;
             for entry in journal.entries() {
                 if let Event::Promoted { region, .. } = &entry.event {
                     promoted += 1;
@@ -130,7 +130,7 @@ impl DemoMachine {
             huge_rates.push(huge.reads_per_s()?);
         }
         let all_huge = median(huge_rates);
-        Ok(Speed {
+        Ok(ReaderSpeed {
             relative: median(rates) / all_huge,
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,
@@ -139,12 +139,12 @@ impl DemoMachine {
     }
 
     /// Starts a program with bloat and recovers its memory.
-    pub fn recover(&self, mib: u64, used_pages: u64) -> Result<Recovery> {
+    pub fn recover(&self, mib: u64, used_pages: u64) -> Result<RecoveryEffect> {
         let mut program =
-            Running::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
+            RunningProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
         // Watermarks below the memory in use, as if memory were short.
-        let used = system_memory::machine()?.percent();
+        let used = system_memory::machine_use()?.percent();
         let settings = Settings {
             cpu: CpuBudget::new(100.0)?,
             watermarks: Watermarks::new(used / 2.0, used / 4.0)?,
@@ -155,8 +155,8 @@ impl DemoMachine {
         let (journal, cpu) = self.manage(&program, "none", settings, enough)?;
         // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
-        let wrong_bytes = program.ask("verify")?;
-        Ok(Recovery {
+        let wrong_bytes = program.exchange("verify")?;
+        Ok(RecoveryEffect {
             before_bytes,
             after_bytes,
             used_bytes: regions * used_pages * BASE_PAGE_BYTES
@@ -174,7 +174,7 @@ impl DemoMachine {
     /// time.
     fn manage(
         &self,
-        program: &Running,
+        program: &RunningProgram,
         policy: &str,
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
@@ -182,12 +182,12 @@ impl DemoMachine {
         let policy = options::policy(policy, &settings)?;
         // No policy of the demo needs overhead, which takes hardware counters or measured walk
         // costs.
-        let means = self.0.means()?;
-        let scope = Scope::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
+        let means = self.0.kernel_backend()?;
+        let scope = ManagedTarget::Processes(vec![ProcessHandle::of_child(program.child.id())?]);
         let before = own_cpu();
-        let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
+        let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
         let mut manager = Manager::new(machine, policy, settings)?;
-        while manager.step() != Wake::Stop {
+        while manager.step() != WakeReason::Stop {
             if enough(manager.journal()) || manager.machine().now() >= AT_MOST {
                 break;
             }
@@ -204,7 +204,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A running program; killed when dropped.
-struct Running {
+struct RunningProgram {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -212,7 +212,7 @@ struct Running {
     start: u64,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts a program and waits until its memory is populated.
     fn start(words: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -221,7 +221,7 @@ impl Running {
             .args(words.split_whitespace())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let_signals_through(&mut command);
+        unblock_signals(&mut command);
         let mut child = command.spawn().context("can't start a demo program")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("the demo program has no pipe for input or output");
@@ -232,7 +232,7 @@ impl Running {
             output: BufReader::new(output),
             start: 0,
         };
-        let start = running.answer()?;
+        let start = running.read_line()?;
         running.start =
             u64::from_str_radix(start.trim_start_matches("0x"), 16).with_context(|| {
                 format!("the demo program reported {start:?} instead of an address")
@@ -240,11 +240,11 @@ impl Running {
         Ok(running)
     }
 
-    fn tell(&mut self, word: &str) -> Result<()> {
+    fn send(&mut self, word: &str) -> Result<()> {
         writeln!(self.input, "{word}").context("can't write to the demo program: it has ended")
     }
 
-    fn answer(&mut self) -> Result<String> {
+    fn read_line(&mut self) -> Result<String> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(0) => bail!("the demo program has ended"),
@@ -253,16 +253,16 @@ impl Running {
         }
     }
 
-    fn ask(&mut self, word: &str) -> Result<String> {
-        self.tell(word)?;
-        self.answer()
+    fn exchange(&mut self, word: &str) -> Result<String> {
+        self.send(word)?;
+        self.read_line()
     }
 
     /// Reads per second of the reader, measured over one turn.
     fn reads_per_s(&mut self) -> Result<f64> {
-        self.tell("go")?;
+        self.send("go")?;
         std::thread::sleep(TURN);
-        let said = self.ask("stop")?;
+        let said = self.exchange("stop")?;
         let rate = said.split_once(' ').and_then(|(reads, seconds)| {
             Some(reads.parse::<f64>().ok()? / seconds.parse::<f64>().ok()?)
         });
@@ -276,7 +276,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // Fails if it has already ended, which does no harm.
         let _ = self.child.kill();

@@ -19,7 +19,7 @@ const BATCH: usize = 1 << 16;
 
 /// One of the demo's own programs.
 #[derive(Subcommand)]
-pub enum Program {
+pub enum DemoProgram {
     /// Read memory at random from `go` to `stop`, mostly at the highest addresses. Then print the
     /// number of reads and the seconds.
     Reader {
@@ -48,7 +48,7 @@ pub enum Program {
     },
 }
 
-impl Program {
+impl DemoProgram {
     /// Runs the program until its standard input ends.
     pub fn execute(self) -> Result<()> {
         match self {
@@ -57,17 +57,17 @@ impl Program {
                 hot_mib,
                 hot_percent,
                 huge,
-            } => reader(Memory::new(mib, huge)?, hot_mib, hot_percent),
-            Self::Bloated { mib, used_pages } => bloated(Memory::new(mib, true)?, used_pages),
+            } => reader(DemoMemory::new(mib, huge)?, hot_mib, hot_percent),
+            Self::Bloated { mib, used_pages } => bloated(DemoMemory::new(mib, true)?, used_pages),
         }
     }
 }
 
-fn reader(mut memory: Memory, hot_mib: usize, hot_percent: u64) -> Result<()> {
-    for page in 0..memory.words / Memory::PAGE_WORDS {
-        memory.write(page * Memory::PAGE_WORDS, page as u64 + 1);
+fn reader(mut memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> Result<()> {
+    for page in 0..memory.words / DemoMemory::PAGE_WORDS {
+        memory.write(page * DemoMemory::PAGE_WORDS, page as u64 + 1);
     }
-    say(format_args!("{:#x}", memory.start()))?;
+    print_line(format_args!("{:#x}", memory.start()))?;
     let hot = ((hot_mib << 20) / 8).min(memory.words);
     let cold = memory.words - hot;
     let threshold = match (hot, cold) {
@@ -75,7 +75,7 @@ fn reader(mut memory: Memory, hot_mib: usize, hot_percent: u64) -> Result<()> {
         (_, 0) => 1 << 32,
         _ => (hot_percent.min(100) << 32) / 100,
     };
-    let told = told();
+    let told = command_lines();
     let mut random = Random(1);
     loop {
         match told.recv().as_deref() {
@@ -102,19 +102,19 @@ fn reader(mut memory: Memory, hot_mib: usize, hot_percent: u64) -> Result<()> {
                 Ok(_) => break,
             }
         }
-        say(format_args!("{reads} {}", begun.elapsed().as_secs_f64()))?;
+        print_line(format_args!("{reads} {}", begun.elapsed().as_secs_f64()))?;
     }
 }
 
-fn bloated(mut memory: Memory, used_pages: usize) -> Result<()> {
-    let used: Vec<usize> = (0..memory.words / Memory::PAGE_WORDS)
+fn bloated(mut memory: DemoMemory, used_pages: usize) -> Result<()> {
+    let used: Vec<usize> = (0..memory.words / DemoMemory::PAGE_WORDS)
         .filter(|page| page % (REGION / PAGE) < used_pages)
         .collect();
     for page in &used {
-        memory.write(page * Memory::PAGE_WORDS, *page as u64 + 1);
+        memory.write(page * DemoMemory::PAGE_WORDS, *page as u64 + 1);
     }
-    say(format_args!("{:#x}", memory.start()))?;
-    let told = told();
+    print_line(format_args!("{:#x}", memory.start()))?;
+    let told = command_lines();
     while let Ok(word) = told.recv() {
         if word != "verify" {
             bail!("unknown command {word:?}: expected verify");
@@ -122,24 +122,24 @@ fn bloated(mut memory: Memory, used_pages: usize) -> Result<()> {
         let mut expected = used.iter().peekable();
         let mut wrong = 0;
         for word in 0..memory.words {
-            let page = word / Memory::PAGE_WORDS;
-            let first = word % Memory::PAGE_WORDS == 0;
+            let page = word / DemoMemory::PAGE_WORDS;
+            let first = word % DemoMemory::PAGE_WORDS == 0;
             let written = first && expected.next_if_eq(&&page).is_some();
             let right = if written { page as u64 + 1 } else { 0 };
             let different = (memory.read(word) ^ right).to_ne_bytes();
             wrong += different.iter().filter(|byte| **byte != 0).count();
         }
-        say(format_args!("{wrong}"))?;
+        print_line(format_args!("{wrong}"))?;
     }
     Ok(())
 }
 
-fn say(line: std::fmt::Arguments<'_>) -> Result<()> {
+fn print_line(line: std::fmt::Arguments<'_>) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("can't write to standard output")
 }
 
 /// The commands, line by line, until standard input ends.
-fn told() -> Receiver<String> {
+fn command_lines() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -169,13 +169,13 @@ fn below(random: u64, bound: usize) -> usize {
 }
 
 /// Memory of whole regions, accessed by words.
-struct Memory {
+struct DemoMemory {
     _mapped: OwnMemory,
     start: NonNull<u64>,
     words: usize,
 }
 
-impl Memory {
+impl DemoMemory {
     const PAGE_WORDS: usize = PAGE / 8;
 
     fn new(mib: usize, huge: bool) -> Result<Self> {

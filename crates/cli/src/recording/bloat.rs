@@ -16,13 +16,13 @@ const KEPT: usize = 64;
 
 /// Estimates by process.
 #[derive(Debug, Default)]
-pub struct Bloat {
+pub struct BloatEstimates {
     shown: Duration,
-    processes: HashMap<ProcessId, Estimate>,
+    processes: HashMap<ProcessId, BloatEstimate>,
 }
 
 #[derive(Debug, Default)]
-struct Estimate {
+struct BloatEstimate {
     /// Zero base pages of each huge page read.
     zeros: VecDeque<u16>,
     huge: u64,
@@ -32,9 +32,9 @@ struct Estimate {
     looked: Duration,
 }
 
-impl Estimate {
+impl BloatEstimate {
     /// The huge pages to read now, evenly spaced, and different from the last ones.
-    fn choose(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
+    fn next_pages(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
@@ -45,7 +45,7 @@ impl Estimate {
             .collect()
     }
 
-    fn note(&mut self, zeros: u16) {
+    fn add_sample(&mut self, zeros: u16) {
         if self.zeros.len() == KEPT {
             self.zeros.pop_front();
         }
@@ -62,11 +62,11 @@ impl Estimate {
     }
 }
 
-impl Bloat {
+impl BloatEstimates {
     /// Reads some huge pages of each process sampled since the last call. Must not be called in a
     /// sampling window.
-    pub fn look<M: Machine>(&mut self, manager: &mut Manager<M>) {
-        let new = manager.last_seen().samples_after(self.shown);
+    pub fn sample_huge_pages<M: Machine>(&mut self, manager: &mut Manager<M>) {
+        let new = manager.last_samples().samples_after(self.shown);
         let Some(last) = new.last().map(|(at, _)| *at) else {
             return;
         };
@@ -75,7 +75,7 @@ impl Bloat {
             let huge = sample.regions.iter().filter(|region| region.is_huge());
             let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
             let estimate = self.processes.entry(sample.process).or_default();
-            let regions = estimate.choose(&huge);
+            let regions = estimate.next_pages(&huge);
             chosen.push((estimate.looked, sample.process, regions));
         }
         self.shown = last;
@@ -97,14 +97,14 @@ impl Bloat {
                     continue;
                 };
                 if let Some(estimate) = self.processes.get_mut(&process) {
-                    estimate.note(scan.zero_pages);
+                    estimate.add_sample(scan.zero_pages);
                 }
                 if machine.now() >= begun + TIME {
                     break;
                 }
             }
         }
-        let there = manager.last_seen().footprints();
+        let there = manager.last_samples().footprints();
         self.processes
             .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
     }
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn every_huge_page_is_read_in_turn() {
         let huge: Vec<_> = (0..100).map(|n| RegionAddr::containing(n << 21)).collect();
-        let mut estimate = Estimate::default();
+        let mut estimate = BloatEstimate::default();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..7 {
-            let chosen = estimate.choose(&huge);
+            let chosen = estimate.next_pages(&huge);
             assert!((10..=LOOKED_AT).contains(&chosen.len()));
             seen.extend(chosen);
         }
@@ -135,17 +135,17 @@ mod tests {
     #[test]
     fn the_share_found_in_the_sample_is_taken_for_all_huge_pages() {
         let huge: Vec<_> = (0..1000).map(|n| RegionAddr::containing(n << 21)).collect();
-        let mut estimate = Estimate::default();
-        estimate.choose(&huge);
+        let mut estimate = BloatEstimate::default();
+        estimate.next_pages(&huge);
         assert_eq!(estimate.bytes(), None);
         for _ in 0..KEPT {
-            estimate.note(512);
+            estimate.add_sample(512);
         }
         for n in 0..KEPT {
-            estimate.note(if n % 2 == 0 { 128 } else { 0 });
+            estimate.add_sample(if n % 2 == 0 { 128 } else { 0 });
         }
         assert_eq!(estimate.bytes(), Some(64 * 1000 * 4096));
-        estimate.choose(&[]);
+        estimate.next_pages(&[]);
         assert_eq!(estimate.bytes(), Some(0));
     }
 }

@@ -17,7 +17,7 @@ const MARK_ROWS: usize = 8;
 
 /// Decisions of one kind: the same event for the same reason, ignoring numbers in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Kind {
+pub struct DecisionKind {
     /// Name of the event.
     pub event: String,
     /// Number of decisions.
@@ -28,7 +28,7 @@ pub struct Kind {
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Decision {
+pub struct RecordedDecision {
     /// Time, in seconds.
     pub at_s: f64,
     /// The process that it concerns, if any.
@@ -43,10 +43,10 @@ pub struct Decision {
 
 /// Decisions with the same event, close in time and address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Mark {
+pub struct DecisionMark {
     /// The first one.
     #[serde(flatten)]
-    pub first: Decision,
+    pub first: RecordedDecision,
     /// Index into the report's processes, if it concerns one. Process ids are ambiguous, because
     /// the kernel reuses them.
     pub process: Option<usize>,
@@ -57,20 +57,20 @@ pub struct Mark {
 }
 
 /// Key of a mark: time span, process, rows of its map, event.
-type Nearby = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
+type MarkKey = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
 
 /// Collects decisions.
 #[derive(Debug, Default)]
-pub struct Collecting {
+pub struct DecisionCollector {
     length_s: f64,
-    kinds: BTreeMap<(Arc<str>, String), Kind>,
-    latest: VecDeque<Decision>,
-    marks: BTreeMap<Nearby, Mark>,
+    kinds: BTreeMap<(Arc<str>, String), DecisionKind>,
+    latest: VecDeque<RecordedDecision>,
+    marks: BTreeMap<MarkKey, DecisionMark>,
     total: u64,
 }
 
 /// The reason without its numbers.
-fn shape(reason: &str) -> String {
+fn without_numbers(reason: &str) -> String {
     let mut shape = String::new();
     for c in reason.chars() {
         let digit = c.is_ascii_digit() || c == '.' && shape.ends_with('#');
@@ -83,7 +83,7 @@ fn shape(reason: &str) -> String {
     shape
 }
 
-impl Collecting {
+impl DecisionCollector {
     /// Collects over this length of time.
     pub fn over(length_s: f64) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl Collecting {
     /// Adds a decision. `place` is its row in the map of its process, if it has one.
     pub fn add(&mut self, row: &DecisionRow, place: Option<usize>) {
         self.total += 1;
-        let key = (row.event.clone(), shape(&row.reason));
+        let key = (row.event.clone(), without_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
             let kind = self.kinds.entry(key).or_default();
             kind.count += 1;
@@ -103,7 +103,7 @@ impl Collecting {
         }
         let process = row.process.as_ref().map(|(process, _)| *process);
         let at_s = row.at.as_secs_f64();
-        let decision = Decision {
+        let decision = RecordedDecision {
             at_s,
             pid: process.map(|process| process.pid),
             address: row.region.map(|region| region.start()),
@@ -113,7 +113,7 @@ impl Collecting {
         let column = (at_s / self.length_s * MARK_COLUMNS as f64) as usize;
         let band = place.map(|row| row / MARK_ROWS);
         let mark = self.marks.entry((column, process, band, row.event.clone()));
-        let mark = mark.or_insert_with(|| Mark {
+        let mark = mark.or_insert_with(|| DecisionMark {
             first: decision.clone(),
             process: None,
             row: place,
@@ -131,14 +131,14 @@ impl Collecting {
     pub fn finish(self, processes: &[ProcessId]) -> Decisions {
         let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
         let kinds = self.kinds.into_iter();
-        let kinds = kinds.map(|((event, _), kind)| Kind {
+        let kinds = kinds.map(|((event, _), kind)| DecisionKind {
             event: event.to_string(),
             ..kind
         });
-        let mut kinds: Vec<Kind> = kinds.collect();
+        let mut kinds: Vec<DecisionKind> = kinds.collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
         let marks = self.marks.into_iter();
-        let marks = marks.map(|((_, process, ..), mark)| Mark {
+        let marks = marks.map(|((_, process, ..), mark)| DecisionMark {
             process: process.and_then(|process| places.get(&process).copied()),
             ..mark
         });
@@ -157,11 +157,11 @@ pub struct Decisions {
     /// Number of all decisions.
     pub total: u64,
     /// Counts by kind, most frequent first.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<DecisionKind>,
     /// Marks for pictures.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.
-    pub latest: Vec<Decision>,
+    pub latest: Vec<RecordedDecision>,
 }
 
 #[cfg(test)]
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn reasons_differ_by_their_words() {
-        let shaped = shape("promoted in 0.4 ms: coverage 500.5 of 512");
+        let shaped = without_numbers("promoted in 0.4 ms: coverage 500.5 of 512");
         assert_eq!(shaped, "promoted in # ms: coverage # of #");
-        assert_eq!(shape("paused."), "paused.");
+        assert_eq!(without_numbers("paused."), "paused.");
     }
 }

@@ -1,7 +1,7 @@
 //! The extent of a recording: its time, and the addresses of each process.
 
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
-use hawkeye_recording::Row;
+use hawkeye_recording::RecordingRow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -15,33 +15,33 @@ const MOST_BLOCKS: usize = 1 << 16;
 
 /// Result of the first reading.
 #[derive(Debug, Default)]
-pub struct Extent {
+pub struct RecordingExtent {
     /// Time of the last row.
     pub length: Duration,
-    processes: BTreeMap<ProcessId, Reach>,
+    processes: BTreeMap<ProcessId, ProcessExtent>,
 }
 
 /// The extent of one process.
 #[derive(Debug, Default)]
-pub struct Reach {
+pub struct ProcessExtent {
     /// Number of its sampling windows.
     pub windows: u32,
     last_window: Option<Duration>,
     /// Present base pages, summed over all windows. The processes with the highest sums are shown.
     weight: u64,
-    addresses: Addresses,
+    addresses: AddressBlocks,
 }
 
 /// The addresses that a process ever used, in blocks. A block grows from one region to as many as
 /// are needed to keep all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Addresses {
+pub struct AddressBlocks {
     /// A block has 2^`shift` regions.
     shift: u32,
     blocks: BTreeSet<u64>,
 }
 
-impl Addresses {
+impl AddressBlocks {
     fn add(&mut self, address: u64) {
         self.blocks
             .insert((address / HUGE_PAGE_BYTES) >> self.shift);
@@ -59,11 +59,13 @@ impl Addresses {
     }
 }
 
-impl Extent {
+impl RecordingExtent {
     /// Adds a row; rows must come in order of time.
-    pub fn add(&mut self, row: &Row) {
+    pub fn add(&mut self, row: &RecordingRow) {
         self.length = self.length.max(row.at());
-        let Row::Region(row) = row else { return };
+        let RecordingRow::Region(row) = row else {
+            return;
+        };
         let reach = self.processes.entry(row.process).or_default();
         if reach.last_window != Some(row.at) {
             reach.last_window = Some(row.at);
@@ -72,11 +74,11 @@ impl Extent {
         reach.weight += u64::from(row.region.present);
         reach.addresses.add(row.region.region.start());
         if self.processes.len() > MOST_CANDIDATES {
-            self.keep(MOST_CANDIDATES / 2);
+            self.keep_largest(MOST_CANDIDATES / 2);
         }
     }
 
-    fn keep(&mut self, most: usize) {
+    fn keep_largest(&mut self, most: usize) {
         let reaches = self.processes.iter();
         let mut weights: Vec<_> = reaches.map(|(id, reach)| (reach.weight, *id)).collect();
         weights.sort_unstable();
@@ -87,9 +89,9 @@ impl Extent {
     }
 
     /// The processes that get a map.
-    pub fn maps(mut self) -> BTreeMap<ProcessId, (u32, Addresses)> {
+    pub fn maps(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
         if self.processes.len() > MOST_MAPS {
-            self.keep(MOST_MAPS);
+            self.keep_largest(MOST_MAPS);
         }
         let reaches = self.processes.into_iter();
         reaches
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn addresses_are_bounded_and_all_covered() {
-        let mut addresses = Addresses::default();
+        let mut addresses = AddressBlocks::default();
         let all: Vec<u64> = (0..(MOST_BLOCKS as u64 * 3)).map(|n| n << 21).collect();
         for address in &all {
             addresses.add(*address);

@@ -1,13 +1,13 @@
 //! The figures of a recording. Units are in the names; `--json` prints the same.
 
 use super::decisions::Decisions;
-use super::heat::HeatMap;
-use super::series::Series;
+use super::heat_map::HeatMap;
+use super::series::TimeSeries;
 use serde::Serialize;
 
 /// All figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct RecordingReport {
     /// Name of the host.
     pub host: String,
     /// Version of the kernel.
@@ -68,13 +68,13 @@ pub struct ProcessFigures {
     /// Promotions that the kernel refused.
     pub refused: u64,
     /// Overhead over time.
-    pub overhead_percent: Series,
+    pub overhead_percent: TimeSeries,
     /// Resident memory over time.
-    pub rss_bytes: Series,
+    pub rss_bytes: TimeSeries,
     /// Memory under huge pages over time.
-    pub huge_bytes: Series,
+    pub huge_bytes: TimeSeries,
     /// Bloat over time.
-    pub bloat_bytes: Series,
+    pub bloat_bytes: TimeSeries,
     /// Coverage over addresses and time, for the processes with most memory.
     pub map: Option<HeatMap>,
 }
@@ -85,11 +85,11 @@ pub struct MachineFigures {
     /// All memory of the machine.
     pub total_bytes: u64,
     /// Memory in use.
-    pub used_bytes: Series,
+    pub used_bytes: TimeSeries,
     /// Share of time in which a task waited for memory.
-    pub pressure_percent: Series,
+    pub pressure_percent: TimeSeries,
     /// Free memory fragmentation index for huge pages.
-    pub fmfi: Series,
+    pub fmfi: TimeSeries,
     /// CPU time of the manager, in per cent of one core.
-    pub manager_cpu_percent: Series,
+    pub manager_cpu_percent: TimeSeries,
 }

@@ -8,21 +8,21 @@ pub const MOST_POINTS: usize = 300;
 
 /// A figure while it is averaged over time spans.
 #[derive(Clone, Debug)]
-pub struct Averaging {
+pub struct SeriesBuilder {
     span_s: f64,
     sums: Vec<(f64, f64, u32)>,
 }
 
 /// A figure over time; both fields have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Series {
+pub struct TimeSeries {
     /// Times, in seconds.
     pub at_s: Vec<f64>,
     /// Values.
     pub value: Vec<f64>,
 }
 
-impl Averaging {
+impl SeriesBuilder {
     /// Averages over this length of time.
     pub fn over(length: Duration) -> Self {
         Self {
@@ -43,8 +43,8 @@ impl Averaging {
     }
 
     /// The mean of each span that has a value.
-    pub fn finish(self) -> Series {
-        let mut series = Series::default();
+    pub fn finish(self) -> TimeSeries {
+        let mut series = TimeSeries::default();
         for (times, sum, count) in self.sums.into_iter().filter(|(_, _, count)| *count > 0) {
             series.at_s.push(round(times / f64::from(count)));
             series.value.push(round(sum / f64::from(count)));
@@ -58,7 +58,7 @@ fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-impl Series {
+impl TimeSeries {
     /// Pairs of time and value.
     pub fn points(&self) -> impl Iterator<Item = (f64, f64)> {
         self.at_s.iter().copied().zip(self.value.iter().copied())

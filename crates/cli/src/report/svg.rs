@@ -24,36 +24,36 @@ const LOOKS: [(&str, &str); 4] = [
 
 /// Panels, one below the other.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
+pub struct SvgFigure {
     /// Title of the figure.
     pub title: String,
     /// The panels, with the same time axis.
-    pub panels: Vec<Panel>,
+    pub panels: Vec<SvgPanel>,
 }
 
 /// One plot over time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
+pub struct SvgPanel {
     /// Title of the plot.
     pub title: String,
     /// Label of the vertical axis, with its unit.
     pub y_label: String,
     /// What is drawn.
-    pub content: Content,
+    pub content: PanelContent,
 }
 
 /// The kinds of content.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub enum PanelContent {
     /// Lines; the vertical axis begins at 0.
-    Lines(Vec<Line>),
+    Lines(Vec<SvgLine>),
     /// Shares as shades of grey.
-    Heat(Heat),
+    Heat(HeatPlot),
 }
 
 /// One line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct SvgLine {
     /// Its name in the legend.
     pub name: String,
     /// Points from left to right: seconds and value.
@@ -62,7 +62,7 @@ pub struct Line {
 
 /// Shares over time and rows.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heat {
+pub struct HeatPlot {
     /// Starts of the columns, in seconds, and the end of the last one.
     pub edges: Vec<f64>,
     /// Labels of the vertical axis with their positions: the first row is from 0 to 1.
@@ -71,7 +71,7 @@ pub struct Heat {
     pub cells: Vec<Vec<Option<f64>>>,
 }
 
-impl Figure {
+impl SvgFigure {
     /// The text of an SVG file.
     pub fn to_svg(&self) -> String {
         let mut svg = String::new();
@@ -100,7 +100,7 @@ impl Figure {
 }
 
 /// The area in which values are drawn.
-struct Plot {
+struct PlotArea {
     /// Upper edge, in pixels.
     top: f64,
     /// Seconds at the left and the right edge.
@@ -110,7 +110,7 @@ struct Plot {
     most: f64,
 }
 
-impl Plot {
+impl PlotArea {
     const HEIGHT: f64 = PANEL_HEIGHT - TOP - BOTTOM;
     const RIGHT_END: f64 = WIDTH - RIGHT;
 
@@ -135,7 +135,12 @@ impl Plot {
     }
 
     /// Draws the frame, the labels of the axes, and grid lines at the labels.
-    fn write_axes(&self, svg: &mut String, panel: &Panel, labels: &[(f64, String)]) -> fmt::Result {
+    fn write_axes(
+        &self,
+        svg: &mut String,
+        panel: &SvgPanel,
+        labels: &[(f64, String)],
+    ) -> fmt::Result {
         let bottom = self.top + Self::HEIGHT;
         for (value, label) in labels {
             let y = self.y(*value);
@@ -145,7 +150,7 @@ impl Plot {
         for second in ticks(self.from_s, self.to_s, 8) {
             let x = self.x(second);
             line(svg, [(x, bottom), (x, bottom + 4.0)], "#000000")?;
-            text(svg, (x, bottom + 17.0), 12, "middle", &shown(second))?;
+            text(svg, (x, bottom + 17.0), 12, "middle", &number_text(second))?;
         }
         let corner = (LEFT, self.top);
         line(svg, [corner, (LEFT, bottom)], "#000000")?;
@@ -162,21 +167,21 @@ impl Plot {
     }
 }
 
-impl Panel {
+impl SvgPanel {
     fn write(&self, svg: &mut String, top: f64) -> fmt::Result {
         match &self.content {
-            Content::Lines(lines) => self.write_lines(svg, top, lines),
-            Content::Heat(heat) => self.write_heat(svg, top, heat),
+            PanelContent::Lines(lines) => self.write_lines(svg, top, lines),
+            PanelContent::Heat(heat) => self.write_heat(svg, top, heat),
         }
     }
 
-    fn write_lines(&self, svg: &mut String, top: f64, lines: &[Line]) -> fmt::Result {
+    fn write_lines(&self, svg: &mut String, top: f64, lines: &[SvgLine]) -> fmt::Result {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied());
         let values = points().map(|(_, value)| value);
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max) * HEADROOM;
-        let plot = Plot::new(top, points().map(|(at, _)| at), most);
+        let plot = PlotArea::new(top, points().map(|(at, _)| at), most);
         let labels = ticks(0.0, plot.most, 6).into_iter();
-        let labels: Vec<_> = labels.map(|value| (value, shown(value))).collect();
+        let labels: Vec<_> = labels.map(|value| (value, number_text(value))).collect();
         plot.write_axes(svg, self, &labels)?;
         for ((number, line), (shade, dashes)) in lines.iter().enumerate().zip(LOOKS.iter().cycle())
         {
@@ -190,16 +195,16 @@ impl Panel {
             }
             writeln!(svg, r#"" {style}/>"#)?;
             let y = plot.top + 10.0 + 18.0 * number as f64;
-            let (x, end) = (Plot::RIGHT_END + 12.0, Plot::RIGHT_END + 48.0);
+            let (x, end) = (PlotArea::RIGHT_END + 12.0, PlotArea::RIGHT_END + 48.0);
             writeln!(svg, r#"<polyline points="{x},{y} {end},{y}" {style}/>"#)?;
             text(svg, (x + 44.0, y + 4.0), 12, "start", &line.name)?;
         }
         Ok(())
     }
 
-    fn write_heat(&self, svg: &mut String, top: f64, heat: &Heat) -> fmt::Result {
+    fn write_heat(&self, svg: &mut String, top: f64, heat: &HeatPlot) -> fmt::Result {
         let rows = heat.cells.iter().map(Vec::len).max().unwrap_or(0);
-        let plot = Plot::new(top, heat.edges.iter().copied(), rows as f64);
+        let plot = PlotArea::new(top, heat.edges.iter().copied(), rows as f64);
         plot.write_axes(svg, self, &heat.labels)?;
         let columns = heat.edges.windows(2).zip(&heat.cells);
         for (edges, cells) in columns {
@@ -218,7 +223,7 @@ impl Panel {
         }
         // Legend of the shades.
         for (number, percent) in [0, 25, 50, 75, 100].into_iter().enumerate() {
-            let (x, y) = (Plot::RIGHT_END + 12.0, plot.top + 18.0 * number as f64);
+            let (x, y) = (PlotArea::RIGHT_END + 12.0, plot.top + 18.0 * number as f64);
             writeln!(
                 svg,
                 r##"<rect x="{x}" y="{y}" width="24" height="14" fill="{}" stroke="#000000"/>"##,
@@ -271,7 +276,7 @@ fn ticks(from: f64, to: f64, about: u32) -> Vec<f64> {
 }
 
 /// The number without trailing zeros.
-fn shown(value: f64) -> String {
+fn number_text(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -280,10 +285,10 @@ fn shown(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn figure(content: Content) -> String {
-        let figure = Figure {
+    fn figure(content: PanelContent) -> String {
+        let figure = SvgFigure {
             title: "a <program> & more".to_owned(),
-            panels: vec![Panel {
+            panels: vec![SvgPanel {
                 title: "memory".to_owned(),
                 y_label: "memory (MiB)".to_owned(),
                 content,
@@ -294,11 +299,14 @@ mod tests {
 
     #[test]
     fn every_name_and_unit_is_in_the_picture() {
-        let line = |name: &str| Line {
+        let line = |name: &str| SvgLine {
             name: name.to_owned(),
             points: vec![(0.0, 1.0), (10.0, 400.0)],
         };
-        let svg = figure(Content::Lines(vec![line("resident"), line("huge pages")]));
+        let svg = figure(PanelContent::Lines(vec![
+            line("resident"),
+            line("huge pages"),
+        ]));
         for text in ["resident", "huge pages", "memory (MiB)", TIME, ">400<"] {
             assert!(svg.contains(text), "{text} is missing");
         }
@@ -309,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_map_shows_shares_and_leaves_gaps() {
-        let svg = figure(Content::Heat(Heat {
+        let svg = figure(PanelContent::Heat(HeatPlot {
             edges: vec![0.0, 1.0, 4.0],
             labels: vec![(0.5, "7f0000000000".to_owned())],
             cells: vec![vec![Some(0.0), Some(1.0)], vec![None, Some(0.5)]],
@@ -323,33 +331,36 @@ mod tests {
 
     #[test]
     fn points_are_drawn_at_their_values() {
-        let plot = Plot::new(0.0, [0.0, 10.0].into_iter(), 50.0);
-        assert_eq!((plot.x(0.0), plot.x(10.0)), (LEFT, Plot::RIGHT_END));
-        assert_eq!((plot.y(50.0), plot.y(0.0)), (TOP, TOP + Plot::HEIGHT));
+        let plot = PlotArea::new(0.0, [0.0, 10.0].into_iter(), 50.0);
+        assert_eq!((plot.x(0.0), plot.x(10.0)), (LEFT, PlotArea::RIGHT_END));
+        assert_eq!((plot.y(50.0), plot.y(0.0)), (TOP, TOP + PlotArea::HEIGHT));
     }
 
     #[test]
     fn empty_flat_and_invalid_values_are_drawn_as_finite_numbers() {
         let nonsense = [(f64::NAN, 1.0), (1.0, f64::INFINITY)];
         for points in [&[][..], &[(0.0, 0.0)], &[(3.0, 0.0), (3.0, 0.0)], &nonsense] {
-            let svg = figure(Content::Lines(vec![Line {
+            let svg = figure(PanelContent::Lines(vec![SvgLine {
                 name: "a".to_owned(),
                 points: points.to_vec(),
             }]));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
-        let nothing = Heat {
+        let nothing = HeatPlot {
             edges: Vec::new(),
             labels: Vec::new(),
             cells: Vec::new(),
         };
-        assert!(!figure(Content::Heat(nothing)).contains("NaN"));
+        assert!(!figure(PanelContent::Heat(nothing)).contains("NaN"));
     }
 
     #[test]
     fn ticks_are_round() {
         assert_eq!(ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(ticks(0.0, 0.7, 6), [0.0, 0.2, 0.4, 0.6000000000000001]);
-        assert_eq!([shown(0.25), shown(40.0), shown(0.0)], ["0.25", "40", "0"]);
+        assert_eq!(
+            [number_text(0.25), number_text(40.0), number_text(0.0)],
+            ["0.25", "40", "0"]
+        );
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
 use hawkeye_recording::{
-    About, AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, Row,
+    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,15 @@ fn id(pid: u32) -> ProcessId {
     }
 }
 
-fn region(at: Duration, pid: u32, command: &Arc<str>, address: u64, state: (u16, bool)) -> Row {
+fn region(
+    at: Duration,
+    pid: u32,
+    command: &Arc<str>,
+    address: u64,
+    state: (u16, bool),
+) -> RecordingRow {
     let (accessed, huge) = state;
-    Row::Region(CoverageRow {
+    RecordingRow::Region(CoverageRow {
         at,
         window: Duration::from_secs(1),
         source: AccessSource::AccessBits,
@@ -40,7 +46,7 @@ fn region(at: Duration, pid: u32, command: &Arc<str>, address: u64, state: (u16,
 
 /// A server with eight regions of heap and sixteen mapped ones. The last quarter of these is hot,
 /// and becomes huge region by region.
-fn rows(windows: u64) -> Vec<Row> {
+fn rows(windows: u64) -> Vec<RecordingRow> {
     let command: Arc<str> = "redis-server".into();
     let mut rows = Vec::new();
     for window in 0..windows {
@@ -55,7 +61,7 @@ fn rows(windows: u64) -> Vec<Row> {
             let address = MAPPED + (n << 21);
             rows.push(region(at, 7, &command, address, (accessed, is_huge)));
         }
-        rows.push(Row::Process(ProcessRow {
+        rows.push(RecordingRow::Process(ProcessRow {
             at,
             process: id(7),
             command: command.clone(),
@@ -65,7 +71,7 @@ fn rows(windows: u64) -> Vec<Row> {
             huge_bytes: huge.len() as u64 * (2 << 20),
             bloat_bytes: Some(huge.len() as u64 * 4096),
         }));
-        rows.push(Row::Memory(MemoryRow {
+        rows.push(RecordingRow::Memory(MemoryRow {
             at,
             used_bytes: 6 << 30,
             total_bytes: 8 << 30,
@@ -74,7 +80,7 @@ fn rows(windows: u64) -> Vec<Row> {
             manager_cpu_percent: Some(1.25),
         }));
         if window < 4 {
-            rows.push(Row::Decision(DecisionRow {
+            rows.push(RecordingRow::Decision(DecisionRow {
                 at,
                 process: Some((id(7), command.clone())),
                 region: Some(RegionAddr::containing(MAPPED + ((12 + window) << 21))),
@@ -86,22 +92,22 @@ fn rows(windows: u64) -> Vec<Row> {
     rows
 }
 
-fn rename(rows: &mut [Row], name: &Arc<str>) {
+fn rename(rows: &mut [RecordingRow], name: &Arc<str>) {
     for row in rows {
         match row {
-            Row::Process(ProcessRow { command, .. }) => *command = name.clone(),
-            Row::Region(CoverageRow { command, .. }) => *command = name.clone(),
+            RecordingRow::Process(ProcessRow { command, .. }) => *command = name.clone(),
+            RecordingRow::Region(CoverageRow { command, .. }) => *command = name.clone(),
             _ => {}
         }
     }
 }
 
-fn summed(rows: &[Row]) -> Report {
-    let mut extent = Extent::default();
+fn summed(rows: &[RecordingRow]) -> RecordingReport {
+    let mut extent = RecordingExtent::default();
     rows.iter().for_each(|row| extent.add(row));
-    let mut summing = Summing::over(extent);
+    let mut summing = ReportBuilder::over(extent);
     rows.iter().for_each(|row| summing.add(row));
-    let about = About {
+    let about = RecordingOrigin {
         host: "web-7".into(),
         kernel: "6.18.44".into(),
         policy: "hawkeye-g".into(),
@@ -112,18 +118,18 @@ fn summed(rows: &[Row]) -> Report {
 
 #[test]
 fn as_text() {
-    insta::assert_snapshot!(Text(&summed(&rows(10))));
+    insta::assert_snapshot!(ReportText(&summed(&rows(10))));
 }
 
 #[test]
 fn as_text_where_regions_were_probed_for_walks() {
     let mut rows = rows(3);
     for row in &mut rows {
-        if let Row::Region(row) = row {
+        if let RecordingRow::Region(row) = row {
             row.source = AccessSource::Probed;
         }
     }
-    insta::assert_snapshot!(Text(&summed(&rows)));
+    insta::assert_snapshot!(ReportText(&summed(&rows)));
 }
 
 #[test]
@@ -138,7 +144,7 @@ fn as_figures() {
 #[test]
 fn an_empty_recording_has_a_report() {
     let report = summed(&[]);
-    assert!(Text(&report).to_string().starts_with("0 s of web-7"));
+    assert!(ReportText(&report).to_string().starts_with("0 s of web-7"));
     assert!(!figures(&report)[0].1.to_svg().is_empty());
     assert!(page(&report).is_ok());
 }
@@ -183,10 +189,10 @@ fn a_reused_process_id_gives_two_processes() {
     let mut reused = rows.clone();
     for row in &mut reused {
         match row {
-            Row::Region(row) => row.process = later,
-            Row::Process(row) => (row.process, row.rss_bytes) = (later, 99 << 20),
-            Row::Decision(row) => row.process = Some((later, "redis-server".into())),
-            Row::Memory(_) => {}
+            RecordingRow::Region(row) => row.process = later,
+            RecordingRow::Process(row) => (row.process, row.rss_bytes) = (later, 99 << 20),
+            RecordingRow::Decision(row) => row.process = Some((later, "redis-server".into())),
+            RecordingRow::Memory(_) => {}
         }
         row.set_at(row.at() + Duration::from_secs(300));
     }
@@ -212,7 +218,7 @@ fn hostile_names_do_no_harm_to_terminals_and_figures() {
     for name in [&mut report.host, &mut report.kernel, &mut report.policy] {
         *name = "\x1b]0;x\x07\n".to_owned();
     }
-    let text = Text(&report).to_string();
+    let text = ReportText(&report).to_string();
     let svgs = figures(&report);
     let svgs = svgs.iter().map(|(_, figure)| figure.to_svg());
     for shown in svgs.chain([text]) {
@@ -225,7 +231,7 @@ fn hostile_names_do_no_harm_to_terminals_and_figures() {
 fn the_size_of_a_report_is_bounded() {
     let mut rows = rows(5_000);
     for n in 0..50_000u64 {
-        rows.push(Row::Decision(DecisionRow {
+        rows.push(RecordingRow::Decision(DecisionRow {
             at: Duration::from_secs(30 * 5_000 + n),
             process: Some((id(7), "redis-server".into())),
             region: Some(RegionAddr::containing(MAPPED + ((n % 16) << 21))),
@@ -235,7 +241,7 @@ fn the_size_of_a_report_is_bounded() {
     }
     let report = summed(&rows);
     let map = report.processes[0].map.as_ref().expect("a map");
-    assert_eq!(map.columns.len(), heat::MOST_COLUMNS);
+    assert_eq!(map.columns.len(), heat_map::MOST_COLUMNS);
     let windows: u32 = map.columns.iter().map(|column| column.windows).sum();
     assert_eq!(windows, 5_000);
     let mut pairs = map.columns.windows(2);

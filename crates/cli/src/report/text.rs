@@ -1,8 +1,8 @@
 //! A report for a terminal, without colour.
 
-use super::figures::{ProcessFigures, Report};
-use super::heat::HeatMap;
-use crate::words;
+use super::figures::{ProcessFigures, RecordingReport};
+use super::heat_map::HeatMap;
+use crate::text_format;
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,27 +19,31 @@ const LINES: usize = 20;
 const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
 /// A report as text.
-pub struct Text<'a>(pub &'a Report);
+pub struct ReportText<'a>(pub &'a RecordingReport);
 
-impl fmt::Display for Text<'_> {
+impl fmt::Display for ReportText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.0;
-        head(f, report)?;
-        table(f, report)?;
+        write_head(f, report)?;
+        write_table(f, report)?;
         for process in &report.processes {
             if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
-                maps(f, process, map)?;
+                write_maps(f, process, map)?;
             }
         }
-        decisions(f, report)
+        write_decisions(f, report)
     }
 }
 
-fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
-    let host = words::clipped(&report.host, MOST_NAME);
-    write!(f, "{} of {host}", words::duration(report.length_s))?;
+fn write_head(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
+    let host = text_format::clipped(&report.host, MOST_NAME);
+    write!(f, "{} of {host}", text_format::duration(report.length_s))?;
     if !report.kernel.is_empty() {
-        write!(f, ", Linux {}", words::clipped(&report.kernel, MOST_NAME))?;
+        write!(
+            f,
+            ", Linux {}",
+            text_format::clipped(&report.kernel, MOST_NAME)
+        )?;
     }
     if let Some(began) = report.began_unix_s {
         let began = UNIX_EPOCH + Duration::from_secs_f64(began.max(0.0));
@@ -47,7 +51,7 @@ fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     }
     match report.policy.as_str() {
         "none" => writeln!(f, "; nothing was changed.")?,
-        policy => writeln!(f, "; policy {}.", words::clipped(policy, MOST_NAME))?,
+        policy => writeln!(f, "; policy {}.", text_format::clipped(policy, MOST_NAME))?,
     }
     if report.unfinished {
         writeln!(
@@ -66,7 +70,7 @@ fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
 }
 
-fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+fn write_table(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
     writeln!(
         f,
         "\n{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
@@ -83,18 +87,18 @@ fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
         "SPLIT"
     )?;
     for process in report.processes.iter().take(MOST_PROCESSES) {
-        let bloat = process.bloat_end_bytes.map(words::bytes);
+        let bloat = process.bloat_end_bytes.map(text_format::bytes);
         let coverage = process
             .coverage_mean_percent
-            .filter(|_| tells_coverage(process));
+            .filter(|_| has_coverage(process));
         writeln!(
             f,
             "{:>8} {:<15} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>8} {:>6}",
             process.pid,
-            words::clipped(&process.command, 15),
-            words::bytes(process.rss_end_bytes),
-            words::bytes(process.rss_peak_bytes),
-            words::bytes(process.huge_end_bytes),
+            text_format::clipped(&process.command, 15),
+            text_format::bytes(process.rss_end_bytes),
+            text_format::bytes(process.rss_peak_bytes),
+            text_format::bytes(process.huge_end_bytes),
             bloat.as_deref().unwrap_or("-"),
             percent(process.overhead_mean_percent),
             percent(coverage),
@@ -111,33 +115,40 @@ fn table(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
 }
 
 /// Whether accessed pages were counted in the window, and not probed or taken from population.
-fn tells_coverage(process: &ProcessFigures) -> bool {
+fn has_coverage(process: &ProcessFigures) -> bool {
     !matches!(process.source.as_str(), "probed" | "population")
 }
 
-fn maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> fmt::Result {
-    let name = format!("{} {}", process.pid, words::clipped(&process.command, 15));
+fn write_maps(f: &mut fmt::Formatter<'_>, process: &ProcessFigures, map: &HeatMap) -> fmt::Result {
+    let name = format!(
+        "{} {}",
+        process.pid,
+        text_format::clipped(&process.command, 15)
+    );
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
-    if tells_coverage(process) {
+    if has_coverage(process) {
         let source = &process.source;
         writeln!(
             f,
             "\nCoverage of {name}: base pages accessed in a sampling window ({source})"
         )?;
-        draw(f, map, &map.coverage_percent)?;
+        write_map(f, map, &map.coverage_percent)?;
     } else if most_walks > 0 {
-        let (most, memory) = (words::count(most_walks), words::bytes(map.row_bytes));
+        let (most, memory) = (
+            text_format::count(most_walks),
+            text_format::bytes(map.row_bytes),
+        );
         writeln!(
             f,
             "\nPage walks of {name}: @ is {most} per second in {memory}, each lighter shade a third of the one before"
         )?;
         let cells = map.huge_percent.iter().zip(&map.walks_per_s);
         let shares = cells.map(|(there, walks)| there.map(|_| log_share(*walks, most_walks)));
-        draw(f, map, &shares.collect::<Vec<_>>())?;
+        write_map(f, map, &shares.collect::<Vec<_>>())?;
     }
     if map.huge_percent.iter().flatten().any(|share| *share > 0) {
         writeln!(f, "\nHuge pages of {name}: share of regions that are huge")?;
-        draw(f, map, &map.huge_percent)?;
+        write_map(f, map, &map.huge_percent)?;
     }
     Ok(())
 }
@@ -154,7 +165,7 @@ fn log_share(value: u64, most: u64) -> u8 {
 }
 
 /// Draws a map, highest addresses first, as in the paper's Figure 6.
-fn draw(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -> fmt::Result {
+fn write_map(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -> fmt::Result {
     let (all_rows, lines) = (map.addresses.len(), map.addresses.len().min(LINES));
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let last = map.columns.last().map_or(0.0, |column| column.to_s);
@@ -176,22 +187,26 @@ fn draw(f: &mut fmt::Formatter<'_>, map: &HeatMap, shades: &[Option<u8>]) -> fmt
         });
         writeln!(f, "{address:>14x} |{}|", cells.collect::<String>())?;
     }
-    let (from, to) = (words::duration(first), words::duration(last));
+    let (from, to) = (text_format::duration(first), text_format::duration(last));
     let room = COLUMNS.saturating_sub(from.len());
     writeln!(f, "{:>14}  {from}{to:>room$}", "")
 }
 
-fn decisions(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+fn write_decisions(f: &mut fmt::Formatter<'_>, report: &RecordingReport) -> fmt::Result {
     let decisions = &report.decisions;
     if decisions.total == 0 {
         return Ok(());
     }
-    writeln!(f, "\nDecisions: {}", words::count(decisions.total))?;
+    writeln!(f, "\nDecisions: {}", text_format::count(decisions.total))?;
     for kind in decisions.kinds.iter().take(MOST_KINDS) {
-        let (count, event, reason) = (words::count(kind.count), &kind.event, &kind.last_reason);
+        let (count, event, reason) = (
+            text_format::count(kind.count),
+            &kind.event,
+            &kind.last_reason,
+        );
         let line = format!("{count:>9} {event:<12} {reason}");
         // The reason is our text, but it may contain names that users chose.
-        writeln!(f, "{}", words::clipped(&line, 160))?;
+        writeln!(f, "{}", text_format::clipped(&line, 160))?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The state of management.
 
-use super::explaining::state_of;
-use super::{Decision, GroupStatus, MemoryStatus, ProcessStatus, RegionState, Status};
-use hawkeye_manager::{Event, Machine, Manager, Pace};
+use super::explanation::state_of;
+use super::{DecisionView, GroupStatus, ManagerStatus, MemoryStatus, ProcessStatus, RegionState};
+use hawkeye_manager::{Event, Machine, Manager, RecentRates};
 use hawkeye_policy::{ProcessId, RegionSample, expected_gain_percent};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,45 +10,45 @@ use std::time::Duration;
 
 /// Derives the state of a manager, and explanations.
 #[derive(Default)]
-pub struct Views {
-    gains: HashMap<ProcessId, Gain>,
+pub struct ManagerView {
+    gains: HashMap<ProcessId, CachedGain>,
 }
 
 /// What a process would save if everything that may be promoted were huge.
-struct Gain {
+struct CachedGain {
     reckoned_at: Duration,
     sampled_at: Duration,
     percent: Option<f64>,
 }
 
-impl Gain {
+impl CachedGain {
     /// A figure is reused for this time, because clients may ask often and a large process has
     /// 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
     /// Whether the figure is still valid `now`, for the sample of that time.
-    fn holds(&self, sampled_at: Duration, now: Duration) -> bool {
+    fn is_valid(&self, sampled_at: Duration, now: Duration) -> bool {
         self.sampled_at == sampled_at && now.saturating_sub(self.reckoned_at) < Self::HOLDS
     }
 }
 
-impl Views {
+impl ManagerView {
     /// The state of management.
-    pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> Status {
+    pub fn status<M: Machine>(&mut self, manager: &Manager<M>) -> ManagerStatus {
         let now = manager.machine().now();
-        let seen = manager.last_seen();
+        let seen = manager.last_samples();
         self.gains
             .retain(|process, _| seen.sample(*process).is_some());
         let mut largest = manager.processes().to_vec();
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
-        largest.truncate(Status::MOST_PROCESSES);
-        let (pace, each) = manager.journal().pace(now);
+        largest.truncate(ManagerStatus::MOST_PROCESSES);
+        let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
             self.process(manager, *process, pace)
         };
-        Status {
+        ManagerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             policy: manager.policy().name().to_owned(),
             uptime_s: now.as_secs_f64(),
@@ -71,10 +71,10 @@ impl Views {
         &mut self,
         manager: &Manager<M>,
         process: ProcessId,
-        pace: Pace,
+        pace: RecentRates,
     ) -> ProcessStatus {
         let identity = manager.machine().describe(process);
-        let seen = manager.last_seen();
+        let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process(process).cloned();
@@ -113,16 +113,16 @@ impl Views {
     /// What a process would save if everything that may be promoted were huge. The figure may be
     /// some seconds old.
     fn gain_percent(&mut self, manager: &Manager<impl Machine>, process: ProcessId) -> Option<f64> {
-        let seen = manager.last_seen().sample(process)?;
+        let seen = manager.last_samples().sample(process)?;
         let now = manager.machine().now();
         let known = self.gains.get(&process);
-        if let Some(gain) = known.filter(|gain| gain.holds(seen.at, now)) {
+        if let Some(gain) = known.filter(|gain| gain.is_valid(seen.at, now)) {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
             state_of(manager.limits(), seen, region, now) == RegionState::Candidate
         };
-        let gain = Gain {
+        let gain = CachedGain {
             reckoned_at: now,
             sampled_at: seen.at,
             percent: expected_gain_percent(&seen.sample, promotable),
@@ -134,15 +134,15 @@ impl Views {
 }
 
 /// The latest decisions, oldest first.
-fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<Decision> {
+fn decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
     let newest_first = manager.journal().entries().rev();
     let decided = newest_first.filter(|entry| !matches!(entry.event, Event::Sampled { .. }));
-    let mut latest: Vec<Decision> = decided
-        .take(Status::MOST_DECISIONS)
+    let mut latest: Vec<DecisionView> = decided
+        .take(ManagerStatus::MOST_DECISIONS)
         .map(|entry| {
             let process = entry.event.process();
             let name = process.map(|process| manager.machine().describe(process).name);
-            Decision {
+            DecisionView {
                 at_s: entry.at.as_secs_f64(),
                 pid: process.map(|process| process.pid),
                 name: name.filter(|name| !name.is_empty()),
@@ -183,13 +183,13 @@ mod tests {
     #[test]
     fn the_gain_is_computed_every_few_seconds_and_again_for_a_new_sample() {
         let at = Duration::from_secs;
-        let gain = Gain {
+        let gain = CachedGain {
             reckoned_at: at(2),
             sampled_at: at(1),
             percent: Some(10.0),
         };
-        assert!(gain.holds(at(1), at(11)));
-        assert!(!gain.holds(at(1), at(12)));
-        assert!(!gain.holds(at(3), at(3)), "a new sample");
+        assert!(gain.is_valid(at(1), at(11)));
+        assert!(!gain.is_valid(at(1), at(12)));
+        assert!(!gain.is_valid(at(3), at(3)), "a new sample");
     }
 }

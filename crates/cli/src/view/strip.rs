@@ -1,7 +1,7 @@
 //! A process's address space as a strip.
 
 use super::RegionState;
-use super::explaining::state_of;
+use super::explanation::state_of;
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The regions of a process in address order, in columns of about equal numbers of regions. Based
 /// on its last sample and the promotions and splits since.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Strip {
+pub struct AddressStrip {
     /// Process id.
     pub pid: u32,
     /// Owner of the process, if known.
@@ -19,12 +19,12 @@ pub struct Strip {
     /// Source of the access figures.
     pub source: Option<CoverageSource>,
     /// The columns, at most as many as requested.
-    pub columns: Vec<Column>,
+    pub columns: Vec<StripColumn>,
 }
 
 /// Neighbouring regions of a process, without empty ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Column {
+pub struct StripColumn {
     /// First byte of the first region; `None`: this client may not know it.
     pub start: Option<u64>,
     /// First byte after the last region.
@@ -45,7 +45,7 @@ pub struct Column {
     pub walks_per_s: u64,
 }
 
-impl Strip {
+impl AddressStrip {
     /// Columns of a strip at most.
     pub const MOST_COLUMNS: u16 = 512;
 
@@ -59,12 +59,16 @@ impl Strip {
 }
 
 /// The address space of a process in at most this many columns; `None` if it is not managed.
-pub fn strip<M: Machine>(manager: &Manager<M>, pid: u32, most_columns: u16) -> Option<Strip> {
+pub fn strip<M: Machine>(
+    manager: &Manager<M>,
+    pid: u32,
+    most_columns: u16,
+) -> Option<AddressStrip> {
     let process = *manager.processes().iter().find(|p| p.pid == pid)?;
-    let seen = manager.last_seen().sample(process);
+    let seen = manager.last_samples().sample(process);
     let now = manager.machine().now();
-    let most = most_columns.clamp(1, Strip::MOST_COLUMNS);
-    Some(Strip {
+    let most = most_columns.clamp(1, AddressStrip::MOST_COLUMNS);
+    Some(AddressStrip {
         pid,
         uid: manager.machine().describe(process).uid,
         age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
@@ -81,16 +85,16 @@ fn columns(
     regions: &[RegionSample],
     most: usize,
     state: impl Fn(&RegionSample) -> RegionState,
-) -> Vec<Column> {
+) -> Vec<StripColumn> {
     let count = most.min(regions.len());
     let mut before = None;
     (0..count)
         .map(|n| {
             let part = &regions[n * regions.len() / count..(n + 1) * regions.len() / count];
-            let mut column = Column {
+            let mut column = StripColumn {
                 start: part.first().map(|r| r.region.start()),
                 end: part.last().map(|r| r.region.end()),
-                ..Column::default()
+                ..StripColumn::default()
             };
             column.after_gap = before.is_some() && before != column.start;
             before = column.end;
@@ -139,7 +143,7 @@ mod tests {
         for most in [1, 2, 3, 7, 80] {
             let strip = columns(&all, most, state);
             assert_eq!(strip.len(), most.min(7));
-            let sum = |part: fn(&Column) -> u64| strip.iter().map(part).sum::<u64>();
+            let sum = |part: fn(&StripColumn) -> u64| strip.iter().map(part).sum::<u64>();
             assert_eq!(sum(|c| c.regions), 7);
             assert_eq!((sum(|c| c.huge), sum(|c| c.candidates)), (4, 3));
             assert_eq!(sum(|c| c.present_pages), 3500);

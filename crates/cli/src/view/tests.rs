@@ -1,31 +1,32 @@
 use super::*;
 use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::{CpuBudget, Watermarks};
-use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
-use hawkeye_test_support::managing::{
-    GIB, MIB, at_most, base, bloated, machine, manage, often, per_second, program, run, s,
+use hawkeye_test_support::builders::{
+    GIB, MIB, base, bloated, frequent_sampling, machine, manage, program, run, s,
+    with_max_promotions, with_promotion_rate,
 };
+use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
 
-fn status(manager: &Manager<ScriptedMachine>) -> Status {
-    Views::default().status(manager)
+fn status(manager: &Manager<ScriptedMachine>) -> ManagerStatus {
+    ManagerView::default().status(manager)
 }
 
 fn process(manager: &mut Manager<ScriptedMachine>, pid: u32) -> ProcessExplanation {
-    match Views::default().explain(manager, pid, None) {
+    match ManagerView::default().explain(manager, pid, None) {
         Explanation::Process(why) => *why,
         other => panic!("about a process, not {other:?}"),
     }
 }
 
 fn region(manager: &mut Manager<ScriptedMachine>, pid: u32, address: u64) -> RegionExplanation {
-    match Views::default().explain(manager, pid, Some(address)) {
+    match ManagerView::default().explain(manager, pid, Some(address)) {
         Explanation::Region(why) => *why,
         other => panic!("about a region, not {other:?}"),
     }
 }
 
 fn start(index: u32) -> u64 {
-    hawkeye_test_support::managing::region(index).start()
+    hawkeye_test_support::builders::region(index).start()
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn a_status_adds_up() {
     let mut machine = machine(4 * GIB);
     let large = machine.start(program(&[base(0, 40, 1.0)]));
     let small = machine.start(program(&[base(0, 10, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", often());
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     let before = status(&manager);
     assert_eq!((before.managed, before.memory), (0, None));
     run(&mut manager, s(20.0));
@@ -56,7 +57,7 @@ fn a_status_adds_up() {
 fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 40, 1.0), base(100, 10, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", per_second(2.0));
+    let mut manager = manage(machine, "hawkeye-g", with_promotion_rate(2.0));
     let early = strip(&manager, it.pid, 80);
     assert_eq!(early, None, "no process has been looked for yet");
     run(&mut manager, s(15.0));
@@ -67,11 +68,11 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     assert_eq!(status.processes[0].pace, status.pace);
     let latest = status.latest.last().map(|decision| decision.text.as_str());
     assert!(latest.is_some_and(|text| text.starts_with("promoted in")));
-    assert!(status.latest.len() <= Status::MOST_DECISIONS);
+    assert!(status.latest.len() <= ManagerStatus::MOST_DECISIONS);
 
     let fine = strip(&manager, it.pid, 80).unwrap_or_default();
     assert_eq!(fine.columns.len(), 50, "one region a column");
-    let sum = |part: fn(&Column) -> u64| fine.columns.iter().map(part).sum::<u64>();
+    let sum = |part: fn(&StripColumn) -> u64| fine.columns.iter().map(part).sum::<u64>();
     assert_eq!(sum(|c| c.huge), promoted, "those since the sample included");
     assert_eq!(sum(|c| c.candidates), 40 - promoted);
     assert!(fine.columns[40].after_gap && !fine.columns[39].after_gap);
@@ -83,7 +84,7 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
 fn the_state_of_a_region_follows_from_its_sample_and_history() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 4, 1.0), base(8, 4, 0.0)]));
-    let mut manager = manage(machine, "hawkeye-g", at_most(2));
+    let mut manager = manage(machine, "hawkeye-g", with_max_promotions(2));
     run(&mut manager, s(2.0));
     let young = process(&mut manager, it.pid);
     assert_eq!(young.sample, None);
@@ -118,7 +119,7 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
     let nothing = region(&mut manager, it.pid, 0);
     let not_sampled = (RegionState::NotSampled, None);
     assert_eq!((nothing.state, nothing.sample), not_sampled);
-    let stranger = Views::default().explain(&mut manager, it.pid + 77, None);
+    let stranger = ManagerView::default().explain(&mut manager, it.pid + 77, None);
     assert!(matches!(stranger, Explanation::NotManaged { .. }));
 }
 
@@ -126,7 +127,7 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
 fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let mut machine = machine(100 * MIB);
     let it = machine.start(program(&[bloated(0, 20, 1.0), base(30, 2, 1.0)]));
-    let mut settings = often();
+    let mut settings = frequent_sampling();
     settings.watermarks = Watermarks::new(30.0, 11.0).expect("the watermarks are in order");
     let mut manager = manage(machine, "none", settings);
     run(&mut manager, s(0.005));
@@ -153,7 +154,7 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
     let it = machine.start(program(&[base(0, 2000, 1.0)]));
     let settings = Settings {
         cpu: CpuBudget::new(1.0).expect("the percentage is in its range"),
-        ..often()
+        ..frequent_sampling()
     };
     let mut manager = manage(machine, "hawkeye-g", settings);
     run(&mut manager, s(55.0));
@@ -171,7 +172,7 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
 fn while_paused_processes_are_observed_and_not_changed() {
     let mut machine = machine(4 * GIB);
     let it = machine.start(program(&[base(0, 400, 1.0)]));
-    let mut manager = manage(machine, "hawkeye-g", per_second(10.0));
+    let mut manager = manage(machine, "hawkeye-g", with_promotion_rate(10.0));
     run(&mut manager, s(8.0));
     assert!(manager.pause() && !manager.pause());
     let before = status(&manager);
@@ -220,8 +221,8 @@ fn a_region_shared_with_other_processes_is_explained() {
         maybe_shared,
         shared,
     };
-    machine.share(it, hawkeye_test_support::managing::region(3), pages);
-    let mut manager = manage(machine, "hawkeye-g", often());
+    machine.share(it, hawkeye_test_support::builders::region(3), pages);
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(8.0));
     let why = region(&mut manager, it.pid, start(3));
     let state = &why.state;

@@ -2,8 +2,8 @@
 //! nothing.
 
 use crate::common::{
-    Ended, Machine, assert_unharmed, machine, machine_at_speed, memory, or_skip, read_json,
-    without_huge_pages, workload, workload_without_thp,
+    CommandOutput, TestMachine, assert_unharmed, machine, machine_at_speed, memory, or_skip,
+    read_json, without_huge_pages, workload, workload_without_thp,
 };
 use crate::settings;
 use hawkeye_linux::test_costs;
@@ -13,9 +13,9 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
 
-fn advise(machine: &Machine, pid: u32) -> Value {
+fn advise(machine: &TestMachine, pid: u32) -> Value {
     let words = format!("advise --seconds 2 --json {pid}");
-    machine.output(&words).well().json()
+    machine.output(&words).assert_success().json()
 }
 
 fn findings<'a>(advice: &'a Value, kind: &str) -> Vec<&'a Value> {
@@ -97,14 +97,14 @@ fn advice_changes_nothing() {
 }
 
 /// What a start that measures page walks itself stores about them, and what it prints.
-fn measured(machine: &Machine, without_thp: bool) -> (Option<Value>, String) {
+fn measured(machine: &TestMachine, without_thp: bool) -> (Option<Value>, String) {
     let (_program, pid) = workload("burner --mib 4");
     let mut command = machine.hawkeye(&format!("advise --seconds 1 --json {pid}"));
     command.env_remove(test_costs::VARIABLE);
     if without_thp {
         without_huge_pages(&mut command);
     }
-    let said = Ended::of(&mut command).well().err;
+    let said = CommandOutput::of(&mut command).assert_success().err;
     (read_json(&machine.state.join("walk-costs.json")), said)
 }
 
@@ -148,7 +148,7 @@ fn invalid_test_costs_are_refused() {
         for words in [format!("advise {pid}"), "run -- true".into()] {
             let mut command = machine.hawkeye(&words);
             command.env(test_costs::VARIABLE, &file);
-            Ended::of(&mut command).assert_refused(1, "bad.json");
+            CommandOutput::of(&mut command).assert_refused(1, "bad.json");
         }
     }
 }

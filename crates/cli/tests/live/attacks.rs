@@ -1,7 +1,9 @@
 //! Attacks of an unprivileged user on a daemon, run as such a user.
 
-use crate::common::{Ended, Machine, NOBODY, Spoken, compile, figure, machine, or_skip, signal};
-use crate::daemon::{CONFIG, Daemon, Minded, NAME, free_port, scrape};
+use crate::common::{
+    CommandOutput, NOBODY, Spoken, TestMachine, compile, figure, machine, or_skip, signal,
+};
+use crate::daemon::{CONFIG, DiscoveredProgram, NAME, RunningDaemon, free_port, scrape};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -19,13 +21,13 @@ const UNNAMED: u32 = 3_999_999_000;
 const SOON: Duration = Duration::from_secs(30);
 
 /// The helper, under the name of the programs that the tests' daemons manage.
-fn helper(machine: &Machine) -> PathBuf {
+fn helper(machine: &TestMachine) -> PathBuf {
     compile(machine, include_str!("attacks/helper.c"), NAME, &[])
 }
 
-struct Helper(Spoken, u64);
+struct AttackHelper(Spoken, u64);
 
-impl Helper {
+impl AttackHelper {
     fn start(program: &Path, words: &str, user: u32) -> Self {
         let mut command = Command::new(program);
         command.args(words.split_whitespace()).uid(user).gid(user);
@@ -59,11 +61,11 @@ fn with_slots(slots: usize) -> String {
 #[test]
 fn idle_forks_of_one_process_take_one_slot() {
     let machine = or_skip!(machine(this_test!()));
-    let attacker = Helper::start(&helper(&machine), "forks 64 30", NOBODY);
-    let daemon = Daemon::start_by(&machine, &with_slots(8));
-    daemon.comes_to(SOON, |status| manages(status, attacker.pid()));
-    let database = Minded::start(&machine);
-    daemon.comes_to(SOON, |status| manages(status, database.pid()));
+    let attacker = AttackHelper::start(&helper(&machine), "forks 64 30", NOBODY);
+    let daemon = RunningDaemon::start_by(&machine, &with_slots(8));
+    daemon.wait_for_status(SOON, |status| manages(status, attacker.pid()));
+    let database = DiscoveredProgram::start(&machine);
+    daemon.wait_for_status(SOON, |status| manages(status, database.pid()));
     assert_eq!(daemon.status()["managed"], 2, "{}", daemon.status());
     daemon.end();
 }
@@ -71,13 +73,13 @@ fn idle_forks_of_one_process_take_one_slot() {
 #[test]
 fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
     let machine = or_skip!(machine(this_test!()));
-    let attacker = Helper::start(&helper(&machine), "apart 32 12", NOBODY);
-    let daemon = Daemon::start_by(&machine, &with_slots(6));
-    daemon.comes_to(SOON, |status| status["managed"] == 6);
-    let database = Minded::start(&machine);
-    daemon.comes_to(SOON, |status| manages(status, database.pid()));
+    let attacker = AttackHelper::start(&helper(&machine), "apart 32 12", NOBODY);
+    let daemon = RunningDaemon::start_by(&machine, &with_slots(6));
+    daemon.wait_for_status(SOON, |status| status["managed"] == 6);
+    let database = DiscoveredProgram::start(&machine);
+    daemon.wait_for_status(SOON, |status| manages(status, database.pid()));
     assert_eq!(daemon.status()["managed"], 6, "{}", daemon.status());
-    let family = hawkeye_linux::processes::process::family(attacker.pid());
+    let family = hawkeye_linux::processes::process::descendants(attacker.pid());
     let mut family: BTreeSet<u32> = family.collect();
     family.remove(&attacker.pid());
     assert_eq!(family.len(), 12);
@@ -94,8 +96,8 @@ fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
     let machine = or_skip!(machine(this_test!()));
     let port = free_port();
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
-    let daemon = Daemon::start(&machine, &metrics);
-    let attacker = Helper::start(&helper(&machine), &format!("tcp {port} 64"), NOBODY);
+    let daemon = RunningDaemon::start(&machine, &metrics);
+    let attacker = AttackHelper::start(&helper(&machine), &format!("tcp {port} 64"), NOBODY);
     assert_eq!(attacker.1, 64);
     let answer = scrape(port);
     assert!(answer.contains("\nhawkeye_paused 0"), "{answer}");
@@ -105,20 +107,20 @@ fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
 #[test]
 fn idle_connections_to_the_socket_do_not_block_other_users() {
     let machine = or_skip!(machine(this_test!()));
-    let daemon = Daemon::start(&machine, "");
+    let daemon = RunningDaemon::start(&machine, "");
     let socket = machine.state.join("hawkeye.sock");
     let words = format!("unix {} 64", socket.display());
-    let attacker = Helper::start(&helper(&machine), &words, NOBODY);
+    let attacker = AttackHelper::start(&helper(&machine), &words, NOBODY);
     assert_eq!(attacker.1, 64);
     for user in [OTHER, 0] {
-        machine.output_as(user, "status").well();
+        machine.output_as(user, "status").assert_success();
     }
     daemon.end();
 }
 
 /// Asks about an address of a process as an unprivileged user. Returns whether that was allowed.
-fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) -> bool {
-    daemon.comes_to(SOON, |status| manages(status, pid));
+fn user_may_ask(machine: &TestMachine, daemon: &RunningDaemon<'_>, pid: u32, address: u64) -> bool {
+    daemon.wait_for_status(SOON, |status| manages(status, pid));
     let answer = machine.output_as(NOBODY, &format!("why {pid} {address:#x}"));
     let refused = answer.err.contains("only root and the process's owner");
     let said = answer.out + &answer.err;
@@ -127,7 +129,11 @@ fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) 
     // The kernel itself decides.
     let mut cat = Command::new("cat");
     cat.arg(format!("/proc/{pid}/maps")).uid(NOBODY).gid(NOBODY);
-    assert_eq!(Ended::of(&mut cat).code == Some(0), !refused, "{said}");
+    assert_eq!(
+        CommandOutput::of(&mut cat).code == Some(0),
+        !refused,
+        "{said}"
+    );
     !refused
 }
 
@@ -135,20 +141,24 @@ fn user_may_ask(machine: &Machine, daemon: &Daemon<'_>, pid: u32, address: u64) 
 fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
     let machine = or_skip!(machine(this_test!()));
     let program = helper(&machine);
-    let daemon = Daemon::start(&machine, "");
-    let asked = |helper: &Helper| user_may_ask(&machine, &daemon, helper.pid(), helper.1);
+    let daemon = RunningDaemon::start(&machine, "");
+    let asked = |helper: &AttackHelper| user_may_ask(&machine, &daemon, helper.pid(), helper.1);
 
-    let own = Helper::start(&program, "hold 32", NOBODY);
+    let own = AttackHelper::start(&program, "hold 32", NOBODY);
     assert!(asked(&own), "its owner may ask");
-    assert!(!asked(&Helper::start(&program, "hold 32", OTHER)));
-    assert!(!asked(&Helper::start(&program, "hold 32 nodump", NOBODY)));
+    assert!(!asked(&AttackHelper::start(&program, "hold 32", OTHER)));
+    assert!(!asked(&AttackHelper::start(
+        &program,
+        "hold 32 nodump",
+        NOBODY
+    )));
     // The first was root until a moment ago, and the second can become root again.
-    assert!(!asked(&Helper::start(&program, "hold 32 drop", 0)));
-    assert!(!asked(&Helper::start(&program, "hold 32 seteuid", 0)));
+    assert!(!asked(&AttackHelper::start(&program, "hold 32 drop", 0)));
+    assert!(!asked(&AttackHelper::start(&program, "hold 32 seteuid", 0)));
 
     let mut of_another_group = Command::new(&program);
     of_another_group.args(["hold", "32"]).uid(NOBODY).gid(OTHER);
-    assert!(!asked(&Helper::start_command(of_another_group)));
+    assert!(!asked(&AttackHelper::start_command(of_another_group)));
     daemon.end();
 }
 
@@ -158,13 +168,13 @@ fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     let program = helper(&machine);
     let excluded = machine.state.join("hawkeye-other");
     fs::copy(&program, &excluded).expect("the file can be copied");
-    let daemon = Daemon::start(&machine, "");
+    let daemon = RunningDaemon::start(&machine, "");
     let words = format!("become 64 {}", excluded.display());
-    let process = Helper::start(&program, &words, NOBODY);
-    daemon.comes_to(SOON, |status| manages(status, process.pid()));
+    let process = AttackHelper::start(&program, &words, NOBODY);
+    daemon.wait_for_status(SOON, |status| manages(status, process.pid()));
     signal(process.pid(), libc::SIGUSR1);
     // An older verdict would hold for a minute.
-    daemon.comes_to(SOON, |status| !manages(status, process.pid()));
+    daemon.wait_for_status(SOON, |status| !manages(status, process.pid()));
     let resident = hawkeye_linux::processes::process::rss_bytes(process.pid());
     assert!(
         resident.is_ok_and(|bytes| bytes >= 64 << 20),
@@ -173,13 +183,13 @@ fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     daemon.end();
 }
 
-fn start_without_names<'a>(machine: &'a Machine, config: &str) -> Daemon<'a> {
+fn start_without_names<'a>(machine: &'a TestMachine, config: &str) -> RunningDaemon<'a> {
     let name = "libnss_silent.so.2";
     let source = include_str!("attacks/nss_silent.c");
     compile(machine, source, name, &["-shared", "-fPIC", "-xc"]);
     let services = machine.state.join("nsswitch.conf");
     fs::write(&services, "passwd: files silent\ngroup: files\n").expect("the file can be written");
-    Daemon::start_by_command(machine, config, |daemon| {
+    RunningDaemon::start_by_command(machine, config, |daemon| {
         let mut command = Command::new("unshare");
         let script = "mount --bind \"$0\" /etc/nsswitch.conf && exec \"$@\"";
         command
@@ -206,7 +216,7 @@ fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
         "[[rule]]\nname = \"by name\"\nmatch.user = \"operator\"\naction = \"exclude\"\n[[rule]]";
     let config = CONFIG.replacen("[[rule]]", by_name, 1);
     let config = format!("policy = \"hawkeye-g\"\n{config}");
-    let stranger = Helper::start(&helper(&machine), "hold 64", UNNAMED);
+    let stranger = AttackHelper::start(&helper(&machine), "hold 64", UNNAMED);
     let daemon = start_without_names(&machine, &config);
 
     let why = machine.output(&format!("why {}", stranger.pid())).out;
@@ -216,11 +226,11 @@ fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
     assert!(answer.contains("by name"), "{answer}");
 
     // Management goes on: the daemon finds another program and samples it repeatedly.
-    let program = Minded::start(&machine);
-    daemon.comes_to(SOON, |status| manages(status, program.pid()));
+    let program = DiscoveredProgram::start(&machine);
+    daemon.wait_for_status(SOON, |status| manages(status, program.pid()));
     let before = daemon.status();
     assert!(!manages(&before, stranger.pid()));
     let windows = |status: &Value| figure(&status["totals"], "samples");
-    daemon.comes_to(SOON, |status| windows(status) > windows(&before) + 1);
+    daemon.wait_for_status(SOON, |status| windows(status) > windows(&before) + 1);
     daemon.end();
 }

@@ -2,10 +2,10 @@
 //! manager reads back.
 
 use crate::common::{
-    Ended, HAWKEYE, Machine, NOBODY, Started, machine, or_skip, patience, signal, until, wait,
-    workload,
+    CommandOutput, HAWKEYE, NOBODY, StartedProcess, TestMachine, machine, or_skip, signal,
+    time_limit_factor, until, wait, workload,
 };
-use crate::daemon::{CONFIG, Minded};
+use crate::daemon::{CONFIG, DiscoveredProgram};
 use hawkeye_test_support::this_test;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -19,9 +19,9 @@ const RUN: &str = "run --policy hawkeye-g -- true";
 const MACHINE_LOCK: &str = "/run/hawkeye/manager.lock";
 
 /// A process that holds a lock or tries to; killed when dropped.
-struct Locker(Child);
+struct LockProcess(Child);
 
-impl Locker {
+impl LockProcess {
     fn start(file: &Path, user: u32) -> Self {
         let mut command = Command::new("flock");
         command.arg(file).args(["sleep", "60"]).uid(user).gid(user);
@@ -38,7 +38,7 @@ impl Locker {
     }
 
     /// Waits until it holds the lock or was refused. Returns whether it holds it.
-    fn settled(&mut self) -> bool {
+    fn wait_for_lock(&mut self) -> bool {
         let settled = until(Duration::from_secs(10), || {
             self.holds() || self.0.try_wait().is_ok_and(|ended| ended.is_some())
         });
@@ -47,7 +47,7 @@ impl Locker {
     }
 }
 
-impl Drop for Locker {
+impl Drop for LockProcess {
     fn drop(&mut self) {
         // SAFETY: a plain system call on a process group that only this test uses.
         unsafe { libc::kill(-(self.0.id() as libc::pid_t), libc::SIGKILL) };
@@ -55,8 +55,8 @@ impl Drop for Locker {
     }
 }
 
-fn runs(machine: &Machine) -> String {
-    let said = machine.output(RUN).well().err;
+fn runs(machine: &TestMachine) -> String {
+    let said = machine.output(RUN).assert_success().err;
     assert!(!said.contains("panicked"), "{said}");
     said
 }
@@ -72,8 +72,8 @@ fn other_users_cannot_take_the_lock_of_the_manager() {
     let own = machine.state.join("manager.lock");
     runs(&machine);
     for file in [&own, Path::new(MACHINE_LOCK)] {
-        let mut locker = Locker::start(file, NOBODY);
-        assert!(!locker.settled(), "{} can be locked", file.display());
+        let mut locker = LockProcess::start(file, NOBODY);
+        assert!(!locker.wait_for_lock(), "{} can be locked", file.display());
         runs(&machine);
         assert_eq!(mode(file), 0o600);
     }
@@ -85,8 +85,11 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
     let lock = machine.state.join("manager.lock");
     fs::write(&lock, "process 4194000 (daemon)\n").expect("the file can be written");
     fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("the mode can be changed");
-    let mut locker = Locker::start(&lock, NOBODY);
-    assert!(locker.settled(), "another user could take the old lock");
+    let mut locker = LockProcess::start(&lock, NOBODY);
+    assert!(
+        locker.wait_for_lock(),
+        "another user could take the old lock"
+    );
     let said = runs(&machine);
     assert!(said.contains(&format!("user {NOBODY}")), "{said}");
     assert_eq!(mode(&lock), 0o600);
@@ -96,8 +99,8 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
 fn an_error_names_the_root_process_that_holds_the_lock() {
     let machine = or_skip!(machine(this_test!()));
     runs(&machine);
-    let mut locker = Locker::start(&machine.state.join("manager.lock"), 0);
-    assert!(locker.settled());
+    let mut locker = LockProcess::start(&machine.state.join("manager.lock"), 0);
+    assert!(locker.wait_for_lock());
     let refused = machine.output(RUN);
     refused.assert_refused(1, "not a manager");
     let said = refused.err;
@@ -115,7 +118,7 @@ fn one_manager_per_machine_whatever_its_state_folder() {
     assert!(until(Duration::from_secs(20), || saved.exists()));
     let second = machine.state.join("second");
     let refused = |command: &mut Command| {
-        let refused = Ended::of(command.env("HAWKEYE_STATE_DIR", &second));
+        let refused = CommandOutput::of(command.env("HAWKEYE_STATE_DIR", &second));
         refused.assert_refused(1, "already managed by process");
         refused.assert_refused(1, &first.child.id().to_string());
     };
@@ -130,14 +133,14 @@ fn one_manager_per_machine_whatever_its_state_folder() {
     first.interrupt();
 }
 
-fn everything(path: &Path) -> Vec<PathBuf> {
+fn all_paths(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_owned()];
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         for entry in fs::read_dir(path)
             .expect("the folder can be read")
             .flatten()
         {
-            all.extend(everything(&entry.path()));
+            all.extend(all_paths(&entry.path()));
         }
     }
     all
@@ -158,7 +161,7 @@ fn open_to_others(path: &Path) -> Vec<String> {
         mode & if kind.is_dir() { 0o022 } else { 0o077 } != 0
     };
     let shown = |path: PathBuf| format!("{} {:o}", path.display(), mode(&path));
-    let open = everything(path).into_iter().filter(is_open);
+    let open = all_paths(path).into_iter().filter(is_open);
     open.map(shown).collect()
 }
 
@@ -185,12 +188,12 @@ fn files_are_accessible_to_root_alone_with_any_umask() {
                 Ok(())
             });
         }
-        let mut daemon = Started::quietly(&mut command);
+        let mut daemon = StartedProcess::quietly(&mut command);
         let there = |name: &str| {
             let named = |path: &PathBuf| path.to_string_lossy().contains(name);
-            let found = || everything(&all).iter().any(named);
+            let found = || all_paths(&all).iter().any(named);
             let in_time = until(Duration::from_secs(30), found);
-            assert!(in_time, "no {name} in {:?}", everything(&all));
+            assert!(in_time, "no {name} in {:?}", all_paths(&all));
         };
         let all_closed = || {
             let open = open_to_others(&all);
@@ -199,11 +202,11 @@ fn files_are_accessible_to_root_alone_with_any_umask() {
         for name in ["manager.lock", "settings.json", "hawkeye.sock"] {
             there(name);
         }
-        let program = Minded::start(&machine);
+        let program = DiscoveredProgram::start(&machine);
         for name in ["journal.jsonl", ".parquet.tmp"] {
             there(name);
         }
-        std::thread::sleep(Duration::from_secs(5) * patience());
+        std::thread::sleep(Duration::from_secs(5) * time_limit_factor());
         all_closed();
         drop(program);
         there("learned/hawkeye-");

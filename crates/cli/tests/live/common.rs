@@ -3,18 +3,18 @@
 use crate::settings::Changed;
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_linux::probe::userfaultfd::Userfaultfd;
-use hawkeye_linux::probe::{self, Extent};
+use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEvents;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables, Target};
+use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Scope};
-use hawkeye_linux::{Means, test_costs};
+use hawkeye_linux::{KernelBackend, test_costs};
+use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Machine as _, Sampling as _};
 use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
-use hawkeye_workload::{Event, Ready, Workload};
+use hawkeye_workload::{WorkloadEvent, WorkloadProcess, WorkloadReady};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::ops::{Deref, DerefMut, Range};
@@ -43,11 +43,11 @@ pub(crate) use or_skip;
 pub const NOBODY: u32 = 65_534;
 
 /// A process of the test; killed when dropped.
-pub struct Started(pub Child);
+pub struct StartedProcess(pub Child);
 
 /// A process that exchanges lines with the test.
 pub struct Spoken {
-    pub child: Started,
+    pub child: StartedProcess,
     pub tell: ChildStdin,
     /// Kept open, because it may print more.
     _out: BufReader<ChildStdout>,
@@ -57,7 +57,7 @@ impl Spoken {
     /// Starts a command. Returns its first line too.
     pub fn start(command: &mut Command) -> (Self, String) {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = Started(command.spawn().expect("the command starts"));
+        let mut child = StartedProcess(command.spawn().expect("the command starts"));
         let tell = child.stdin.take().expect("the stream is a pipe");
         let mut out = BufReader::new(child.stdout.take().expect("the stream is a pipe"));
         let mut line = String::new();
@@ -71,7 +71,7 @@ impl Spoken {
     }
 }
 
-impl Started {
+impl StartedProcess {
     /// Starts a command without standard input and output.
     pub fn quietly(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -84,7 +84,7 @@ impl Started {
     }
 }
 
-impl Deref for Started {
+impl Deref for StartedProcess {
     type Target = Child;
 
     fn deref(&self) -> &Child {
@@ -92,13 +92,13 @@ impl Deref for Started {
     }
 }
 
-impl DerefMut for Started {
+impl DerefMut for StartedProcess {
     fn deref_mut(&mut self) -> &mut Child {
         &mut self.0
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -106,13 +106,13 @@ impl Drop for Started {
 }
 
 #[derive(Debug)]
-pub struct Ended {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Ended {
+impl CommandOutput {
     /// Runs a command without standard input to its end.
     pub fn of(command: &mut Command) -> Self {
         let output = command
@@ -128,7 +128,7 @@ impl Ended {
     }
 
     /// Asserts that it ended with success.
-    pub fn well(self) -> Self {
+    pub fn assert_success(self) -> Self {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
@@ -149,7 +149,7 @@ impl Ended {
 }
 
 /// The machine for one test, with a state folder of its own and the kernel's default settings.
-pub struct Machine {
+pub struct TestMachine {
     // Declared before the turn, so that the settings are restored before the next test starts.
     _settings: Changed,
     _turn: MutexGuard<'static, u32>,
@@ -158,7 +158,7 @@ pub struct Machine {
     costs: PathBuf,
 }
 
-impl Drop for Machine {
+impl Drop for TestMachine {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.state);
         let _ = std::fs::remove_file(&self.costs);
@@ -166,11 +166,11 @@ impl Drop for Machine {
 }
 
 /// Takes the machine for a test. `None`, and the test counts as skipped, where it can't be managed.
-pub fn machine(test: TestName) -> Option<Machine> {
+pub fn machine(test: TestName) -> Option<TestMachine> {
     static TURN: Mutex<u32> = Mutex::new(0);
     // A failed test must not fail the next one.
     let mut turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if let Some(why) = unmanageable() {
+    if let Some(why) = why_unmanageable() {
         test.skip(&why);
         return None;
     }
@@ -179,25 +179,25 @@ pub fn machine(test: TestName) -> Option<Machine> {
     let name = format!("hawkeye-live-{}-{}", std::process::id(), *turn);
     let state = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&state).expect("a temporary folder");
-    let machine = Machine {
+    let machine = TestMachine {
         _settings: Changed::to_defaults(),
         _turn: turn,
         costs: state.with_extension("costs.json"),
         state,
     };
     machine.set_costs(&costs(promotion_us()));
-    test_costs::give(&machine.costs).expect("the costs can be read");
+    test_costs::configure(&machine.costs).expect("the costs can be read");
     Some(machine)
 }
 
 /// Like `machine`, for tests that depend on how many processors really run at the same time.
-pub fn machine_at_speed(test: TestName) -> Option<Machine> {
+pub fn machine_at_speed(test: TestName) -> Option<TestMachine> {
     at_speed(test).then(|| machine(test))?
 }
 
 /// Whether such a test can show anything here; otherwise it counts as skipped.
 pub fn at_speed(test: TestName) -> bool {
-    let emulated = patience() > 1;
+    let emulated = time_limit_factor() > 1;
     if emulated {
         test.skip("it depends on how fast the machine is, which is emulated");
     }
@@ -206,7 +206,7 @@ pub fn at_speed(test: TestName) -> bool {
 
 /// Like `machine`, for tests that need a kernel that gives zero pages back without swap. `why`
 /// explains what other kernels do.
-pub fn machine_with_remap(test: TestName, why: &str) -> Option<Machine> {
+pub fn machine_with_remap(test: TestName, why: &str) -> Option<TestMachine> {
     let machine = machine(test)?;
     if !remaps() {
         test.skip(why);
@@ -218,7 +218,7 @@ pub fn machine_with_remap(test: TestName, why: &str) -> Option<Machine> {
 /// Like `machine`, for tests that need a capability of some kernels, by the doctor's name for it.
 /// For every test skipped `without` a capability, `.ci/run` checks with the doctor that it is
 /// missing.
-pub fn machine_with(test: TestName, capability: &str) -> Option<Machine> {
+pub fn machine_with(test: TestName, capability: &str) -> Option<TestMachine> {
     let machine = machine(test)?;
     let capabilities = doctor()["capabilities"].as_array().expect("a list");
     let found = capabilities.iter().find(|c| c["name"] == capability);
@@ -240,7 +240,7 @@ pub const NO_SWAP_IN_GROUP: &str =
     "this kernel gives memory back through swap, of which the cgroup has none";
 
 /// Factor on all time limits: `HAWKEYE_TESTS_PATIENCE`, for emulated machines.
-pub fn patience() -> u32 {
+pub fn time_limit_factor() -> u32 {
     from_environment("HAWKEYE_TESTS_PATIENCE", 1) as u32
 }
 
@@ -288,7 +288,7 @@ fn costs(promotion_us: u64) -> Value {
     })
 }
 
-fn unmanageable() -> Option<String> {
+fn why_unmanageable() -> Option<String> {
     let found = doctor();
     match found["can_manage"].as_bool() {
         Some(true) => None,
@@ -303,13 +303,13 @@ fn doctor() -> &'static Value {
         let state = std::env::temp_dir().join(format!("hawkeye-live-{}", std::process::id()));
         let mut doctor = Command::new(HAWKEYE);
         let doctor = doctor.args(["doctor", "--json"]);
-        let ended = Ended::of(doctor.env("HAWKEYE_STATE_DIR", &state));
+        let ended = CommandOutput::of(doctor.env("HAWKEYE_STATE_DIR", &state));
         let _ = std::fs::remove_dir_all(state);
         serde_json::from_str(&ended.out).unwrap_or_else(|_| ended.err.into())
     })
 }
 
-impl Machine {
+impl TestMachine {
     /// A command of the program with these arguments.
     pub fn hawkeye(&self, words: &str) -> Command {
         let mut command = Command::new(HAWKEYE);
@@ -334,19 +334,19 @@ impl Machine {
     }
 
     /// Runs the program to its end.
-    pub fn output(&self, words: &str) -> Ended {
-        Ended::of(&mut self.hawkeye(words))
+    pub fn output(&self, words: &str) -> CommandOutput {
+        CommandOutput::of(&mut self.hawkeye(words))
     }
 
     /// The same as another user, with a copy of the program that every user may execute.
-    pub fn output_as(&self, user: u32, words: &str) -> Ended {
+    pub fn output_as(&self, user: u32, words: &str) -> CommandOutput {
         let copy = self.state.join("hawkeye");
         if !copy.exists() {
             std::fs::copy(HAWKEYE, &copy).expect("the file can be copied");
         }
         let mut command = Command::new(copy);
         let command = command.args(words.split_whitespace()).uid(user).gid(user);
-        Ended::of(command.env("HAWKEYE_STATE_DIR", &self.state))
+        CommandOutput::of(command.env("HAWKEYE_STATE_DIR", &self.state))
     }
 
     /// Runs `hawkeye run OPTIONS --json FILE -- PROGRAM workload WORKLOAD`. Returns its exit code
@@ -361,27 +361,27 @@ impl Machine {
     }
 
     /// Starts `hawkeye attach OPTIONS --json FILE PID`.
-    pub fn attach(&self, options: &str, pid: u32) -> Attached {
+    pub fn attach(&self, options: &str, pid: u32) -> AttachedManager {
         self.attach_all(options, &[pid])
     }
 
     /// The same for several processes.
-    pub fn attach_all(&self, options: &str, pids: &[u32]) -> Attached {
+    pub fn attach_all(&self, options: &str, pids: &[u32]) -> AttachedManager {
         let json = self.state.join("summary.json");
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let (file, pids) = (json.display(), pids.join(" "));
         let words = format!("attach {options} --json {file} {pids}");
-        let child = Started::quietly(&mut self.hawkeye(&words));
-        Attached { child, json }
+        let child = StartedProcess::quietly(&mut self.hawkeye(&words));
+        AttachedManager { child, json }
     }
 }
 
-pub struct Attached {
-    pub child: Started,
+pub struct AttachedManager {
+    pub child: StartedProcess,
     json: PathBuf,
 }
 
-impl Attached {
+impl AttachedManager {
     /// Interrupts the manager and reads its summary.
     pub fn interrupt(mut self) -> Value {
         signal(self.child.id(), libc::SIGINT);
@@ -397,10 +397,10 @@ impl Attached {
 }
 
 /// What a manager inside the test process uses, with the tests' costs.
-pub fn means() -> Means {
-    let facts = probe::gather(Extent::ForManaging, None).expect("the machine can be probed");
+pub fn kernel_backend() -> KernelBackend {
+    let facts = probe::gather(ProbeExtent::ForManaging, None).expect("the machine can be probed");
     let decision = probe::choose(&facts).expect("the machine can be managed");
-    let mut means = probe::means(&decision).expect("the kernel interfaces can be set up");
+    let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
     means
         .prepare_overhead(Path::new("/nonexistent"), CounterEvents::default())
@@ -409,8 +409,8 @@ pub fn means() -> Means {
 }
 
 /// The machine of a manager inside the test process, with one managed process.
-pub fn machine_of(means: Means, pid: u32) -> (LinuxMachine, ProcessId) {
-    let scope = Scope::Processes(vec![
+pub fn machine_of(means: KernelBackend, pid: u32) -> (LinuxMachine, ProcessId) {
+    let scope = ManagedTarget::Processes(vec![
         ProcessHandle::open(pid).expect("the process can be opened"),
     ]);
     let signals = StopSignals::take_over().expect("the signals can be blocked");
@@ -427,7 +427,7 @@ pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample 
 }
 
 /// Compiles a C program or library of the tests, which every user can read.
-pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) -> PathBuf {
+pub fn compile(machine: &TestMachine, source: &str, name: &str, options: &[&str]) -> PathBuf {
     let folder = machine.state.join("compiled");
     std::fs::create_dir_all(&folder).expect("a folder");
     let c = folder.join(format!("{name}.c"));
@@ -444,17 +444,20 @@ pub fn compile(machine: &Machine, source: &str, name: &str, options: &[&str]) ->
 }
 
 /// The ranges of a process that may have huge pages.
-pub fn eligible(tables: &PageTables, target: &Target) -> Vec<Range<u64>> {
+pub fn eligible(tables: &PageTableReader, target: &BoundTarget) -> Vec<Range<u64>> {
     let mappings = tables.mappings(target);
     mappings::eligible(&mappings.expect("the mappings can be listed")).ranges
 }
 
 /// The same, and their regions, from its page tables.
-pub fn walked(tables: &mut PageTables, pid: u32) -> (Vec<Range<u64>>, Vec<RegionSample>) {
+pub fn read_regions(
+    tables: &mut PageTableReader,
+    pid: u32,
+) -> (Vec<Range<u64>>, Vec<RegionSample>) {
     let target = tables.bind(pid).expect("the target can be bound");
     let ranges = eligible(tables, &target);
     let mut found = Vec::new();
-    let walked = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
+    let walked = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
     walked.expect("the page tables can be walked");
     (ranges, found)
 }
@@ -493,7 +496,7 @@ pub fn wait(child: &mut Child, at_most: Duration) -> Option<i32> {
 }
 
 pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + at_most * patience();
+    let deadline = Instant::now() + at_most * time_limit_factor();
     while Instant::now() < deadline {
         if is_so() {
             return true;
@@ -503,12 +506,12 @@ pub fn until(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     is_so()
 }
 
-pub fn workload(words: &str) -> (Workload, u32) {
+pub fn workload(words: &str) -> (WorkloadProcess, u32) {
     let (workload, ready) = started(words);
     (workload, ready.pid)
 }
 
-pub fn started(words: &str) -> (Workload, Ready) {
+pub fn started(words: &str) -> (WorkloadProcess, WorkloadReady) {
     started_by(workload_command(words))
 }
 
@@ -518,8 +521,8 @@ fn workload_command(words: &str) -> Command {
     command
 }
 
-pub fn started_by(command: Command) -> (Workload, Ready) {
-    let mut workload = Workload::spawn_command(command).expect("the workload starts");
+pub fn started_by(command: Command) -> (WorkloadProcess, WorkloadReady) {
+    let mut workload = WorkloadProcess::spawn_command(command).expect("the workload starts");
     let ready = workload.wait_ready().expect("the workload gets ready");
     (workload, ready)
 }
@@ -535,7 +538,7 @@ pub fn without_huge_pages(command: &mut Command) {
     }
 }
 
-pub fn workload_without_thp(words: &str) -> (Workload, u32) {
+pub fn workload_without_thp(words: &str) -> (WorkloadProcess, u32) {
     let mut command = workload_command(words);
     without_huge_pages(&mut command);
     let (workload, ready) = started_by(command);
@@ -543,10 +546,10 @@ pub fn workload_without_thp(words: &str) -> (Workload, u32) {
 }
 
 /// Resident and huge memory, as the workload reports them.
-pub fn memory(workload: &mut Workload) -> (u64, u64) {
-    let request = hawkeye_workload::Request::Rss;
-    match workload.request(request, Duration::from_secs(30) * patience()) {
-        Ok(Event::Rss {
+pub fn memory(workload: &mut WorkloadProcess) -> (u64, u64) {
+    let request = hawkeye_workload::WorkloadRequest::Rss;
+    match workload.request(request, Duration::from_secs(30) * time_limit_factor()) {
+        Ok(WorkloadEvent::Rss {
             rss_bytes,
             huge_bytes,
         }) => (rss_bytes, huge_bytes),
@@ -578,10 +581,10 @@ pub fn figure(of: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("no figure {name} in {of}"))
 }
 
-pub fn assert_unharmed(workload: &mut Workload) {
-    let request = hawkeye_workload::Request::Verify;
-    match workload.request(request, Duration::from_secs(60) * patience()) {
-        Ok(Event::Verified {
+pub fn assert_unharmed(workload: &mut WorkloadProcess) {
+    let request = hawkeye_workload::WorkloadRequest::Verify;
+    match workload.request(request, Duration::from_secs(60) * time_limit_factor()) {
+        Ok(WorkloadEvent::Verified {
             bad_bytes: 0,
             checked_bytes,
             ..

@@ -1,8 +1,8 @@
 //! `hawkeye daemon`, and the commands that talk to it.
 
 use crate::common::{
-    DEADLINE, Machine, NOBODY, Started, WORKLOADS, figure, machine, or_skip, patience, signal,
-    started_by, until, wait,
+    DEADLINE, NOBODY, StartedProcess, TestMachine, WORKLOADS, figure, machine, or_skip, signal,
+    started_by, time_limit_factor, until, wait,
 };
 use hawkeye_test_support::this_test;
 use serde_json::Value;
@@ -32,31 +32,31 @@ match.command = "hawkeye-minded"
 action = "include"
 "#;
 
-pub struct Daemon<'a> {
-    machine: &'a Machine,
-    child: Started,
+pub struct RunningDaemon<'a> {
+    machine: &'a TestMachine,
+    child: StartedProcess,
 }
 
-impl<'a> Daemon<'a> {
-    pub fn start(machine: &'a Machine, more: &str) -> Self {
+impl<'a> RunningDaemon<'a> {
+    pub fn start(machine: &'a TestMachine, more: &str) -> Self {
         Self::start_by(machine, &format!("{CONFIG}{more}"))
     }
 
     /// Starts a daemon with this configuration.
-    pub fn start_by(machine: &'a Machine, text: &str) -> Self {
+    pub fn start_by(machine: &'a TestMachine, text: &str) -> Self {
         Self::start_by_command(machine, text, |daemon| daemon)
     }
 
     /// The same, with the command that `prepare` makes of the usual one.
     pub fn start_by_command(
-        machine: &'a Machine,
+        machine: &'a TestMachine,
         text: &str,
         prepare: impl FnOnce(Command) -> Command,
     ) -> Self {
         let config = machine.state.join("hawkeye.toml");
         fs::write(&config, text).expect("the file can be written");
         let usual = machine.hawkeye(&format!("daemon --config {}", config.display()));
-        let child = Started::quietly(&mut prepare(usual));
+        let child = StartedProcess::quietly(&mut prepare(usual));
         let mut daemon = Self { machine, child };
         let ready = until(DEADLINE, || {
             machine.output("status").code == Some(0)
@@ -79,7 +79,7 @@ impl<'a> Daemon<'a> {
     }
 
     /// Waits until the daemon's status meets a condition.
-    pub fn comes_to(&self, at_most: Duration, is_so: impl Fn(&Value) -> bool) {
+    pub fn wait_for_status(&self, at_most: Duration, is_so: impl Fn(&Value) -> bool) {
         let mut status = Value::Null;
         let in_time = until(at_most, || {
             status = self.status();
@@ -103,10 +103,10 @@ impl<'a> Daemon<'a> {
     }
 }
 
-pub struct Minded(Started);
+pub struct DiscoveredProgram(StartedProcess);
 
-impl Minded {
-    pub fn start(machine: &Machine) -> Self {
+impl DiscoveredProgram {
+    pub fn start(machine: &TestMachine) -> Self {
         // A command has the name of the file that it is started from.
         let name = machine.state.join(NAME);
         let _ = std::os::unix::fs::symlink(WORKLOADS, &name);
@@ -114,7 +114,9 @@ impl Minded {
         // method estimates them.
         let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 1200";
         let mut program = Command::new(name);
-        Self(Started::quietly(program.args(words.split_whitespace())))
+        Self(StartedProcess::quietly(
+            program.args(words.split_whitespace()),
+        ))
     }
 
     pub fn pid(&self) -> u32 {
@@ -155,12 +157,16 @@ pub fn scrape(port: u16) -> String {
 #[test]
 fn the_daemon_finds_and_promotes_a_process_and_explains_why() {
     let machine = or_skip!(machine(this_test!()));
-    let program = Minded::start(&machine);
+    let program = DiscoveredProgram::start(&machine);
     // On an emulated processor page walks are so cheap that no promotion pays.
     let by_coverage = "policy = \"hawkeye-g\"\n";
-    let policy = if patience() > 1 { by_coverage } else { "" };
-    let daemon = Daemon::start_by(&machine, &format!("{policy}{CONFIG}"));
-    daemon.comes_to(DEADLINE, |it| figure(&it["totals"], "promoted") > 0);
+    let policy = if time_limit_factor() > 1 {
+        by_coverage
+    } else {
+        ""
+    };
+    let daemon = RunningDaemon::start_by(&machine, &format!("{policy}{CONFIG}"));
+    daemon.wait_for_status(DEADLINE, |it| figure(&it["totals"], "promoted") > 0);
     let status = daemon.status();
     assert_eq!(status["managed"], 1, "{status}");
     assert_eq!(status["processes"][0]["pid"], program.pid());
@@ -182,14 +188,14 @@ fn the_daemon_finds_and_promotes_a_process_and_explains_why() {
 #[test]
 fn only_root_may_pause_and_other_users_may_read() {
     let machine = or_skip!(machine(this_test!()));
-    let program = Minded::start(&machine);
-    let daemon = Daemon::start(&machine, "");
-    daemon.comes_to(DEADLINE, |status| status["managed"] == 1);
+    let program = DiscoveredProgram::start(&machine);
+    let daemon = RunningDaemon::start(&machine, "");
+    daemon.wait_for_status(DEADLINE, |status| status["managed"] == 1);
     assert_eq!(daemon.json("pause")["changed"], true);
     assert_eq!(daemon.json("pause")["changed"], false);
     assert_eq!(daemon.status()["paused"], true);
 
-    machine.output_as(NOBODY, "status").well();
+    machine.output_as(NOBODY, "status").assert_success();
     let said = machine
         .output_as(NOBODY, &format!("why {}", program.pid()))
         .out;
@@ -216,9 +222,9 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
         "[metrics]\nlisten = \"127.0.0.1:{port}\"\n[recording]\nfolder = {recording:?}\n[journal]\nfile = \"/dev/full\"\n"
     );
     let config = machine.state.join("hawkeye.toml");
-    let daemon = Daemon::start(&machine, &more);
+    let daemon = RunningDaemon::start(&machine, &more);
     daemon.json("pause");
-    daemon.comes_to(DEADLINE, |it| figure(&it["journal"], "lost_entries") > 0);
+    daemon.wait_for_status(DEADLINE, |it| figure(&it["journal"], "lost_entries") > 0);
     assert!(daemon.status()["journal"]["trouble"].is_string());
 
     let text = scrape(port);
@@ -267,12 +273,12 @@ fn a_missing_daemon_is_reported_and_a_stale_socket_is_replaced() {
     ] {
         machine.output(words).assert_refused(1, "no daemon runs");
     }
-    let mut killed = Daemon::start(&machine, "");
+    let mut killed = RunningDaemon::start(&machine, "");
     signal(killed.child.id(), libc::SIGKILL);
     let _ = killed.child.wait();
     assert!(killed.socket().exists());
     machine.output("status").assert_refused(1, "no daemon runs");
-    let daemon = Daemon::start(&machine, "");
+    let daemon = RunningDaemon::start(&machine, "");
     let second = machine.output("daemon");
     second.assert_refused(1, "already managed by");
     daemon.end();
@@ -282,7 +288,7 @@ fn a_missing_daemon_is_reported_and_a_stale_socket_is_replaced() {
 fn a_rule_can_prefault_a_program_at_its_start() {
     let machine = or_skip!(machine(this_test!()));
     let more = "warm = \"256 MiB\"\n[fault_ahead]\nmode = \"on\"\n";
-    let daemon = Daemon::start(&machine, more);
+    let daemon = RunningDaemon::start(&machine, more);
     let program = machine.state.join(NAME);
     fs::copy(WORKLOADS, &program).expect("the file can be copied");
     let mut command = Command::new(&program);
@@ -294,7 +300,7 @@ fn a_rule_can_prefault_a_program_at_its_start() {
     let warm = until(DEADLINE, || resident() >= 256 << 20);
     assert!(warm, "{} bytes", resident());
     // Some of these regions belong to the program's own code.
-    daemon.comes_to(DEADLINE, |it| it["fill"]["filled"].as_u64() >= Some(128));
+    daemon.wait_for_status(DEADLINE, |it| it["fill"]["filled"].as_u64() >= Some(128));
     let left_alone = touch.finish().expect("the workload ends");
     assert!(left_alone.success());
     daemon.end();

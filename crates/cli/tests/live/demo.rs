@@ -8,7 +8,7 @@ fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     let machine = or_skip!(machine(this_test!()));
     let path = machine.state.join("demo.json");
     let words = format!("demo --json {}", path.display());
-    machine.output(&words).well();
+    machine.output(&words).assert_success();
     let figures = read_json(&path).expect("the file holds JSON");
     let systems = figures["systems"].as_array().expect("a list");
     let names: Vec<_> = systems.iter().map(|it| &it["system"]).collect();

@@ -11,7 +11,7 @@ fn every_capability_is_explained_every_page_size_tried_and_no_setting_changed() 
     let names = there.iter().map(String::as_str).chain(["use_zero_page"]);
     let read = || -> Vec<String> { names.clone().map(settings::read).collect() };
     let before = read();
-    let report = machine.output("doctor --json").well().json();
+    let report = machine.output("doctor --json").assert_success().json();
     assert_eq!(read(), before);
     let capabilities = report["capabilities"].as_array().expect("a list");
     assert!(capabilities.len() >= 14);

@@ -4,7 +4,7 @@ use crate::common::{WORKLOADS, machine_at_speed, or_skip, until};
 use crate::settings::Changed;
 use hawkeye_linux::memory::fragmentation::fmfi;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::{Event, Workload};
+use hawkeye_workload::{WorkloadEvent, WorkloadProcess};
 use std::fs;
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
     let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
-    let mut workload = Workload::spawn(WORKLOADS, words).expect("the workload starts");
+    let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
     let (before, reached) = loop {
         match workload.next_event(FILLED).expect("the next event arrives") {
-            Event::Fragmented {
+            WorkloadEvent::Fragmented {
                 fmfi_before, fmfi, ..
             } => break (fmfi_before, fmfi),
-            Event::Error { message } => panic!("{message}"),
+            WorkloadEvent::Error { message } => panic!("{message}"),
             _ => {}
         }
     };

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 
 /// KSM running with the test's settings; the former settings are restored when this is dropped.
-pub(crate) struct Ksm {
+pub(crate) struct KsmGuard {
     _changed: Changed,
 }
 
-impl Ksm {
+impl KsmGuard {
     /// `None` where the kernel has no KSM.
     pub(crate) fn start() -> Option<Self> {
         let values = [

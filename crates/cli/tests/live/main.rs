@@ -10,10 +10,10 @@ mod common;
 mod daemon;
 mod demo;
 mod doctor;
-mod fault_ahead;
 mod fragment;
 mod ksm;
 mod observers;
+mod prefault;
 mod prezeroing;
 mod record;
 mod recovery;
@@ -34,5 +34,5 @@ mod why;
 /// Runs this program as a workload if it is started as one.
 #[ctor::ctor]
 fn workloads() {
-    hawkeye_workload::test_program::be_a_workload_too(common::WORKLOADS);
+    hawkeye_workload::test_program::run_as_workload_or_link(common::WORKLOADS);
 }

@@ -3,14 +3,14 @@
 //! The managed process is the test itself.
 
 use crate::common::{machine, machine_with, or_skip, until, userfaultfd};
-use crate::daemon::{CONFIG, Daemon};
+use crate::daemon::{CONFIG, RunningDaemon};
 use crate::settings;
 use hawkeye_linux::own_memory::OwnMemory;
-use hawkeye_linux::probe::userfaultfd::{Mode, Userfaultfd};
+use hawkeye_linux::probe::userfaultfd::{Userfaultfd, WatchMode};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::remote_advice;
-use hawkeye_linux::sample::page_tables::PageTables;
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::sample::page_tables::PageTableReader;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use hawkeye_test_support::this_test;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Whole regions of this process.
-struct Memory {
+struct MappedRegions {
     _mapped: OwnMemory,
     start: u64,
     regions: u64,
@@ -30,9 +30,9 @@ struct Memory {
 
 // SAFETY: a mapping that only this test uses; all threads access it by volatile reads and writes of
 // single bytes.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for MappedRegions {}
 
-impl Memory {
+impl MappedRegions {
     fn new(regions: u64) -> Self {
         let bytes = ((regions + 1) * HUGE_PAGE_BYTES) as usize;
         let mapped = OwnMemory::map(bytes).expect("memory can be mapped");
@@ -89,7 +89,7 @@ fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
     range.step_by(BASE_PAGE_BYTES as usize)
 }
 
-fn register(watcher: &Userfaultfd, range: Range<u64>, mode: Mode) {
+fn register(watcher: &Userfaultfd, range: Range<u64>, mode: WatchMode) {
     watcher
         .register(range, mode)
         .expect("the range can be registered");
@@ -102,7 +102,7 @@ fn own() -> ProcessHandle {
 /// Protects a range, writes `value` to each of its pages, and returns the pages that the monitor
 /// reported.
 fn written_under_protection(
-    memory: &Memory,
+    memory: &MappedRegions,
     watcher: &Userfaultfd,
     range: Range<u64>,
     value: u8,
@@ -134,7 +134,7 @@ fn written_under_protection(
     heard
 }
 
-fn assert_all_heard(heard: &BTreeSet<u64>, range: Range<u64>) {
+fn assert_all_reported(heard: &BTreeSet<u64>, range: Range<u64>) {
     let missed: Vec<u64> = pages(range).filter(|page| !heard.contains(page)).collect();
     let count = missed.len();
     assert_eq!(count, 0, "writes were missed: {missed:x?}");
@@ -145,7 +145,7 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
     let test = this_test!();
     let machine = or_skip!(machine(test));
     let watcher = or_skip!(userfaultfd(test, false));
-    let memory = Memory::new(32);
+    let memory = MappedRegions::new(32);
     let (free, watched) = (memory.range(0..16), memory.range(16..32));
     memory.touch_as_base_pages(free.clone());
     let options = "--policy linux --rate 100000 --period 0.2 --window 0.05 --cpu 100";
@@ -157,9 +157,9 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
         memory.advise(watched.clone(), libc::MADV_DONTNEED);
         memory.touch_as_base_pages(watched.clone());
         std::thread::sleep(Duration::from_millis(20 * value));
-        register(&watcher, watched.clone(), Mode::WriteProtect);
+        register(&watcher, watched.clone(), WatchMode::WriteProtect);
         let heard = written_under_protection(&memory, &watcher, watched.clone(), value as u8);
-        assert_all_heard(&heard, watched.clone());
+        assert_all_reported(&heard, watched.clone());
         let right = pages(watched.clone()).all(|page| memory.read(page) == value as u8);
         assert!(right, "round {value}");
         watcher
@@ -168,7 +168,7 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
     }
     // Registered for longer than a period: the range stays as it is.
     memory.advise(watched.clone(), libc::MADV_DONTNEED);
-    register(&watcher, watched.clone(), Mode::WriteProtect);
+    register(&watcher, watched.clone(), WatchMode::WriteProtect);
     memory.touch_as_base_pages(watched.clone());
     std::thread::sleep(Duration::from_secs(2));
     let huge = memory.huge_regions(watched);
@@ -184,7 +184,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
     let test = this_test!();
     let _machine = or_skip!(machine_with(test, "write protection"));
     let watcher = or_skip!(userfaultfd(test, false));
-    let memory = Memory::new(16);
+    let memory = MappedRegions::new(16);
     let all = memory.range(0..16);
     let process = own();
     let (promoted, split) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -198,19 +198,19 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
         }
         memory.advise(all.clone(), libc::MADV_HUGEPAGE);
         for index in 0..memory.regions {
-            let made = remote_advice::collapse(&process, memory.region(index));
+            let made = process_madvise::collapse(&process, memory.region(index));
             promoted.fetch_add(u64::from(made.is_ok()), Ordering::Relaxed);
         }
-        register(&watcher, all.clone(), Mode::WriteProtect);
+        register(&watcher, all.clone(), WatchMode::WriteProtect);
         let over = AtomicBool::new(false);
         let heard = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     for index in (0..memory.regions).rev() {
                         let region = memory.region(index);
-                        let done = remote_advice::split(&process, region);
+                        let done = process_madvise::split(&process, region);
                         split.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
-                        let _ = remote_advice::collapse(&process, region);
+                        let _ = process_madvise::collapse(&process, region);
                     }
                 }
             });
@@ -218,7 +218,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
             over.store(true, Ordering::Relaxed);
             heard
         });
-        assert_all_heard(&heard, all.clone());
+        assert_all_reported(&heard, all.clone());
         watcher
             .unregister(all.clone())
             .expect("the range can be unregistered");
@@ -231,11 +231,11 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
 fn why_names_userfaultfd_and_real_time_threads() {
     let test = this_test!();
     let machine = or_skip!(machine(test));
-    let memory = Memory::new(32);
+    let memory = MappedRegions::new(32);
     memory.touch_as_base_pages(memory.range(0..32));
     let watcher = or_skip!(userfaultfd(test, false));
     let watched = memory.range(8..16);
-    register(&watcher, watched.clone(), Mode::WriteProtect);
+    register(&watcher, watched.clone(), WatchMode::WriteProtect);
     let own = std::process::id();
     let comm = std::fs::read_to_string("/proc/self/comm").expect("the file can be read");
     let by_rule = CONFIG.replace("hawkeye-minded", comm.trim());
@@ -243,7 +243,7 @@ fn why_names_userfaultfd_and_real_time_threads() {
     let all = CONFIG.replace("unmatched = \"exclude\"", "unmatched = \"include\"");
     let address = format!("{:#x}", watched.start);
     let said = |config: &str, words: &str, wanted: &str| {
-        let daemon = Daemon::start_by(&machine, &format!("policy = \"none\"\n{config}"));
+        let daemon = RunningDaemon::start_by(&machine, &format!("policy = \"none\"\n{config}"));
         let mut last = String::new();
         let found = until(Duration::from_secs(20), || {
             let why = machine.output(&format!("why {own} {words}"));
@@ -281,7 +281,7 @@ fn why_names_userfaultfd_and_real_time_threads() {
 fn locked_memory_stays_locked_when_it_is_promoted() {
     let _machine = or_skip!(machine(this_test!()));
     const KPF_UNEVICTABLE: u64 = 1 << 18;
-    let memory = Memory::new(4);
+    let memory = MappedRegions::new(4);
     let all = memory.range(0..4);
     memory.touch_as_base_pages(all.clone());
     let bytes = (all.end - all.start) as usize;
@@ -305,9 +305,9 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     assert!(until(Duration::from_secs(10), || unevictable() == 4));
     let process = own();
     for index in 0..4 {
-        remote_advice::collapse(&process, memory.region(index))
+        process_madvise::collapse(&process, memory.region(index))
             .expect("the region can be collapsed");
-        let refused = remote_advice::split(&process, memory.region(index));
+        let refused = process_madvise::split(&process, memory.region(index));
         assert!(refused.is_err(), "locked memory is not split");
     }
     assert_eq!(memory.huge_regions(all.clone()), 4);
@@ -319,11 +319,11 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 fn memory_registered_with_userfaultfd_is_not_eligible() {
     let test = this_test!();
     let _machine = or_skip!(machine(test));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let target = tables
         .bind(std::process::id())
         .expect("the target can be bound");
-    let memory = Memory::new(8);
+    let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
         let found = tables
@@ -338,10 +338,10 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
         now
     };
     assert_eq!(eligible(3), Ok(()));
-    for mode in [Mode::WriteProtect, Mode::Missing] {
+    for mode in [WatchMode::WriteProtect, WatchMode::Missing] {
         let watcher = or_skip!(userfaultfd(test, true));
         register(&watcher, memory.range(2..4), mode);
-        assert_eq!(eligible(3), Err(mappings::Ineligible::Userfaultfd));
+        assert_eq!(eligible(3), Err(mappings::IneligibleReason::Userfaultfd));
         assert_eq!(eligible(5), Ok(()));
         drop(watcher);
         assert_eq!(eligible(3), Ok(()));
@@ -363,11 +363,11 @@ fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
     if settings::read("enabled") == "always" {
         return test.skip("faults bring huge pages here, filled or not");
     }
-    let first = Memory::new(512);
+    let first = MappedRegions::new(512);
     let options = "--fault-ahead on --policy none --cpu 50";
     let attached = machine.attach(options, std::process::id());
     std::thread::sleep(Duration::from_secs(2));
-    let stream = |memory: &Memory, regions: Range<u64>| {
+    let stream = |memory: &MappedRegions, regions: Range<u64>| {
         for index in regions {
             let start = memory.region(index).start();
             pages(start..start + HUGE_PAGE_BYTES).for_each(|page| memory.write(page, 3));
@@ -375,13 +375,13 @@ fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
         }
     };
     stream(&first, 0..4);
-    register(&watcher, first.range(21..512), Mode::Missing);
+    register(&watcher, first.range(21..512), WatchMode::Missing);
     // The monitor never answers for the next region.
     stream(&first, 4..21);
     // The filler leaves a core that other programs need, so a region may be filled only after some
     // streams.
     let filled = until(Duration::from_secs(60), || {
-        let second = Memory::new(256);
+        let second = MappedRegions::new(256);
         // Without the filler these touches bring no huge page.
         stream(&second, 0..256);
         second.huge_regions(second.range(0..256)) > 0

@@ -1,20 +1,20 @@
 //! `hawkeye record`, and `--record` of `run`: live recordings are reported, and the simulator
 //! replays them.
 
-use crate::common::{Machine, figure, machine, or_skip, patience, workload};
+use crate::common::{TestMachine, figure, machine, or_skip, time_limit_factor, workload};
 use crate::settings;
-use hawkeye_sim::simulate::{Setup, simulate};
+use hawkeye_sim::simulate::{SimulationSetup, simulate};
 use hawkeye_sim::systems;
-use hawkeye_sim::trace::{BadRecords, Recording};
-use hawkeye_sim::workloads::{Replay, Workload};
+use hawkeye_sim::trace::{BadRecords, CoverageRows};
+use hawkeye_sim::workloads::{RecordingReplay, WorkloadSpec};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::path::Path;
 
 /// A recording, as a workload of the simulator.
-fn recorded(file: &Path) -> Workload {
-    let mut replay = Replay::default();
-    for row in Recording::open(file, BadRecords::Fail).expect("the recording can be opened") {
+fn recorded(file: &Path) -> WorkloadSpec {
+    let mut replay = RecordingReplay::default();
+    for row in CoverageRows::open(file, BadRecords::Fail).expect("the recording can be opened") {
         replay.add(&row.expect("the row is valid"));
     }
     replay
@@ -22,9 +22,9 @@ fn recorded(file: &Path) -> Workload {
         .expect("the recording can be replayed")
 }
 
-fn report(machine: &Machine, file: &Path) -> Value {
+fn report(machine: &TestMachine, file: &Path) -> Value {
     let words = format!("report --json {}", file.display());
-    machine.output(&words).well().json()
+    machine.output(&words).assert_success().json()
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let machine = or_skip!(machine(this_test!()));
     // A recording keeps to 1 % of a core, so windows are rarer where each costs more: with busy
     // neighbours there was one in 31 s. Then a longer recording is made.
-    let short = 30 * patience() * patience();
+    let short = 30 * time_limit_factor() * time_limit_factor();
     let long = 5 * short;
     let (mut program, pid) = workload(&format!(
         "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
@@ -45,7 +45,7 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let record = |length: u32| {
         let at = file.display();
         let words = format!("record {pid} -o {at} --length {length} --period 2 --window 0.2");
-        let said = machine.output(&words).well().err;
+        let said = machine.output(&words).assert_success().err;
         assert!(said.contains("sampling windows"), "{said}");
         assert_eq!(names.map(settings::read), before);
         report(&machine, &file)
@@ -76,7 +76,7 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let recording = recorded(&file);
     let replayed = ["linux-4k", "linux"].map(|system| {
         let system = systems::by_name(system).expect("the system exists");
-        let run = simulate(&system, &recording, &Setup::default())
+        let run = simulate(&system, &recording, &SimulationSetup::default())
             .expect("the recording can be simulated");
         let program = &run.figures.programs[0];
         // The kernel keeps fifteen characters of a name.
@@ -86,7 +86,7 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     });
     assert_eq!(replayed[0], 0);
     assert!(replayed[1] >= 64 << 20, "{replayed:?}");
-    let _ = program.command(hawkeye_workload::Request::Quit);
+    let _ = program.command(hawkeye_workload::WorkloadRequest::Quit);
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! Recovery of bloat, and that freed memory stays free.
 
 use crate::common::{
-    DEADLINE, assert_unharmed, figure, huge_bytes, machine, machine_of, machine_with_remap, means,
-    memory, or_skip, patience, sampled, until, workload,
+    DEADLINE, assert_unharmed, figure, huge_bytes, kernel_backend, machine, machine_of,
+    machine_with_remap, memory, or_skip, sampled, time_limit_factor, until, workload,
 };
 use hawkeye_bench::live::manage;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::remote_advice;
-use hawkeye_manager::{Journal, Machine as _, MachineError, Promoted, Settings};
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_manager::{Journal, Machine as _, MachineError, PromotionResult, Settings};
 use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
 use hawkeye_test_support::this_test;
-use hawkeye_workload::Request;
+use hawkeye_workload::WorkloadRequest;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Options for recovery only: watermarks below the memory in use, as if memory were short.
 fn short_of_memory() -> String {
-    let used = system_memory::machine()
+    let used = system_memory::machine_use()
         .expect("the memory use can be read")
         .percent();
     let (high, low) = (used / 2.0, used / 4.0);
@@ -72,7 +72,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     let why = "this kernel pages zero pages out: what is read meanwhile comes back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
-    let (mut machine, process) = machine_of(means(), pid);
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
     let sampled = sampled(&mut machine, process);
     let huge = sampled.regions.iter().filter(|r| r.is_huge());
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
@@ -112,7 +112,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
 fn a_full_huge_page_is_not_split() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
-    let used = system_memory::machine()
+    let used = system_memory::machine_use()
         .expect("the memory use can be read")
         .percent();
     let settings = Settings {
@@ -121,7 +121,7 @@ fn a_full_huge_page_is_not_split() {
         ..Settings::default()
     };
     let all = |journal: &Journal| journal.totals().scanned >= 16;
-    let managed = manage(means(), pid, "none", settings, DEADLINE, all);
+    let managed = manage(kernel_backend(), pid, "none", settings, DEADLINE, all);
     let journal = managed.expect("the process can be managed").journal;
     assert!(all(&journal), "{:?}", journal.totals());
     assert_eq!(journal.totals().split, 0);
@@ -132,15 +132,15 @@ fn a_full_huge_page_is_not_split() {
 fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("burner --mib 64 --pages base");
-    let (mut machine, process) = machine_of(means(), pid);
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
     let sampled = sampled(&mut machine, process);
     program
-        .request(Request::DontNeed(90), Duration::from_secs(10))
+        .request(WorkloadRequest::DontNeed(90), Duration::from_secs(10))
         .expect("the workload frees memory");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
         let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present);
-        assert_eq!(outcome, Ok(Promoted::Freed), "{r:?}");
+        assert_eq!(outcome, Ok(PromotionResult::Freed), "{r:?}");
     }
     let (after, huge) = memory(&mut program);
     assert_eq!(huge, 0);
@@ -153,7 +153,7 @@ fn regions_that_were_split_are_promoted_again() {
     let _machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload(&format!(
         "random --mib 32 --pages base --quiet --seconds {}",
-        600 * patience()
+        600 * time_limit_factor()
     ));
     let settings = Settings {
         period: Duration::from_secs(1),
@@ -162,9 +162,9 @@ fn regions_that_were_split_are_promoted_again() {
         ..Settings::default()
     };
     let promote = |at_least: u64| {
-        let (time, policy) = (DEADLINE * patience(), "hawkeye-g");
+        let (time, policy) = (DEADLINE * time_limit_factor(), "hawkeye-g");
         let enough = |journal: &Journal| journal.totals().promoted >= at_least;
-        let promoted = manage(means(), pid, policy, settings, time, enough);
+        let promoted = manage(kernel_backend(), pid, policy, settings, time, enough);
         promoted.expect("the process can be managed").journal
     };
     let first = promote(16);
@@ -173,7 +173,7 @@ fn regions_that_were_split_are_promoted_again() {
     let mut split = 0;
     for entry in first.entries() {
         if let hawkeye_manager::Event::Promoted { region, .. } = &entry.event {
-            split += u64::from(remote_advice::split(&process, *region).is_ok());
+            split += u64::from(process_madvise::split(&process, *region).is_ok());
         }
     }
     assert!(split >= 16);
@@ -187,7 +187,7 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     let why = "this kernel pages zero pages out: a read brings their memory back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
-    let state = system_memory::machine().expect("the memory use can be read");
+    let state = system_memory::machine_use().expect("the memory use can be read");
     // The high watermark is passed by half of what can be recovered, so that other programs' use of
     // memory matters little. If all were recovered, promotion could go on, and verifying touches
     // every page. The low watermark is out of reach, so recovery goes through everything once.
@@ -201,14 +201,21 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     };
     // Three windows see the reads of its memory after all of it was split.
     let mut split_after = None;
-    let managed = manage(means(), pid, "hawkeye-g", settings, DEADLINE, |journal| {
-        let totals = journal.totals();
-        if totals.split < 128 {
-            return false;
-        }
-        let _ = program.command(Request::Verify);
-        totals.samples >= *split_after.get_or_insert(totals.samples) + 3
-    });
+    let managed = manage(
+        kernel_backend(),
+        pid,
+        "hawkeye-g",
+        settings,
+        DEADLINE,
+        |journal| {
+            let totals = journal.totals();
+            if totals.split < 128 {
+                return false;
+            }
+            let _ = program.command(WorkloadRequest::Verify);
+            totals.samples >= *split_after.get_or_insert(totals.samples) + 3
+        },
+    );
     let totals = managed
         .expect("the process can be managed")
         .journal

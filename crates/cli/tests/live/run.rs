@@ -1,7 +1,7 @@
 //! `hawkeye run`.
 
 use crate::common::{
-    DEADLINE, Ended, HAWKEYE, NO_SWAP_IN_GROUP, Started, WORKLOADS, figure, machine,
+    CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure, machine,
     machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal, until, wait,
 };
 use hawkeye_test_support::this_test;
@@ -32,7 +32,7 @@ fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
 #[test]
 fn standard_output_belongs_to_the_program() {
     let machine = or_skip!(machine(this_test!()));
-    let Ended { out, err, .. } = machine.output("run -- echo only this");
+    let CommandOutput { out, err, .. } = machine.output("run -- echo only this");
     assert_eq!(out, "only this\n");
     assert!(err.contains("hawkeye: echo ended with status 0"), "{err}");
 }
@@ -40,9 +40,9 @@ fn standard_output_belongs_to_the_program() {
 #[test]
 fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
     let machine = or_skip!(machine(this_test!()));
-    let mut child = Started::quietly(&mut machine.hawkeye("run -- sleep 60"));
+    let mut child = StartedProcess::quietly(&mut machine.hawkeye("run -- sleep 60"));
     let started = || {
-        let mut family = hawkeye_linux::processes::process::family(child.id());
+        let mut family = hawkeye_linux::processes::process::descendants(child.id());
         family.any(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
         })
@@ -60,7 +60,7 @@ fn children_of_the_program_are_managed_too() {
         format!("{WORKLOADS} workload sequential --mib 64 --seconds 15 >/dev/null; exit 3");
     let options = "--policy hawkeye-g --period 1 --window 0.1 --cpu 100";
     let mut command = machine.hawkeye(&format!("run {options} --json {}", json.display()));
-    let ended = Ended::of(command.args(["--", "sh", "-c", &script]));
+    let ended = CommandOutput::of(command.args(["--", "sh", "-c", &script]));
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let summary = read_json(&json).expect("a summary");
     assert!(summary["promoted"].as_u64() >= Some(30), "{summary}");

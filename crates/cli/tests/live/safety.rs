@@ -2,13 +2,14 @@
 //! 5.
 
 use crate::common::{
-    Attached, DEADLINE, Machine, WORKLOADS, assert_unharmed, figure, machine, machine_at_speed,
-    memory, memory_cgroup, or_skip, patience, remaps, signal, started_by, until, workload,
+    AttachedManager, DEADLINE, TestMachine, WORKLOADS, assert_unharmed, figure, machine,
+    machine_at_speed, memory, memory_cgroup, or_skip, remaps, signal, started_by,
+    time_limit_factor, until, workload,
 };
 use crate::settings;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::Workload;
+use hawkeye_workload::WorkloadProcess;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn setting() -> String {
     NAMES.map(settings::read).join(" ")
 }
 
-fn managed(machine: &Machine) -> (Workload, Attached) {
+fn managed(machine: &TestMachine) -> (WorkloadProcess, AttachedManager) {
     let (program, pid) = workload("burner --mib 4");
     let attached = machine.attach("", pid);
     let saved = machine.state.join("settings.json");
@@ -36,7 +37,7 @@ fn managed(machine: &Machine) -> (Workload, Attached) {
 }
 
 /// Makes a manager change settings and kills it: they stay changed.
-fn kill_a_manager(machine: &Machine) {
+fn kill_a_manager(machine: &TestMachine) {
     let (_program, mut attached) = managed(machine);
     signal(attached.child.id(), libc::SIGKILL);
     let _ = attached.child.wait();
@@ -78,7 +79,7 @@ fn nothing_is_promoted_above_the_high_watermark() {
     let options = "--policy linux --rate 1000 --period 1 --window 0.1 --cpu 100";
     let (mut program, pid) = workload("burner --mib 64 --pages base");
     let held = machine.attach(&format!("{options} --watermarks 0.2,0.1"), pid);
-    std::thread::sleep(Duration::from_secs(4) * patience());
+    std::thread::sleep(Duration::from_secs(4) * time_limit_factor());
     let summary = held.interrupt();
     assert_eq!(summary["promoted"], 0);
     assert!(figure(&summary, "samples") > 0, "{summary}");
@@ -102,7 +103,7 @@ fn a_full_cgroup_stops_promotion_and_is_recovered_while_the_machine_has_free_mem
     let attached = machine.attach(options, ready.pid);
     if !remaps() {
         // The cgroup has no swap.
-        std::thread::sleep(Duration::from_secs(5) * patience());
+        std::thread::sleep(Duration::from_secs(5) * time_limit_factor());
         let summary = attached.interrupt();
         let notes = summary["notes"].to_string();
         assert!(notes.contains("no swap left"), "{summary}");
@@ -115,7 +116,7 @@ fn a_full_cgroup_stops_promotion_and_is_recovered_while_the_machine_has_free_mem
     // 70 MiB, and the program's own code, which is not charged to the group.
     let small = until(DEADLINE, || memory(&mut program).0 < 92 << 20);
     // Long enough for a window that shows what could be promoted.
-    std::thread::sleep(Duration::from_secs(5) * patience());
+    std::thread::sleep(Duration::from_secs(5) * time_limit_factor());
     let summary = attached.interrupt();
     assert!(small, "{summary}");
     assert!(figure(&summary, "samples") > 0, "{summary}");
@@ -162,5 +163,5 @@ fn a_second_manager_refuses_and_names_the_first() {
     let first = format!("process {} (attach {})", attached.child.id(), program.pid());
     machine.output("run -- true").assert_refused(1, &first);
     attached.interrupt();
-    machine.output("run -- true").well();
+    machine.output("run -- true").assert_success();
 }

@@ -1,20 +1,20 @@
 //! Compares the sampler's results with what the program did.
 
-use crate::common::{DEADLINE, eligible, machine, or_skip, started, until, walked, workload};
+use crate::common::{DEADLINE, eligible, machine, or_skip, read_regions, started, until, workload};
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::remote_advice;
-use hawkeye_linux::sample::access_bits;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::{Ready, Request};
+use hawkeye_workload::{WorkloadReady, WorkloadRequest};
 use std::time::Duration;
 
 /// Regions of the workload's memory, without those of its heap.
-fn of_memory(tables: &mut PageTables, ready: &Ready) -> Vec<RegionSample> {
+fn of_memory(tables: &mut PageTableReader, ready: &WorkloadReady) -> Vec<RegionSample> {
     let memory = ready.start..ready.start + ready.bytes;
-    let mut found = walked(tables, ready.pid).1;
+    let mut found = read_regions(tables, ready.pid).1;
     found.retain(|r| memory.contains(&r.region.start()));
     found
 }
@@ -22,7 +22,7 @@ fn of_memory(tables: &mut PageTables, ready: &Ready) -> Vec<RegionSample> {
 #[test]
 fn population_is_counted_exactly() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (_program, ready) = started("bloat --mib 64 --used 100 --pages base");
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 32);
@@ -39,14 +39,14 @@ fn population_is_counted_exactly() {
 #[test]
 fn cleared_bits_stay_clear_until_memory_is_used() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("sequential --mib 64 --quiet --wait");
-    access_bits::clear(ready.pid).expect("the access bits can be cleared");
+    clear_refs::clear(ready.pid).expect("the access bits can be cleared");
     let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
     program
-        .command(Request::Go)
+        .command(WorkloadRequest::Go)
         .expect("the workload can be started");
     let mut busy = Vec::new();
     // In order, so in long runs; a few translations may have stayed in the TLB.
@@ -60,13 +60,13 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
 #[test]
 fn hot_regions_have_higher_coverage() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (_program, ready) = started("hot-spot --mib 512 --hot-mib 64 --quiet --seconds 600");
     let mut means = Vec::new();
     // The exposure after which hot memory is touched and cold memory is not yet depends on the
     // machine.
     for exposed_ms in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] {
-        access_bits::clear(ready.pid).expect("the access bits can be cleared");
+        clear_refs::clear(ready.pid).expect("the access bits can be cleared");
         std::thread::sleep(Duration::from_millis(exposed_ms));
         let found = of_memory(&mut tables, &ready);
         let mean = |hot: bool| {
@@ -85,7 +85,7 @@ fn hot_regions_have_higher_coverage() {
 #[test]
 fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("burner --mib 64 --pages base");
     let process = ProcessHandle::open(ready.pid).expect("the process can be opened");
     let regions = of_memory(&mut tables, &ready);
@@ -93,15 +93,15 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let are = |huge| move |r: &RegionSample| r.is_huge() == huge && r.present == 512;
     assert!(regions.iter().all(are(false)), "{regions:?}");
     for r in &regions {
-        let collapsed = || remote_advice::collapse(&process, r.region).is_ok();
+        let collapsed = || process_madvise::collapse(&process, r.region).is_ok();
         assert!(until(DEADLINE, collapsed), "{r:?}");
     }
     let huge = of_memory(&mut tables, &ready);
     assert_eq!(huge.len(), 32);
     assert!(huge.iter().all(are(true)), "{huge:?}");
-    remote_advice::split(&process, regions[3].region).expect("the region can be split");
+    process_madvise::split(&process, regions[3].region).expect("the region can be split");
     program
-        .request(Request::Unmap(4), Duration::from_secs(10))
+        .request(WorkloadRequest::Unmap(4), Duration::from_secs(10))
         .expect("the workload unmaps memory");
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 28);
@@ -116,12 +116,12 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
 #[test]
 fn sampling_stays_correct_while_regions_change() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (_program, pid) = workload("torture --mib 256 --threads 2 --seconds 600");
     let mut regions = 0;
     for _ in 0..50 {
-        let _ = access_bits::clear(pid);
-        for r in walked(&mut tables, pid).1 {
+        let _ = clear_refs::clear(pid);
+        for r in read_regions(&mut tables, pid).1 {
             regions += 1;
             assert!(r.accessed <= 512 && r.runs <= 256, "{r:?}");
             assert!(r.present + r.zero_mapped + r.swapped <= 512, "{r:?}");
@@ -135,12 +135,12 @@ fn sampling_stays_correct_while_regions_change() {
 #[test]
 fn a_walk_of_an_ended_process_returns_an_error() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let (program, pid) = workload("burner --mib 4");
     let target = tables.bind(pid).expect("the target can be bound");
     let ranges = eligible(&tables, &target);
     drop(program);
     let mut found = Vec::new();
-    let gone = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
+    let gone = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
     assert!(gone.is_err() && found.is_empty(), "{gone:?} {found:?}");
 }

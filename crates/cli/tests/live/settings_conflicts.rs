@@ -2,12 +2,12 @@
 //! excluded programs.
 
 use crate::common::{
-    Machine, WORKLOADS, machine, memory, memory_cgroup, or_skip, signal, started_by, until, wait,
-    workload,
+    TestMachine, WORKLOADS, machine, memory, memory_cgroup, or_skip, signal, started_by, until,
+    wait, workload,
 };
-use crate::daemon::{CONFIG, Daemon};
+use crate::daemon::{CONFIG, RunningDaemon};
 use crate::settings::{chosen, file, read};
-use hawkeye_linux::takeover::thp_settings::{THP_DIR, enabled_file};
+use hawkeye_linux::machine_lease::thp_settings::{THP_DIR, enabled_file};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use std::fs;
@@ -26,7 +26,7 @@ fn enabled() -> String {
 
 /// Every setting that a manager with these options changes permanently. Each has a value that
 /// neither the manager nor the kernel chooses.
-fn others() -> Vec<(String, &'static str)> {
+fn unusual_settings() -> Vec<(String, &'static str)> {
     [
         ("khugepaged/alloc_sleep_millisecs", "12345"),
         ("khugepaged/max_ptes_none", "200"),
@@ -69,7 +69,7 @@ fn all_settings() -> Vec<(PathBuf, String)> {
 }
 
 /// Starts a manager, runs a function, and ends the manager. Returns its messages at the end.
-type ManageAndEnd = fn(&Machine, &mut dyn FnMut()) -> String;
+type ManageAndEnd = fn(&TestMachine, &mut dyn FnMut()) -> String;
 
 /// The ways in which management can end.
 const ENDS: [(&str, ManageAndEnd); 4] = [
@@ -84,7 +84,7 @@ const ENDS: [(&str, ManageAndEnd); 4] = [
     ("daemon", |machine, meanwhile| {
         let first = "policy = \"hawkeye-g\"\nkernel_split = \"on\"\n";
         let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
-        let daemon = Daemon::start_by(machine, &format!("{first}{CONFIG}{last}"));
+        let daemon = RunningDaemon::start_by(machine, &format!("{first}{CONFIG}{last}"));
         wait_for_change(machine);
         meanwhile();
         daemon.end();
@@ -92,18 +92,21 @@ const ENDS: [(&str, ManageAndEnd); 4] = [
     }),
     ("kill, restore", |machine, meanwhile| {
         kill(machine, meanwhile);
-        let said = machine.output("restore").well().out;
+        let said = machine.output("restore").assert_success().out;
         let again = machine.output("restore").out;
         assert!(again.contains("Nothing to restore"), "{again}");
         said
     }),
     ("kill, next start", |machine, meanwhile| {
         kill(machine, meanwhile);
-        machine.output("run --policy hawkeye-g -- true").well().err
+        machine
+            .output("run --policy hawkeye-g -- true")
+            .assert_success()
+            .err
     }),
 ];
 
-fn kill(machine: &Machine, meanwhile: &mut dyn FnMut()) {
+fn kill(machine: &TestMachine, meanwhile: &mut dyn FnMut()) {
     let (_program, pid) = workload("burner --mib 4");
     let mut attached = machine.attach(OPTIONS, pid);
     wait_for_change(machine);
@@ -114,7 +117,7 @@ fn kill(machine: &Machine, meanwhile: &mut dyn FnMut()) {
 
 /// Waits until khugepaged is slowed down and page faults bring huge pages: the first and the last
 /// change.
-fn wait_for_change(machine: &Machine) {
+fn wait_for_change(machine: &TestMachine) {
     let saved = machine.state.join("settings.json");
     let changed = until(Duration::from_secs(30), || {
         saved.exists() && read("khugepaged/pages_to_scan") == "1" && read(&enabled()) == "always"
@@ -130,7 +133,11 @@ fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
     let before = all_settings();
     for (end, manage) in ENDS {
         for parity in [0, 1] {
-            let theirs: Vec<_> = others().into_iter().skip(parity).step_by(2).collect();
+            let theirs: Vec<_> = unusual_settings()
+                .into_iter()
+                .skip(parity)
+                .step_by(2)
+                .collect();
             let said = manage(&machine, &mut || {
                 for (name, value) in &theirs {
                     set(name, value);
@@ -158,13 +165,13 @@ fn a_setting_changed_by_another_program_is_not_changed_again() {
     set(&enabled(), "madvise");
     let first = "policy = \"hawkeye-g\"\n";
     let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
-    let daemon = Daemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
+    let daemon = RunningDaemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
     wait_for_change(&machine);
     // Restored while paused, and then changed by another program.
-    machine.output("pause").well();
+    machine.output("pause").assert_success();
     assert!(until(Duration::from_secs(10), || read(&enabled()) == "madvise"));
     set(&enabled(), "never");
-    machine.output("resume").well();
+    machine.output("resume").assert_success();
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(read(&enabled()), "never");
     daemon.end();
@@ -178,7 +185,7 @@ fn settings_saved_by_an_older_version_are_restored() {
     let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
     fs::write(machine.state.join("settings.json"), saved).expect("the file can be written");
     set("khugepaged/max_ptes_none", "63");
-    machine.output("restore").well();
+    machine.output("restore").assert_success();
     assert_eq!(read("khugepaged/max_ptes_none"), "300");
     set("khugepaged/max_ptes_none", "511");
 }
@@ -204,7 +211,7 @@ fn reclaim(pid: u32) {
 
 /// How much of an excluded program's 128 MiB of huge pages remains after its cgroup reclaims.
 /// Meanwhile another program is managed with these options.
-fn excluded_huge_bytes(test: TestName, machine: &Machine, options: &str) -> Option<u64> {
+fn excluded_huge_bytes(test: TestName, machine: &TestMachine, options: &str) -> Option<u64> {
     let group = memory_cgroup(test, "hawkeye-excluded", 512 << 20)?;
     let words = "workload bloat --mib 128 --used 16 --pages huge";
     let (mut excluded, ready) = started_by(group.command(Path::new(WORKLOADS), words));

@@ -1,27 +1,27 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
 use crate::common::{
-    Attached, Machine, machine, machine_of, means, or_skip, rollup_kib, sampled, started, until,
-    walked, workload,
+    AttachedManager, TestMachine, kernel_backend, machine, machine_of, or_skip, read_regions,
+    rollup_kib, sampled, started, until, workload,
 };
-use crate::ksm::Ksm;
+use crate::ksm::KsmGuard;
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::TargetCalls;
-use hawkeye_linux::sample::page_tables::PageTables;
+use hawkeye_linux::sample::page_tables::PageTableReader;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_linux::sample::sampler::{Seeing, estimate};
-use hawkeye_manager::{Machine as _, Promoted};
+use hawkeye_linux::sample::sampler::{SamplerBackend, estimate};
+use hawkeye_manager::{Machine as _, PromotionResult};
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::{Request, Workload};
+use hawkeye_workload::{WorkloadProcess, WorkloadRequest};
 use std::fs;
 use std::time::Duration;
 
 /// Walk costs of a machine with very expensive walks, on which every promotion pays.
-fn dear_walks() -> WalkCosts {
+fn expensive_walk_costs() -> WalkCosts {
     serde_json::from_str(
         r#"{
             "by_footprint": [{
@@ -52,7 +52,7 @@ fn sum_kib(family: &[u32], line: &str) -> u64 {
     family.iter().map(|pid| rollup_kib(*pid, line)).sum()
 }
 
-fn attach(machine: &Machine, policy: &str, family: &[u32]) -> Attached {
+fn attach(machine: &TestMachine, policy: &str, family: &[u32]) -> AttachedManager {
     let options = format!("--policy {policy} --cpu 100 --period 1 --window 0.3");
     machine.attach_all(&options, family)
 }
@@ -66,7 +66,7 @@ fn forked_workers_stay_small() {
     }
 }
 
-fn forked_workers_stay_small_under(machine: &Machine, policy: &str) {
+fn forked_workers_stay_small_under(machine: &TestMachine, policy: &str) {
     let (_program, pid) = workload("shared --mib 512 --workers 8 --private-mib 16");
     let mut family = children(pid);
     family.push(pid);
@@ -92,9 +92,9 @@ fn forked_workers_stay_small_under(machine: &Machine, policy: &str) {
     assert!(grew <= 1.02, "{said}");
 }
 
-fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
+fn machine_with_ksm(test: TestName) -> Option<(TestMachine, KsmGuard)> {
     let machine = machine(test)?;
-    let ksm = Ksm::start();
+    let ksm = KsmGuard::start();
     if ksm.is_none() {
         test.skip("this kernel has no KSM");
     }
@@ -102,7 +102,7 @@ fn machine_with_ksm(test: TestName) -> Option<(Machine, Ksm)> {
 }
 
 /// Manages a process and a second one, until all memory of the second one is huge.
-fn managed_beside_a_control(machine: &Machine, pid: u32) -> (Workload, Attached) {
+fn managed_beside_a_control(machine: &TestMachine, pid: u32) -> (WorkloadProcess, AttachedManager) {
     let (control, control_pid) = workload("random --mib 32 --pages base --quiet");
     let manager = attach(machine, "hawkeye-g", &[pid, control_pid]);
     let huge = || rollup_kib(control_pid, "AnonHugePages") >= 32 << 10;
@@ -122,7 +122,7 @@ fn merged_pages_stay_merged() {
     }
 }
 
-fn merged_pages_stay_merged_where(machine: &Machine, every: u64) {
+fn merged_pages_stay_merged_where(machine: &TestMachine, every: u64) {
     let alike = (128 << 8) / every;
     let words = format!(
         "shared --mib 128 --workers 0 --parent-mib 128 --mergeable {} --mergeable-every {every}",
@@ -130,11 +130,11 @@ fn merged_pages_stay_merged_where(machine: &Machine, every: u64) {
     );
     let (_program, pid) = workload(&words);
     // The kernel does not count one page of each content.
-    let merged = || Ksm::pages_sharing() >= alike * 95 / 100;
+    let merged = || KsmGuard::pages_sharing() >= alike * 95 / 100;
     assert!(until(Duration::from_secs(60), merged));
     // Otherwise KSM at once merges again what a promotion has copied. Its own count does not fall
     // before its next scan, so merged pages are recognized by how often memory is mapped.
-    fs::write(Ksm::path("run"), "0").expect("KSM can be stopped");
+    fs::write(KsmGuard::path("run"), "0").expect("KSM can be stopped");
     let before = rollup_kib(pid, "Pss_Anon");
     let (_control, manager) = managed_beside_a_control(machine, pid);
     let mut most = 0;
@@ -158,7 +158,7 @@ fn mergeable_memory_is_left_alone_while_ksm_runs() {
     let (_control, manager) = managed_beside_a_control(&machine, pid);
     assert_eq!(rollup_kib(pid, "AnonHugePages"), 0);
     // Once KSM has stopped, the memory is like any other.
-    fs::write(Ksm::path("run"), "0").expect("KSM can be stopped");
+    fs::write(KsmGuard::path("run"), "0").expect("KSM can be stopped");
     let huge = || rollup_kib(pid, "AnonHugePages") > 0;
     assert!(until(Duration::from_secs(120), huge));
     manager.interrupt();
@@ -169,7 +169,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, ready) = started("shared --mib 32 --workers 1 --asleep --wait");
     let pid = ready.pid;
-    let (mut machine, process) = machine_of(means(), pid);
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
     let sample = |machine: &mut LinuxMachine| -> Vec<RegionSample> {
         let sampled = sampled(machine, process);
         let memory = ready.start..ready.start + ready.bytes;
@@ -184,28 +184,28 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
         machine.promote(process, r.region, PageOrder::HUGE, r.present)
     };
     let done = promote(&mut machine, &alone[0]);
-    assert!(matches!(done, Ok(Promoted::Done(_))), "{done:?}");
+    assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
     // The program forks between the sample and the promotion.
     program
-        .command(Request::Go)
+        .command(WorkloadRequest::Go)
         .expect("the workload can be started");
     assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
     for r in &alone[1..] {
         let shared = promote(&mut machine, r);
-        assert_eq!(shared, Ok(Promoted::Shared { pages: 512 }), "{r:?}");
+        assert_eq!(shared, Ok(PromotionResult::Shared { pages: 512 }), "{r:?}");
     }
     let forked = sample(&mut machine);
     assert!(forked[1..].iter().all(|r| r.maybe_shared == 512));
     // Its child ends. The pages are still write-protected, and no other process maps them.
     program
-        .command(Request::Stop)
+        .command(WorkloadRequest::Stop)
         .expect("the workload can be stopped");
     assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
     let again = sample(&mut machine);
     for r in &again[1..] {
         assert_eq!((r.present, r.maybe_shared), (512, 512));
         let done = promote(&mut machine, r);
-        assert!(matches!(done, Ok(Promoted::Done(_))), "{done:?}");
+        assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
     }
     assert_eq!(rollup_kib(pid, "AnonHugePages"), 32 << 10);
 }
@@ -218,8 +218,8 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     assert!(until(Duration::from_secs(10), || {
         rollup_kib(child, "Private_Dirty") >= 8 << 10
     }));
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
-    let (ranges, found) = walked(&mut tables, child);
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let (ranges, found) = read_regions(&mut tables, child);
     let full = |found: &[RegionSample]| {
         let full = found.iter().filter(|r| r.present == 512);
         full.map(|r| (r.region, r.maybe_shared)).collect::<Vec<_>>()
@@ -244,10 +244,10 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
 /// Overhead of the workload's memory, in per cent: the median of several windows, with walk costs
 /// that the test sets.
 fn overhead_percent(pid: u32) -> f64 {
-    let Seeing::AccessBits(mut bits) = means().sampler else {
+    let SamplerBackend::AccessBits(mut bits) = kernel_backend().sampler else {
         panic!("access bits can be seen");
     };
-    bits.walk_costs = Some(dear_walks());
+    bits.walk_costs = Some(expensive_walk_costs());
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
             let estimate = estimate(&mut bits, pid, seed).expect("the overhead can be estimated");
@@ -277,7 +277,7 @@ fn a_fork_does_not_make_an_idle_program_seem_busy() {
 }
 
 fn sees_access_bits(name: TestName) -> bool {
-    let sees = matches!(means().sampler, Seeing::AccessBits(_));
+    let sees = matches!(kernel_backend().sampler, SamplerBackend::AccessBits(_));
     if !sees {
         name.skip("access bits can't be seen here");
     }

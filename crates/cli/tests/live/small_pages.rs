@@ -2,8 +2,8 @@
 //! what is learned about them.
 
 use crate::common::{
-    DEADLINE, Machine, Started, WORKLOADS, at_speed, figure, machine, or_skip, patience, read_json,
-    signal, until, wait,
+    DEADLINE, StartedProcess, TestMachine, WORKLOADS, at_speed, figure, machine, or_skip,
+    read_json, signal, time_limit_factor, until, wait,
 };
 use crate::settings;
 use hawkeye_test_support::test_skips::TestName;
@@ -16,7 +16,7 @@ const BLOCKS: &str = "blocks --mib 192 --guards --renew-per-s 300 --pages defaul
 /// Short periods and short windows.
 const SOON: &str = "--period 1 --window 0.2 --cpu 100";
 
-fn machine_with_sizes(test: TestName) -> Option<Machine> {
+fn machine_with_sizes(test: TestName) -> Option<TestMachine> {
     let machine = machine(test)?;
     let small: Vec<String> = small();
     if small.is_empty() {
@@ -49,10 +49,10 @@ fn small_pages(summary: &Value) -> u64 {
     small.map(|size| figure(size, "pages")).sum()
 }
 
-fn start(machine: &Machine, options: &str, blocks: &str, seconds: u32) -> Started {
+fn start(machine: &TestMachine, options: &str, blocks: &str, seconds: u32) -> StartedProcess {
     let words =
         format!("run {SOON} {options} -- {WORKLOADS} workload {blocks} --seconds {seconds}");
-    Started::quietly(&mut machine.hawkeye(&words))
+    StartedProcess::quietly(&mut machine.hawkeye(&words))
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn small_pages_can_be_limited_to_advised_memory() {
     let json = machine.state.join("advised.json");
     let options = format!("--small-pages advised --json {}", json.display());
     let advised = BLOCKS.replace("default", "huge");
-    let mut child = start(&machine, &options, &advised, 20 * patience());
+    let mut child = start(&machine, &options, &advised, 20 * time_limit_factor());
     assert!(until(DEADLINE, || set_to("madvise") > 0));
     assert_eq!(set_to("always"), 0);
     assert_eq!(wait(&mut child, DEADLINE), Some(0));

@@ -2,10 +2,11 @@
 //! recovers as fast as it can.
 
 use crate::common::{
-    Machine, Started, from_environment, machine, or_skip, patience, signal, until,
+    StartedProcess, TestMachine, from_environment, machine, or_skip, signal, time_limit_factor,
+    until,
 };
-use crate::daemon::Daemon;
-use crate::ksm::Ksm;
+use crate::daemon::RunningDaemon;
+use crate::ksm::KsmGuard;
 use hawkeye_test_support::this_test;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -68,27 +69,27 @@ fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
     }
     let seconds = from_environment("HAWKEYE_STRESS_SECONDS", SECONDS);
     let mut log = KernelLog::from_now();
-    let daemon = Daemon::start_by(&machine, &config(85));
-    let idle = Held::by(daemon.pid());
+    let daemon = RunningDaemon::start_by(&machine, &config(85));
+    let idle = HeldResources::by(daemon.pid());
     let begun = Instant::now();
-    let ksm = Ksm::start();
+    let ksm = KsmGuard::start();
     let mut most_merged = 0;
-    let mut stress = Stress::start(&machine, seconds);
+    let mut stress = StressNg::start(&machine, seconds);
     let warm_after = Duration::from_secs(seconds / 3).min(Duration::from_secs(600));
     let (mut warm, mut turns, mut turn) = (None, 0, Instant::now());
     let code = loop {
         if let Some(status) = stress.0.try_wait().expect("the child can be waited for") {
             break status.code();
         }
-        let at_most = Duration::from_secs(seconds) + Duration::from_secs(120) * patience();
+        let at_most = Duration::from_secs(seconds) + Duration::from_secs(120) * time_limit_factor();
         assert!(begun.elapsed() < at_most, "stress-ng does not end");
         if warm.is_none() && begun.elapsed() >= warm_after {
-            warm = Some(Held::by(daemon.pid()));
+            warm = Some(HeldResources::by(daemon.pid()));
         }
         if turn.elapsed() >= TURN {
             (turns, turn) = (turns + 1, Instant::now());
             if ksm.is_some() {
-                most_merged = most_merged.max(Ksm::pages_sharing());
+                most_merged = most_merged.max(KsmGuard::pages_sharing());
             }
             let takes_back = turns % TURNS == 0;
             reload(&machine, &daemon, if takes_back { 2 } else { 85 });
@@ -96,7 +97,7 @@ fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
             // stopped.
             if ksm.is_some() {
                 let run = if turns % 2 == 0 { "1" } else { "0" };
-                fs::write(Ksm::path("run"), run).expect("KSM can be controlled");
+                fs::write(KsmGuard::path("run"), run).expect("KSM can be controlled");
             }
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -114,18 +115,21 @@ fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
     eprintln!("{seconds} s of stress-ng: {}", status["totals"]);
     eprintln!("at most {most_merged} pages were merged");
     assert!(total("samples") > 0 && total("promoted") > 0, "{status}");
-    daemon.comes_to(Duration::from_secs(30), |status| status["managed"] == 0);
+    daemon.wait_for_status(Duration::from_secs(30), |status| status["managed"] == 0);
     let warm = warm.expect("stress-ng ran longer than the warm-up");
     // Threads that answered requests end a moment later.
-    let settled = |end: &Held| end.descriptors <= idle.descriptors && end.threads <= idle.threads;
-    until(Duration::from_secs(20), || settled(&Held::by(daemon.pid())));
-    let end = Held::by(daemon.pid());
+    let settled =
+        |end: &HeldResources| end.descriptors <= idle.descriptors && end.threads <= idle.threads;
+    until(Duration::from_secs(20), || {
+        settled(&HeldResources::by(daemon.pid()))
+    });
+    let end = HeldResources::by(daemon.pid());
     eprintln!("the daemon held: idle {idle:?}, warm {warm:?}, at the end {end:?}");
     assert!(settled(&end), "{idle:?} {end:?}");
     let most = warm.anonymous_bytes.max(idle.anonymous_bytes) + GROWTH_BYTES;
     assert!(end.anonymous_bytes <= most, "{warm:?} {end:?}");
     daemon.end();
-    let splats = log.splats();
+    let splats = log.kernel_errors();
     assert!(splats.is_empty(), "the kernel's log: {splats:#?}");
 }
 
@@ -134,15 +138,15 @@ fn has_stress_ng() -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-fn reload(machine: &Machine, daemon: &Daemon<'_>, high: u32) {
+fn reload(machine: &TestMachine, daemon: &RunningDaemon<'_>, high: u32) {
     fs::write(machine.state.join("hawkeye.toml"), config(high)).expect("the file can be written");
     signal(daemon.pid(), libc::SIGHUP);
 }
 
-struct Stress(Started);
+struct StressNg(StartedProcess);
 
-impl Stress {
-    fn start(machine: &Machine, seconds: u64) -> Self {
+impl StressNg {
+    fn start(machine: &TestMachine, seconds: u64) -> Self {
         let log = File::create(machine.state.join("stress-ng.log")).expect("a file");
         let words = format!("{STRESSORS} --verify --oomable --timeout {seconds}s");
         let mut command = Command::new("stress-ng");
@@ -160,13 +164,13 @@ impl Stress {
         command
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("a descriptor"));
-        Self(Started(
+        Self(StartedProcess(
             command.stdout(log).spawn().expect("stress-ng starts"),
         ))
     }
 }
 
-impl Drop for Stress {
+impl Drop for StressNg {
     fn drop(&mut self) {
         // On SIGINT it ends its stressors itself.
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
@@ -179,13 +183,13 @@ impl Drop for Stress {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldResources {
     descriptors: usize,
     threads: u64,
     anonymous_bytes: u64,
 }
 
-impl Held {
+impl HeldResources {
     fn by(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process exists");
         let number = |name: &str| {
@@ -230,7 +234,7 @@ impl KernelLog {
     }
 
     /// Lines that begin such a report.
-    fn splats(&mut self) -> Vec<String> {
+    fn kernel_errors(&mut self) -> Vec<String> {
         let mut found = Vec::new();
         let mut record = [0; 8192];
         loop {

@@ -1,9 +1,10 @@
 //! A process that holds its `mmap_lock` forever: every other process is managed as before.
 
 use crate::common::{
-    DEADLINE, Spoken, Started, compile, figure, huge_bytes, machine, or_skip, signal, until, wait,
+    DEADLINE, Spoken, StartedProcess, compile, figure, huge_bytes, machine, or_skip, signal, until,
+    wait,
 };
-use crate::daemon::{Daemon, NAME};
+use crate::daemon::{NAME, RunningDaemon};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use silent_files::SilentFiles;
@@ -19,9 +20,9 @@ mod silent_files;
 const MIB: u64 = 512;
 
 /// The program of `stuck.c`. It ends when the file system is unmounted, which releases it.
-struct Stuck(Spoken);
+struct StuckProgram(Spoken);
 
-impl Stuck {
+impl StuckProgram {
     fn start(program: &Path, file: &Path) -> Self {
         let mut command = Command::new(program);
         let (stuck, said) = Spoken::start(command.arg(MIB.to_string()).arg(file));
@@ -41,7 +42,7 @@ impl Stuck {
     /// Whether its lock is held: a call that takes the lock does not return.
     fn is_stuck(&self) -> bool {
         let path = format!("/proc/{}/smaps_rollup", self.pid());
-        let mut reader = Started::quietly(Command::new("cat").arg(path));
+        let mut reader = StartedProcess::quietly(Command::new("cat").arg(path));
         wait(&mut reader, Duration::from_millis(500)).is_none()
     }
 }
@@ -65,7 +66,7 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
         Ok(files) => files,
         Err(why) => return this_test!().skip(&why),
     };
-    let mut stuck = Stuck::start(&program, &files.file());
+    let mut stuck = StuckProgram::start(&program, &files.file());
     // Slow enough that calls into it are running when it takes its lock.
     let slow = "[limits]\ncpu_percent = 100\npromotions_per_s = 100\n";
     let config = crate::daemon::CONFIG.replace("[limits]\ncpu_percent = 100\n", slow);
@@ -77,13 +78,13 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     {
         options += "small_pages = \"all\"\n";
     }
-    let daemon = Daemon::start_by(&machine, &(options + &config));
+    let daemon = RunningDaemon::start_by(&machine, &(options + &config));
     let promoted = || huge_bytes(stuck.pid()) > 0;
     assert!(until(DEADLINE, promoted), "{}", daemon.status());
     stuck.hold_lock();
     assert!(until(DEADLINE, || stuck.is_stuck()));
 
-    daemon.comes_to(DEADLINE, |status| {
+    daemon.wait_for_status(DEADLINE, |status| {
         figure(status, "not_answering") == 1
             && process(status, stuck.pid()).is_some_and(|p| p["not_answering_s"].is_f64())
     });
@@ -91,8 +92,8 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     assert!(why.to_string().contains("does not answer"), "{why}");
 
     // A process that starts later is managed as usual.
-    let other = crate::daemon::Minded::start(&machine);
-    daemon.comes_to(DEADLINE, |status| {
+    let other = crate::daemon::DiscoveredProgram::start(&machine);
+    daemon.wait_for_status(DEADLINE, |status| {
         process(status, other.pid()).is_some_and(|p| figure(p, "promoted") >= 20)
     });
     assert!(stuck.is_stuck(), "the lock was held all the time");

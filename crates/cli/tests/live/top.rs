@@ -1,14 +1,14 @@
 //! `hawkeye top` without a terminal.
 
 use crate::common::{DEADLINE, figure, machine, or_skip, until};
-use crate::daemon::{Daemon, Minded, NAME};
+use crate::daemon::{DiscoveredProgram, NAME, RunningDaemon};
 use hawkeye_test_support::this_test;
 
 #[test]
 fn top_shows_managed_processes_as_text_and_as_json() {
     let machine = or_skip!(machine(this_test!()));
-    let program = Minded::start(&machine);
-    let daemon = Daemon::start(&machine, "");
+    let program = DiscoveredProgram::start(&machine);
+    let daemon = RunningDaemon::start(&machine, "");
     let pid = program.pid();
     let promoted = || daemon.json("top")["processes"][0]["promoted"].as_u64() > Some(0);
     assert!(until(DEADLINE, promoted));
@@ -22,7 +22,7 @@ fn top_shows_managed_processes_as_text_and_as_json() {
     let decided = top["latest"].as_array().map_or(0, Vec::len);
     assert!(decided > 0, "{top}");
 
-    let text = machine.output("top --once").well().out;
+    let text = machine.output("top --once").assert_success().out;
     assert!(text.contains(NAME), "{text}");
     for part in ["OVERHEADv", "promoted in"] {
         assert!(text.contains(part), "{text}");

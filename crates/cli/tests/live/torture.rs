@@ -1,12 +1,12 @@
 //! Rule 1: memory contents never change, whatever the manager does to the pages under them.
 
-use crate::common::{eligible, from_environment, machine, or_skip, patience, workload};
+use crate::common::{eligible, from_environment, machine, or_skip, time_limit_factor, workload};
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::remote_advice;
-use hawkeye_linux::sample::access_bits;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 use hawkeye_test_support::this_test;
-use hawkeye_workload::Event;
+use hawkeye_workload::WorkloadEvent;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
         }
         let end = loop {
             match program.next_event(Duration::from_secs(seconds + 60)) {
-                Ok(Event::Progress { .. }) => {}
+                Ok(WorkloadEvent::Progress { .. }) => {}
                 other => break other,
             }
         };
@@ -37,18 +37,18 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
         end
     });
     let (promoted, split) = (promoted.into_inner(), split.into_inner());
-    let Ok(Event::Done(totals)) = end else {
+    let Ok(WorkloadEvent::Done(totals)) = end else {
         panic!("after {promoted} promotions and {split} splits: {end:?}");
     };
     eprintln!("{promoted} promoted, {split} split, {totals:?}");
-    let least = 100 / u64::from(patience());
+    let least = 100 / u64::from(time_limit_factor());
     let enough = promoted > least && split > least;
     assert!(enough, "{promoted} promoted, {split} split");
     assert!(program.finish().is_ok_and(|status| status.success()));
 }
 
 fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBool) {
-    let mut tables = PageTables::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
     let target = tables
         .bind(process.id.pid)
         .expect("the target can be bound");
@@ -56,15 +56,15 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
         let ranges = eligible(&tables, &target);
         let mut found = Vec::new();
         // The program may end at any time.
-        let _ = tables.walk(&target, &ranges, Detail::Regions, &mut found, |_| {});
+        let _ = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
         for sample in found.iter().filter(|sample| sample.is_huge() == huge) {
             let result = match huge {
-                true => remote_advice::split(process, sample.region),
-                false => remote_advice::collapse(process, sample.region),
+                true => process_madvise::split(process, sample.region),
+                false => process_madvise::collapse(process, sample.region),
             };
             done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
         }
-        let _ = access_bits::clear(process.id.pid);
+        let _ = clear_refs::clear(process.id.pid);
     }
 }
 
@@ -74,11 +74,11 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
 fn no_byte_changes_under_the_manager() {
     let machine = or_skip!(machine(this_test!()));
     let options = "--period 0.5 --window 0.05 --cpu 100 --bloat-threshold 8";
-    let seconds = 20 * patience();
+    let seconds = 20 * time_limit_factor();
     let workload = format!("torture --mib 512 --threads 4 --seconds {seconds}");
     let (code, summary) = machine.run_workload(options, &workload);
     assert_eq!(code, 0, "{summary}");
     // The manager pauses after calls of over 30 ms; on emulated machines most calls take longer.
-    let least = if patience() > 1 { 1 } else { 11 };
+    let least = if time_limit_factor() > 1 { 1 } else { 11 };
     assert!(summary["promoted"].as_u64() >= Some(least), "{summary}");
 }

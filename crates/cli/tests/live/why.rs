@@ -1,7 +1,7 @@
 //! `hawkeye why` for regions in every state that a test can produce.
 
-use crate::common::{DEADLINE, figure, machine, or_skip, patience, until};
-use crate::daemon::{CONFIG, Daemon, Minded};
+use crate::common::{DEADLINE, figure, machine, or_skip, time_limit_factor, until};
+use crate::daemon::{CONFIG, DiscoveredProgram, RunningDaemon};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
@@ -18,17 +18,17 @@ fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
 #[test]
 fn why_explains_huge_waiting_and_excluded_regions() {
     let machine = or_skip!(machine(this_test!()));
-    let program = Minded::start(&machine);
+    let program = DiscoveredProgram::start(&machine);
     // One promotion a second: all other regions wait.
-    let per_s = 1.0 / f64::from(patience());
+    let per_s = 1.0 / f64::from(time_limit_factor());
     let limits = format!("[limits]\npromotions_per_s = {per_s:?}");
     let slowly = CONFIG.replace("[limits]", &limits);
-    let daemon = Daemon::start_by(&machine, &format!("policy = \"hawkeye-g\"\n{slowly}"));
+    let daemon = RunningDaemon::start_by(&machine, &format!("policy = \"hawkeye-g\"\n{slowly}"));
     let pid = program.pid();
-    daemon.comes_to(DEADLINE, |it| figure(&it["totals"], "promoted") >= 2);
+    daemon.wait_for_status(DEADLINE, |it| figure(&it["totals"], "promoted") >= 2);
     let text = |address: u64| {
         let words = format!("why {pid} {address:#x}");
-        machine.output(&words).well().out
+        machine.output(&words).assert_success().out
     };
 
     let top = daemon.json(&format!("top {pid}"));

@@ -94,7 +94,7 @@ impl Browser {
             .write_all(&bytes)
             .expect("the message can be sent to Chromium");
         loop {
-            let answer = self.hear();
+            let answer = self.receive();
             if answer["id"] == self.next {
                 assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
                 return answer["result"].clone();
@@ -102,7 +102,7 @@ impl Browser {
         }
     }
 
-    fn hear(&mut self) -> Value {
+    fn receive(&mut self) -> Value {
         let mut bytes = Vec::new();
         let read = self.from.read_until(0, &mut bytes);
         assert!(read.is_ok_and(|n| n > 0), "Chromium no longer answers");
@@ -124,12 +124,12 @@ impl Browser {
         let url = format!("file://{}", path.display());
         self.call("Page.navigate", json!({"url": url}));
         while !self.loaded {
-            self.hear();
+            self.receive();
         }
     }
 
     /// Value of a JavaScript expression.
-    pub fn ask(&mut self, expression: &str) -> Value {
+    pub fn evaluate(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", asked);
         let went_well = answer["exceptionDetails"].is_null();
@@ -138,8 +138,8 @@ impl Browser {
     }
 
     /// The middle of an element, after scrolling it into view.
-    pub fn place(&mut self, selector: &str) -> (f64, f64) {
-        let found = self.ask(&format!(
+    pub fn center_of(&mut self, selector: &str) -> (f64, f64) {
+        let found = self.evaluate(&format!(
             "(() => {{ const e = document.querySelector({selector:?}); e.scrollIntoView({{block: 'center'}});
                 const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }})()"
         ));
@@ -158,7 +158,7 @@ impl Browser {
     }
 
     pub fn click(&mut self, selector: &str) {
-        let place = self.place(selector);
+        let place = self.center_of(selector);
         for what in ["mouseMoved", "mousePressed", "mouseReleased"] {
             self.mouse(what, place);
         }

@@ -3,7 +3,7 @@
 use crate::recordings::{folder, hawkeye, record};
 use std::path::Path;
 
-fn told(words: &[&str]) -> String {
+fn error_line(words: &[&str]) -> String {
     let output = hawkeye(words);
     assert_eq!(output.status.code(), Some(1), "{words:?}");
     assert!(output.stdout.is_empty());
@@ -44,16 +44,16 @@ fn unreadable_recordings_are_reported() {
     for (name, bytes, sentence) in wrong {
         let path = folder.join(name);
         std::fs::write(&path, bytes).expect("the file can be written");
-        let said = told(&["report", text(&path)]);
+        let said = error_line(&["report", text(&path)]);
         assert!(said.contains(sentence) && said.contains(name), "{said}");
     }
-    let said = told(&["report", text(&folder.join("none"))]);
+    let said = error_line(&["report", text(&folder.join("none"))]);
     for part in ["can't open", "No such file"] {
         assert!(said.contains(part), "{said}");
     }
     let empty = folder.join("empty.part");
     std::fs::create_dir(&empty).expect("the folder can be created");
-    let said = told(&["report", text(&empty)]);
+    let said = error_line(&["report", text(&empty)]);
     assert!(said.contains("empty.part is empty"), "{said}");
 }
 
@@ -64,7 +64,7 @@ fn errors_name_the_file_that_cant_be_written() {
     record(&whole);
     let under = whole.join("under");
     for option in ["--html", "--svg"] {
-        let said = told(&["report", text(&whole), option, text(&under)]);
+        let said = error_line(&["report", text(&whole), option, text(&under)]);
         for part in ["can't", "under: "] {
             assert!(said.contains(part), "{said}");
         }
@@ -76,7 +76,7 @@ fn missing_processes_are_reported_before_anything_is_written() {
     let folder = folder("gone");
     let path = folder.join("r.parquet");
     // Above the largest possible pid (PID_MAX_LIMIT).
-    let said = told(&["record", "4194305", "-o", text(&path)]);
+    let said = error_line(&["record", "4194305", "-o", text(&path)]);
     assert!(said.contains("there is no process 4194305"), "{said}");
     assert_eq!(
         std::fs::read_dir(&folder)

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Number of shades in the map, and a sum over its pixels.
 fn picture(browser: &mut Browser) -> (u64, u64) {
-    let found = browser.ask(
+    let found = browser.evaluate(
         "(() => { const c = document.querySelector('#map canvas');
             const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
             const shades = new Set(); let sum = 0;
@@ -19,7 +19,7 @@ fn picture(browser: &mut Browser) -> (u64, u64) {
 }
 
 fn text(browser: &mut Browser, selector: &str) -> String {
-    let found = browser.ask(&format!("document.querySelector({selector:?}).textContent"));
+    let found = browser.evaluate(&format!("document.querySelector({selector:?}).textContent"));
     found.as_str().expect("a text").to_owned()
 }
 
@@ -36,13 +36,13 @@ fn the_page_works_in_a_browser() {
     };
     browser.open(&page);
     assert_eq!(browser.exceptions, Vec::<String>::new());
-    let title = browser.ask("document.title");
+    let title = browser.evaluate("document.title");
     assert_eq!(title, "HawkEye: redis-server on web-7");
     let (shades, coverage) = picture(&mut browser);
     assert!(shades > 20, "{shades} shades");
 
     // The scale gets steadily darker: it is readable without colour.
-    let light = browser.ask(
+    let light = browser.evaluate(
         "[...document.querySelectorAll('#map svg rect[fill^=rgb]')].map(r => r.getAttribute('fill').match(/\\d+/g))
             .map(([r, g, b]) => .2126 * r + .7152 * g + .0722 * b)",
     );
@@ -55,26 +55,26 @@ fn the_page_works_in_a_browser() {
     // Chooses what the map shows.
     browser.click("#view-huge");
     let pressed = "document.querySelector('#view-huge').getAttribute('aria-pressed')";
-    assert_eq!(browser.ask(pressed), "true");
+    assert_eq!(browser.evaluate(pressed), "true");
     assert_ne!(picture(&mut browser).1, coverage);
     browser.click("#view-coverage");
     assert_eq!(picture(&mut browser).1, coverage);
 
     // The page describes what is under the mouse; for a decision also its reason.
-    let middle = browser.place("#map canvas");
+    let middle = browser.center_of("#map canvas");
     browser.mouse("mouseMoved", middle);
     let tip = text(&mut browser, "#tip");
     assert!(tip.contains("coverage 50 %"), "{tip}");
-    let mark = browser.place("#map .mark[data-event=promoted]");
+    let mark = browser.center_of("#map .mark[data-event=promoted]");
     browser.mouse("mouseMoved", mark);
     let tip = text(&mut browser, "#tip");
     assert!(tip.contains("the test said so"), "{tip}");
     browser.click("#show-marks");
-    let marks = browser.ask("document.querySelectorAll('#map .mark').length");
+    let marks = browser.evaluate("document.querySelectorAll('#map .mark').length");
     assert_eq!(marks, 0);
 
     // Zooms all charts to a part of the time, and back.
-    let (x, y) = browser.place("#overhead svg");
+    let (x, y) = browser.center_of("#overhead svg");
     browser.drag((x - 100.0, y), (x + 100.0, y));
     let range = text(&mut browser, "#range");
     assert!(range.contains(" to "), "{range}");
@@ -83,17 +83,17 @@ fn the_page_works_in_a_browser() {
     assert_eq!(text(&mut browser, "#range"), "");
     assert_eq!(picture(&mut browser).1, coverage);
     // Zooms to a part of the addresses.
-    let (x, y) = browser.place("#map canvas");
+    let (x, y) = browser.center_of("#map canvas");
     browser.drag((x - 100.0, y - 60.0), (x + 100.0, y + 60.0));
     let labels = "document.querySelectorAll('#map text.mono')[0].textContent";
-    assert_ne!(browser.ask(labels), "7f0000000000");
+    assert_ne!(browser.evaluate(labels), "7f0000000000");
     browser.click("#reset");
-    assert_eq!(browser.ask(labels), "7f0000000000");
+    assert_eq!(browser.evaluate(labels), "7f0000000000");
 
     // Opens the other process.
     browser.click("#processes tr[data-pid='8']");
     let selected = "document.querySelector('tr[aria-selected=true]').dataset.pid";
-    assert_eq!(browser.ask(selected), "8");
+    assert_eq!(browser.evaluate(selected), "8");
     assert_ne!(picture(&mut browser).1, coverage);
     assert_eq!(browser.exceptions, Vec::<String>::new());
 }

@@ -2,7 +2,8 @@
 
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
 use hawkeye_recording::{
-    About, AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingWriter, Row,
+    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
+    RecordingWriter,
 };
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -23,10 +24,10 @@ pub fn hawkeye(words: &[&str]) -> Output {
 
 /// Records two processes over 100 windows. The first one's upper memory is hot and becomes huge.
 pub fn record(path: &Path) {
-    let about = About {
+    let about = RecordingOrigin {
         host: "web-7".into(),
         policy: "hawkeye-g".into(),
-        ..About::default()
+        ..RecordingOrigin::default()
     };
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = RecordingWriter::new(file, &about).expect("the recording begins");
@@ -42,7 +43,7 @@ fn region(n: u64) -> RegionAddr {
     RegionAddr::containing(0x7f00_0000_0000 + (n << 21))
 }
 
-fn rows(window: u64) -> Vec<Row> {
+fn rows(window: u64) -> Vec<RecordingRow> {
     let at = Duration::from_secs(30 * (window + 1));
     let mut rows = Vec::new();
     for (pid, command, regions) in [(7, "redis-server", 128), (8, "java", 32)] {
@@ -54,7 +55,7 @@ fn rows(window: u64) -> Vec<Row> {
         let is_huge = |n: u64| pid == 7 && n >= 96 && n - 96 < window;
         for n in 0..regions {
             let accessed = (n * 4) as u16;
-            rows.push(Row::Region(CoverageRow {
+            rows.push(RecordingRow::Region(CoverageRow {
                 at,
                 window: Duration::from_secs(1),
                 source: AccessSource::AccessBits,
@@ -71,7 +72,7 @@ fn rows(window: u64) -> Vec<Row> {
                 },
             }));
         }
-        rows.push(Row::Process(ProcessRow {
+        rows.push(RecordingRow::Process(ProcessRow {
             at,
             process,
             command: command.clone(),
@@ -82,7 +83,7 @@ fn rows(window: u64) -> Vec<Row> {
             bloat_bytes: Some(4096),
         }));
         if pid == 7 && window < 32 {
-            rows.push(Row::Decision(DecisionRow {
+            rows.push(RecordingRow::Decision(DecisionRow {
                 at,
                 process: Some((process, command)),
                 region: Some(region(96 + window)),
@@ -91,7 +92,7 @@ fn rows(window: u64) -> Vec<Row> {
             }));
         }
     }
-    rows.push(Row::Memory(MemoryRow {
+    rows.push(RecordingRow::Memory(MemoryRow {
         at,
         used_bytes: 6 << 30,
         total_bytes: 8 << 30,

@@ -31,7 +31,7 @@ pub fn memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
 
 /// The cgroups of managed processes that limit memory.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub struct CgroupLimits {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
     /// The cgroup of each process, and the time until which that is assumed.
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
@@ -41,7 +41,7 @@ pub struct Groups {
 /// less: most processes are moved right after their start.
 const HOME_AGE: Duration = Duration::from_secs(5);
 
-impl Groups {
+impl CgroupLimits {
     /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Groups {
         let Some((version, _)) = self.hierarchy else {
             return Vec::new();
         };
-        self.find_homes(now, processes, age, |pid| home(version, pid));
+        self.find_cgroups(now, processes, age, |pid| cgroup_of(version, pid));
         let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
         for process in processes {
             let Some((home, _)) = self.homes.get(process) else {
@@ -94,7 +94,7 @@ impl Groups {
     }
 
     /// Finds the cgroup of each process, unless it was found a moment ago.
-    fn find_homes(
+    fn find_cgroups(
         &mut self,
         now: Duration,
         processes: &[ProcessId],
@@ -113,33 +113,33 @@ impl Groups {
 }
 
 /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
-fn home(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
+fn cgroup_of(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
     let cgroups = process::read(pid, Process::cgroups).ok()?;
     let own = cgroups.into_iter().find(|group| match version {
         CgroupVersion::V2 => group.hierarchy == 0,
         CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
     });
-    seen_from_here(own?.pathname.into())
+    visible_path(own?.pathname.into())
 }
 
 /// Paths start at the root of the reader's cgroup namespace. A path that leads out of it (`/../x`,
 /// of another container) is not below that root. The root's limit does not apply to its process.
-fn seen_from_here(path: PathBuf) -> Option<PathBuf> {
+fn visible_path(path: PathBuf) -> Option<PathBuf> {
     let leads_out = path.components().any(|part| part == Component::ParentDir);
     (!leads_out).then_some(path)
 }
 
 /// Bytes that the cgroup of a process still allows to be paged out; `None` if nothing limits them.
 /// Version 1 limits memory and swap together, and paging out does not change their sum.
-pub(crate) fn swap_left_bytes(pid: u32) -> Option<u64> {
+pub(crate) fn remaining_swap_bytes(pid: u32) -> Option<u64> {
     match memory_hierarchy()? {
-        (CgroupVersion::V2, root) => swap_left(&root, &home(CgroupVersion::V2, pid)?),
+        (CgroupVersion::V2, root) => remaining_swap(&root, &cgroup_of(CgroupVersion::V2, pid)?),
         (CgroupVersion::V1, _) => None,
     }
 }
 
 /// The least value of a cgroup and its ancestors.
-fn swap_left(root: &Path, home: &Path) -> Option<u64> {
+fn remaining_swap(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
         let folder = root.join(group.strip_prefix("/").unwrap_or(group));
         let most = number(&folder, "memory.swap.max")?;
@@ -207,7 +207,7 @@ fn pressure(folder: &Path) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::takeover::thp_settings::testing::Folder;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
     use hawkeye_test_support::events::process;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
-        let tree = Folder::new("v2");
+        let tree = TestFolder::new("v2");
         tree.file("app/memory.max", "max\n");
         tree.file("app/memory.high", "1000\n");
         tree.file("app/memory.current", "900\n");
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
-        let tree = Folder::new("v1-swap");
+        let tree = TestFolder::new("v1-swap");
         let unlimited = "9223372036854771712\n";
         tree.file("a/memory.limit_in_bytes", "5000\n");
         tree.file("a/memory.usage_in_bytes", "2000\n");
@@ -255,12 +255,12 @@ mod tests {
 
     #[test]
     fn swap_that_is_left_is_the_least_of_all_groups_above() {
-        let tree = Folder::new("swap");
+        let tree = TestFolder::new("swap");
         tree.file("a/memory.swap.max", "max\n");
         tree.file("a/b/memory.swap.max", "5000\n");
         tree.file("a/b/memory.swap.current", "2000\n");
         tree.file("a/b/c/memory.swap.max", "9000\n");
-        let left = |home: &str| swap_left(&tree.0, Path::new(home));
+        let left = |home: &str| remaining_swap(&tree.0, Path::new(home));
         assert_eq!(left("/a"), None);
         assert_eq!(left("/a/b"), Some(3000));
         assert_eq!(left("/a/b/c"), Some(3000));
@@ -270,13 +270,13 @@ mod tests {
 
     #[test]
     fn limits_of_ancestors_apply_and_each_group_is_one() {
-        let tree = Folder::new("v1");
+        let tree = TestFolder::new("v1");
         for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
             tree.file(&format!("{group}/memory.limit_in_bytes"), limit);
             tree.file(&format!("{group}/memory.usage_in_bytes"), "2000");
             tree.file(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
         }
-        let mut groups = Groups {
+        let mut groups = CgroupLimits {
             hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
             homes: HashMap::new(),
         };
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_process_in_another_container_is_not_in_ours() {
-        let seen = |path: &str| seen_from_here(path.into());
+        let seen = |path: &str| visible_path(path.into());
         assert_eq!(seen("/../../kubepods/pod1/redis"), None);
         assert_eq!(seen("/.."), None);
         assert_eq!(seen("/"), Some("/".into()));
@@ -311,28 +311,28 @@ mod tests {
 
     #[test]
     fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
-        let mut groups = Groups::default();
+        let mut groups = CgroupLimits::default();
         let at = Duration::from_secs;
         let old = |_| at(60);
-        let path = |groups: &Groups, pid| Some(groups.homes.get(&process(pid))?.0.clone());
-        groups.find_homes(at(0), &[process(1)], old, |_| Some("/a".into()));
+        let path = |groups: &CgroupLimits, pid| Some(groups.homes.get(&process(pid))?.0.clone());
+        groups.find_cgroups(at(0), &[process(1)], old, |_| Some("/a".into()));
         let moved = |_| Some("/b".into());
-        groups.find_homes(at(4), &[process(1), process(2)], old, moved);
+        groups.find_cgroups(at(4), &[process(1), process(2)], old, moved);
         assert_eq!(path(&groups, 1), Some("/a".into()));
         assert_eq!(path(&groups, 2), Some("/b".into()));
-        groups.find_homes(at(5), &[process(1)], old, moved);
+        groups.find_cgroups(at(5), &[process(1)], old, moved);
         assert_eq!(path(&groups, 1), Some("/b".into()));
         assert_eq!(path(&groups, 2), None);
-        groups.find_homes(at(20), &[process(1)], old, |_| None);
+        groups.find_cgroups(at(20), &[process(1)], old, |_| None);
         assert_eq!(path(&groups, 1), None);
     }
 
     #[test]
     fn a_process_that_has_just_started_is_looked_for_again_soon() {
-        let mut groups = Groups::default();
+        let mut groups = CgroupLimits::default();
         let ms = Duration::from_millis;
         for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
-            groups.find_homes(ms(now), &[process(1)], |_| ms(age), |_| Some(seen.into()));
+            groups.find_cgroups(ms(now), &[process(1)], |_| ms(age), |_| Some(seen.into()));
             assert_eq!(groups.homes[&process(1)].0, PathBuf::from(home));
         }
     }

@@ -16,20 +16,20 @@ const HUGE_ORDER: usize = (HUGE_PAGE_BYTES / BASE_PAGE_BYTES).trailing_zeros() a
 
 /// Free memory of all nodes and zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreeMemory {
+pub struct FreeBlocks {
     /// All free memory, in bytes.
     pub bytes: u64,
     /// Free memory in blocks that hold a huge page, in bytes.
     pub huge_bytes: u64,
 }
 
-impl FreeMemory {
+impl FreeBlocks {
     /// The state now.
     ///
     /// # Errors
     /// `/proc/buddyinfo` cannot be read (only root may), or has unexpected contents.
     pub fn read() -> io::Result<Self> {
-        let found = parsed(&fs::read_to_string("/proc/buddyinfo")?);
+        let found = parse(&fs::read_to_string("/proc/buddyinfo")?);
         found.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     }
 
@@ -46,17 +46,17 @@ impl FreeMemory {
 /// The free memory fragmentation index for huge pages (0 to 1). `None` if `/proc/buddyinfo` cannot
 /// be read: only its owner, root, may.
 pub fn fmfi() -> Option<f64> {
-    FreeMemory::read().ok().map(FreeMemory::fmfi)
+    FreeBlocks::read().ok().map(FreeBlocks::fmfi)
 }
 
 /// Free huge pages that need no compaction; `None` if `/proc/buddyinfo` cannot be read.
 pub fn free_huge_pages() -> Option<u64> {
-    let free = FreeMemory::read().ok()?;
+    let free = FreeBlocks::read().ok()?;
     Some(free.huge_bytes / HUGE_PAGE_BYTES)
 }
 
 /// Parses the text of `/proc/buddyinfo`; `None` if its contents are unexpected.
-fn parsed(buddyinfo: &str) -> Option<FreeMemory> {
+fn parse(buddyinfo: &str) -> Option<FreeBlocks> {
     let (mut free, mut usable) = (0u64, 0u64);
     for line in buddyinfo.lines() {
         // "Node 0, zone   Normal   1649   2126 ...": free blocks of 1, 2, 4 ... base pages.
@@ -73,7 +73,7 @@ fn parsed(buddyinfo: &str) -> Option<FreeMemory> {
     if buddyinfo.trim().is_empty() {
         return None;
     }
-    Some(FreeMemory {
+    Some(FreeBlocks {
         bytes: free.checked_mul(BASE_PAGE_BYTES)?,
         huge_bytes: usable.checked_mul(BASE_PAGE_BYTES)?,
     })
@@ -120,7 +120,7 @@ Node 1, zone  Movable  0  0  0  0  0  0  0  0  0  1  0
             ),
             (&too_many, None),
         ] {
-            assert_eq!(parsed(text).map(FreeMemory::fmfi), expected, "{text:?}");
+            assert_eq!(parse(text).map(FreeBlocks::fmfi), expected, "{text:?}");
         }
     }
 }

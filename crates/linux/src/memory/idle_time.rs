@@ -12,11 +12,11 @@ pub struct IdleTime {
 impl IdleTime {
     /// Share of all processors' time (0 to 1) that was idle since the last call. `None` at the
     /// first call, if no time has passed, and if `/proc/stat` cannot be read.
-    pub fn share(&mut self) -> Option<f64> {
-        self.share_until(&KernelStats::current().ok()?.total)
+    pub fn idle_share(&mut self) -> Option<f64> {
+        self.idle_share_until(&KernelStats::current().ok()?.total)
     }
 
-    fn share_until(&mut self, time: &CpuTime) -> Option<f64> {
+    fn idle_share_until(&mut self, time: &CpuTime) -> Option<f64> {
         let idle = time.idle + time.iowait.unwrap_or(0);
         // Guests' time is left out, because `user` and `nice` contain it.
         let others = [time.irq, time.softirq, time.steal];
@@ -53,7 +53,7 @@ mod tests {
             // Idle time went back.
             ("30 0 20 79 20 0 0 10 5 5", Some(0.0)),
         ] {
-            assert_eq!(idle.share_until(&ticks(cpu)), share, "{cpu}");
+            assert_eq!(idle.idle_share_until(&ticks(cpu)), share, "{cpu}");
         }
     }
 

@@ -5,12 +5,12 @@ use std::cell::OnceCell;
 
 /// Whether KSM runs, read at most once.
 #[derive(Default)]
-pub(crate) struct Ksm(OnceCell<bool>);
+pub(crate) struct KsmState(OnceCell<bool>);
 
-impl Ksm {
+impl KsmState {
     /// `VM_*` bits, without `VM_MERGEABLE` if KSM does not run: then nothing is merged.
-    pub(crate) fn effective(&self, flags: u64) -> u64 {
-        if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(runs) {
+    pub(crate) fn effective_flags(&self, flags: u64) -> u64 {
+        if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(is_running) {
             flags
         } else {
             flags & !vm::MERGEABLE
@@ -19,7 +19,7 @@ impl Ksm {
 }
 
 /// 1: it runs; 0: it is stopped; 2: it is stopped and everything is unmerged.
-fn runs() -> bool {
+fn is_running() -> bool {
     let run = std::fs::read_to_string("/sys/kernel/mm/ksm/run");
     run.is_ok_and(|run| run.trim() == "1")
 }
@@ -30,10 +30,13 @@ mod tests {
 
     #[test]
     fn offered_memory_matters_while_it_is_merged() {
-        let (on, off) = (Ksm(OnceCell::from(true)), Ksm(OnceCell::from(false)));
+        let (on, off) = (
+            KsmState(OnceCell::from(true)),
+            KsmState(OnceCell::from(false)),
+        );
         let offered = vm::WRITE | vm::MERGEABLE;
-        assert_eq!(on.effective(offered), offered);
-        assert_eq!(off.effective(offered), vm::WRITE);
-        assert_eq!(off.effective(vm::WRITE), vm::WRITE);
+        assert_eq!(on.effective_flags(offered), offered);
+        assert_eq!(off.effective_flags(offered), vm::WRITE);
+        assert_eq!(off.effective_flags(vm::WRITE), vm::WRITE);
     }
 }

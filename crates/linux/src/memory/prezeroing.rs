@@ -7,7 +7,7 @@
 pub mod error;
 
 use crate::error::Result;
-use crate::takeover::thp_settings::SettingsGuard;
+use crate::machine_lease::thp_settings::SettingsGuard;
 pub use error::{LOAD, PrezeroingError};
 use serde::Serialize;
 use std::fs;
@@ -69,7 +69,7 @@ pub struct ZeroingModule {
 
 /// State of pre-zeroing on a kernel that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Prezeroed {
+pub struct PrezeroingState {
     /// Whether pages are being zeroed.
     pub active: bool,
     /// The module, where it is loaded.
@@ -78,7 +78,7 @@ pub struct Prezeroed {
     pub zones: Vec<ZoneZeroed>,
 }
 
-impl Prezeroed {
+impl PrezeroingState {
     /// Sum over all zones.
     pub fn pages(&self) -> ZeroedPages {
         let zones = self.zones.iter().map(|zone| zone.pages);
@@ -88,19 +88,19 @@ impl Prezeroed {
 
 /// The sysfs files of pre-zeroing.
 #[derive(Clone, Debug)]
-pub struct Prezeroing {
+pub struct PrezeroingFiles {
     core: PathBuf,
     parameters: PathBuf,
 }
 
-impl Default for Prezeroing {
+impl Default for PrezeroingFiles {
     /// The files of this machine.
     fn default() -> Self {
         Self::under(Path::new("/sys"))
     }
 }
 
-impl Prezeroing {
+impl PrezeroingFiles {
     /// The files below `sys`: sysfs mounted elsewhere, or made by a test.
     pub fn under(sys: &Path) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Prezeroing {
     }
 
     /// Whether this kernel has pre-zeroing.
-    pub fn is_there(&self) -> bool {
+    pub fn exists(&self) -> bool {
         self.core.is_dir()
     }
 
@@ -118,16 +118,16 @@ impl Prezeroing {
     ///
     /// # Errors
     /// A file cannot be read, or has unexpected contents.
-    pub fn read(&self) -> Result<Option<Prezeroed>, PrezeroingError> {
-        if !self.is_there() {
+    pub fn read(&self) -> Result<Option<PrezeroingState>, PrezeroingError> {
+        if !self.exists() {
             return Ok(None);
         }
         let active = self.core.join("active");
-        Ok(Some(Prezeroed {
+        Ok(Some(PrezeroingState {
             active: match number::<u8>(&active)? {
                 0 => false,
                 1 => true,
-                other => return Err(strange(&active, other.to_string(), "0 or 1")),
+                other => return Err(unexpected_value(&active, other.to_string(), "0 or 1")),
             },
             module: self.module()?,
             zones: self.zones()?,
@@ -136,8 +136,8 @@ impl Prezeroing {
 
     fn zones(&self) -> Result<Vec<ZoneZeroed>, PrezeroingError> {
         let mut zones = Vec::new();
-        for entry in fs::read_dir(&self.core).map_err(unreadable(&self.core))? {
-            let entry = entry.map_err(unreadable(&self.core))?;
+        for entry in fs::read_dir(&self.core).map_err(read_error(&self.core))? {
+            let entry = entry.map_err(read_error(&self.core))?;
             let folder = entry.path();
             if !folder.is_dir() {
                 continue;
@@ -176,7 +176,7 @@ impl Prezeroing {
         let idle_only = match word.as_str() {
             "Y" | "1" => true,
             "N" | "0" => false,
-            _ => return Err(strange(&path, word, "Y or N")),
+            _ => return Err(unexpected_value(&path, word, "Y or N")),
         };
         Ok(Some(ZeroingModule {
             pages_per_second,
@@ -231,7 +231,7 @@ impl Prezeroing {
     }
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
+fn read_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
     move |source| PrezeroingError::Unreadable {
         path: path.to_owned(),
         source,
@@ -239,17 +239,17 @@ fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
 }
 
 fn text(path: &Path) -> Result<String, PrezeroingError> {
-    let text = fs::read_to_string(path).map_err(unreadable(path))?;
+    let text = fs::read_to_string(path).map_err(read_error(path))?;
     Ok(text.trim().to_owned())
 }
 
 fn number<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
     let found = text(path)?;
     let number = found.parse();
-    number.map_err(|_| strange(path, found, "a number"))
+    number.map_err(|_| unexpected_value(path, found, "a number"))
 }
 
-fn strange(path: &Path, found: String, expected: &'static str) -> PrezeroingError {
+fn unexpected_value(path: &Path, found: String, expected: &'static str) -> PrezeroingError {
     PrezeroingError::NotUnderstood {
         path: path.to_owned(),
         found,
@@ -260,14 +260,14 @@ fn strange(path: &Path, found: String, expected: &'static str) -> PrezeroingErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::takeover::thp_settings::testing::Folder;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
 
     const CORE: &str = "kernel/mm/prezero";
     const MODULE: &str = "module/prezero/parameters";
 
     /// A kernel that has pre-zeroing, without the module.
-    fn kernel(name: &str) -> (Folder, Prezeroing) {
-        let folder = Folder::new(name);
+    fn kernel(name: &str) -> (TestFolder, PrezeroingFiles) {
+        let folder = TestFolder::new(name);
         folder.file(&format!("{CORE}/active"), "0\n");
         for (zone, first) in [("node0-Normal", 100), ("node0-DMA32", 1)] {
             let counters = ["zeroed", "served", "passed_over", "lost", "free"];
@@ -276,11 +276,11 @@ mod tests {
                 folder.file(&format!("{CORE}/{zone}/{counter}"), &text);
             }
         }
-        let sys = Prezeroing::under(&folder.0);
+        let sys = PrezeroingFiles::under(&folder.0);
         (folder, sys)
     }
 
-    fn load(folder: &Folder) -> [PathBuf; 2] {
+    fn load(folder: &TestFolder) -> [PathBuf; 2] {
         folder.file(&format!("{CORE}/active"), "1\n");
         [
             folder.file(&format!("{MODULE}/pages_per_second"), "10000\n"),
@@ -290,9 +290,9 @@ mod tests {
 
     #[test]
     fn stock_kernels_have_none() {
-        let folder = Folder::new("prezeroing-none");
-        let sys = Prezeroing::under(&folder.0);
-        assert!(!sys.is_there());
+        let folder = TestFolder::new("prezeroing-none");
+        let sys = PrezeroingFiles::under(&folder.0);
+        assert!(!sys.exists());
         assert!(matches!(sys.read(), Ok(None)));
     }
 

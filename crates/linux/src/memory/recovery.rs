@@ -1,7 +1,7 @@
 //! Gives the zero pages of a huge page back.
 
 use crate::error::LinuxError;
-use crate::memory::cgroup::swap_left_bytes;
+use crate::memory::cgroup::remaining_swap_bytes;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
 use hawkeye_manager::MachineError;
@@ -30,7 +30,7 @@ impl RecoveryMethod {
         match self {
             Self::SplitRemaps => true,
             Self::SplitAndPageOut => {
-                swap_left_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
+                remaining_swap_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
             }
             Self::None => false,
         }
@@ -39,7 +39,7 @@ impl RecoveryMethod {
     /// Whether a region looks as if [`Self::split`] had not been called. The kernel silently skips
     /// a huge page to which something else holds a reference (mm/huge_memory.c, `__folio_split`).
     /// If it notices the reference late, base pages map the page and it is still whole.
-    pub(crate) fn was_passed_by(self, left: &RegionSample) -> bool {
+    pub(crate) fn was_not_split(self, left: &RegionSample) -> bool {
         left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
     }
 

@@ -5,7 +5,7 @@ use hawkeye_policy::MemoryUse;
 use procfs::{Current, Meminfo, MemoryPressure};
 
 /// The machine's memory in use, against its total.
-pub fn machine() -> Result<MemoryUse> {
+pub fn machine_use() -> Result<MemoryUse> {
     let meminfo = meminfo()?;
     // Free and cheaply reclaimable memory is not in use (Documentation/filesystems/proc.rst).
     let available = meminfo.mem_available.unwrap_or(meminfo.mem_free);

@@ -1,8 +1,8 @@
 //! Switches page sizes on while a managed process should get them.
 
-use super::{GivenTo, setting_file, state};
+use super::{ThpMode, setting_file, state};
 use crate::error::{LinuxError, Result};
-use crate::takeover::thp_settings::SettingsHandle;
+use crate::machine_lease::thp_settings::SettingsHandle;
 use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub struct SizeSwitches {
     thp: PathBuf,
     settings: SettingsHandle,
-    given_to: GivenTo,
+    given_to: ThpMode,
     available: PageOrders,
     wanted: BTreeMap<ProcessId, PageOrders>,
     /// Sizes that this manager switched on.
@@ -29,14 +29,14 @@ impl SizeSwitches {
     pub fn new(
         thp: PathBuf,
         settings: SettingsHandle,
-        given_to: GivenTo,
+        given_to: ThpMode,
         available: PageOrders,
     ) -> Self {
         Self {
             thp,
             settings,
             given_to,
-            available: if given_to == GivenTo::Nobody {
+            available: if given_to == ThpMode::Nobody {
                 PageOrders::NONE
             } else {
                 available
@@ -52,7 +52,7 @@ impl SizeSwitches {
     }
 
     /// The memory for which sizes are switched on.
-    pub fn given_to(&self) -> GivenTo {
+    pub fn thp_mode(&self) -> ThpMode {
         self.given_to
     }
 
@@ -60,7 +60,7 @@ impl SizeSwitches {
     ///
     /// # Errors
     /// A setting cannot be changed. The wish is kept, and tried again with the next change.
-    pub fn want(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+    pub fn request(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
         self.wanted.insert(process, orders.and(self.available));
         self.apply()
     }
@@ -109,15 +109,15 @@ impl SizeSwitches {
             return Ok(());
         }
         let file = setting_file(&self.thp, order);
-        self.settings.set(&file, self.given_to.word())
+        self.settings.set(&file, self.given_to.setting())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::takeover::thp_settings::testing::Folder;
-    use crate::takeover::thp_settings::{SettingsGuard, read_setting};
+    use crate::machine_lease::thp_settings::testing::TestFolder;
+    use crate::machine_lease::thp_settings::{SettingsGuard, read_setting};
     use hawkeye_test_support::events::process;
 
     const SIZES: [u64; 3] = [16, 64, 128];
@@ -128,15 +128,15 @@ mod tests {
             .collect()
     }
 
-    struct Machine {
-        folder: Folder,
+    struct FakeSwitches {
+        folder: TestFolder,
         guard: SettingsGuard,
     }
 
-    impl Machine {
+    impl FakeSwitches {
         /// `words`: the settings for all sizes, and for each of [`SIZES`].
         fn new(name: &str, for_all: &str, words: [&str; 3]) -> Self {
-            let folder = Folder::new(name);
+            let folder = TestFolder::new(name);
             folder.file("enabled", for_all);
             for (kib, word) in SIZES.iter().zip(words) {
                 folder.file(&format!("hugepages-{kib}kB/enabled"), word);
@@ -145,7 +145,7 @@ mod tests {
             Self { folder, guard }
         }
 
-        fn switches(&self, given_to: GivenTo) -> SizeSwitches {
+        fn switches(&self, given_to: ThpMode) -> SizeSwitches {
             let thp = self.folder.0.clone();
             SizeSwitches::new(thp, self.guard.handle(), given_to, orders(&SIZES))
         }
@@ -161,16 +161,16 @@ mod tests {
 
     #[test]
     fn a_size_is_on_while_any_process_wants_it() -> Result<()> {
-        let machine = Machine::new("union", "madvise", ["never"; 3]);
-        let mut switches = machine.switches(GivenTo::Everybody);
-        switches.want(process(1), orders(&[64]))?;
-        switches.want(process(2), orders(&[64, 128]))?;
+        let machine = FakeSwitches::new("union", "madvise", ["never"; 3]);
+        let mut switches = machine.switches(ThpMode::Everybody);
+        switches.request(process(1), orders(&[64]))?;
+        switches.request(process(2), orders(&[64, 128]))?;
         assert_eq!(machine.set(), ["never", "always", "always"]);
-        switches.want(process(2), PageOrders::NONE)?;
+        switches.request(process(2), PageOrders::NONE)?;
         assert_eq!(machine.set(), ["never", "always", "never"]);
         switches.retain(|there| there == process(2))?;
         assert_eq!(machine.set(), ["never"; 3]);
-        switches.want(process(3), orders(&[16]))?;
+        switches.request(process(3), orders(&[16]))?;
         drop(machine.guard);
         let left = read_setting(&machine.folder.0.join("hugepages-16kB/enabled"))?;
         assert_eq!(left, "never", "a dropped switch is off");
@@ -184,14 +184,14 @@ mod tests {
             ["never", "inherit", "madvise"],
         ];
         for (given_to, found, set) in [
-            (GivenTo::Advised, found[0], ["always", "inherit", "madvise"]),
-            (GivenTo::Everybody, found[1], ["always"; 3]),
+            (ThpMode::Advised, found[0], ["always", "inherit", "madvise"]),
+            (ThpMode::Everybody, found[1], ["always"; 3]),
         ] {
-            let machine = Machine::new("stays", "madvise", found);
+            let machine = FakeSwitches::new("stays", "madvise", found);
             let mut switches = machine.switches(given_to);
-            switches.want(process(1), orders(&SIZES))?;
+            switches.request(process(1), orders(&SIZES))?;
             assert_eq!(machine.set(), set);
-            switches.want(process(1), PageOrders::NONE)?;
+            switches.request(process(1), PageOrders::NONE)?;
             assert_eq!(machine.set(), found);
         }
         Ok(())
@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn without_consent_no_setting_is_changed() -> Result<()> {
-        let machine = Machine::new("off", "madvise", ["never"; 3]);
-        let mut switches = machine.switches(GivenTo::Nobody);
+        let machine = FakeSwitches::new("off", "madvise", ["never"; 3]);
+        let mut switches = machine.switches(ThpMode::Nobody);
         assert!(switches.available().is_empty());
-        switches.want(process(1), orders(&SIZES))?;
+        switches.request(process(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())
     }

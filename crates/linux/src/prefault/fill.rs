@@ -74,7 +74,7 @@ fn refuse_shared(calls: &mut TargetCalls, process: ProcessId, region: RegionAddr
 mod tests {
     use super::*;
     use crate::own_memory::OwnMemory;
-    use crate::probe::userfaultfd::{Mode, Userfaultfd};
+    use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
     use hawkeye_policy::HUGE_PAGE_BYTES;
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;
@@ -153,7 +153,7 @@ mod tests {
             return;
         };
         watcher
-            .register(range.clone(), Mode::Missing)
+            .register(range.clone(), WatchMode::Missing)
             .expect("the range can be registered");
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {

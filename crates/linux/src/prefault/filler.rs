@@ -1,20 +1,20 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
-use super::attention::Attention;
-use super::calls::FillCalls;
-use super::frontier::{Frontier, Watchlist};
-use super::known::{Known, look, refresh};
-use super::limits::Limits;
-use super::muted::Muted;
-use super::pool::Pool;
-use super::warm::WarmStart;
-use super::worker::{Job, Outcome};
-use super::{Followed, Shared};
+use super::fault_trace::{FaultTrace, Watchlist};
+use super::fill_calls::FillCalls;
+use super::mapping_cache::{CachedMappings, read_region, refresh};
+use super::pool::PrefaultThreadPool;
+use super::rate_limit::FillRateLimit;
+use super::suppressed::SuppressedProcesses;
+use super::trace_backoff::TraceBackoff;
+use super::warm_start::WarmStart;
+use super::worker::{FillJob, FillOutcome};
+use super::{FillerShared, FollowedProcess};
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::region_eligible;
 use crate::processes::process::thread_cpu;
-use crate::sample::page_tables::PageTables;
-use hawkeye_policy::fault_ahead::{FillThreads, Filled, Predictor, Surroundings, Task};
+use crate::sample::page_tables::PageTableReader;
+use hawkeye_policy::prefault::{FillLimits, FillResult, FillTask, FillThreads, PrefaultPredictor};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate};
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -31,41 +31,41 @@ const IN_USE_PAGES: u16 = PAGES_PER_REGION / 4;
 
 pub(super) struct Filler {
     began: Instant,
-    shared: Arc<Shared>,
-    frontier: Frontier,
-    tables: PageTables,
-    predictor: Predictor,
-    known: HashMap<ProcessId, Known>,
+    shared: Arc<FillerShared>,
+    fault_trace: FaultTrace,
+    tables: PageTableReader,
+    predictor: PrefaultPredictor,
+    known: HashMap<ProcessId, CachedMappings>,
     /// Processes with a warm start that is not complete.
     warm: HashMap<ProcessId, WarmStart>,
     /// Processes that do not use what is filled.
-    muted: Muted,
-    pool: Pool,
+    suppressed: SuppressedProcesses,
+    pool: PrefaultThreadPool,
     calls: FillCalls,
-    attention: Attention,
-    limits: Limits,
+    trace_backoff: TraceBackoff,
+    limits: FillRateLimit,
 }
 
 impl Filler {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<FillerShared>,
         rate: Option<Rate>,
         threads: FillThreads,
     ) -> Result<(Self, Watchlist)> {
-        let (frontier, watchlist) = Frontier::attach()?;
+        let (frontier, watchlist) = FaultTrace::attach()?;
         let filler = Self {
             began: Instant::now(),
             shared,
-            frontier,
-            tables: PageTables::load()?,
-            predictor: Predictor::default(),
+            fault_trace: frontier,
+            tables: PageTableReader::load()?,
+            predictor: PrefaultPredictor::default(),
             known: HashMap::new(),
             warm: HashMap::new(),
-            muted: Muted::default(),
-            pool: Pool::start(threads)?,
+            suppressed: SuppressedProcesses::default(),
+            pool: PrefaultThreadPool::start(threads)?,
             calls: FillCalls::start()?,
-            attention: Attention::default(),
-            limits: Limits::new(rate),
+            trace_backoff: TraceBackoff::default(),
+            limits: FillRateLimit::new(rate),
         };
         Ok((filler, watchlist))
     }
@@ -76,43 +76,45 @@ impl Filler {
             let pause = self.pool.pause();
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE));
-                self.hear_of_fills();
+                self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
-                self.frontier.take();
+                self.fault_trace.take_reports();
                 continue;
             }
-            let wait = self.pause(busy);
-            self.pay_attention();
-            self.listen(wait);
-            self.look_for_new_mappings(busy || self.predictor.under_way() > 0);
-            self.look_at_witnesses();
-            self.peek();
+            let wait = self.wait_time(busy);
+            self.update_tracing();
+            self.read_reports(wait);
+            self.check_new_mappings(busy || self.predictor.under_way() > 0);
+            self.check_use();
+            self.check_progress();
             busy = self.fill_next();
-            self.publish();
+            self.publish_statistics();
         }
         tracing::debug!(
             "{} reports of first touches were lost",
-            self.frontier.lost()
+            self.fault_trace.lost_reports()
         );
     }
 
-    fn publish(&self) {
-        let mut done = self.shared.done();
+    fn publish_statistics(&self) {
+        let mut done = self.shared.statistics_mut();
         done.helper_cpu = self.calls.cpu() + self.pool.helper_cpu();
         done.cpu = thread_cpu() + self.pool.cpu() + done.helper_cpu;
-        done.ahead = self.predictor.ahead();
-        done.unused = self.predictor.unused();
+        done.ahead = self.predictor.regions_ahead();
+        done.unused = self.predictor.unused_regions();
     }
 
     /// Stops the reports for a while where all touches are random: each report costs its program
     /// some ten nanoseconds.
-    fn pay_attention(&mut self) {
-        let heard = self.attention.is_paid();
-        let now_heard = self.attention.pay(self.now(), self.frontier.touches());
+    fn update_tracing(&mut self) {
+        let heard = self.trace_backoff.is_tracing();
+        let now_heard = self
+            .trace_backoff
+            .update(self.now(), self.fault_trace.touches());
         if heard && !now_heard {
-            self.frontier.pause();
+            self.fault_trace.pause();
         } else if now_heard && !heard {
-            if let Err(error) = self.frontier.resume() {
+            if let Err(error) = self.fault_trace.resume() {
                 tracing::warn!("watching first touches could not be resumed: {error}");
             }
         }
@@ -123,12 +125,12 @@ impl Filler {
     }
 
     /// How long the filler can wait for a report or for the end of a fill.
-    fn pause(&self, busy: bool) -> Duration {
+    fn wait_time(&self, busy: bool) -> Duration {
         if busy {
             return Duration::ZERO;
         }
-        let looks = self.warm.values().map(WarmStart::next_look);
-        let peek = self.predictor.next_peek().map(|(at, _)| at);
+        let looks = self.warm.values().map(WarmStart::next_check);
+        let peek = self.predictor.next_progress_check().map(|(at, _)| at);
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE, |pause| pause.min(IDLE));
@@ -138,16 +140,16 @@ impl Filler {
         if fills { pause.max(A_FILL) } else { pause }
     }
 
-    fn listen(&mut self, wait: Duration) {
+    fn read_reports(&mut self, wait: Duration) {
         let heard = if self.pool.has_workers() {
-            self.pool.wait(self.frontier.fd(), wait);
-            self.frontier.take()
+            self.pool.wait(self.fault_trace.fd(), wait);
+            self.fault_trace.take_reports()
         } else {
-            self.frontier.listen(wait)
+            self.fault_trace.wait_for_reports(wait)
         };
         // This comes first: a process that reaches the end of what is filled was not faster than
         // the fillers.
-        self.hear_of_fills();
+        self.handle_outcomes();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
         for (process, one) in self.shared.followed().iter_mut() {
@@ -157,7 +159,7 @@ impl Filler {
                 // The process may run another program now.
                 self.known.remove(process);
                 self.predictor.forget(*process);
-                self.predictor.warm(*process, warm);
+                self.predictor.request_warm_start(*process, warm);
                 let bytes = warm * HUGE_PAGE_BYTES;
                 self.warm.insert(*process, WarmStart::new(now, bytes));
             }
@@ -166,8 +168,8 @@ impl Filler {
         for one in heard {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
-                self.predictor.hear(now, *process, one.advance);
-                self.mute(*process);
+                self.predictor.on_fault_report(now, *process, one.advance);
+                self.suppress(*process);
             }
         }
         let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
@@ -175,54 +177,54 @@ impl Filler {
         self.warm.retain(|process, _| is_there(*process));
         self.predictor.retain(is_there);
         // A process that was suppressed for long enough may have changed.
-        for process in self.muted.take_over(now, is_there) {
-            self.frontier.unmute(process.pid);
+        for process in self.suppressed.take_released(now, is_there) {
+            self.fault_trace.resume_process(process.pid);
             self.predictor.forget_given_up(process);
         }
     }
 
     /// Suppresses the reports of a process that no longer has a stream worth filling.
-    fn mute(&mut self, process: ProcessId) {
+    fn suppress(&mut self, process: ProcessId) {
         let now = self.now();
-        if !self.muted.contains(now, process) && self.predictor.given_up(now, process) {
-            self.muted.add(now, process);
-            self.frontier.mute(process.pid);
+        if !self.suppressed.contains(now, process) && self.predictor.has_given_up(now, process) {
+            self.suppressed.add(now, process);
+            self.fault_trace.suppress(process.pid);
         }
     }
 
     /// Looks for new mappings of processes with a warm start. Memory touched inside the kernel
     /// (`MADV_POPULATE_WRITE`) is not reported, so the mappings are read. Where something is left
     /// to fill already, this can wait longer.
-    fn look_for_new_mappings(&mut self, busy: bool) {
+    fn check_new_mappings(&mut self, busy: bool) {
         let now = self.now();
         let may_be_late = if busy { IDLE } else { Duration::ZERO };
         let predictor = &mut self.predictor;
         self.warm.retain(|process, warm| {
             if warm.is_over(now) {
-                predictor.cool(*process);
+                predictor.cancel_warm_start(*process);
             }
-            predictor.still_warm(*process) > 0
+            predictor.warm_regions_left(*process) > 0
         });
         for (process, warm) in &mut self.warm {
-            if now < warm.next_look() + may_be_late {
+            if now < warm.next_check() + may_be_late {
                 continue;
             }
-            let calls = self.calls.next();
+            let calls = self.calls.next_call();
             let known = refresh(&mut self.known, &self.tables, calls, *process, None, now);
-            let mapped = known.map(Known::ranges).unwrap_or_default();
-            for last in warm.look(now, &mapped) {
-                self.predictor.mapped(now, *process, last);
+            let mapped = known.map(CachedMappings::ranges).unwrap_or_default();
+            for last in warm.regions_to_fill(now, &mapped) {
+                self.predictor.on_new_mapping(now, *process, last);
             }
         }
     }
 
     /// Checks whether filled regions are in use. Empty huge pages mean that the program takes a
     /// page here and there.
-    fn look_at_witnesses(&mut self) {
-        while let Some(task) = self.predictor.next_look() {
+    fn check_use(&mut self) {
+        while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
             let Some(empty) = self.empty_pages(task, most) else {
-                self.predictor.lost(task);
+                self.predictor.on_fill_lost(task);
                 continue;
             };
             tracing::trace!(
@@ -230,27 +232,30 @@ impl Filler {
                 task.process,
                 task.region
             );
-            self.predictor.looked_at(task, empty < most);
+            self.predictor.on_use_check(task, empty < most);
         }
     }
 
     /// Checks how far programs have come in filled memory, where they cause no faults.
-    fn peek(&mut self) {
-        while let Some((at, task)) = self.predictor.next_peek() {
+    fn check_progress(&mut self) {
+        while let Some((at, task)) = self.predictor.next_progress_check() {
             let now = self.now();
             if now < at {
                 return;
             }
             match self.empty_pages(task, PAGES_PER_REGION) {
-                Some(empty) => self.predictor.peeked(now, task, empty < PAGES_PER_REGION),
-                None => self.predictor.lost(task),
+                Some(empty) => {
+                    self.predictor
+                        .on_progress_check(now, task, empty < PAGES_PER_REGION)
+                }
+                None => self.predictor.on_fill_lost(task),
             }
         }
     }
 
     /// Zero-filled base pages of a filled region, at most `enough`. `None`: it is no huge page any
     /// more, or it cannot be read.
-    fn empty_pages(&mut self, task: Task, enough: u16) -> Option<u16> {
+    fn empty_pages(&mut self, task: FillTask, enough: u16) -> Option<u16> {
         let target = &self.known.get(&task.process)?.target;
         let empty = self.tables.scan_zeros(target, task.region, enough);
         empty.ok().flatten()
@@ -260,20 +265,20 @@ impl Filler {
     fn fill_next(&mut self) -> bool {
         let now = self.now();
         if !self.pool.is_ready(&mut self.calls)
-            || !self.limits.allow(now, self.predictor.under_way())
+            || !self.limits.try_take(now, self.predictor.under_way())
         {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.known);
-        let calls = self.calls.next();
+        let calls = self.calls.next_call();
         let task = self.predictor.next_fill(now, |process, head| {
             let followed = shared.followed().get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;
             }
             let known = refresh(known, tables, calls, process, Some(head), now)?;
-            let mapped = known.around(head)?;
-            Some(Surroundings {
+            let mapped = known.mapping_of(head)?;
+            Some(FillLimits {
                 mapped: mapped.range.clone(),
                 room_regions: followed.room_regions,
             })
@@ -283,32 +288,32 @@ impl Filler {
             return false;
         };
         match self.prepare(task) {
-            Ok(job) => self.pool.hand_over(job, &mut self.calls),
-            Err(what) => self.settle(task, what),
+            Ok(job) => self.pool.assign(job, &mut self.calls),
+            Err(what) => self.record_fill_result(task, what),
         }
         true
     }
 
     /// The job that fills a region, if the region is empty.
-    fn prepare(&mut self, task: Task) -> Result<Job, Filled> {
+    fn prepare(&mut self, task: FillTask) -> Result<FillJob, FillResult> {
         let handle = match self.shared.followed().get(&task.process) {
-            Some(Followed { handle, .. }) => Arc::clone(handle),
-            None => return Err(Filled::Refused),
+            Some(FollowedProcess { handle, .. }) => Arc::clone(handle),
+            None => return Err(FillResult::Refused),
         };
-        let known = self.known.get(&task.process).ok_or(Filled::Refused)?;
-        let mapped = known.around(task.region).ok_or(Filled::Refused)?;
-        match look(&mut self.tables, &known.target, task.region) {
+        let known = self.known.get(&task.process).ok_or(FillResult::Refused)?;
+        let mapped = known.mapping_of(task.region).ok_or(FillResult::Refused)?;
+        match read_region(&mut self.tables, &known.target, task.region) {
             Ok(None) => {}
-            Ok(Some(_)) => return Err(Filled::Occupied),
-            Err(_) => return Err(Filled::Refused),
+            Ok(Some(_)) => return Err(FillResult::Occupied),
+            Err(_) => return Err(FillResult::Refused),
         }
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.mapping_at(&known.target, task.region.start()) {
             Ok(Some(now)) if region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
-            Err(error) if error.errno() == Some(Errno::EBUSY) => return Err(Filled::Occupied),
-            _ => return Err(Filled::Refused),
+            Err(error) if error.errno() == Some(Errno::EBUSY) => return Err(FillResult::Occupied),
+            _ => return Err(FillResult::Refused),
         }
-        Ok(Job {
+        Ok(FillJob {
             task,
             handle,
             method: mapped.method,
@@ -316,31 +321,31 @@ impl Filler {
     }
 
     /// Handles the outcomes of all jobs that have ended.
-    fn hear_of_fills(&mut self) {
-        while let Some(outcome) = self.pool.outcome() {
-            let what = self.judge(&outcome);
-            if what == Filled::Done {
-                let mut done = self.shared.done();
+    fn handle_outcomes(&mut self) {
+        while let Some(outcome) = self.pool.next_outcome() {
+            let what = self.classify_outcome(&outcome);
+            if what == FillResult::Done {
+                let mut done = self.shared.statistics_mut();
                 done.longest = done.longest.max(outcome.took);
             }
-            self.settle(outcome.task, what);
+            self.record_fill_result(outcome.task, what);
         }
     }
 
     /// Judges an outcome by whether a huge page is there now.
-    fn judge(&mut self, outcome: &Outcome) -> Filled {
-        let Task {
+    fn classify_outcome(&mut self, outcome: &FillOutcome) -> FillResult {
+        let FillTask {
             process, region, ..
         } = outcome.task;
         if let Err(error) = &outcome.result {
             tracing::debug!("region {region} of process {process} was not filled: {error}");
         }
         let Some(known) = self.known.get(&process) else {
-            return Filled::Refused;
+            return FillResult::Refused;
         };
-        let now = look(&mut self.tables, &known.target, region);
+        let now = read_region(&mut self.tables, &known.target, region);
         match (&outcome.result, now) {
-            (Ok(()), Ok(Some(now))) if now.is_huge() => Filled::Done,
+            (Ok(()), Ok(Some(now))) if now.is_huge() => FillResult::Done,
             // The owner was faster, or is collapsing the same region.
             (
                 Err(LinuxError::Call {
@@ -348,15 +353,15 @@ impl Filler {
                     ..
                 }),
                 _,
-            ) => Filled::Occupied,
-            _ => Filled::Refused,
+            ) => FillResult::Occupied,
+            _ => FillResult::Refused,
         }
     }
 
     /// Counts the result of a fill and reports it to the predictor.
-    fn settle(&mut self, task: Task, what: Filled) {
-        if what == Filled::Done {
-            self.shared.done().filled += 1;
+    fn record_fill_result(&mut self, task: FillTask, what: FillResult) {
+        if what == FillResult::Done {
+            self.shared.statistics_mut().filled += 1;
             // Other followed processes may have the same limit.
             for (process, followed) in self.shared.followed().iter_mut() {
                 followed.room_regions = followed.room_regions.saturating_sub(1);
@@ -366,12 +371,12 @@ impl Filler {
             self.limits.give_back();
         }
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
-        let ended = self.predictor.filled(self.now(), task, what);
-        if what == Filled::Refused {
-            self.shared.done().refused += 1;
+        let ended = self.predictor.on_fill_result(self.now(), task, what);
+        if what == FillResult::Refused {
+            self.shared.statistics_mut().refused += 1;
             // Only once: the other regions under way will be refused as well.
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
-                warm.not_yet(task.region);
+                warm.retry_later(task.region);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
-use super::calls::FillCalls;
+use super::fill_calls::FillCalls;
 use super::spare_core::SpareCores;
-use super::worker::{Job, Line, Outcome, Report, work};
+use super::worker::{FillJob, FillOutcome, WorkerChannels, WorkerReport, run_worker};
 use crate::error::{LinuxError, Result};
-use crate::stop::bell::Bell;
-use hawkeye_policy::fault_ahead::FillThreads;
+use crate::stop::waker::Waker;
+use hawkeye_policy::prefault::FillThreads;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -23,27 +23,27 @@ const AT_ONCE: usize = 2;
 
 /// Has workers only if there are at least two. A single one would only add the time to hand a job
 /// over and back.
-pub(super) struct Pool {
+pub(super) struct PrefaultThreadPool {
     began: Instant,
-    workers: Vec<Worker>,
-    reports: Receiver<Report>,
+    workers: Vec<WorkerHandle>,
+    reports: Receiver<WorkerReport>,
     /// Outcomes of jobs done by the calling thread.
-    here: VecDeque<Outcome>,
-    bell: Bell,
+    here: VecDeque<FillOutcome>,
+    waker: Waker,
     stop: Arc<AtomicBool>,
     /// Whether there are cores for the workers, or for the calling thread where there are none.
     spare_cores: SpareCores,
 }
 
-struct Worker {
-    jobs: Sender<Job>,
+struct WorkerHandle {
+    jobs: Sender<FillJob>,
     under_way: usize,
     cpu: Duration,
     helper_cpu: Duration,
     thread: JoinHandle<()>,
 }
 
-impl Pool {
+impl PrefaultThreadPool {
     /// Starts as many workers as there are threads, or none for one thread.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Pool {
             workers: Vec::new(),
             reports,
             here: VecDeque::new(),
-            bell: Bell::new()?,
+            waker: Waker::new()?,
             stop: Arc::default(),
             spare_cores: SpareCores::of(threads.get()),
         };
@@ -67,20 +67,20 @@ impl Pool {
         Ok(pool)
     }
 
-    fn add(&mut self, worker: usize, reports: Sender<Report>) -> Result<()> {
+    fn add(&mut self, worker: usize, reports: Sender<WorkerReport>) -> Result<()> {
         let (hand_over, jobs) = mpsc::channel();
-        let line = Line {
+        let line = WorkerChannels {
             worker,
             jobs,
             reports,
-            bell: self.bell.clone(),
+            waker: self.waker.clone(),
             stop: Arc::clone(&self.stop),
         };
         let thread = std::thread::Builder::new()
             .name(format!("hawkeye-fill-{}", worker + 1))
-            .spawn(move || work(line))
+            .spawn(move || run_worker(line))
             .map_err(|error| LinuxError::Bpf(format!("starting a prefault thread: {error}")))?;
-        self.workers.push(Worker {
+        self.workers.push(WorkerHandle {
             jobs: hand_over,
             under_way: 0,
             cpu: Duration::ZERO,
@@ -107,17 +107,17 @@ impl Pool {
     /// thread.
     pub(super) fn is_ready(&mut self, calls: &mut FillCalls) -> bool {
         if self.has_workers() {
-            return self.idlest().is_some();
+            return self.least_loaded().is_some();
         }
         let now = self.began.elapsed();
         let Some(scheduled) = calls.scheduled() else {
             return true;
         };
-        self.spare_cores.hear(0, now, scheduled);
+        self.spare_cores.update(0, now, scheduled);
         self.spare_cores.pause(0, now).is_zero()
     }
 
-    fn idlest(&mut self) -> Option<&mut Worker> {
+    fn least_loaded(&mut self) -> Option<&mut WorkerHandle> {
         let (now, spare) = (self.began.elapsed(), &self.spare_cores);
         let rested = |worker: usize| spare.pause(worker, now).is_zero();
         let all = self.workers.iter_mut().enumerate();
@@ -127,8 +127,8 @@ impl Pool {
 
     /// Hands a job to a worker, or does it with `calls` where there are no workers.
     /// [`Self::outcome`] returns the result.
-    pub(super) fn hand_over(&mut self, job: Job, calls: &mut FillCalls) {
-        let refused = match self.idlest() {
+    pub(super) fn assign(&mut self, job: FillJob, calls: &mut FillCalls) {
+        let refused = match self.least_loaded() {
             None => Some(job),
             Some(worker) => {
                 worker.under_way += 1;
@@ -141,11 +141,11 @@ impl Pool {
                 })
             }
         };
-        self.here.extend(refused.map(|job| job.carry_out(calls)));
+        self.here.extend(refused.map(|job| job.run(calls)));
     }
 
     /// The next outcome of a job that has ended, if there is one.
-    pub(super) fn outcome(&mut self) -> Option<Outcome> {
+    pub(super) fn next_outcome(&mut self) -> Option<FillOutcome> {
         if let Some(outcome) = self.here.pop_front() {
             return Some(outcome);
         }
@@ -157,7 +157,7 @@ impl Pool {
         }
         if let Some(scheduled) = report.scheduled {
             let now = self.began.elapsed();
-            self.spare_cores.hear(report.worker, now, scheduled);
+            self.spare_cores.update(report.worker, now, scheduled);
         }
         Some(report.outcome)
     }
@@ -171,10 +171,10 @@ impl Pool {
         let Ok(timeout) = PollTimeout::try_from(most) else {
             return;
         };
-        let mut fds = [self.bell.fd(), other].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut fds = [self.waker.fd(), other].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         // A signal only shortens the wait.
         let _ = poll(&mut fds, timeout);
-        self.bell.answer();
+        self.waker.clear();
     }
 
     /// CPU time used by the workers.
@@ -188,7 +188,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for PrefaultThreadPool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // A worker that gets no core does not end in time.
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::own_memory::OwnMemory;
     use crate::processes::process::ProcessHandle;
-    use hawkeye_policy::fault_ahead::{Predictor, Surroundings, Task};
+    use hawkeye_policy::prefault::{FillLimits, FillTask, PrefaultPredictor};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
@@ -213,23 +213,23 @@ mod tests {
     const REGIONS: u64 = 16;
 
     /// The tasks of a predictor for regions from `first` on.
-    fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<Task> {
+    fn tasks(process: &ProcessHandle, first: RegionAddr) -> Vec<FillTask> {
         let end = first.start() + REGIONS * HUGE_PAGE_BYTES;
-        let mut predictor = Predictor::default();
-        predictor.warm(process.id, REGIONS);
-        predictor.mapped(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
-        let around = Surroundings {
+        let mut predictor = PrefaultPredictor::default();
+        predictor.request_warm_start(process.id, REGIONS);
+        predictor.on_new_mapping(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
+        let around = FillLimits {
             mapped: first.start()..end,
             room_regions: REGIONS,
         };
         let next = || predictor.next_fill(Duration::ZERO, |_, _| Some(around.clone()));
-        let mut tasks: Vec<Task> = std::iter::from_fn(next).collect();
+        let mut tasks: Vec<FillTask> = std::iter::from_fn(next).collect();
         tasks.sort_by_key(|task| task.region);
         tasks
     }
 
-    fn jobs(handle: &Arc<ProcessHandle>, tasks: &[Task], method: FillMethod) -> Vec<Job> {
-        let job = |task: &Task| Job {
+    fn jobs(handle: &Arc<ProcessHandle>, tasks: &[FillTask], method: FillMethod) -> Vec<FillJob> {
+        let job = |task: &FillTask| FillJob {
             task: *task,
             handle: Arc::clone(handle),
             method,
@@ -237,20 +237,20 @@ mod tests {
         tasks.iter().map(job).collect()
     }
 
-    fn all_done(pool: &mut Pool, jobs: Vec<Job>) -> Vec<Outcome> {
+    fn all_done(pool: &mut PrefaultThreadPool, jobs: Vec<FillJob>) -> Vec<FillOutcome> {
         let mut calls = FillCalls::default();
         let count = jobs.len();
         let mut left = jobs.into_iter();
         let mut outcomes = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(30);
         // A second descriptor that never becomes readable.
-        let other = Bell::new().expect("an eventfd can be created");
+        let other = Waker::new().expect("an eventfd can be created");
         while outcomes.len() < count && Instant::now() < deadline {
             while pool.is_ready(&mut calls) {
                 let Some(job) = left.next() else { break };
-                pool.hand_over(job, &mut calls);
+                pool.assign(job, &mut calls);
             }
-            outcomes.extend(pool.outcome());
+            outcomes.extend(pool.next_outcome());
             pool.wait(other.fd().as_fd(), Duration::from_millis(1));
         }
         outcomes
@@ -280,7 +280,7 @@ mod tests {
         let tasks = tasks(&process, RegionAddr::containing(from));
         assert_eq!(tasks.len() as u64, REGIONS);
         for count in [1, 3] {
-            let mut pool = Pool::start(threads(count)).expect("the threads start");
+            let mut pool = PrefaultThreadPool::start(threads(count)).expect("the threads start");
             let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
             let mut done: Vec<_> = outcomes.iter().map(|o| o.task.region).collect();
             done.sort();
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(pool.cpu().is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, FillMethod::Read) {
-                pool.hand_over(job, &mut FillCalls::default());
+                pool.assign(job, &mut FillCalls::default());
             }
             let begun = Instant::now();
             drop(pool);
@@ -316,10 +316,10 @@ mod tests {
         child.kill().expect("the child can be killed");
         child.wait().expect("the child ends");
         let tasks = tasks(&process, RegionAddr::containing(1 << 40));
-        let mut pool = Pool::start(threads(1)).expect("the threads start");
+        let mut pool = PrefaultThreadPool::start(threads(1)).expect("the threads start");
         let outcomes = all_done(&mut pool, jobs(&process, &tasks, FillMethod::Read));
         assert_eq!(outcomes.len(), tasks.len());
-        let gone = |o: &Outcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
+        let gone = |o: &FillOutcome| matches!(o.result, Err(LinuxError::NoSuchProcess(_)));
         assert!(outcomes.iter().all(gone));
     }
 
@@ -329,14 +329,14 @@ mod tests {
         stuck: &Arc<ProcessHandle>,
         first: RegionAddr,
         count: u64,
-    ) -> (Vec<Outcome>, Duration) {
+    ) -> (Vec<FillOutcome>, Duration) {
         let process =
             Arc::new(ProcessHandle::open(std::process::id()).expect("this process exists"));
         let (own, its) = (tasks(&process, first), tasks(stuck, first));
         let mut all = jobs(stuck, &its[..1], FillMethod::Collapse);
         all.extend(jobs(&process, &own[..3], FillMethod::Read));
         all.extend(jobs(stuck, &its[1..2], FillMethod::Collapse));
-        let mut pool = Pool::start(threads(count)).expect("the threads start");
+        let mut pool = PrefaultThreadPool::start(threads(count)).expect("the threads start");
         let outcomes = all_done(&mut pool, all);
         let begun = Instant::now();
         drop(pool);
@@ -359,7 +359,7 @@ mod tests {
             let pid = stuck.handle.id.pid;
             let (its, own): (Vec<_>, Vec<_>) =
                 outcomes.iter().partition(|o| o.task.process.pid == pid);
-            let refused = |o: &&Outcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
+            let refused = |o: &&FillOutcome| matches!(o.result, Err(LinuxError::NotAnswering(_)));
             assert_eq!((its.len(), own.len()), (2, 3));
             assert!(its.iter().all(refused));
             assert!(own.iter().all(|o| o.result.is_ok()));

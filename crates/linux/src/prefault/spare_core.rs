@@ -1,7 +1,7 @@
 //! Detects whether there is a core that no other program wants. The filler must not take its time
 //! from the programs that it fills for.
 
-use crate::processes::scheduled::Scheduled;
+use crate::processes::schedstat::SchedStat;
 use std::time::Duration;
 
 /// Other programs want the core if the thread waited for more than this share of the time in which
@@ -16,18 +16,18 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 /// thread waits, and all would pause. So the thread that began to work last pauses, and the others
 /// are judged again without it.
 #[derive(Debug)]
-pub(super) struct SpareCores(Vec<Turn>);
+pub(super) struct SpareCores(Vec<WorkerCore>);
 
 #[derive(Clone, Debug, Default)]
-struct Turn {
+struct WorkerCore {
     /// Counts of its last report, and those when it was last judged.
-    scheduled: Scheduled,
-    judged: Scheduled,
+    scheduled: SchedStat,
+    judged: SchedStat,
     paused_until: Duration,
     pause: Duration,
 }
 
-impl Turn {
+impl WorkerCore {
     /// How long to do nothing at all: even reading reports takes the core from another program.
     fn pause(&self, now: Duration) -> Duration {
         self.paused_until.saturating_sub(now)
@@ -35,8 +35,8 @@ impl Turn {
 
     /// Whether the thread got a core for most of the time that it wanted one; `None`: too short to
     /// judge.
-    fn judge(&mut self) -> Option<bool> {
-        let Scheduled { ran, waited } = self.scheduled - self.judged;
+    fn has_core(&mut self) -> Option<bool> {
+        let SchedStat { ran, waited } = self.scheduled - self.judged;
         let wanted = ran + waited;
         if wanted < LEAST {
             return None;
@@ -48,7 +48,7 @@ impl Turn {
 
 impl SpareCores {
     pub(super) fn of(threads: usize) -> Self {
-        Self(vec![Turn::default(); threads])
+        Self(vec![WorkerCore::default(); threads])
     }
 
     /// How long a thread should do nothing.
@@ -58,7 +58,7 @@ impl SpareCores {
     }
 
     /// Takes the counts of a thread that has just worked, or is about to.
-    pub(super) fn hear(&mut self, thread: usize, now: Duration, scheduled: Scheduled) {
+    pub(super) fn update(&mut self, thread: usize, now: Duration, scheduled: SchedStat) {
         let Some(turn) = self.0.get_mut(thread) else {
             return;
         };
@@ -66,7 +66,7 @@ impl SpareCores {
         if !turn.pause(now).is_zero() {
             return;
         }
-        match turn.judge() {
+        match turn.has_core() {
             None => {}
             Some(true) => turn.pause = Duration::ZERO,
             Some(false) => {
@@ -89,8 +89,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn scheduled(ran_ms: u32, waited_ms: u32) -> Scheduled {
-        Scheduled {
+    fn scheduled(ran_ms: u32, waited_ms: u32) -> SchedStat {
+        SchedStat {
             ran: MS * ran_ms,
             waited: MS * waited_ms,
         }
@@ -116,7 +116,7 @@ mod tests {
             (500, 320, 180, false),
             (520, 320, 180, true),
         ] {
-            cores.hear(0, MS * now, scheduled(ran, waited));
+            cores.update(0, MS * now, scheduled(ran, waited));
             assert_eq!(cores.pause(0, MS * now).is_zero(), there, "{now}");
             if now == 200 {
                 assert_eq!(cores.pause(0, MS * 205), MS * 15);
@@ -130,22 +130,22 @@ mod tests {
         let pauses =
             |cores: &SpareCores, now| [0, 1].map(|thread| cores.pause(thread, now).as_millis());
         let now = MS * 100;
-        cores.hear(1, now, scheduled(10, 5));
-        cores.hear(0, now, scheduled(20, 10));
+        cores.update(1, now, scheduled(10, 5));
+        cores.update(0, now, scheduled(20, 10));
         assert_eq!(pauses(&cores, now), [0, 20]);
         // The other thread goes on, however long it waited before.
-        cores.hear(1, now, scheduled(11, 25));
-        cores.hear(0, MS * 118, scheduled(38, 11));
+        cores.update(1, now, scheduled(11, 25));
+        cores.update(0, MS * 118, scheduled(38, 11));
         assert_eq!(pauses(&cores, MS * 118), [0, 2]);
         // The first thread works again and takes the other's core; the other reports it first.
-        cores.hear(0, MS * 150, scheduled(50, 20));
+        cores.update(0, MS * 150, scheduled(50, 20));
         assert_eq!(pauses(&cores, MS * 150), [0, 40]);
         // The other is alone now, and still waits.
-        cores.hear(0, MS * 180, scheduled(60, 40));
+        cores.update(0, MS * 180, scheduled(60, 40));
         assert_eq!(pauses(&cores, MS * 180), [20, 10]);
         // Both have a core.
-        cores.hear(0, MS * 260, scheduled(90, 40));
-        cores.hear(1, MS * 260, scheduled(50, 25));
+        cores.update(0, MS * 260, scheduled(90, 40));
+        cores.update(1, MS * 260, scheduled(50, 25));
         assert_eq!(pauses(&cores, MS * 260), [0, 0]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::own_memory::OwnMemory;
 use crate::processes::process::ProcessHandle;
-use hawkeye_policy::whole::usize_of;
+use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;

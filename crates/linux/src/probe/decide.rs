@@ -3,8 +3,8 @@
 
 mod capabilities;
 
-use super::checked::Checked;
-use super::facts::Facts;
+use super::check_result::CheckResult;
+use super::facts::KernelFacts;
 use super::host::Lockdown;
 use crate::error::{LinuxError, Result};
 use crate::memory::recovery::RecoveryMethod;
@@ -31,12 +31,12 @@ impl SamplerKind {
         name.parse().ok()
     }
 
-    fn checked(self, facts: &Facts) -> Checked {
+    fn checked(self, facts: &KernelFacts) -> CheckResult {
         match self {
             Self::AccessBits => facts.access_bits.clone(),
             Self::Damon => facts.damon.clone(),
             // Population needs no more than promotion does.
-            Self::Population => Checked::Works,
+            Self::Population => CheckResult::Works,
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct Capability {
 
 /// The means that will be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Decision {
+pub struct KernelDecision {
     /// Whether processes can be managed at all.
     pub can_manage: bool,
     /// The verdict in one sentence.
@@ -78,7 +78,7 @@ pub struct Decision {
 }
 
 /// Decides what to use.
-pub fn decide(facts: &Facts) -> Decision {
+pub fn decide(facts: &KernelFacts) -> KernelDecision {
     decide_for(facts, sampler(facts))
 }
 
@@ -86,9 +86,9 @@ pub fn decide(facts: &Facts) -> Decision {
 ///
 /// # Errors
 /// The checks did not show that this sampler works.
-pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision> {
+pub fn decide_with(sampler: SamplerKind, facts: &KernelFacts) -> Result<KernelDecision> {
     match sampler.checked(facts) {
-        Checked::Works => Ok(decide_for(facts, sampler)),
+        CheckResult::Works => Ok(decide_for(facts, sampler)),
         other => Err(LinuxError::Sampler {
             asked: sampler.to_string(),
             why: capabilities::describe(&other),
@@ -96,10 +96,10 @@ pub fn decide_with(sampler: SamplerKind, facts: &Facts) -> Result<Decision> {
     }
 }
 
-fn decide_for(facts: &Facts, sampler: SamplerKind) -> Decision {
+fn decide_for(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
     let recovery = recovery(facts);
     let blocker = blocker(facts);
-    Decision {
+    KernelDecision {
         can_manage: blocker.is_none(),
         verdict: blocker.unwrap_or_else(|| verdict(sampler, recovery)),
         sampler,
@@ -113,7 +113,7 @@ fn decide_for(facts: &Facts, sampler: SamplerKind) -> Decision {
     }
 }
 
-fn sampler(facts: &Facts) -> SamplerKind {
+fn sampler(facts: &KernelFacts) -> SamplerKind {
     if facts.access_bits.works() {
         SamplerKind::AccessBits
     } else if facts.damon.works() {
@@ -123,7 +123,7 @@ fn sampler(facts: &Facts) -> SamplerKind {
     }
 }
 
-fn recovery(facts: &Facts) -> RecoveryMethod {
+fn recovery(facts: &KernelFacts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
         // Each split remaps zero pages: no variant keeps a mark that this one loses.
         if facts.soft_dirty.is_safe() && facts.write_protection.is_safe() {
@@ -139,7 +139,7 @@ fn recovery(facts: &Facts) -> RecoveryMethod {
 }
 
 /// The reason why nothing can be managed, if there is one. Only promotion has no replacement.
-fn blocker(facts: &Facts) -> Option<String> {
+fn blocker(facts: &KernelFacts) -> Option<String> {
     if facts.host.thp_enabled.is_none() {
         return Some("This kernel has no transparent huge pages: nothing can be managed.".into());
     }
@@ -152,7 +152,7 @@ fn blocker(facts: &Facts) -> Option<String> {
             facts.host.missing_capabilities.join(", ")
         ));
     }
-    let Checked::Fails(why) = &facts.collapse else {
+    let CheckResult::Fails(why) = &facts.collapse else {
         return Some("Promotion could not be tested: nothing can be managed.".into());
     };
     Some(format!(
@@ -174,7 +174,7 @@ fn verdict(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
     format!("Processes can be managed: {seen}, {recovered}.")
 }
 
-fn notes(facts: &Facts) -> Vec<String> {
+fn notes(facts: &KernelFacts) -> Vec<String> {
     let host = &facts.host;
     let mut notes = Vec::new();
     match host.lockdown {

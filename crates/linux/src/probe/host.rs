@@ -1,8 +1,8 @@
 //! Facts that are read, not tried: privileges, lockdown, containers, settings.
 
+use crate::machine_lease::thp_settings::{enabled_file, read_setting};
 use crate::memory::cgroup::{self, CgroupVersion};
 use crate::memory::system_memory;
-use crate::takeover::thp_settings::{enabled_file, read_setting};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub enum Lockdown {
 
 /// The machine and the environment of this process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Host {
+pub struct HostFacts {
     /// `uname -r`.
     pub kernel: String,
     /// Names of the capabilities that managing other processes needs and this process lacks.
@@ -56,7 +56,7 @@ const NEEDED: [(&str, u32); 4] = [
 ];
 
 /// Reads all facts about the host.
-pub fn read() -> Host {
+pub fn read() -> HostFacts {
     let status = Process::myself().and_then(|process| process.status()).ok();
     let effective = status.as_ref().map_or(0, |status| status.capeff);
     // CAP_SYS_ADMIN includes the two newer ones.
@@ -66,7 +66,7 @@ pub fn read() -> Host {
         .filter(|(_, bit)| effective & (1 << bit) == 0 && !(admin && *bit >= 38))
         .map(|(name, _)| (*name).to_owned())
         .collect();
-    Host {
+    HostFacts {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
             .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned()),
         missing_capabilities: missing,

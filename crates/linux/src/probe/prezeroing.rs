@@ -1,7 +1,7 @@
 //! Whether the kernel zeroes free memory in advance. This is read, not tried: a try would also
 //! count what other programs do meanwhile.
 
-use crate::memory::prezeroing::{LOAD, Prezeroed, Prezeroing};
+use crate::memory::prezeroing::{LOAD, PrezeroingFiles, PrezeroingState};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub enum PrezeroingFacts {
     /// A stock kernel.
     Absent,
     /// The kernel has pre-zeroing; its state.
-    There(Prezeroed),
+    There(PrezeroingState),
     /// The state cannot be read.
     Unknown {
         /// The reason.
@@ -22,7 +22,7 @@ pub enum PrezeroingFacts {
 
 impl PrezeroingFacts {
     /// Reads the state.
-    pub fn read(sys: &Prezeroing) -> Self {
+    pub fn read(sys: &PrezeroingFiles) -> Self {
         match sys.read() {
             Ok(None) => Self::Absent,
             Ok(Some(found)) => Self::There(found),
@@ -84,7 +84,7 @@ mod tests {
         };
         let zone = "node0-Normal".into();
         let zones = vec![ZoneZeroed { zone, pages }; 2];
-        PrezeroingFacts::There(Prezeroed {
+        PrezeroingFacts::There(PrezeroingState {
             active,
             module,
             zones,

@@ -1,12 +1,12 @@
 //! Tries on a throw-away child whether first touches can get pages of the sizes below a huge page.
 
-use super::checked::Checked;
-use super::throw_away::{ThrowAway, Touched};
+use super::check_result::CheckResult;
+use super::probe_child::{ProbeChild, TouchResult};
 use super::touch_costs::TouchCosts;
 use crate::error::Result;
-use crate::page_sizes::{GivenTo, SizeState, setting_file, small, state};
-use crate::takeover::thp_settings::{SettingsGuard, THP_DIR};
-use hawkeye_policy::whole::nanos_of;
+use crate::machine_lease::thp_settings::{SettingsGuard, THP_DIR};
+use crate::page_sizes::{SizeSetting, ThpMode, setting_file, small, state};
+use hawkeye_policy::saturating_cast::nanos_of;
 use hawkeye_policy::{PageOrder, PageOrders};
 use serde::Serialize;
 use std::path::Path;
@@ -16,9 +16,9 @@ use std::path::Path;
 pub struct SizeFacts {
     /// The state before the try.
     #[serde(flatten)]
-    pub found: SizeState,
+    pub found: SizeSetting,
     /// Whether one touch maps a whole page of this size, in memory that is advised for huge pages.
-    pub tried: Checked,
+    pub tried: CheckResult,
     /// Time of the first touch of a page, in nanoseconds; 0 if it was not tried.
     pub first_touch_ns: u64,
     /// Time to touch all base pages of one, in nanoseconds.
@@ -35,14 +35,14 @@ pub struct SizeFacts {
 /// No child process could be started.
 pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFacts>> {
     let thp = Path::new(THP_DIR);
-    let child = ThrowAway::spawn()?;
+    let child = ProbeChild::spawn()?;
     let mut facts = Vec::new();
     for found in small(thp).iter().filter_map(|order| state(thp, order)) {
         let order = found.order;
         let switched = match (&mut settings, found.given_to) {
-            (_, Some(GivenTo::Advised | GivenTo::Everybody)) => Ok(()),
+            (_, Some(ThpMode::Advised | ThpMode::Everybody)) => Ok(()),
             (Some(settings), _) => settings
-                .set(&setting_file(thp, order), GivenTo::Advised.word())
+                .set(&setting_file(thp, order), ThpMode::Advised.setting())
                 .map_err(|error| error.to_string()),
             (None, _) => Err(
                 "the check changes a system-wide setting, and another manager is running".into(),
@@ -50,13 +50,13 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
         };
         let mut size = SizeFacts {
             found,
-            tried: Checked::Works,
+            tried: CheckResult::Works,
             first_touch_ns: 0,
             touched_ns: 0,
             base_touched_ns: 0,
         };
         if let Err(why) = switched {
-            size.tried = Checked::NotTried(why);
+            size.tried = CheckResult::NotTried(why);
         } else {
             let advised = child.touch_blocks(order, true);
             // Whatever the result.
@@ -64,7 +64,7 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
                 settings.put_back(&setting_file(thp, order))?;
             }
             let advised = advised?;
-            size.tried = judge(order, advised);
+            size.tried = check_touches(order, advised);
             if let Some(touched) = advised {
                 size.first_touch_ns = nanos_of(touched.first);
                 size.touched_ns = nanos_of(touched.all);
@@ -78,11 +78,11 @@ pub fn try_sizes(mut settings: Option<&mut SettingsGuard>) -> Result<Vec<SizeFac
     Ok(facts)
 }
 
-fn judge(order: PageOrder, touched: Option<Touched>) -> Checked {
+fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> CheckResult {
     match touched {
-        None => Checked::Fails("a child could not map memory".into()),
-        Some(touched) if touched.by_one_touch == order.pages() => Checked::Works,
-        Some(touched) => Checked::Fails(format!(
+        None => CheckResult::Fails("a child could not map memory".into()),
+        Some(touched) if touched.by_one_touch == order.pages() => CheckResult::Works,
+        Some(touched) => CheckResult::Fails(format!(
             "one touch mapped {} of {} base pages",
             touched.by_one_touch,
             order.pages()
@@ -91,7 +91,7 @@ fn judge(order: PageOrder, touched: Option<Touched>) -> Checked {
 }
 
 /// The sizes that were seen to work.
-pub fn working(facts: &[SizeFacts]) -> PageOrders {
+pub fn working_sizes(facts: &[SizeFacts]) -> PageOrders {
     let works = facts.iter().filter(|size| size.tried.works());
     works.map(|size| size.found.order).collect()
 }
@@ -122,14 +122,14 @@ pub(super) mod tests {
     use std::time::Duration;
 
     /// `ns`: times of one touch, of all touches, and of all touches with base pages.
-    pub(in crate::probe) fn size(order: u8, tried: Checked, ns: [u64; 3]) -> SizeFacts {
+    pub(in crate::probe) fn size(order: u8, tried: CheckResult, ns: [u64; 3]) -> SizeFacts {
         let order = PageOrder::new(order).expect("the order is a page size");
         SizeFacts {
-            found: SizeState {
+            found: SizeSetting {
                 order,
                 page_bytes: order.bytes(),
                 setting: "never".into(),
-                given_to: Some(GivenTo::Nobody),
+                given_to: Some(ThpMode::Nobody),
                 counters: SizeCounters::default(),
             },
             tried,
@@ -147,21 +147,21 @@ pub(super) mod tests {
             [first, first + 30 * (pages - 1), 500 * pages]
         };
         let facts = [
-            size(4, Checked::Works, times(16)),
-            size(8, Checked::Works, times(256)),
-            size(9, Checked::Fails("no".into()), [0; 3]),
+            size(4, CheckResult::Works, times(16)),
+            size(8, CheckResult::Works, times(256)),
+            size(9, CheckResult::Fails("no".into()), [0; 3]),
         ];
         let costs = touch_costs(&facts).expect("the facts give costs");
         let near = |found: f64, ns: f64| (found - ns).abs() < 0.01;
         assert!(near(costs.fault_ns, 300.0), "{costs:?}");
         assert!(near(costs.zero_base_ns, 200.0), "{costs:?}");
         assert!(near(costs.touch_ns, 30.0), "{costs:?}");
-        assert_eq!(working(&facts).to_string(), "64 KiB, 1 MiB");
+        assert_eq!(working_sizes(&facts).to_string(), "64 KiB, 1 MiB");
     }
 
     #[test]
     fn impossible_times_give_no_costs() {
-        let noise = size(4, Checked::Works, [400, 9000, 8000]);
+        let noise = size(4, CheckResult::Works, [400, 9000, 8000]);
         assert_eq!(touch_costs(&[noise]), None);
         assert_eq!(touch_costs(&[]), None);
     }
@@ -169,16 +169,16 @@ pub(super) mod tests {
     #[test]
     fn one_touch_must_map_all_of_it() {
         let touched = |by_one_touch| {
-            Some(Touched {
+            Some(TouchResult {
                 by_one_touch,
                 first: Duration::ZERO,
                 all: Duration::ZERO,
             })
         };
-        assert!(judge(PageOrder::CONTIGUOUS, touched(16)).works());
+        assert!(check_touches(PageOrder::CONTIGUOUS, touched(16)).works());
         let why = "one touch mapped 1 of 16 base pages".into();
-        let judged = judge(PageOrder::CONTIGUOUS, touched(1));
-        assert_eq!(judged, Checked::Fails(why));
-        assert!(!judge(PageOrder::CONTIGUOUS, None).works());
+        let judged = check_touches(PageOrder::CONTIGUOUS, touched(1));
+        assert_eq!(judged, CheckResult::Fails(why));
+        assert!(!check_touches(PageOrder::CONTIGUOUS, None).works());
     }
 }

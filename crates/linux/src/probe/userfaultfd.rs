@@ -23,7 +23,7 @@ mod uapi {
 /// Faults that a range is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Mode {
+pub enum WatchMode {
     /// First touches.
     Missing = 1,
     /// Writes to protected pages.
@@ -62,7 +62,7 @@ impl Userfaultfd {
     ///
     /// # Errors
     /// They are not mapped, or another userfaultfd watches them.
-    pub fn register(&self, range: Range<u64>, mode: Mode) -> Result<(), Errno> {
+    pub fn register(&self, range: Range<u64>, mode: WatchMode) -> Result<(), Errno> {
         let length = range.end - range.start;
         let mut register = [range.start, length, mode as u64, 0];
         self.control(uapi::IOCTL_REGISTER, &mut register)

@@ -47,16 +47,16 @@ impl Credentials {
     /// Whether the client may know where a process has its memory, at this moment. Its capabilities
     /// do not count: it has the rights of an ordinary process.
     pub fn may_see_addresses(&self, pid: u32) -> bool {
-        let Some(target) = Target::read(pid) else {
+        let Some(target) = TargetCredentials::read(pid) else {
             return false;
         };
-        self.user_namespace.is_some() && target.admits(self)
+        self.user_namespace.is_some() && target.allows(self)
     }
 }
 
 /// What the kernel checks in a process that another process inspects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Target {
+struct TargetCredentials {
     /// Real, effective and saved user.
     users: [u32; 3],
     /// Real, effective and saved group.
@@ -67,7 +67,7 @@ struct Target {
     user_namespace: Option<Namespace>,
 }
 
-impl Target {
+impl TargetCredentials {
     /// None of these reads takes the process's `mmap_lock`.
     fn read(pid: u32) -> Option<Self> {
         let status = process::read(pid, Process::status).ok()?;
@@ -82,7 +82,7 @@ impl Target {
         })
     }
 
-    fn admits(&self, client: &Credentials) -> bool {
+    fn allows(&self, client: &Credentials) -> bool {
         self.users == [client.uid; 3]
             && self.groups == [client.gid; 3]
             && self.owner == client.uid
@@ -132,7 +132,7 @@ mod tests {
         gid: 100,
         user_namespace: OWN,
     };
-    const TARGET: Target = Target {
+    const TARGET: TargetCredentials = TargetCredentials {
         users: [1000; 3],
         groups: [100; 3],
         owner: 1000,
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn access_needs_the_same_user_groups_and_namespace_and_no_capabilities() {
-        assert!(TARGET.admits(&CLIENT));
-        let changes: [fn(&mut Target); 10] = [
+        assert!(TARGET.allows(&CLIENT));
+        let changes: [fn(&mut TargetCredentials); 10] = [
             |it| it.owner = 0,
             |it| it.permitted_capabilities = 1 << 13,
             |it| it.user_namespace = None,
@@ -158,7 +158,7 @@ mod tests {
         for change in changes {
             let mut other = TARGET;
             change(&mut other);
-            assert!(!other.admits(&CLIENT), "{other:?}");
+            assert!(!other.allows(&CLIENT), "{other:?}");
         }
     }
 

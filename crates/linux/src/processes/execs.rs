@@ -4,7 +4,7 @@
 use crate::bpf::execs::{ExecsSkel, ExecsSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
-use crate::reports::Reports;
+use crate::ring_buffer::RingBufferReader;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 
 /// A program that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedProgram {
     /// Its process.
     pub pid: u32,
     /// Its command name, at most 15 bytes.
@@ -20,19 +20,19 @@ pub struct Started {
 }
 
 /// Reports every program that is started, until it is dropped.
-pub struct Execs {
+pub struct ExecTracer {
     // Declared before the program that writes to it, so that it is dropped first.
-    reports: Reports<Started>,
+    reports: RingBufferReader<StartedProgram>,
     _skel: ExecsSkel<'static>,
 }
 
-impl fmt::Debug for Execs {
+impl fmt::Debug for ExecTracer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Execs")
     }
 }
 
-impl Execs {
+impl ExecTracer {
     /// Loads and attaches the BPF program.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Execs {
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;
         Ok(Self {
-            reports: Reports::of(&skel.maps.started, parse).map_err(failed)?,
+            reports: RingBufferReader::of(&skel.maps.started, parse).map_err(failed)?,
             _skel: skel,
         })
     }
@@ -62,16 +62,16 @@ impl Execs {
     }
 
     /// The reports since the last call.
-    pub fn heard(&self) -> Vec<Started> {
+    pub fn take_reports(&self) -> Vec<StartedProgram> {
         self.reports.take()
     }
 }
 
 /// One `struct started_program`.
-fn parse(bytes: &[u8]) -> Option<Started> {
+fn parse(bytes: &[u8]) -> Option<StartedProgram> {
     let pid = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let command = bytes.get(4..)?.split(|byte| *byte == 0).next()?;
-    Some(Started {
+    Some(StartedProgram {
         pid,
         command: String::from_utf8_lossy(command).into_owned(),
     })
@@ -85,7 +85,7 @@ mod tests {
     fn a_report_is_read() {
         let mut bytes = 7u32.to_ne_bytes().to_vec();
         bytes.extend(b"java\0rubbish\0\0\0\0");
-        let java = Started {
+        let java = StartedProgram {
             pid: 7,
             command: "java".into(),
         };

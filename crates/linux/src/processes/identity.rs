@@ -3,18 +3,18 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::user_names::UserNames;
-use hawkeye_policy::{Identity, Pod, QosClass};
+use hawkeye_policy::{Pod, ProcessIdentity, QosClass};
 use procfs::ProcError;
 use procfs::process::Process;
 use std::fs;
 use std::io;
 
 /// Reads the identity of a process. It does not wait for the name service:
-/// [`Identity::user_pending`] shows whether that has not answered yet.
+/// [`ProcessIdentity::user_pending`] shows whether that has not answered yet.
 ///
 /// # Errors
 /// The process has ended, or its files cannot be read.
-pub fn identify(pid: u32, users: &UserNames) -> Result<Identity> {
+pub fn identify(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
     let failed = |error| unreadable(pid, error);
     let process = crate::processes::process::entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;
@@ -22,7 +22,7 @@ pub fn identify(pid: u32, users: &UserNames) -> Result<Identity> {
     // Empty on kernels without cgroups, and for processes that end meanwhile.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let user = users.name(status.euid);
-    Ok(Identity {
+    Ok(ProcessIdentity {
         command,
         executable: executable(&process),
         user: user.text,
@@ -79,14 +79,14 @@ fn cgroup_path(text: &str) -> String {
 }
 
 /// The parts of an identity that a cgroup's path names.
-fn of_cgroup(cgroup: &str) -> Identity {
+fn of_cgroup(cgroup: &str) -> ProcessIdentity {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
-    Identity {
+    ProcessIdentity {
         unit: unit(&parts),
         pod: pod(&parts),
         container: parts.iter().rev().find_map(|part| container_id(part)),
         cgroup: cgroup.to_owned(),
-        ..Identity::default()
+        ..ProcessIdentity::default()
     }
 }
 

@@ -6,16 +6,16 @@
 //! `task_vma_seq_get_next` (kernel/bpf/task_iter.c), which does not move on to a next thread then;
 //! 5.12 to 6.18 at least. So a read without new records is the last.
 
-use crate::memory::ksm::Ksm;
+use crate::memory::ksm::KsmState;
 use crate::processes::mappings::Mapping;
-use crate::reports::words;
+use crate::ring_buffer::decode_u64s;
 
 /// Bytes of a record: `struct mapping_record` of bpf/intf.h.
 const RECORD_BYTES: usize = 32;
 
 /// Start, end, flags, and whether the mapping has a file.
 fn fields(record: &[u8]) -> [u64; 4] {
-    let mut words = words(record);
+    let mut words = decode_u64s(record);
     std::array::from_fn(|_| words.next().unwrap_or(0))
 }
 
@@ -46,12 +46,12 @@ pub(crate) fn keep_new(records: &mut [u8], end: &mut u64) -> usize {
 
 /// The mappings that the records describe.
 pub(crate) fn mappings_of(records: &[u8]) -> Vec<Mapping> {
-    let ksm = Ksm::default();
+    let ksm = KsmState::default();
     let mapping = |record: &[u8]| {
         let [start, end, flags, has_file] = fields(record);
         Mapping {
             range: start..end,
-            flags: ksm.effective(flags),
+            flags: ksm.effective_flags(flags),
             file_backed: has_file != 0,
         }
     };

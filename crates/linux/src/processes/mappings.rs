@@ -35,7 +35,7 @@ pub struct Mapping {
 
 /// Reasons why a mapping cannot be managed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Ineligible {
+pub enum IneligibleReason {
     /// A file, shared memory or a device.
     #[error("a file, shared memory or a device is mapped there")]
     NotAnonymous,
@@ -68,7 +68,7 @@ pub enum Ineligible {
 
 impl Mapping {
     /// A mapping as `smaps` shows it.
-    pub(crate) fn shown(map: &MemoryMap) -> Self {
+    pub(crate) fn from_smaps(map: &MemoryMap) -> Self {
         let has = |flag: VmFlags| map.extension.vm_flags.contains(flag);
         let flags = [
             (map.perms.contains(MMPermissions::WRITE), vm::WRITE),
@@ -101,20 +101,23 @@ impl Mapping {
     }
 
     /// The part that may be managed, or why no part may be.
-    pub fn eligible(&self) -> Result<Range<u64>, Ineligible> {
+    pub fn eligible(&self) -> Result<Range<u64>, IneligibleReason> {
         let has = |flags| self.flags & flags != 0;
         let regions = self.regions();
         let no_memory = self.file_backed || has(vm::SHARED | vm::PFNMAP | vm::IO | vm::MIXEDMAP);
         // The first reason that applies is returned.
         let reasons = [
-            (has(vm::HUGETLB), Ineligible::HugeTlb),
-            (no_memory, Ineligible::NotAnonymous),
-            (has(vm::GROWSDOWN), Ineligible::Stack),
-            (has(vm::UFFD_MISSING | vm::UFFD_WP), Ineligible::Userfaultfd),
-            (has(vm::NOHUGEPAGE), Ineligible::NoHugePage),
-            (has(vm::MERGEABLE), Ineligible::Merging),
-            (!has(vm::WRITE), Ineligible::ReadOnly),
-            (regions.is_empty(), Ineligible::TooSmall),
+            (has(vm::HUGETLB), IneligibleReason::HugeTlb),
+            (no_memory, IneligibleReason::NotAnonymous),
+            (has(vm::GROWSDOWN), IneligibleReason::Stack),
+            (
+                has(vm::UFFD_MISSING | vm::UFFD_WP),
+                IneligibleReason::Userfaultfd,
+            ),
+            (has(vm::NOHUGEPAGE), IneligibleReason::NoHugePage),
+            (has(vm::MERGEABLE), IneligibleReason::Merging),
+            (!has(vm::WRITE), IneligibleReason::ReadOnly),
+            (regions.is_empty(), IneligibleReason::TooSmall),
         ];
         match reasons.into_iter().find(|(holds, _)| *holds) {
             Some((_, why)) => Err(why),
@@ -125,7 +128,7 @@ impl Mapping {
 
 /// The eligible ranges of an address space, and how much memory its owner has excluded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Eligible {
+pub struct EligibleRanges {
     /// 2 MiB-aligned ranges, ascending.
     pub ranges: Vec<Range<u64>>,
     /// Ranges of them that are locked in memory, ascending.
@@ -133,10 +136,10 @@ pub struct Eligible {
     /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
     /// Memory in which no whole region fits.
-    pub outside: Outside,
+    pub outside: OutsideBlocks,
 }
 
-impl Eligible {
+impl EligibleRanges {
     /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory. So its
     /// access bits are not cleared, and its huge pages are not split.
     pub fn is_locked(&self, region: RegionAddr) -> bool {
@@ -150,7 +153,7 @@ impl Eligible {
 
     /// Removes the access counts of locked memory. Its access bits are never cleared, so all of it
     /// would look hot.
-    pub fn forget_accesses_of_locked(&self, regions: &mut [RegionSample]) {
+    pub fn clear_locked_accesses(&self, regions: &mut [RegionSample]) {
         if self.locked.is_empty() {
             return;
         }
@@ -165,14 +168,14 @@ impl Eligible {
 /// Memory in which no whole region fits. Index N counts bytes in blocks of 2^N base pages, the
 /// largest that fit there, up to 1 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outside {
+pub struct OutsideBlocks {
     /// All such memory.
     pub mapped_bytes: [u64; 9],
     /// The part with `MADV_HUGEPAGE`.
     pub advised_bytes: [u64; 9],
 }
 
-impl Outside {
+impl OutsideBlocks {
     /// Adds the largest naturally aligned blocks that make up a range. At a first touch, the kernel
     /// gives a large page only where it fits as a whole.
     fn add(&mut self, mut range: Range<u64>, advised: bool) {
@@ -191,8 +194,8 @@ impl Outside {
 }
 
 /// Collects the eligible parts of mappings, and counts the memory in the others.
-pub fn eligible(mappings: &[Mapping]) -> Eligible {
-    let mut found = Eligible::default();
+pub fn eligible(mappings: &[Mapping]) -> EligibleRanges {
+    let mut found = EligibleRanges::default();
     for mapping in mappings {
         let advised = mapping.flags & vm::HUGEPAGE != 0;
         let all = &mapping.range;
@@ -205,8 +208,8 @@ pub fn eligible(mappings: &[Mapping]) -> Eligible {
                 }
                 found.ranges.push(range);
             }
-            Err(Ineligible::TooSmall) => found.outside.add(all.clone(), advised),
-            Err(Ineligible::NoHugePage) => {
+            Err(IneligibleReason::TooSmall) => found.outside.add(all.clone(), advised),
+            Err(IneligibleReason::NoHugePage) => {
                 let regions = mapping.regions();
                 found.refused_bytes += regions.end - regions.start;
             }
@@ -217,14 +220,17 @@ pub fn eligible(mappings: &[Mapping]) -> Eligible {
 }
 
 /// Whether the mappings of its process allow a region to be managed.
-pub fn region_eligible(mappings: &[Mapping], region: RegionAddr) -> Result<(), Ineligible> {
+pub fn region_eligible(mappings: &[Mapping], region: RegionAddr) -> Result<(), IneligibleReason> {
     let overlaps = |m: &&Mapping| m.range.start < region.end() && m.range.end > region.start();
-    let mapping = mappings.iter().find(overlaps).ok_or(Ineligible::Unmapped)?;
+    let mapping = mappings
+        .iter()
+        .find(overlaps)
+        .ok_or(IneligibleReason::Unmapped)?;
     let eligible = mapping.eligible()?;
     if eligible.start <= region.start() && region.end() <= eligible.end {
         Ok(())
     } else {
-        Err(Ineligible::TooSmall)
+        Err(IneligibleReason::TooSmall)
     }
 }
 
@@ -262,27 +268,42 @@ mod tests {
         let all = 0..4 * HUGE;
         for (mapping, expected) in [
             (heap(HUGE + 4096..4 * HUGE - 4096), Ok(2 * HUGE..3 * HUGE)),
-            (heap(4096..2 * HUGE - 4096), Err(Ineligible::TooSmall)),
+            (heap(4096..2 * HUGE - 4096), Err(IneligibleReason::TooSmall)),
             (heap(HUGE..2 * HUGE), Ok(HUGE..2 * HUGE)),
             (
                 with(vm::NOHUGEPAGE, all.clone()),
-                Err(Ineligible::NoHugePage),
+                Err(IneligibleReason::NoHugePage),
             ),
             (
                 with(vm::UFFD_MISSING, all.clone()),
-                Err(Ineligible::Userfaultfd),
+                Err(IneligibleReason::Userfaultfd),
             ),
             (
                 with(vm::UFFD_WP | vm::NOHUGEPAGE, all.clone()),
-                Err(Ineligible::Userfaultfd),
+                Err(IneligibleReason::Userfaultfd),
             ),
-            (with(vm::HUGETLB, all.clone()), Err(Ineligible::HugeTlb)),
-            (with(vm::MERGEABLE, all.clone()), Err(Ineligible::Merging)),
-            (with(vm::SHARED, all.clone()), Err(Ineligible::NotAnonymous)),
-            (with(vm::PFNMAP, all.clone()), Err(Ineligible::NotAnonymous)),
-            (with(vm::GROWSDOWN, all.clone()), Err(Ineligible::Stack)),
-            (file(all), Err(Ineligible::NotAnonymous)),
-            (constant, Err(Ineligible::ReadOnly)),
+            (
+                with(vm::HUGETLB, all.clone()),
+                Err(IneligibleReason::HugeTlb),
+            ),
+            (
+                with(vm::MERGEABLE, all.clone()),
+                Err(IneligibleReason::Merging),
+            ),
+            (
+                with(vm::SHARED, all.clone()),
+                Err(IneligibleReason::NotAnonymous),
+            ),
+            (
+                with(vm::PFNMAP, all.clone()),
+                Err(IneligibleReason::NotAnonymous),
+            ),
+            (
+                with(vm::GROWSDOWN, all.clone()),
+                Err(IneligibleReason::Stack),
+            ),
+            (file(all), Err(IneligibleReason::NotAnonymous)),
+            (constant, Err(IneligibleReason::ReadOnly)),
         ] {
             assert_eq!(mapping.eligible(), expected, "{mapping:?}");
         }
@@ -293,9 +314,9 @@ mod tests {
         let mappings = [heap(HUGE..4 * HUGE - 4096), file(8 * HUGE..9 * HUGE)];
         let judge = |index| region_eligible(&mappings, RegionAddr::containing(index * HUGE));
         assert_eq!(judge(1), Ok(()));
-        assert_eq!(judge(3), Err(Ineligible::TooSmall));
-        assert_eq!(judge(5), Err(Ineligible::Unmapped));
-        assert_eq!(judge(8), Err(Ineligible::NotAnonymous));
+        assert_eq!(judge(3), Err(IneligibleReason::TooSmall));
+        assert_eq!(judge(5), Err(IneligibleReason::Unmapped));
+        assert_eq!(judge(8), Err(IneligibleReason::NotAnonymous));
     }
 
     #[test]
@@ -310,7 +331,7 @@ mod tests {
         assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
         assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
         let file = file(4 * K..8 * K);
-        assert_eq!(eligible(&[file]).outside, Outside::default());
+        assert_eq!(eligible(&[file]).outside, OutsideBlocks::default());
     }
 
     #[test]
@@ -332,7 +353,7 @@ mod tests {
                 ..RegionSample::untouched(RegionAddr::containing(n * HUGE))
             })
             .collect();
-        found.forget_accesses_of_locked(&mut regions);
+        found.clear_locked_accesses(&mut regions);
         let cold = regions.iter().filter(|r| (r.accessed, r.runs) == (0, 0));
         let cold: Vec<u64> = cold.map(|r| r.region.start() / HUGE).collect();
         assert_eq!(cold, [2, 3, 10]);

@@ -1,7 +1,7 @@
 //! Processes: their identity and memory, and a handle that stays valid when pids are reused.
 
 use crate::error::{LinuxError, Result};
-use hawkeye_policy::{ProcessId, Terms};
+use hawkeye_policy::{ProcessId, ProcessRules};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -68,7 +68,7 @@ impl ProcessHandle {
     }
 
     /// Whether the process has not ended yet.
-    pub fn alive(&self) -> bool {
+    pub fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
     }
@@ -114,7 +114,7 @@ pub fn rss_bytes(pid: u32) -> Result<u64> {
 
 /// Resources that a process has used, including its ended threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Used {
+pub struct ResourceUse {
     /// CPU time in user mode, in seconds, with the resolution of a clock tick.
     pub user_s: f64,
     /// CPU time in the kernel, in seconds, with the resolution of a clock tick.
@@ -127,10 +127,10 @@ pub struct Used {
 ///
 /// # Errors
 /// The process has ended.
-pub fn used(pid: u32) -> Result<Used> {
+pub fn resource_use(pid: u32) -> Result<ResourceUse> {
     let stat = read(pid, Process::stat)?;
     let tick = procfs::ticks_per_second() as f64;
-    Ok(Used {
+    Ok(ResourceUse {
         user_s: stat.utime as f64 / tick,
         system_s: stat.stime as f64 / tick,
         minor_faults: stat.minflt,
@@ -208,7 +208,7 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
 ///
 /// # Errors
 /// The process has real-time threads, and no rule includes it.
-pub fn may_be_managed(pid: u32, terms: &Terms) -> Result<()> {
+pub fn may_be_managed(pid: u32, terms: &ProcessRules) -> Result<()> {
     match real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
@@ -223,7 +223,7 @@ pub fn owner(pid: u32) -> Option<u32> {
 
 /// `root` and the processes that descend from it, as far as they are still connected. An orphan
 /// belongs to another parent.
-pub fn family(root: u32) -> impl Iterator<Item = u32> + Send {
+pub fn descendants(root: u32) -> impl Iterator<Item = u32> + Send {
     let mut found = BTreeSet::new();
     let mut waiting = vec![(root, None)];
     iter::from_fn(move || {
@@ -286,11 +286,11 @@ mod tests {
             let _ = ended.recv();
         });
         let (is_real_time, thread_id) = told.recv().expect("the thread starts");
-        let with_rule = Terms {
+        let with_rule = ProcessRules {
             rule: Some(0),
-            ..Terms::default()
+            ..ProcessRules::default()
         };
-        let found = may_be_managed(own, &Terms::default());
+        let found = may_be_managed(own, &ProcessRules::default());
         let allowed = may_be_managed(own, &with_rule);
         drop(end);
         thread.join().expect("the thread ends");

@@ -46,7 +46,7 @@ impl<T: Send + 'static> ProcessReader<T> {
 
     /// Requests a read of a process. A second request has no effect until the first one is
     /// answered.
-    pub(crate) fn ask(&mut self, process: ProcessId) {
+    pub(crate) fn request(&mut self, process: ProcessId) {
         let is_new = !self.waiting.contains(&process);
         let ask = self.ask.as_ref().filter(|_| is_new);
         if ask.is_some_and(|ask| ask.send(process).is_ok()) {
@@ -55,7 +55,7 @@ impl<T: Send + 'static> ProcessReader<T> {
     }
 
     /// Answers that arrive before the deadline. Returns early once all requests are answered.
-    pub(crate) fn answers(&mut self, deadline: Instant) -> Vec<(ProcessId, T)> {
+    pub(crate) fn results(&mut self, deadline: Instant) -> Vec<(ProcessId, T)> {
         let mut answers = Vec::new();
         while !self.waiting.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());

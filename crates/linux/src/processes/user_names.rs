@@ -32,27 +32,27 @@ pub struct UserName {
 /// Names of users. It reads `/etc/passwd` directly, and its threads ask the name service about all
 /// other users. Clones share the known names.
 #[derive(Clone)]
-pub struct UserNames(Arc<Shared>);
+pub struct UserNames(Arc<NameCache>);
 
 /// Looks up a user's name, and may take any time. `None`: there is no such user.
-type Lookup = Box<dyn Fn(u32) -> Option<String> + Send + Sync>;
+type NameLookup = Box<dyn Fn(u32) -> Option<String> + Send + Sync>;
 
-struct Shared {
-    state: Mutex<State>,
+struct NameCache {
+    state: Mutex<NameCacheState>,
     answered: Condvar,
-    look_up: Lookup,
+    look_up: NameLookup,
 }
 
 #[derive(Default)]
-struct State {
+struct NameCacheState {
     local: LocalUsers,
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, CachedName>,
     waiting: VecDeque<u32>,
     /// Users that a thread is looking up at the moment.
-    asked: Vec<u32>,
+    requested: Vec<u32>,
 }
 
-struct Known {
+struct CachedName {
     name: String,
     at: Instant,
 }
@@ -65,7 +65,7 @@ impl fmt::Debug for UserNames {
 
 impl Default for UserNames {
     fn default() -> Self {
-        Self::asking(Box::new(|uid| {
+        Self::with_lookup(Box::new(|uid| {
             let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
             user.map(|user| user.name)
         }))
@@ -73,8 +73,8 @@ impl Default for UserNames {
 }
 
 impl UserNames {
-    fn asking(look_up: Lookup) -> Self {
-        Self(Arc::new(Shared {
+    fn with_lookup(look_up: NameLookup) -> Self {
+        Self(Arc::new(NameCache {
             state: Mutex::default(),
             answered: Condvar::new(),
             look_up,
@@ -101,7 +101,7 @@ impl UserNames {
         }
     }
 
-    fn name_in(&self, state: &mut State, uid: u32) -> UserName {
+    fn name_in(&self, state: &mut NameCacheState, uid: u32) -> UserName {
         if let Some(name) = state.local.name(uid) {
             return UserName {
                 text: name.to_owned(),
@@ -111,7 +111,7 @@ impl UserNames {
         let known = state.known.get(&uid);
         let name = known.map(|known| known.name.clone());
         if known.is_none_or(|known| known.at.elapsed() > MOST_AGE) {
-            self.ask(state, uid);
+            self.start_lookup(state, uid);
         }
         UserName {
             pending: name.is_none(),
@@ -120,25 +120,25 @@ impl UserNames {
     }
 
     /// Makes a thread ask the name service.
-    fn ask(&self, state: &mut State, uid: u32) {
-        let is_asked = state.asked.contains(&uid) || state.waiting.contains(&uid);
+    fn start_lookup(&self, state: &mut NameCacheState, uid: u32) {
+        let is_asked = state.requested.contains(&uid) || state.waiting.contains(&uid);
         if is_asked || state.waiting.len() >= MOST_WAITING {
             return;
         }
-        if state.asked.len() >= MOST_LOOKUPS {
+        if state.requested.len() >= MOST_LOOKUPS {
             state.waiting.push_back(uid);
             return;
         }
         let names = self.clone();
         let thread = thread::Builder::new().name("hawkeye-names".into());
         // If the thread cannot be started, the next request tries again.
-        if thread.spawn(move || names.answer(uid)).is_ok() {
-            state.asked.push(uid);
+        if thread.spawn(move || names.run_lookups(uid)).is_ok() {
+            state.requested.push(uid);
         }
     }
 
     /// Asks the name service about one user, then about those that wait for a thread.
-    fn answer(&self, first: u32) {
+    fn run_lookups(&self, first: u32) {
         let mut next = Some(first);
         while let Some(uid) = next {
             let name = (self.0.look_up)(uid);
@@ -148,16 +148,16 @@ impl UserNames {
             if state.known.len() >= MOST_KNOWN {
                 state.known.clear();
             }
-            state.known.insert(uid, Known { name, at });
-            state.asked.retain(|asked| *asked != uid);
+            state.known.insert(uid, CachedName { name, at });
+            state.requested.retain(|asked| *asked != uid);
             next = state.waiting.pop_front();
-            state.asked.extend(next);
+            state.requested.extend(next);
             drop(state);
             self.0.answered.notify_all();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NameCacheState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,12 +167,12 @@ impl UserNames {
 struct LocalUsers {
     names: HashMap<u32, String>,
     /// The version of the file that was read.
-    version: Option<Version>,
+    version: Option<FileVersion>,
     looked: Option<Instant>,
 }
 
 /// Inode, size and time of a file.
-type Version = (u64, u64, i64, i64);
+type FileVersion = (u64, u64, i64, i64);
 
 impl LocalUsers {
     /// Time between two checks whether the file has changed.
@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn local_users_are_known_at_once() {
-        let names = UserNames::asking(Box::new(|_| panic!("the name service must not be asked")));
+        let names =
+            UserNames::with_lookup(Box::new(|_| panic!("the name service must not be asked")));
         let root = UserName {
             text: "root".into(),
             pending: false,
@@ -247,7 +248,7 @@ mod tests {
     fn a_name_service_that_does_not_answer_is_not_waited_for() {
         let (answer, never) = channel::<()>();
         let never = Mutex::new(never);
-        let names = UserNames::asking(Box::new(move |uid| {
+        let names = UserNames::with_lookup(Box::new(move |uid| {
             let _ = never.lock().map(|it| it.recv());
             Some(format!("user-{uid}"))
         }));
@@ -257,7 +258,7 @@ mod tests {
             assert!(name.pending);
             assert_eq!(name.text, uid.to_string());
         }
-        assert_eq!(names.lock().asked.len(), MOST_LOOKUPS);
+        assert_eq!(names.lock().requested.len(), MOST_LOOKUPS);
         assert!(names.name_within(UNKNOWN, Duration::ZERO).pending);
         let other = names.name(0).text;
         assert_eq!(other, "root", "others have names meanwhile");
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_user_without_a_name_has_its_number() {
-        let names = UserNames::asking(Box::new(|_| None));
+        let names = UserNames::with_lookup(Box::new(|_| None));
         let name = names.name_within(UNKNOWN, Duration::from_secs(60));
         assert_eq!(name.text, UNKNOWN.to_string());
         assert!(!name.pending);

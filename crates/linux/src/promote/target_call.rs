@@ -20,12 +20,12 @@ mod pool;
 
 pub(crate) use advice::CLEARED_PER_CALL;
 pub(crate) use helper::clock_ns;
-pub use message::{Answer, Request};
+pub use message::{CallResult, TargetRequest};
 pub use pool::{FinishedCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
 use helper::serve;
-use message::receive_answer;
+use message::receive_result;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 /// A helper process and the socket to it. The helper makes one call at a time.
 #[derive(Debug)]
-pub struct TargetCaller {
+pub struct CallHelper {
     socket: OwnedFd,
     helper: Pid,
     /// Whether a call was sent that has not been answered.
@@ -53,13 +53,13 @@ pub struct TargetCaller {
 /// Helpers that were killed in the middle of a call. They end when the kernel finishes that call.
 static LEFT_BEHIND: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-impl TargetCaller {
+impl CallHelper {
     /// Starts a helper.
     ///
     /// # Errors
     /// No process or descriptor is available.
     pub fn start() -> Result<Self> {
-        reap_left_behind();
+        reap_ended_helpers();
         let failed = LinuxError::call("starting a helper process for calls into processes");
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) =
@@ -87,7 +87,7 @@ impl TargetCaller {
     ///
     /// # Errors
     /// The helper has died, or is busy with an earlier call.
-    pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
+    pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
         if self.busy {
             return Err(failed(Errno::EBUSY));
         }
@@ -105,13 +105,13 @@ impl TargetCaller {
     ///
     /// # Errors
     /// The helper has died.
-    pub fn answer(&mut self, wait: Duration) -> Result<Option<Answer>> {
+    pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {
             if !self.is_readable(deadline)? {
                 return Ok(None);
             }
-            let received = receive_answer(self.socket.as_fd());
+            let received = receive_result(self.socket.as_fd());
             let (mut answer, is_last) = received.map_err(failed)?;
             self.received.append(&mut answer.data);
             if is_last {
@@ -143,19 +143,19 @@ fn failed(errno: Errno) -> LinuxError {
     LinuxError::call("sending a call to the helper process")(errno)
 }
 
-impl Drop for TargetCaller {
+impl Drop for CallHelper {
     fn drop(&mut self) {
         // This fails only if the helper has died already.
         let _ = kill(self.helper, Signal::SIGKILL);
         if let Ok(mut left) = LEFT_BEHIND.lock() {
             left.push(self.helper);
         }
-        reap_left_behind();
+        reap_ended_helpers();
     }
 }
 
 /// Reaps the helpers that have ended by now.
-fn reap_left_behind() {
+fn reap_ended_helpers() {
     if let Ok(mut left) = LEFT_BEHIND.lock() {
         left.retain(|helper| {
             matches!(

@@ -7,44 +7,46 @@ pub mod events;
 pub mod overhead;
 pub mod perf;
 
-pub use events::{CounterEvents, CpuIdentity, EventSet, NoCounters};
+pub use events::{CounterEvents, CountersUnavailable, CpuIdentity, EventSet};
 
 use crate::error::Result;
 use crate::test_costs;
 use hawkeye_policy::Overhead;
-use overhead::Meter;
+use overhead::OverheadMeter;
 use perf::{PerfEvent, PerfSource};
 use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
 
 /// Counters that work on this machine.
 #[derive(Clone, Debug)]
-pub struct Counters {
+pub struct WalkCounters {
     events: EventSet,
 }
 
 /// The counters of one process.
 #[derive(Debug)]
-pub struct CounterSet {
+pub struct ProcessCounters {
     events: EventSet,
     source: PerfSource,
-    meter: Meter,
+    meter: OverheadMeter,
 }
 
-impl Counters {
+impl WalkCounters {
     /// Finds the events that count page walks here, and tries on this process whether the kernel
     /// counts them.
     ///
     /// # Errors
     /// The processor is unknown, or it or the kernel has no counters.
-    pub fn find(overrides: CounterEvents) -> Result<Self, NoCounters> {
-        let given = test_costs::given().ok().flatten();
+    pub fn find(overrides: CounterEvents) -> Result<Self, CountersUnavailable> {
+        let given = test_costs::configured().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
-            return Err(NoCounters::NotCounted("a test provides the costs".into()));
+            return Err(CountersUnavailable::NotCounted(
+                "a test provides the costs".into(),
+            ));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let events = events::choose(&CpuIdentity::parse(&cpuinfo), overrides)?;
         PerfSource::open(std::process::id(), perf_events(&events), true)
-            .map_err(|error| NoCounters::NotCounted(error.to_string()))?;
+            .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
     }
 
@@ -58,16 +60,16 @@ impl Counters {
     ///
     /// # Errors
     /// The process is gone, or no more counters are available.
-    pub fn bind(&self, pid: u32) -> Result<CounterSet> {
-        Ok(CounterSet {
+    pub fn bind(&self, pid: u32) -> Result<ProcessCounters> {
+        Ok(ProcessCounters {
             events: self.events,
             source: PerfSource::open(pid, perf_events(&self.events), true)?,
-            meter: Meter::default(),
+            meter: OverheadMeter::default(),
         })
     }
 }
 
-impl CounterSet {
+impl ProcessCounters {
     /// The overhead since the last call; `None` if the process did not run.
     ///
     /// # Errors

@@ -8,15 +8,15 @@ mod memory_end;
 
 use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
-use crate::memory::ksm::Ksm;
+use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new, mappings_of};
 use crate::processes::mappings::Mapping;
-use hawkeye_policy::run_rate::PageBits;
+use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use marked_page::MarkedPage;
-use memory_end::memory_frames;
+use memory_end::physical_frames;
 use nix::errno::Errno;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -39,11 +39,11 @@ const LOCK_PAUSE: Duration = Duration::from_micros(50);
 
 /// The access bits of one region at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Marks {
+pub struct AccessBitmap {
     /// When they were read, on CLOCK_MONOTONIC.
     pub at: Duration,
     /// Base pages marked accessed; all or none for a huge page.
-    pub accessed: PageBits,
+    pub accessed: PageBitmap,
     /// Base pages with memory of their own (0 to 512).
     pub present: u16,
     /// Of the present pages, those on which a write would fault: other processes may map them too.
@@ -53,18 +53,18 @@ pub struct Marks {
 }
 
 /// Page-table access for any number of targets.
-pub struct PageTables {
+pub struct PageTableReader {
     skel: HawkeyeSkel<'static>,
 }
 
 /// The programs bound to one process. Dropping it unbinds them.
-pub struct Target {
+pub struct BoundTarget {
     pid: u32,
-    links: Links,
+    links: ProgramLinks,
 }
 
 /// A link for each program that reads a process.
-struct Links {
+struct ProgramLinks {
     walk: OwnedFd,
     list: OwnedFd,
     find: OwnedFd,
@@ -72,22 +72,22 @@ struct Links {
     marks: OwnedFd,
 }
 
-impl Target {
+impl BoundTarget {
     /// File descriptors of one target: its five links.
     pub const DESCRIPTORS: usize = 5;
 
     /// Runs the program that lists mappings; what it writes is for [`mappings_of`].
-    pub(crate) fn list(&self) -> BorrowedFd<'_> {
+    pub(crate) fn read_records(&self) -> BorrowedFd<'_> {
         self.links.list.as_fd()
     }
 }
 
 // Another link is another descriptor.
-const _: () = assert!(size_of::<Links>() == Target::DESCRIPTORS * size_of::<OwnedFd>());
+const _: () = assert!(size_of::<ProgramLinks>() == BoundTarget::DESCRIPTORS * size_of::<OwnedFd>());
 
 /// What to report of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum WalkDetail {
     /// Every region with anything in it.
     Regions,
     /// Huge pages only; tables of base pages are skipped unread.
@@ -98,7 +98,7 @@ pub enum Detail {
 #[derive(Debug)]
 pub(crate) struct RegionWalk {
     ranges: Vec<Range<u64>>,
-    detail: Detail,
+    detail: WalkDetail,
     /// Index of the range in which the walk continues, and the address in it.
     next: usize,
     from: Option<u64>,
@@ -107,7 +107,7 @@ pub(crate) struct RegionWalk {
 
 impl RegionWalk {
     /// Walks over all regions in `ranges` (2 MiB-aligned, ascending).
-    pub(crate) fn new(ranges: Vec<Range<u64>>, detail: Detail) -> Self {
+    pub(crate) fn new(ranges: Vec<Range<u64>>, detail: WalkDetail) -> Self {
         Self {
             ranges,
             detail,
@@ -118,7 +118,7 @@ impl RegionWalk {
     }
 }
 
-impl PageTables {
+impl PageTableReader {
     /// Loads the programs and finds the direct map.
     ///
     /// # Errors
@@ -156,13 +156,13 @@ impl PageTables {
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn calibrate(&mut self) -> Result<()> {
         let page = MarkedPage::new()?;
-        let frames = memory_frames().unwrap_or(MOST_FRAMES);
+        let frames = physical_frames().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = page.magic;
         bss.magic_va = page.page.address();
         bss.memory_frames = frames;
         let own = bind(self.skel.progs.calibrate.as_fd(), std::process::id())?;
-        run(&own)?;
+        run_iterator(&own)?;
         if self.bss().direct_map == 0 {
             return Err(LinuxError::Bpf(
                 "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown".into(),
@@ -172,16 +172,16 @@ impl PageTables {
     }
 
     /// Binds the programs to a process.
-    pub fn bind(&self, pid: u32) -> Result<Target> {
+    pub fn bind(&self, pid: u32) -> Result<BoundTarget> {
         let programs = &self.skel.progs;
-        let links = Links {
+        let links = ProgramLinks {
             walk: bind(programs.walk.as_fd(), pid)?,
             list: bind(programs.list_mappings.as_fd(), pid)?,
             find: bind(programs.find_mapping.as_fd(), pid)?,
             scan: bind(programs.scan_zeros.as_fd(), pid)?,
             marks: bind(programs.read_marks.as_fd(), pid)?,
         };
-        Ok(Target { pid, links })
+        Ok(BoundTarget { pid, links })
     }
 
     /// All mappings of the process, in address order. Empty for a process without an address space.
@@ -190,7 +190,7 @@ impl PageTables {
     ///
     /// # Errors
     /// The kernel refuses to run the program that lists mappings.
-    pub fn mappings(&self, target: &Target) -> Result<Vec<Mapping>> {
+    pub fn mappings(&self, target: &BoundTarget) -> Result<Vec<Mapping>> {
         list(&target.links.list).map(|records| mappings_of(&records))
     }
 
@@ -201,13 +201,13 @@ impl PageTables {
     ///
     /// # Errors
     /// `EBUSY`: the process's `mmap_lock` is held.
-    pub fn mapping_at(&mut self, target: &Target, address: u64) -> Result<Option<Mapping>> {
+    pub fn mapping_at(&mut self, target: &BoundTarget, address: u64) -> Result<Option<Mapping>> {
         let mut tries = 1;
         loop {
             let bss = self.bss_mut();
             bss.mapping_at = address;
             bss.mapping_found = 0;
-            run(&target.links.find)?;
+            run_iterator(&target.links.find)?;
             let bss = self.bss();
             let errno = match bss.mapping_found {
                 0 => return Ok(None),
@@ -216,7 +216,7 @@ impl PageTables {
                     let found = &bss.found_mapping;
                     return Ok(Some(Mapping {
                         range: found.start..found.end,
-                        flags: Ksm::default().effective(found.flags),
+                        flags: KsmState::default().effective_flags(found.flags),
                         file_backed: found.has_file != 0,
                     }));
                 }
@@ -236,9 +236,9 @@ impl PageTables {
     /// `NoSuchProcess` if the process exits meanwhile; `found` keeps what was read before.
     pub fn walk(
         &mut self,
-        target: &Target,
+        target: &BoundTarget,
         ranges: &[Range<u64>],
-        detail: Detail,
+        detail: WalkDetail,
         found: &mut Vec<RegionSample>,
         timed: impl FnMut(Duration),
     ) -> Result<()> {
@@ -255,7 +255,7 @@ impl PageTables {
     /// `NoSuchProcess` if the process exits meanwhile.
     pub(crate) fn walk_until(
         &mut self,
-        target: &Target,
+        target: &BoundTarget,
         walk: &mut RegionWalk,
         deadline: Option<Instant>,
         mut timed: impl FnMut(Duration),
@@ -277,13 +277,13 @@ impl PageTables {
                 range: 0,
                 va: walk.from.unwrap_or(first),
                 max_tables: TABLES_PER_CALL,
-                huge_only: u32::from(walk.detail == Detail::HugeOnly),
+                huge_only: u32::from(walk.detail == WalkDetail::HugeOnly),
             };
             let chunk_length = chunk.len();
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
-                run(&target.links.walk)?;
+                run_iterator(&target.links.walk)?;
                 timed(begun.elapsed());
                 let bss = self.bss();
                 if bss.result.alive == 0 {
@@ -310,10 +310,14 @@ impl PageTables {
     ///
     /// # Errors
     /// `NoSuchProcess` if the process exits meanwhile.
-    pub fn region(&mut self, target: &Target, region: RegionAddr) -> Result<Option<RegionSample>> {
+    pub fn region(
+        &mut self,
+        target: &BoundTarget,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>> {
         let mut found = Vec::new();
         let range = region.start()..region.end();
-        self.walk(target, &[range], Detail::Regions, &mut found, |_| {})?;
+        self.walk(target, &[range], WalkDetail::Regions, &mut found, |_| {})?;
         Ok(found.pop())
     }
 
@@ -322,26 +326,26 @@ impl PageTables {
     ///
     /// # Errors
     /// `NoSuchProcess` if the process exits meanwhile.
-    pub fn read_marks(
+    pub fn read_access_bits(
         &mut self,
-        target: &Target,
+        target: &BoundTarget,
         regions: &[RegionAddr],
-    ) -> Result<Vec<Option<Marks>>> {
+    ) -> Result<Vec<Option<AccessBitmap>>> {
         let regions = &regions[..regions.len().min(MARKED_PER_CALL)];
         let bss = self.bss_mut();
         bss.marked_regions = u32::try_from(regions.len()).unwrap_or(u32::MAX);
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
             slot.va = region.start();
         }
-        run(&target.links.marks)?;
+        run_iterator(&target.links.marks)?;
         let bss = self.bss();
         if bss.result.alive == 0 {
             return Err(LinuxError::NoSuchProcess(target.pid));
         }
         let found = bss.marks[..regions.len()].iter().map(|m| {
-            (m.read != 0).then_some(Marks {
+            (m.read != 0).then_some(AccessBitmap {
                 at: Duration::from_nanos(m.at_ns),
-                accessed: PageBits(m.accessed),
+                accessed: PageBitmap(m.accessed),
                 present: m.present,
                 write_protected: m.write_protected,
                 huge: m.huge != 0,
@@ -356,7 +360,7 @@ impl PageTables {
     /// The count is a hint: the owner may write meanwhile. The kernel checks again when it splits.
     pub fn scan_zeros(
         &mut self,
-        target: &Target,
+        target: &BoundTarget,
         region: RegionAddr,
         enough: u16,
     ) -> Result<Option<u16>> {
@@ -365,7 +369,7 @@ impl PageTables {
             enough: u32::from(enough),
             ..Default::default()
         };
-        run(&target.links.scan)?;
+        run_iterator(&target.links.scan)?;
         let scan = &self.bss().zero_scan;
         Ok((scan.huge != 0).then_some(u16::try_from(scan.zero_pages).unwrap_or(u16::MAX)))
     }
@@ -404,12 +408,12 @@ fn bind(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
     let fd = unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
     };
-    own(fd, "binding a BPF program to a process")
+    owned_fd(fd, "binding a BPF program to a process")
 }
 
 /// Runs an iterator once. Its program writes nothing: the read returns when the program has
 /// finished.
-fn run(link: &OwnedFd) -> Result<()> {
+fn run_iterator(link: &OwnedFd) -> Result<()> {
     let iterator = iterator(link)?;
     while read(&iterator, &mut [0u8; 16])? > 0 {}
     Ok(())
@@ -434,7 +438,7 @@ fn list(link: &OwnedFd) -> Result<Vec<u8>> {
 fn iterator(link: &OwnedFd) -> Result<OwnedFd> {
     // SAFETY: a plain system call on a descriptor that is open.
     let fd = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
-    own(fd, "creating a BPF iterator")
+    owned_fd(fd, "creating a BPF iterator")
 }
 
 fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
@@ -449,7 +453,7 @@ fn read(iterator: &OwnedFd, bytes: &mut [u8]) -> Result<usize> {
     }
 }
 
-fn own(fd: i32, call: &'static str) -> Result<OwnedFd> {
+fn owned_fd(fd: i32, call: &'static str) -> Result<OwnedFd> {
     if fd < 0 {
         return Err(LinuxError::call(call)(Errno::from_raw(-fd)));
     }
@@ -466,8 +470,8 @@ mod tests {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        let tables = PageTables::load().expect("the BPF programs load");
-        let frames = memory_frames().expect("the end of memory is known");
+        let tables = PageTableReader::load().expect("the BPF programs load");
+        let frames = physical_frames().expect("the end of memory is known");
         let start = tables.bss().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");

@@ -1,12 +1,12 @@
 //! Population without BPF: `/proc/PID/pagemap` and `/proc/PID/smaps`.
 
 use crate::error::{LinuxError, Result};
-use crate::memory::ksm::Ksm;
+use crate::memory::ksm::KsmState;
 use crate::own_memory::OwnMemory;
 use crate::processes::mappings::Mapping;
 use crate::processes::process;
-use crate::reports::words;
-use hawkeye_policy::whole::usize_of;
+use crate::ring_buffer::decode_u64s;
+use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
@@ -33,10 +33,10 @@ pub(crate) const KPF_ZERO_PAGE: u64 = 1 << 24;
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn mappings(pid: u32) -> Result<Vec<Mapping>> {
     let maps = process::read(pid, Process::smaps)?;
-    let ksm = Ksm::default();
+    let ksm = KsmState::default();
     let mapping = |map: &MemoryMap| {
-        let mapping = Mapping::shown(map);
-        let flags = ksm.effective(mapping.flags);
+        let mapping = Mapping::from_smaps(map);
+        let flags = ksm.effective_flags(mapping.flags);
         Mapping { flags, ..mapping }
     };
     Ok(maps.iter().map(mapping).collect())
@@ -54,11 +54,12 @@ pub fn population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> 
             file.read_exact_at(&mut bytes, start / BASE_PAGE_BYTES * 8)
                 .map_err(LinuxError::file("reading", &path))?;
             let region = RegionAddr::containing(start);
-            let mut sample = count(region, words(&bytes), zero_frame());
+            let mut sample = count(region, decode_u64s(&bytes), zero_frame());
             if sample.is_huge() {
-                let kind = kind_of_run(words(&bytes).next().map_or(0, |entry| entry & FRAME));
-                sample.order = PageOrder::of_region(kind != Run::BasePages);
-                if kind == Run::HugeZeroPage {
+                let kind =
+                    frame_run_kind(decode_u64s(&bytes).next().map_or(0, |entry| entry & FRAME));
+                sample.order = PageOrder::of_region(kind != FrameRunKind::BasePages);
+                if kind == FrameRunKind::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
                     sample.maybe_shared = 0;
                     (sample.accessed, sample.runs) = (0, 0);
@@ -81,7 +82,7 @@ pub(crate) fn is_shared(entry: u64) -> bool {
 
 /// Kind of an aligned run of 512 frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Run {
+enum FrameRunKind {
     HugePage,
     /// Unlike that of the small zero page, its frame is not always the same.
     HugeZeroPage,
@@ -91,7 +92,7 @@ enum Run {
 
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
-fn kind_of_run(first: u64) -> Run {
+fn frame_run_kind(first: u64) -> FrameRunKind {
     let flags = |file: &File, frame: u64| {
         let mut bytes = [0u8; 8];
         file.read_exact_at(&mut bytes, frame * 8)
@@ -102,11 +103,13 @@ fn kind_of_run(first: u64) -> Run {
         Ok((flags(&file, first)?, flags(&file, half)?))
     });
     match both {
-        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => Run::HugeZeroPage,
+        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => FrameRunKind::HugeZeroPage,
         // Blocks are aligned to their size: a block that continues at the region's middle fills the
         // region.
-        Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => Run::HugePage,
-        _ => Run::BasePages,
+        Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => {
+            FrameRunKind::HugePage
+        }
+        _ => FrameRunKind::BasePages,
     }
 }
 
@@ -114,10 +117,10 @@ fn kind_of_run(first: u64) -> Run {
 /// the kernel hides frames.
 fn zero_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
-    *FRAME_OF_ZEROS.get_or_init(learn_zero_frame)
+    *FRAME_OF_ZEROS.get_or_init(find_zero_frame)
 }
 
-fn learn_zero_frame() -> Option<u64> {
+fn find_zero_frame() -> Option<u64> {
     let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).ok()?;
     // SAFETY: the page was just mapped, and its memory is all zeros.
     let value = unsafe { page.start().cast::<u8>().read_volatile() };
@@ -176,20 +179,20 @@ fn count(
 ///
 /// # Errors
 /// The process is gone.
-pub fn entry(pid: u32, address: u64) -> Result<Entry> {
+pub fn entry(pid: u32, address: u64) -> Result<PagemapEntry> {
     let path = format!("/proc/{pid}/pagemap");
     let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
     let mut bytes = [0u8; 8];
     file.read_exact_at(&mut bytes, address / BASE_PAGE_BYTES * 8)
         .map_err(LinuxError::file("reading", &path))?;
-    Ok(Entry(u64::from_ne_bytes(bytes)))
+    Ok(PagemapEntry(u64::from_ne_bytes(bytes)))
 }
 
 /// One entry of `/proc/PID/pagemap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry(u64);
+pub struct PagemapEntry(u64);
 
-impl Entry {
+impl PagemapEntry {
     /// Whether the page was written since the soft-dirty bits were last cleared.
     pub fn is_soft_dirty(self) -> bool {
         self.0 & SOFT_DIRTY != 0

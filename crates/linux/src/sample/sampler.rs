@@ -12,16 +12,16 @@
 //! and a case in the probe that chooses it. Each sampler keeps its own state of every process.
 
 mod access_bits;
+mod background_task;
 pub mod damon;
-mod member;
 mod population;
 pub mod run_rate;
+mod sampled_process;
 mod slice;
-mod task;
 
-pub use access_bits::{AccessBits, estimate, probe_once};
-pub use member::Member;
-pub use slice::{Sliced, Turn};
+pub use access_bits::{AccessBitBackend, estimate, probe_once};
+pub use sampled_process::SampledProcess;
+pub use slice::{SliceContext, SliceResult};
 
 use crate::error::Result;
 use crate::processes::mappings::Mapping;
@@ -29,23 +29,23 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
 use access_bits::AccessBitsSampler;
 use hawkeye_manager::Progress;
-use hawkeye_policy::{Needs, ProcessId, ProcessSample, RegionAddr, RegionSample};
+use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds};
 use population::PopulationSampler;
 use std::time::{Duration, Instant};
 
 /// How the kernel lets us see accesses on this machine; the probe chooses it.
-pub enum Seeing {
+pub enum SamplerBackend {
     /// Access bits, cleared by `MADV_COLD` and read from page tables by BPF: exact.
-    AccessBits(Box<AccessBits>),
+    AccessBits(Box<AccessBitBackend>),
     /// Accesses are estimated by DAMON; population comes from pagemap.
     Damon,
     /// Population from pagemap: no accesses at all.
     Population,
 }
 
-impl Seeing {
+impl SamplerBackend {
     /// A sampler that is bound to no process yet.
-    pub fn sampler(self) -> Box<dyn Sampler> {
+    pub fn into_sampler(self) -> Box<dyn Sampler> {
         match self {
             Self::AccessBits(bits) => Box::new(AccessBitsSampler::new(*bits)),
             Self::Damon => Box::new(PopulationSampler::with_damon()),
@@ -77,7 +77,11 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn mappings(&mut self, member: &Member, calls: &mut TargetCalls) -> Result<Vec<Mapping>>;
+    fn mappings(
+        &mut self,
+        member: &SampledProcess,
+        calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
     ///
@@ -85,10 +89,10 @@ pub trait Sampler: Send {
     /// The process is gone or does not answer.
     fn start_window(
         &mut self,
-        _member: &mut Member,
-        _needs: Needs,
-        _turn: &mut Turn,
-    ) -> Sliced<()> {
+        _member: &mut SampledProcess,
+        _needs: SampleKinds,
+        _turn: &mut SliceContext,
+    ) -> SliceResult<()> {
         Ok(Progress::Done(()))
     }
 
@@ -100,7 +104,11 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn probe(&mut self, _member: &Member, _turn: &mut Turn) -> Result<Option<Duration>> {
+    fn probe(
+        &mut self,
+        _member: &SampledProcess,
+        _turn: &mut SliceContext,
+    ) -> Result<Option<Duration>> {
         Ok(None)
     }
 
@@ -108,13 +116,21 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn sample(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<ProcessSample>;
+    fn sample(
+        &mut self,
+        member: &mut SampledProcess,
+        turn: &mut SliceContext,
+    ) -> SliceResult<ProcessSample>;
 
     /// One region as it is now; `None` where nothing is mapped.
     ///
     /// # Errors
     /// The process is gone.
-    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>>;
+    fn read_region(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>>;
 
     /// Whether the current mapping allows a region to be managed. A mapping that was registered
     /// with userfaultfd since the last sample may not allow it.
@@ -128,7 +144,7 @@ pub trait Sampler: Send {
     /// it.
     fn still_eligible(
         &mut self,
-        _member: &Member,
+        _member: &SampledProcess,
         _region: RegionAddr,
         _calls: &mut TargetCalls,
     ) -> Result<bool> {
@@ -139,13 +155,17 @@ pub trait Sampler: Send {
     ///
     /// # Errors
     /// The process is gone.
-    fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64>;
+    fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64>;
 
     /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>>;
+    fn huge_pages(
+        &mut self,
+        member: &mut SampledProcess,
+        turn: &mut SliceContext,
+    ) -> SliceResult<Vec<RegionSample>>;
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
     /// huge.
@@ -154,7 +174,7 @@ pub trait Sampler: Send {
     /// The process is gone or does not answer.
     fn zero_pages(
         &mut self,
-        member: &Member,
+        member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,

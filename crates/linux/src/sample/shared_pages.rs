@@ -4,10 +4,10 @@
 //! process has ended, or soft-dirty tracking began.
 
 use crate::error::{LinuxError, Result};
-use crate::promote::target_call::{Request, TargetCalls};
-use crate::reports::words;
+use crate::promote::target_call::{TargetCalls, TargetRequest};
+use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap;
-use hawkeye_policy::run_rate::PageBits;
+use hawkeye_policy::run_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, MAX_SHARED_PAGES, PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample,
 };
@@ -18,20 +18,20 @@ impl TargetCalls {
     ///
     /// # Errors
     /// The process is gone or does not answer.
-    pub fn shared_pages(&mut self, process: ProcessId, region: RegionAddr) -> Result<PageBits> {
+    pub fn shared_pages(&mut self, process: ProcessId, region: RegionAddr) -> Result<PageBitmap> {
         let path = format!("/proc/{}/pagemap", process.pid);
         let (offset, length) = (
             region.start() / BASE_PAGE_BYTES * 8,
             usize::from(PAGES_PER_REGION) * 8,
         );
-        let request = Request::read_file(&path, offset, length)?;
-        let answer = self.make(process, "looking for shared pages in", &request)?;
+        let request = TargetRequest::read_file(&path, offset, length)?;
+        let answer = self.call(process, "looking for shared pages in", &request)?;
         if answer.data.len() < length {
             // The address space is gone.
             return Err(LinuxError::NoSuchProcess(process.pid));
         }
-        let mut shared = PageBits::default();
-        for (page, entry) in (0..PAGES_PER_REGION).zip(words(&answer.data)) {
+        let mut shared = PageBitmap::default();
+        for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&answer.data)) {
             if pagemap::is_shared(entry) {
                 shared.insert(page);
             }

@@ -5,13 +5,13 @@
 //! repeatedly. The extra time of an access over the same memory under huge pages is its page walk.
 
 use crate::error::{LinuxError, Result};
+use crate::machine_lease::own_files::{self, UnusableReason};
 use crate::own_memory::OwnMemory;
 use crate::processes::process::own_huge_bytes;
-use crate::sample::generator::{below, next_random, worked};
-use crate::takeover::own_files::{self, Unusable};
+use crate::sample::random::{below, next_random, work_step};
 use crate::test_costs;
 use hawkeye_policy::run_rate::{DistanceCost, FootprintCosts, WalkCosts};
-use hawkeye_policy::whole::{i64_of, usize_of};
+use hawkeye_policy::saturating_cast::{i64_of, usize_of};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
@@ -57,14 +57,14 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// # Errors
 /// Memory is not available, or a test's costs cannot be read.
 pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
-    if let Some(costs) = test_costs::given()?.and_then(|costs| costs.walks.clone()) {
+    if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
         return Ok(costs);
     }
     let file = state_dir.join("walk-costs.json");
     match read(&file) {
         Ok(Some(costs)) => return Ok(costs),
         Ok(None) => {}
-        Err(why) => own_files::set_aside_aloud("the record of page-walk costs is", &file, &why),
+        Err(why) => own_files::set_aside_and_log("the record of page-walk costs is", &file, &why),
     }
     tracing::warn!(
         "measuring the cost of page walks: this takes some seconds, once after each start of the machine"
@@ -84,18 +84,18 @@ pub fn known_or_measured(state_dir: &Path) -> Result<WalkCosts> {
     Ok(costs)
 }
 
-fn read(file: &Path) -> Result<Option<WalkCosts>, Unusable> {
+fn read(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
     let text = own_files::read(file, LONGEST_FILE)?;
     text.map(|text| parse(&text)).transpose()
 }
 
-fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
+fn parse(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
     if costs.is_sound() {
         Ok(costs)
     } else {
         let why = "a cost is not over 0, or the footprints are not in ascending order";
-        Err(Unusable::Impossible(why.into()))
+        Err(UnusableReason::Impossible(why.into()))
     }
 }
 
@@ -106,48 +106,49 @@ fn parse(text: &[u8]) -> Result<WalkCosts, Unusable> {
 /// ([`LinuxError::NotMeasured`]).
 pub fn measure() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
-    let memory = crate::memory::system_memory::machine()?;
+    let memory = crate::memory::system_memory::machine_use()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
-    let data = Area::huge(data_bytes)?;
-    let small = Area::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let data = MeasuredMemory::huge(data_bytes)?;
+    let small = MeasuredMemory::written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = pages(data_bytes);
-    let near = Area::mirrors(largest, NEAR_BYTES, Lines::All)?;
+    let near = MeasuredMemory::mirrors(largest, NEAR_BYTES, CacheLines::All)?;
     // The same data is read once without page walks and once with them, so that the caches hold the
     // same. The amount of memory does not depend on how much of its mirrors is read.
-    let overlapping = |footprint_bytes: u64, order: Order| {
+    let overlapping = |footprint_bytes: u64, order: ReadOrder| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
-        extra(
-            |n| near.turn(mirrored, order, n),
-            |n| data.turn(few, order, n),
+        walk_distance_cost(
+            |n| near.ns_per_page_read(mirrored, order, n),
+            |n| data.ns_per_page_read(few, order, n),
         )
     };
     // While a page comes from memory, its neighbour's walk proceeds. With data in the caches the
     // walk would seem expensive.
-    let streamed = |area: &Area, n| area.turn(data_pages, Order::Steps(1), n);
-    let stream = extra(|n| streamed(&small, n), |n| streamed(&data, n));
+    let streamed =
+        |area: &MeasuredMemory, n| area.ns_per_page_read(data_pages, ReadOrder::Steps(1), n);
+    let stream = walk_distance_cost(|n| streamed(&small, n), |n| streamed(&data, n));
     drop(small);
-    let far = Area::mirrors(largest, data_bytes, Lines::All)?;
+    let far = MeasuredMemory::mirrors(largest, data_bytes, CacheLines::All)?;
     let waited_for = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, data_bytes);
-        extra(
-            |n| far.turn(mirrored, Order::Dependent, n),
-            |n| data.turn(few, Order::Dependent, n),
+        walk_distance_cost(
+            |n| far.ns_per_page_read(mirrored, ReadOrder::Dependent, n),
+            |n| data.ns_per_page_read(few, ReadOrder::Dependent, n),
         )
     };
     let alone = |footprint_bytes: u64| {
         let (mirrored, few) = mirrored_and_few(footprint_bytes, NEAR_BYTES);
-        extra(
-            |n| near.turn_amid(&data, mirrored, n),
-            |n| data.turn_amid(&data, few, n),
+        walk_distance_cost(
+            |n| near.ns_per_read_amid(&data, mirrored, n),
+            |n| data.ns_per_read_amid(&data, few, n),
         )
     };
     let by_footprint = FOOTPRINTS_BYTES
         .iter()
         .map(|&footprint_bytes| {
-            let strided_ns = overlapping(footprint_bytes, Order::Steps(16)).walk_ns;
-            let independent_ns = overlapping(footprint_bytes, Order::Independent).walk_ns;
+            let strided_ns = overlapping(footprint_bytes, ReadOrder::Steps(16)).walk_ns;
+            let independent_ns = overlapping(footprint_bytes, ReadOrder::Independent).walk_ns;
             let dependent_ns = waited_for(footprint_bytes).walk_ns;
             FootprintCosts {
                 footprint_bytes,
@@ -162,20 +163,28 @@ pub fn measure() -> Result<WalkCosts> {
     let by_distance = WORK_STEPS
         .iter()
         .map(|&steps| {
-            extra(
-                |n| near.turn_working(pages(largest), steps, n),
-                |n| data.turn_working(pages(NEAR_BYTES), steps, n),
+            walk_distance_cost(
+                |n| near.ns_per_read_with_work(pages(largest), steps, n),
+                |n| data.ns_per_read_with_work(pages(NEAR_BYTES), steps, n),
             )
         })
         .collect();
-    let cached = Area::mirrors(FOOTPRINTS_BYTES[1], HUGE_PAGE_BYTES, Lines::OneOfEachPage)?;
+    let cached = MeasuredMemory::mirrors(
+        FOOTPRINTS_BYTES[1],
+        HUGE_PAGE_BYTES,
+        CacheLines::OneOfEachPage,
+    )?;
     let reach = tlb_reach(&cached);
     Ok(WalkCosts {
         by_footprint,
         by_distance,
         streamed_apart_ns: stream.apart_ns,
-        data_independent_ns: least(|n| data.turn(data_pages, Order::Independent, n)),
-        data_dependent_ns: least(|n| data.turn(data_pages, Order::Dependent, n)),
+        data_independent_ns: least_time(|n| {
+            data.ns_per_page_read(data_pages, ReadOrder::Independent, n)
+        }),
+        data_dependent_ns: least_time(|n| {
+            data.ns_per_page_read(data_pages, ReadOrder::Dependent, n)
+        }),
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
@@ -183,13 +192,13 @@ pub fn measure() -> Result<WalkCosts> {
 }
 
 /// The least time of several turns: other load on the machine can only add to it.
-fn least(turn: impl Fn(u64) -> f64) -> f64 {
+fn least_time(turn: impl Fn(u64) -> f64) -> f64 {
     (0..TURNS).map(turn).fold(f64::INFINITY, f64::min)
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
 /// medians of pairs, since other load makes the machine faster and slower.
-fn extra(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
+fn walk_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
     let mut pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let mut median = |part: fn(&(f64, f64)) -> f64| {
         pairs.sort_by(|a, b| part(a).total_cmp(&part(b)));
@@ -203,7 +212,7 @@ fn extra(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCos
 
 /// In which order pages are read.
 #[derive(Clone, Copy)]
-enum Order {
+enum ReadOrder {
     /// By this number of pages each time.
     Steps(u64),
     /// At random; the address is known before the last read returns.
@@ -213,21 +222,21 @@ enum Order {
 }
 
 /// A mapping of our own.
-struct Area {
+struct MeasuredMemory {
     memory: OwnMemory,
-    lines: Lines,
+    lines: CacheLines,
 }
 
 /// Which cache lines are read.
 #[derive(Clone, Copy)]
-enum Lines {
+enum CacheLines {
     /// Few enough lines to stay in the first-level cache.
     OneOfEachPage,
     /// Any line.
     All,
 }
 
-impl Area {
+impl MeasuredMemory {
     /// Written memory, at least nearly all of it under huge pages. Under base pages its reads would
     /// walk page tables as well, and walks would seem to cost nothing.
     fn huge(bytes: u64) -> Result<Self> {
@@ -262,12 +271,12 @@ impl Area {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
-        let lines = Lines::All;
+        let lines = CacheLines::All;
         Ok(Self { memory, lines })
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
-    fn mirrors(bytes: u64, file_bytes: u64, lines: Lines) -> Result<Self> {
+    fn mirrors(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
         ftruncate(&file, i64_of(file_bytes)).map_err(failed)?;
         let memory = OwnMemory::protected(usize_of(bytes), ProtFlags::PROT_NONE);
@@ -291,11 +300,11 @@ impl Area {
 
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
-    fn turn_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
+    fn ns_per_read_amid(&self, other: &Self, pages: u64, seed: u64) -> f64 {
         let begun = Instant::now();
         let mut x = seed;
         for _ in 0..READS_AMID {
-            let (next, word) = self.read_one(x, pages, Lines::All);
+            let (next, word) = self.read_random(x, pages, CacheLines::All);
             x = next.wrapping_add(word);
             let page = below(
                 x.rotate_left(32),
@@ -310,13 +319,13 @@ impl Area {
     }
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
-    fn turn_working(&self, pages: u64, steps: u32, seed: u64) -> f64 {
+    fn ns_per_read_with_work(&self, pages: u64, steps: u32, seed: u64) -> f64 {
         let begun = Instant::now();
         let (mut x, mut work) = (seed, seed);
         for _ in 0..READS_WORKING {
-            x = self.read_one(x, pages, self.lines).0;
+            x = self.read_random(x, pages, self.lines).0;
             for _ in 0..steps {
-                work = worked(work);
+                work = work_step(work);
             }
         }
         std::hint::black_box((x, work));
@@ -325,17 +334,17 @@ impl Area {
 
     /// Reads a word of a random one of `pages` pages; returns the generator's next state and the
     /// word.
-    fn read_one(&self, x: u64, pages: u64, lines: Lines) -> (u64, u64) {
+    fn read_random(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
         let x = next_random(x);
-        (x, self.read_of(below(x, pages), x, lines))
+        (x, self.read_word(below(x, pages), x, lines))
     }
 
     /// Reads a word of a page, on a line chosen by the page or by a random number.
     #[inline(always)]
-    fn read_of(&self, page: u64, random: u64, lines: Lines) -> u64 {
+    fn read_word(&self, page: u64, random: u64, lines: CacheLines) -> u64 {
         let line = match lines {
-            Lines::OneOfEachPage => page & 63,
-            Lines::All => random >> 20 & 63,
+            CacheLines::OneOfEachPage => page & 63,
+            CacheLines::All => random >> 20 & 63,
         };
         self.read(page * BASE_PAGE_BYTES + line * 64)
     }
@@ -348,13 +357,13 @@ impl Area {
     }
 
     /// Nanoseconds per read of a word on each of `pages` pages in turn.
-    fn turn(&self, pages: u64, order: Order, seed: u64) -> f64 {
+    fn ns_per_page_read(&self, pages: u64, order: ReadOrder, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
         let (mut x, mut page) = (seed, seed % pages);
         let begun = Instant::now();
         for _ in 0..READS {
             match order {
-                Order::Steps(step) => {
+                ReadOrder::Steps(step) => {
                     let next = page + step;
                     // Each round starts one page further, or it would read the same few pages
                     // again.
@@ -364,11 +373,11 @@ impl Area {
                         (next + 1) % pages % step.max(1)
                     };
                     x = next_random(x);
-                    self.read_of(page, x, self.lines);
+                    self.read_word(page, x, self.lines);
                 }
-                Order::Independent => x = self.read_one(x, pages, self.lines).0,
-                Order::Dependent => {
-                    let (next, word) = self.read_one(x, pages, self.lines);
+                ReadOrder::Independent => x = self.read_random(x, pages, self.lines).0,
+                ReadOrder::Dependent => {
+                    let (next, word) = self.read_random(x, pages, self.lines);
                     // The word is 0, which the processor cannot know.
                     x = next.wrapping_add(word);
                 }
@@ -381,9 +390,9 @@ impl Area {
 
 /// The largest number of base pages that are read at random hardly slower than a few: all their
 /// translations are in the TLB.
-fn tlb_reach(mirrors: &Area) -> u32 {
+fn tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     let most = REACHES[REACHES.len() - 1];
-    let ns = |pages| least(|n| mirrors.turn(pages, Order::Dependent, n));
+    let ns = |pages| least_time(|n| mirrors.ns_per_page_read(pages, ReadOrder::Dependent, n));
     let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);

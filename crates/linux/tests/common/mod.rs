@@ -1,11 +1,11 @@
 //! Workloads, and a machine on which only they are managed. It does not use BPF, so it needs no
 //! privilege.
 
-use hawkeye_linux::sample::sampler::Seeing;
+use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{Bell, LinuxMachine, Means, RecoveryMethod, Scope};
-use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Unmatched};
-use hawkeye_workload::Workload;
+use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
+use hawkeye_policy::{ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction};
+use hawkeye_workload::WorkloadProcess;
 use std::time::Duration;
 
 /// This test program, under the name of a workload.
@@ -18,37 +18,37 @@ const WORKLOADS: &str = concat!(
 
 #[ctor::ctor]
 fn workloads_are_this_program() {
-    hawkeye_workload::test_program::be_a_workload_too(WORKLOADS);
+    hawkeye_workload::test_program::run_as_workload_or_link(WORKLOADS);
 }
 
-pub fn start(mib: u64) -> Workload {
+pub fn start(mib: u64) -> WorkloadProcess {
     let words = format!("workload crowd --processes 1 --per-s 0 --mib {mib}");
-    let mut workload = Workload::spawn(WORKLOADS, words.split_whitespace()).unwrap();
+    let mut workload = WorkloadProcess::spawn(WORKLOADS, words.split_whitespace()).unwrap();
     workload.wait_ready().unwrap();
     workload
 }
 
 /// Rules that include only this test's workloads. Other processes of the machine are left alone.
-pub fn workloads(action: Action) -> Rules {
+pub fn workloads(action: RuleAction) -> Rules {
     let command = "hawkeye-workload".parse().unwrap();
     let rule = Rule {
         name: "workloads".into(),
-        conditions: Conditions {
+        conditions: RuleConditions {
             command: Some(command),
-            ..Conditions::default()
+            ..RuleConditions::default()
         },
         action,
     };
-    Rules::new(vec![rule], Unmatched::Exclude)
+    Rules::new(vec![rule], UnmatchedAction::Exclude)
 }
 
-pub fn machine(rules: Rules) -> (LinuxMachine, Bell) {
-    let (scope, bell) = Scope::machine(rules, Selection::default()).unwrap();
-    let means = Means {
-        sampler: Seeing::Population,
+pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {
+    let (scope, bell) = ManagedTarget::whole_machine(rules, ProcessSelection::default()).unwrap();
+    let means = KernelBackend {
+        sampler: SamplerBackend::Population,
         recovery: RecoveryMethod::None,
         first_touch_cost: Duration::ZERO,
     };
-    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
+    let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
     (machine, bell)
 }

@@ -1,7 +1,7 @@
 //! Results of a machine's calls.
 
 use super::error::MachineError;
-use hawkeye_policy::{PageOrders, ProcessId, RegionAddr, Terms};
+use hawkeye_policy::{PageOrders, ProcessId, ProcessRules, RegionAddr};
 use std::time::Duration;
 
 /// Progress of work that is done in slices, so that memory use is read in between.
@@ -33,12 +33,12 @@ impl<T> Progress<T> {
 
 /// Results of calls for which the loop has stopped waiting.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Unanswered {
+pub struct LateResults {
     /// Promotions that ended since the last call.
     pub ended: Vec<LatePromotion>,
     /// Processes that have not answered a call for a second or more. Every call into such a process
     /// fails with [`MachineError::NotAnswering`] until it answers.
-    pub waiting: Vec<NotAnswering>,
+    pub waiting: Vec<UnresponsiveProcess>,
 }
 
 /// A promotion that ended after the loop had stopped waiting for it.
@@ -49,14 +49,14 @@ pub struct LatePromotion {
     /// The region.
     pub region: RegionAddr,
     /// The result.
-    pub outcome: Result<Promoted, MachineError>,
+    pub outcome: Result<PromotionResult, MachineError>,
     /// Its duration, including the wait for the process.
     pub took: Duration,
 }
 
 /// A process that has not answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAnswering {
+pub struct UnresponsiveProcess {
     /// The process.
     pub process: ProcessId,
     /// Name of the call for users.
@@ -67,7 +67,7 @@ pub struct NotAnswering {
 
 /// Why the loop woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
+pub enum WakeReason {
     /// The deadline has come.
     Deadline,
     /// Management should end: it was interrupted, or nothing is left to manage.
@@ -82,10 +82,10 @@ pub enum Wake {
 
 /// Result of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promoted {
+pub enum PromotionResult {
     /// The region is huge now; it took this long.
     Done(Duration),
-    /// The process has not answered yet: see [`Unanswered::ended`].
+    /// The process has not answered yet: see [`LateResults::ended`].
     Pending,
     /// The process has freed some of the region since the sample: left alone.
     Freed,
@@ -111,7 +111,7 @@ pub struct ZeroScan {
 
 /// Result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveryResult {
     /// Decrease of the process's memory, in bytes, counted from its page table.
     pub bytes: u64,
     /// Base pages of the region that still have memory of their own.
@@ -133,7 +133,7 @@ pub struct Footprint {
 
 /// Identity of a process, and properties that policies do not use.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Description {
+pub struct ProcessDescription {
     /// Command name (at most 15 characters).
     pub name: String,
     /// Name of its user, where there are users.
@@ -149,7 +149,7 @@ pub struct Description {
     /// Memory that it excludes with `MADV_NOHUGEPAGE`, in bytes, at the last sample.
     pub refused_bytes: u64,
     /// Its terms at the moment; `None`: unknown.
-    pub terms: Option<Terms>,
+    pub terms: Option<ProcessRules>,
     /// Name of the rule that includes it; `None`: no rule matches it.
     pub rule_name: Option<String>,
 }

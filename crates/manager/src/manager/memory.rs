@@ -2,8 +2,8 @@
 
 use super::Manager;
 use crate::machine::Machine;
-use hawkeye_policy::whole::i64_of;
-use hawkeye_policy::{Event, Hold, MemoryGuard, MemoryState, ProcessId};
+use hawkeye_policy::saturating_cast::i64_of;
+use hawkeye_policy::{Event, MemoryGuard, MemoryState, ProcessId, PromotionBlock};
 use std::mem::discriminant;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) struct MemoryWatch {
     /// Total memory and use; `None` where it could not be read.
     pub(super) state: Option<MemoryState>,
     /// Why nothing is promoted at present, if so.
-    pub(super) held: Option<Hold>,
+    pub(super) held: Option<PromotionBlock>,
 }
 
 impl MemoryWatch {
@@ -40,7 +40,7 @@ impl MemoryWatch {
                 ..
             } => {
                 self.account(process, -i64_of(bytes));
-                self.guard.note_recovered(bytes, searched_for + took);
+                self.guard.record_recovered(bytes, searched_for + took);
             }
             _ => {}
         }
@@ -69,8 +69,8 @@ impl MemoryWatch {
         let held = match &read {
             Some(state) => self.guard.assess(now, state).err(),
             None => {
-                self.guard.lose_sight();
-                Some(Hold::Unknown)
+                self.guard.mark_unknown();
+                Some(PromotionBlock::Unknown)
             }
         };
         self.state = read;
@@ -97,34 +97,34 @@ impl<M: Machine> Manager<M> {
     pub(super) fn assess_memory(&mut self, now: Duration) {
         let read = self.machine.memory();
         if let Err(error) = &read {
-            self.trouble(now, error);
+            self.record_error(now, error);
         }
         if self.memory.assess(now, read.ok()) {
             let hold = self.memory.held.clone();
-            self.tell(now, Event::Held { hold });
+            self.dispatch(now, Event::Held { hold });
         }
         self.choose_fault_sizes(now);
     }
 
     /// Reads, between looks, the memory that could be full before the next look. A vanished group
     /// is left to that look.
-    pub(super) fn look_closely(&mut self, now: Duration) {
-        let due = self.memory.guard.due(now);
+    pub(super) fn poll_memory(&mut self, now: Duration) {
+        let due = self.memory.guard.scopes_due(now);
         if due.is_empty() {
             return;
         }
         let before = self.machine.own_costs().cpu;
         for scope in due {
             match self.machine.memory_use(&scope) {
-                Ok(usage) => self.memory.guard.note_use(now, &scope, usage),
+                Ok(usage) => self.memory.guard.record_use(now, &scope, usage),
                 Err(_) => {
-                    self.looking.next = now;
+                    self.refresh.next = now;
                     break;
                 }
             }
         }
         let cost = self.machine.own_costs().cpu.saturating_sub(before);
-        self.memory.guard.note_look_cost(cost);
+        self.memory.guard.record_read_cost(cost);
         self.memory.held = self.memory.guard.held();
         self.choose_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.

@@ -1,19 +1,19 @@
 //! When to sample, and what happens with a sample.
 
 use super::Manager;
-use super::slices::Slices;
-use super::slowdown::Slowdowns;
+use super::slice_queue::SliceQueue;
+use super::slowdown::SlowdownBudgets;
 use crate::machine::{Machine, MachineError, Progress};
 use crate::settings::Settings;
-use hawkeye_policy::{Event, Needs, Observation, ProcessId, ProcessSample, StretchedBy};
+use hawkeye_policy::{Event, Observation, ProcessId, ProcessSample, SampleKinds, StretchReason};
 use std::collections::HashSet;
 use std::time::Duration;
 
 /// The sampling clock.
-pub(super) struct Sampling {
-    state: State,
+pub(super) struct SamplingSchedule {
+    state: WindowState,
     /// Cost to the programs of clearing access bits.
-    slowdown: Slowdowns,
+    slowdown: SlowdownBudgets,
     /// The earliest next window, because of the manager's own CPU budget.
     not_before: Duration,
     /// Resident memory at the last window, in bytes.
@@ -27,7 +27,7 @@ pub(super) struct Sampling {
     look_cost: Duration,
     /// Savings by promotions since the last window.
     saved: MeanSaving,
-    stretched: Option<StretchedBy>,
+    stretched: Option<StretchReason>,
     /// Windows opened so far.
     windows: usize,
 }
@@ -39,12 +39,12 @@ struct MeanSaving {
     promotions: u32,
 }
 
-enum State {
+enum WindowState {
     Idle {
         next: Duration,
     },
     /// Access bits are being cleared, one process after the other.
-    Opening(Opening),
+    Opening(WindowOpening),
     Window {
         until: Duration,
         cpu_before: Duration,
@@ -53,23 +53,23 @@ enum State {
         probing: Vec<(ProcessId, Duration)>,
     },
     /// Regions are being read, one process after the other.
-    Reading(Reading),
+    Reading(SampleReading),
 }
 
-struct Opening {
-    slices: Slices,
+struct WindowOpening {
+    slices: SliceQueue,
     open: Vec<ProcessId>,
     cpu_before: Duration,
 }
 
-struct Reading {
-    slices: Slices,
+struct SampleReading {
+    slices: SliceQueue,
     observation: Observation,
-    purpose: Purpose,
+    purpose: ReadPurpose,
 }
 
 /// Why regions are read.
-enum Purpose {
+enum ReadPurpose {
     /// To count the touches since the last window, before the next one opens.
     CountTouches,
     /// The window is over.
@@ -96,14 +96,14 @@ const SOON: Duration = Duration::from_millis(100);
 /// Interval of reading population where nothing has to be cleared: khugepaged's own rhythm.
 const POPULATION_PERIOD: Duration = Duration::from_secs(10);
 
-impl Sampling {
+impl SamplingSchedule {
     /// The first window opens a period from now, or when the programs have settled.
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            state: State::Idle {
+            state: WindowState::Idle {
                 next: settings.period,
             },
-            slowdown: Slowdowns::new(settings.pace),
+            slowdown: SlowdownBudgets::new(settings.pace),
             not_before: Duration::ZERO,
             rss_then: 0,
             rss_now: 0,
@@ -119,11 +119,10 @@ impl Sampling {
     /// When the next work of this kind is due.
     pub(super) fn due(&self) -> Duration {
         match &self.state {
-            State::Idle { next } => *next,
-            State::Opening(Opening { slices, .. }) | State::Reading(Reading { slices, .. }) => {
-                slices.again_at
-            }
-            State::Window { until, probing, .. } => probing
+            WindowState::Idle { next } => *next,
+            WindowState::Opening(WindowOpening { slices, .. })
+            | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
+            WindowState::Window { until, probing, .. } => probing
                 .iter()
                 .map(|(_, due)| *due)
                 .fold(*until, Duration::min),
@@ -133,16 +132,18 @@ impl Sampling {
     /// Whether a window is open, which our own calls must not disturb.
     pub(super) fn in_window(&self) -> bool {
         match &self.state {
-            State::Idle { .. } => false,
-            State::Opening(_) | State::Window { .. } => true,
-            State::Reading(reading) => matches!(reading.purpose, Purpose::CloseWindow { .. }),
+            WindowState::Idle { .. } => false,
+            WindowState::Opening(_) | WindowState::Window { .. } => true,
+            WindowState::Reading(reading) => {
+                matches!(reading.purpose, ReadPurpose::CloseWindow { .. })
+            }
         }
     }
 
     /// Opens the next window soon, because the result of the last one could not be used.
-    pub(super) fn hasten(&mut self, now: Duration, settings: &Settings) {
+    pub(super) fn open_soon(&mut self, now: Duration, settings: &Settings) {
         let soonest = now.max(self.not_before) + settings.window * MORE_AFTER;
-        if let State::Idle { next } = &mut self.state {
+        if let WindowState::Idle { next } = &mut self.state {
             *next = (*next).min(soonest);
         }
     }
@@ -151,7 +152,7 @@ impl Sampling {
     /// Otherwise a program that has just started would wait a whole period. While it still grows,
     /// its accesses only show what is being filled. Returns when to look again, if that should be
     /// soon.
-    pub(super) fn note_growth(
+    pub(super) fn record_growth(
         &mut self,
         now: Duration,
         rss_bytes: u64,
@@ -166,7 +167,7 @@ impl Sampling {
         let rested = self
             .last_window
             .is_none_or(|last| now >= last + settings.window * REST);
-        if let State::Idle { next } = &mut self.state {
+        if let WindowState::Idle { next } = &mut self.state {
             if grown && settled && rested {
                 *next = (*next).min(now.max(self.not_before));
             }
@@ -190,13 +191,13 @@ impl Sampling {
     ///
     /// - What is left is much poorer than what the last look found.
     /// - Another saving like that would pay for the next look before it is due.
-    pub(super) fn note_best_left(
+    pub(super) fn record_best_saving(
         &mut self,
         now: Duration,
         saved_us_per_s: f64,
         settings: &Settings,
     ) {
-        let (State::Idle { next }, Some(last)) = (&mut self.state, self.last_window) else {
+        let (WindowState::Idle { next }, Some(last)) = (&mut self.state, self.last_window) else {
             return;
         };
         let soonest = now
@@ -213,9 +214,9 @@ impl Sampling {
     /// Drops a window that is open or about to open; the next one opens at `next`. Returns whether
     /// there was one.
     fn abandon_window(&mut self, next: Duration) -> bool {
-        let abandoned = !matches!(self.state, State::Idle { .. });
+        let abandoned = !matches!(self.state, WindowState::Idle { .. });
         if abandoned {
-            self.state = State::Idle { next };
+            self.state = WindowState::Idle { next };
         }
         abandoned
     }
@@ -232,10 +233,10 @@ impl<M: Machine> Manager<M> {
             }
         }
         match &self.sampling.state {
-            State::Idle { next } if now >= *next => self.begin_opening(now),
-            State::Opening(it) if now >= it.slices.again_at => self.go_on_opening(now),
-            State::Window { .. } => self.go_on_probing(now),
-            State::Reading(it) if now >= it.slices.again_at => self.go_on_reading(now),
+            WindowState::Idle { next } if now >= *next => self.begin_opening(now),
+            WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now),
+            WindowState::Window { .. } => self.continue_probing(now),
+            WindowState::Reading(it) if now >= it.slices.again_at => self.continue_reading(now),
             _ => {}
         }
     }
@@ -244,10 +245,10 @@ impl<M: Machine> Manager<M> {
     fn begin_opening(&mut self, now: Duration) {
         if self.cpu.exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
-            return self.put_off(now, until, StretchedBy::ManagerCpu);
+            return self.postpone(now, until, StretchReason::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
-        if !self.policy.needs().accesses() || each.is_zero() {
+        if !self.policy.sample_kinds().accesses() || each.is_zero() {
             return self.open_window(now);
         }
         if self.sampling.last_window.is_none() {
@@ -255,24 +256,24 @@ impl<M: Machine> Manager<M> {
         }
         let all = self.processes.clone();
         let observation = self.begin_observation(now, &all);
-        self.sampling.state = State::Reading(Reading {
-            slices: Slices::new(all, now),
+        self.sampling.state = WindowState::Reading(SampleReading {
+            slices: SliceQueue::new(all, now),
             observation,
-            purpose: Purpose::CountTouches,
+            purpose: ReadPurpose::CountTouches,
         });
-        self.go_on_reading(now);
+        self.continue_reading(now);
     }
 
-    fn put_off(&mut self, now: Duration, until: Duration, because: StretchedBy) {
-        self.note_stretched(now, because);
-        if let State::Idle { next } = &mut self.sampling.state {
+    fn postpone(&mut self, now: Duration, until: Duration, because: StretchReason) {
+        self.record_stretched(now, because);
+        if let WindowState::Idle { next } = &mut self.sampling.state {
             *next = (*next).max(until);
         }
     }
 
-    fn note_stretched(&mut self, now: Duration, because: StretchedBy) {
+    fn record_stretched(&mut self, now: Duration, because: StretchReason) {
         if self.sampling.stretched.replace(because) != Some(because) {
-            self.tell(now, Event::Stretched { because });
+            self.dispatch(now, Event::Stretched { because });
         }
     }
 
@@ -284,7 +285,7 @@ impl<M: Machine> Manager<M> {
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
                 let until = until.max(now + self.settings.window);
-                self.put_off(now, until, StretchedBy::ProgramSlowdown);
+                self.postpone(now, until, StretchReason::ProgramSlowdown);
             }
             _ => self.open_window(now),
         }
@@ -293,57 +294,58 @@ impl<M: Machine> Manager<M> {
     fn open_window(&mut self, now: Duration) {
         // Clearing takes longer than reading, so the process cleared first is exposed longest.
         // Processes take turns at being first.
-        self.sampling.slowdown.keep(&self.processes);
+        self.sampling.slowdown.retain_processes(&self.processes);
         let mut processes = self.processes.clone();
         processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        self.sampling.state = State::Opening(Opening {
-            slices: Slices::new(processes, now),
+        self.sampling.state = WindowState::Opening(WindowOpening {
+            slices: SliceQueue::new(processes, now),
             open: Vec::new(),
             cpu_before: self.machine.own_costs().cpu,
         });
-        self.go_on_opening(now);
+        self.continue_opening(now);
     }
 
-    fn go_on_opening(&mut self, now: Duration) {
-        let idle = State::Idle { next: now };
-        let State::Opening(mut opening) = std::mem::replace(&mut self.sampling.state, idle) else {
+    fn continue_opening(&mut self, now: Duration) {
+        let idle = WindowState::Idle { next: now };
+        let WindowState::Opening(mut opening) = std::mem::replace(&mut self.sampling.state, idle)
+        else {
             return;
         };
         let until = self.slice_end();
-        let needs = self.policy.needs();
+        let needs = self.policy.sample_kinds();
         let start = |machine: &mut M, process| match needs.accesses() {
             true => machine.start_window(process, needs, until),
             false => Ok(Progress::Done(())),
         };
         while let Some((process, started)) =
-            (opening.slices).next(&mut self.machine, now, until, start)
+            (opening.slices).run_next(&mut self.machine, now, until, start)
         {
             match started {
                 Ok(()) => {
-                    self.sampling.slowdown.note_clear(process);
+                    self.sampling.slowdown.record_clear(process);
                     opening.open.push(process);
                 }
-                Err(error) => self.trouble(now, &error),
+                Err(error) => self.record_error(now, &error),
             }
         }
-        if opening.slices.are_done() {
-            self.opened(now, opening);
+        if opening.slices.is_done() {
+            self.on_opened(now, opening);
         } else {
-            self.sampling.state = State::Opening(opening);
+            self.sampling.state = WindowState::Opening(opening);
         }
     }
 
     /// All that could be cleared is cleared: the window begins.
-    fn opened(&mut self, now: Duration, opening: Opening) {
-        let Opening {
+    fn on_opened(&mut self, now: Duration, opening: WindowOpening) {
+        let WindowOpening {
             open, cpu_before, ..
         } = opening;
-        let needs = self.policy.needs();
-        if needs == Needs::NOTHING || open.is_empty() {
-            self.sampling.state = State::Idle {
+        let needs = self.policy.sample_kinds();
+        if needs == SampleKinds::NOTHING || open.is_empty() {
+            self.sampling.state = WindowState::Idle {
                 next: now + self.settings.period,
             };
             return;
@@ -369,7 +371,7 @@ impl<M: Machine> Manager<M> {
         } else {
             Vec::new()
         };
-        self.sampling.state = State::Window {
+        self.sampling.state = WindowState::Window {
             until,
             cpu_before,
             open,
@@ -382,8 +384,8 @@ impl<M: Machine> Manager<M> {
 
     /// Probes the processes that are due. Ends the window when it is over, or early where only
     /// probing was wanted.
-    fn go_on_probing(&mut self, now: Duration) {
-        let State::Window { until, probing, .. } = &mut self.sampling.state else {
+    fn continue_probing(&mut self, now: Duration) {
+        let WindowState::Window { until, probing, .. } = &mut self.sampling.state else {
             return;
         };
         let until = *until;
@@ -403,11 +405,11 @@ impl<M: Machine> Manager<M> {
             match self.machine.probe(process, slice_ends) {
                 Ok(Some(wait)) => later.push((process, self.machine.now() + wait)),
                 Ok(None) => {}
-                Err(error) => self.trouble(now, &error),
+                Err(error) => self.record_error(now, &error),
             }
         }
-        let through = later.is_empty() && probed && !self.policy.needs().coverage();
-        if let State::Window { probing, .. } = &mut self.sampling.state {
+        let through = later.is_empty() && probed && !self.policy.sample_kinds().coverage();
+        if let WindowState::Window { probing, .. } = &mut self.sampling.state {
             *probing = later;
         }
         if now >= until || through {
@@ -417,23 +419,23 @@ impl<M: Machine> Manager<M> {
 
     /// The window is over: reads what was accessed in it.
     fn close_window(&mut self, now: Duration) {
-        let idle = State::Idle { next: now };
-        let State::Window {
+        let idle = WindowState::Idle { next: now };
+        let WindowState::Window {
             cpu_before, open, ..
         } = std::mem::replace(&mut self.sampling.state, idle)
         else {
             return;
         };
         let observation = self.begin_observation(now, &open);
-        self.sampling.state = State::Reading(Reading {
-            slices: Slices::new(open, now),
+        self.sampling.state = WindowState::Reading(SampleReading {
+            slices: SliceQueue::new(open, now),
             observation,
-            purpose: Purpose::CloseWindow {
+            purpose: ReadPurpose::CloseWindow {
                 at: now,
                 cpu_before,
             },
         });
-        self.go_on_reading(now);
+        self.continue_reading(now);
     }
 
     /// An observation of `processes`, before any was read.
@@ -449,9 +451,10 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn go_on_reading(&mut self, now: Duration) {
-        let idle = State::Idle { next: now };
-        let State::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle) else {
+    fn continue_reading(&mut self, now: Duration) {
+        let idle = WindowState::Idle { next: now };
+        let WindowState::Reading(mut reading) = std::mem::replace(&mut self.sampling.state, idle)
+        else {
             return;
         };
         let until = self.slice_end();
@@ -461,7 +464,7 @@ impl<M: Machine> Manager<M> {
             false => Err(MachineError::Gone(process)),
         };
         while let Some((process, sample)) =
-            (reading.slices).next(&mut self.machine, now, until, read)
+            (reading.slices).run_next(&mut self.machine, now, until, read)
         {
             match sample {
                 Ok(sample) => reading.observation.processes.push(sample),
@@ -469,40 +472,40 @@ impl<M: Machine> Manager<M> {
                     if !matches!(error, MachineError::Gone(_)) {
                         reading.observation.unread.push(process);
                     }
-                    self.trouble(now, &error);
+                    self.record_error(now, &error);
                 }
             }
         }
-        if !reading.slices.are_done() {
-            self.sampling.state = State::Reading(reading);
+        if !reading.slices.is_done() {
+            self.sampling.state = WindowState::Reading(reading);
             return;
         }
-        let Reading {
+        let SampleReading {
             observation,
             purpose,
             ..
         } = reading;
         match purpose {
-            Purpose::CountTouches => {
+            ReadPurpose::CountTouches => {
                 let each = self.machine.first_touch_cost();
                 self.sampling
                     .slowdown
-                    .note_touches(now, &observation.processes, each);
+                    .record_touches(now, &observation.processes, each);
                 self.open_when_ready(now);
             }
-            Purpose::CloseWindow { at, cpu_before } => {
-                self.closed(at, cpu_before, observation);
+            ReadPurpose::CloseWindow { at, cpu_before } => {
+                self.on_read(at, cpu_before, observation);
             }
         }
     }
 
     /// All open processes have been read. Passes the observation on and sets the next window.
-    fn closed(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
+    fn on_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
         let (more_to_see, programs_cost) = self.observe(now, observation);
         let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
-        let needs = self.policy.needs();
+        let needs = self.policy.sample_kinds();
         let base = if !needs.accesses() {
             self.settings.period.min(POPULATION_PERIOD)
         } else if nothing_seen || more_to_see && !needs.coverage() {
@@ -515,11 +518,11 @@ impl<M: Machine> Manager<M> {
             .pace
             .period_for_manager(cost, self.cpu.percent());
         if own > base {
-            self.note_stretched(now, StretchedBy::ManagerCpu);
+            self.record_stretched(now, StretchReason::ManagerCpu);
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
-        self.sampling.state = State::Idle {
+        self.sampling.state = WindowState::Idle {
             next: opened + base.max(own),
         };
         self.sampling.rss_then = self.sampling.rss_now;
@@ -539,21 +542,21 @@ impl<M: Machine> Manager<M> {
                 huge: sample.regions.iter().filter(|r| r.is_huge()).count(),
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
-            self.tell(now, event);
+            self.dispatch(now, event);
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
         self.sampling
             .slowdown
-            .note_touches(now, &observation.processes, each);
+            .record_touches(now, &observation.processes, each);
         self.drop_postponed();
         self.policy.observe(&observation);
-        self.recovering.observe(&observation);
-        self.memory.guard.note_listed(now);
+        self.recovery.observe(&observation);
+        self.memory.guard.record_listed(now);
         self.limits.observe(&observation);
-        let worth = ProcessSample::is_worth_another_look;
+        let worth = ProcessSample::needs_another_sample;
         let more_to_see = observation.processes.iter().any(worth);
-        self.last_seen.keep(observation);
+        self.last_seen.store(observation);
         self.choose_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))
     }

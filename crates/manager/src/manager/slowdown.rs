@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// Budgets by program. A program that has used its budget misses windows; the others do not wait.
-pub(super) struct Slowdowns {
+pub(super) struct SlowdownBudgets {
     pace: SamplingPace,
     budgets: HashMap<ProcessId, SlowdownBudget>,
 }
 
-impl Slowdowns {
+impl SlowdownBudgets {
     /// Budgets from which nothing has been drawn yet.
     pub(super) fn new(pace: SamplingPace) -> Self {
         Self {
@@ -21,21 +21,25 @@ impl Slowdowns {
 
     /// Takes in the touches of these processes since their bits were last cleared, each first touch
     /// at a cost of `each`.
-    pub(super) fn note_touches(
+    pub(super) fn record_touches(
         &mut self,
         now: Duration,
         samples: &[ProcessSample],
         each: Duration,
     ) {
         for sample in samples {
-            self.of(sample.process)
-                .note_touches(now, sample.first_touches, each, sample.cpu_cores);
+            self.budget_of(sample.process).record_touches(
+                now,
+                sample.first_touches,
+                each,
+                sample.cpu_cores,
+            );
         }
     }
 
     /// A process's bits were cleared.
-    pub(super) fn note_clear(&mut self, process: ProcessId) {
-        self.of(process).note_clear();
+    pub(super) fn record_clear(&mut self, process: ProcessId) {
+        self.budget_of(process).record_clear();
     }
 
     /// When a process's bits may be cleared again, not before `now`.
@@ -46,12 +50,12 @@ impl Slowdowns {
     }
 
     /// Forgets all processes except these.
-    pub(super) fn keep(&mut self, processes: &[ProcessId]) {
+    pub(super) fn retain_processes(&mut self, processes: &[ProcessId]) {
         self.budgets
             .retain(|process, _| processes.contains(process));
     }
 
-    fn of(&mut self, process: ProcessId) -> &mut SlowdownBudget {
+    fn budget_of(&mut self, process: ProcessId) -> &mut SlowdownBudget {
         let new = || SlowdownBudget::new(self.pace);
         self.budgets.entry(process).or_insert_with(new)
     }
@@ -64,22 +68,22 @@ mod tests {
     #[test]
     fn each_process_waits_for_its_own_touches_and_ended_ones_are_dropped() {
         let [small, large] = [1, 2].map(hawkeye_test_support::events::process);
-        let mut slowdowns = Slowdowns::new(SamplingPace::default());
+        let mut slowdowns = SlowdownBudgets::new(SamplingPace::default());
         let now = Duration::from_secs(1);
         let touched = |process, first_touches| ProcessSample {
             first_touches,
             ..ProcessSample::population(process, Vec::new())
         };
         for process in [small, large] {
-            slowdowns.note_clear(process);
+            slowdowns.record_clear(process);
         }
         let samples = [touched(small, 1_000), touched(large, 1_000_000)];
-        slowdowns.note_touches(now, &samples, Duration::from_nanos(500));
+        slowdowns.record_touches(now, &samples, Duration::from_nanos(500));
         assert_eq!(slowdowns.ready_at(now, small), now);
         // Half a second of its time is 1 % of 50 s.
         let wait = slowdowns.ready_at(now, large).saturating_sub(now);
         assert!((wait.as_secs_f64() - 50.0).abs() < 1e-6, "{wait:?}");
-        slowdowns.keep(&[small]);
+        slowdowns.retain_processes(&[small]);
         assert_eq!(slowdowns.ready_at(now, large), now);
     }
 }

@@ -1,24 +1,24 @@
 //! Processes that do not answer, and promotions that end late.
 
 use super::Manager;
-use crate::machine::{LatePromotion, Machine, NotAnswering};
+use crate::machine::{LatePromotion, Machine, UnresponsiveProcess};
 use hawkeye_policy::{Event, ProcessId, Promotion, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
-pub(super) struct Unanswered {
+pub(super) struct UnansweredCalls {
     /// Promotions without a result yet.
     pub(super) promotions: HashMap<(ProcessId, RegionAddr), Promotion>,
     /// Processes that were reported, and how long they had not answered at the last check.
-    pub(super) reported: HashMap<ProcessId, NotAnswering>,
+    pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
 
 impl<M: Machine> Manager<M> {
     /// Takes in late results. Reports processes that do not answer, and those that answer again.
-    pub(super) fn settle_late(&mut self, now: Duration) {
-        let unanswered = self.machine.unanswered();
+    pub(super) fn finish_late_calls(&mut self, now: Duration) {
+        let unanswered = self.machine.take_late_results();
         for late in unanswered.ended {
             let LatePromotion {
                 process,
@@ -27,22 +27,22 @@ impl<M: Machine> Manager<M> {
                 took,
             } = late;
             if let Some(promotion) = self.unanswered.promotions.remove(&(process, region)) {
-                self.settle(promotion, outcome, took, now);
-                self.promoting.ended_late(now, took);
+                self.finish_promotion(promotion, outcome, took, now);
+                self.promotion.on_late_promotion(now, took);
                 // Its other regions were passed over meanwhile.
-                self.sampling.hasten(now, &self.settings);
+                self.sampling.open_soon(now, &self.settings);
             }
         }
         let mut before = std::mem::take(&mut self.unanswered.reported);
         for found in unanswered.waiting {
-            let NotAnswering { process, call, .. } = found;
+            let UnresponsiveProcess { process, call, .. } = found;
             if before.remove(&process).is_none() {
-                self.tell(now, Event::NotAnswering { process, call });
+                self.dispatch(now, Event::NotAnswering { process, call });
             }
             self.unanswered.reported.insert(process, found);
         }
-        for (process, NotAnswering { waited, .. }) in before {
-            self.tell(now, Event::Answering { process, waited });
+        for (process, UnresponsiveProcess { waited, .. }) in before {
+            self.dispatch(now, Event::Answering { process, waited });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use hawkeye_manager::Machine;
 use hawkeye_policy::Errno;
-use hawkeye_test_support::managing::*;
+use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
 #[test]
@@ -10,7 +10,7 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() {
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let mut machine = running(16 * GIB, &[base(0, 64, 1.0)]);
         machine.fail_next_promotions(5, Errno::EAGAIN);
-        let manager = managed(machine, policy, at_most(13), s(120.0));
+        let manager = managed(machine, policy, with_max_promotions(13), s(120.0));
         assert_eq!(promoted(&manager).len(), 13, "{policy}");
         let totals = manager.journal().totals();
         let refused = totals.errors.get(&Errno::EAGAIN);
@@ -23,7 +23,7 @@ fn the_rate_holds_over_any_ten_seconds() {
     const RATE: f64 = 2.0;
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let machine = running(16 * GIB, &[base(0, 200, 1.0)]);
-        let manager = managed(machine, policy, per_second(RATE), s(60.0));
+        let manager = managed(machine, policy, with_promotion_rate(RATE), s(60.0));
         let times: Vec<Duration> = promoted(&manager).iter().map(|(at, ..)| *at).collect();
         for from in &times {
             let within = *from..*from + s(10.0);
@@ -40,7 +40,7 @@ fn the_rate_holds_over_any_ten_seconds() {
 fn the_cpu_budget_holds_at_all_times() {
     const PERCENT: f64 = 0.05;
     let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
-    let mut manager = manage(machine, "hawkeye-g", with_cpu(PERCENT));
+    let mut manager = manage(machine, "hawkeye-g", with_cpu_percent(PERCENT));
     let mut by_the_minute = Vec::new();
     for minute in 1..=5u32 {
         run_watching(&mut manager, s(60.0) * minute, |manager| {
@@ -61,7 +61,7 @@ fn windows_move_apart_where_first_touches_would_cost_too_much() {
     let mut machine = machine(16 * GIB);
     let process = machine.start(program(&[base(0, 512, 1.0)]));
     let alone = access_rate(&machine, process);
-    let manager = managed(machine, "hawkeye-g", at_most(0), s(200.0));
+    let manager = managed(machine, "hawkeye-g", with_max_promotions(0), s(200.0));
     let done = manager.machine().accesses_done(process) / 200.0;
     assert!(manager.journal().totals().samples > 3);
     let most = done < alone && done > 0.98 * alone;

@@ -1,11 +1,11 @@
 //! Results of promotion by utilisation.
 
 use hawkeye_policy::RegionAddr;
-use hawkeye_test_support::machine::{Change, Part};
-use hawkeye_test_support::managing::*;
+use hawkeye_test_support::builders::*;
+use hawkeye_test_support::machine::{ProgramPart, ScriptedChange};
 
-fn sparse(first: u32, regions: u32) -> Part {
-    Part {
+fn sparse(first: u32, regions: u32) -> ProgramPart {
+    ProgramPart {
         used_pages: 100,
         ..base(first, regions, 1.0)
     }
@@ -18,9 +18,9 @@ fn fragmentation_decides_what_is_promoted() {
     for fragmented in [Some(0.5), Some(0.9), None] {
         let mut machine = machine(16 * GIB);
         let process = machine.start(program(&[sparse(0, 8), base(20, 8, 1.0)]));
-        machine.schedule(s(0.0), Change::Fragmentation(fragmented));
-        machine.schedule(s(40.0), Change::Fragmentation(Some(0.49)));
-        let mut manager = manage(machine, "ingens", often());
+        machine.schedule(s(0.0), ScriptedChange::Fragmentation(fragmented));
+        machine.schedule(s(40.0), ScriptedChange::Fragmentation(Some(0.49)));
+        let mut manager = manage(machine, "ingens", frequent_sampling());
         run(&mut manager, s(40.0));
         let full: Vec<RegionAddr> = (20..28).map(region).collect();
         assert_eq!(promoted_regions(&manager), full, "{fragmented:?}");
@@ -37,7 +37,7 @@ fn huge_pages_go_by_memory_held() {
     let mut machine = machine(16 * GIB);
     let large = machine.start(program(&[base(0, 60, 0.0)]));
     let small = machine.start(program(&[base(0, 30, 1.0)]));
-    let manager = managed(machine, "ingens", at_most(30), s(60.0));
+    let manager = managed(machine, "ingens", with_max_promotions(30), s(60.0));
     let of = |process| huge(&manager, process) / (2 * MIB);
     assert_eq!((of(large), of(small)), (20, 10));
 }
@@ -54,7 +54,7 @@ fn a_program_that_leaves_its_huge_pages_idle_waits() {
         machine.start(program(&[held, base(20, 100, 1.0)]))
     };
     let (idle, busy) = (start(0.0), start(1.0));
-    let manager = managed(machine, "ingens", at_most(50), s(60.0));
+    let manager = managed(machine, "ingens", with_max_promotions(50), s(60.0));
     let of = |process| huge(&manager, process) / (2 * MIB);
     assert_eq!((of(idle), of(busy)), (20, 70));
 }
@@ -63,10 +63,10 @@ fn a_program_that_leaves_its_huge_pages_idle_waits() {
 #[test]
 fn what_was_filled_first_comes_first() {
     let mut machine = machine(16 * GIB);
-    machine.schedule(s(0.0), Change::Fragmentation(Some(0.9)));
+    machine.schedule(s(0.0), ScriptedChange::Fragmentation(Some(0.9)));
     let process = machine.start(program(&[sparse(0, 8), base(100, 100, 1.0)]));
-    machine.schedule(s(22.0), Change::Use(process, 0, 500));
-    let manager = managed(machine, "ingens", per_second(4.0), s(90.0));
+    machine.schedule(s(22.0), ScriptedChange::Use(process, 0, 500));
+    let manager = managed(machine, "ingens", with_promotion_rate(4.0), s(90.0));
     let order: Vec<RegionAddr> = (100..200).chain(0..8).map(region).collect();
     assert_eq!(promoted_regions(&manager), order);
 }
@@ -75,7 +75,7 @@ fn what_was_filled_first_comes_first() {
 #[test]
 fn promotion_at_the_first_chance_stops_at_the_watermark() {
     let machine = running(256 * MIB, &[sparse(0, 200)]);
-    let manager = managed(machine, "ingens", often(), s(60.0));
+    let manager = managed(machine, "ingens", frequent_sampling(), s(60.0));
     assert!(!promoted(&manager).is_empty());
     let memory = manager.machine();
     assert!(memory.used_bytes() < 224 * MIB, "{}", memory.used_bytes());

@@ -1,9 +1,9 @@
 //! Limits that were once broken.
 
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::Hold;
-use hawkeye_test_support::machine::Change;
-use hawkeye_test_support::managing::*;
+use hawkeye_policy::PromotionBlock;
+use hawkeye_test_support::builders::*;
+use hawkeye_test_support::machine::ScriptedChange;
 use std::time::Duration;
 
 /// Rule 3. Memory is read once a second, and in a second hundreds of regions are promoted.
@@ -13,8 +13,8 @@ fn promotion_does_not_take_memory_over_the_high_watermark() {
     let mut sparse = base(0, 400, 1.0);
     sparse.used_pages = 60;
     machine.start(program(&[sparse]));
-    machine.schedule(s(0.0), Change::OtherMemory(600 * MIB));
-    let mut manager = manage(machine, "hawkeye-g", often());
+    machine.schedule(s(0.0), ScriptedChange::OtherMemory(600 * MIB));
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     let mut most = 0;
     run_watching(&mut manager, s(30.0), |manager| {
         most = most.max(manager.machine().used_bytes());
@@ -31,7 +31,7 @@ fn a_full_group_does_not_hold_up_others() {
     machine.limit_group("/full", 100 * MIB);
     machine.start(in_group("/full", &[base(0, 45, 1.0)]));
     let other = machine.start(program(&[base(0, 32, 1.0)]));
-    let manager = managed(machine, "hawkeye-g", per_second(1.0), s(60.0));
+    let manager = managed(machine, "hawkeye-g", with_promotion_rate(1.0), s(60.0));
     assert_eq!(huge(&manager, other), 64 * MIB);
 }
 
@@ -39,11 +39,11 @@ fn a_full_group_does_not_hold_up_others() {
 #[test]
 fn recovered_regions_are_remembered_over_a_failed_sample() {
     let mut machine = running(4 * GIB, &[bloated(0, 64, 1.0)]);
-    machine.schedule(s(12.0), Change::OtherMemory(7 * GIB / 2));
-    machine.schedule(s(40.0), Change::OtherMemory(0));
-    machine.schedule(s(60.0), Change::FailSamples(u32::MAX));
-    machine.schedule(s(70.0), Change::FailSamples(0));
-    let mut manager = manage(machine, "hawkeye-g", often());
+    machine.schedule(s(12.0), ScriptedChange::OtherMemory(7 * GIB / 2));
+    machine.schedule(s(40.0), ScriptedChange::OtherMemory(0));
+    machine.schedule(s(60.0), ScriptedChange::FailSamples(u32::MAX));
+    machine.schedule(s(70.0), ScriptedChange::FailSamples(0));
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(60.0));
     assert_eq!(recovered(&manager).len(), 64);
     run(&mut manager, s(100.0));
@@ -54,7 +54,7 @@ fn recovered_regions_are_remembered_over_a_failed_sample() {
 #[test]
 fn the_cpu_budget_holds_over_the_first_minute() {
     let machine = running(16 * GIB, &[base(0, 400, 1.0)]);
-    let manager = managed(machine, "hawkeye-g", with_cpu(0.1), s(60.0));
+    let manager = managed(machine, "hawkeye-g", with_cpu_percent(0.1), s(60.0));
     let used = manager.machine().own_costs().cpu;
     assert!(used <= Duration::from_millis(60 + 6), "{used:?} of 60 ms");
 }
@@ -62,9 +62,9 @@ fn the_cpu_budget_holds_over_the_first_minute() {
 #[test]
 fn a_hold_for_want_of_sight_is_shown() {
     let mut machine = running(16 * GIB, &[base(0, 8, 1.0)]);
-    machine.schedule(s(3.5), Change::FailMemory(u32::MAX));
-    let manager = managed(machine, "hawkeye-g", often(), s(10.0));
-    assert_eq!(manager.held(), Some(&Hold::Unknown));
+    machine.schedule(s(3.5), ScriptedChange::FailMemory(u32::MAX));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(10.0));
+    assert_eq!(manager.held(), Some(&PromotionBlock::Unknown));
 }
 
 /// While promotion is held, each batch takes every proposal from the policy and drops it. The
@@ -75,8 +75,8 @@ fn promotion_goes_on_soon_after_a_short_hold() {
     let mut dry = manage(machine.clone(), "hawkeye-g", Settings::default());
     run(&mut dry, s(60.0));
     let first = first_promotion(&dry);
-    machine.schedule(first.saturating_sub(s(1.5)), Change::Pressure(50.0));
-    machine.schedule(first + s(1.5), Change::Pressure(0.0));
+    machine.schedule(first.saturating_sub(s(1.5)), ScriptedChange::Pressure(50.0));
+    machine.schedule(first + s(1.5), ScriptedChange::Pressure(0.0));
     let manager = managed(machine, "hawkeye-g", Settings::default(), first + s(6.0));
     assert_eq!(promoted(&manager).len(), 32);
 }
@@ -88,7 +88,7 @@ fn recovery_stops_just_under_the_low_watermark() {
     machine.limit_group("/full", 290 * MIB);
     // 256 of 290 MiB are in use.
     machine.start(in_group("/full", &[bloated(0, 128, 1.0)]));
-    let manager = managed(machine, "hawkeye-g", often(), s(60.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(60.0));
     let percent = manager.machine().group_used_bytes("/full") * 100 / (290 * MIB);
     assert!((68..70).contains(&percent), "{percent} %");
 }

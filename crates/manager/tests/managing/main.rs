@@ -1,13 +1,13 @@
 //! The manager's loop on a scripted machine.
 
 mod budgets;
+mod errors;
 mod ingens;
 mod kept_limits;
-mod looks;
 mod memory;
 mod order;
 mod overhead;
 mod repeat;
 mod rules;
+mod sampling_times;
 mod shared;
-mod trouble;

@@ -2,8 +2,8 @@
 
 use hawkeye_manager::Machine;
 use hawkeye_policy::{Errno, RegionAddr, policies};
-use hawkeye_test_support::machine::Change;
-use hawkeye_test_support::managing::*;
+use hawkeye_test_support::builders::*;
+use hawkeye_test_support::machine::ScriptedChange;
 use std::collections::HashSet;
 
 #[test]
@@ -12,7 +12,7 @@ fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
         // 712 of 809 MiB are in use: 88 %.
         let total = 809 * MIB;
         let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
-        let mut manager = manage(machine, policy, often());
+        let mut manager = manage(machine, policy, frequent_sampling());
         let mut below_low_at = None;
         run_watching(&mut manager, s(60.0), |manager| {
             let machine = manager.machine();
@@ -42,13 +42,16 @@ fn who_only_measures_looks_and_does_nothing_however_short_memory_is() {
     // 88 % are in use, as above, or only a few per cent.
     for total in [809 * MIB, 8 * GIB] {
         let machine = running(total, &[bloated(0, 256, 10.0), base(300, 100, 90.0)]);
-        let mut settings = often();
+        let mut settings = frequent_sampling();
         settings.measure_only = true;
         let manager = managed(machine, "hawkeye-g", settings, s(60.0));
         let totals = manager.journal().totals();
         assert!(totals.samples >= 8, "{totals:?}");
         assert_eq!((totals.promoted, totals.split, totals.scanned), (0, 0, 0));
-        assert_eq!(manager.last_seen().footprints()[0].1.huge_bytes, 512 * MIB);
+        assert_eq!(
+            manager.last_samples().footprints()[0].1.huge_bytes,
+            512 * MIB
+        );
     }
 }
 
@@ -59,7 +62,7 @@ fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
     for hold_full in [true, false] {
         // 400 of 440 MiB are in use.
         let machine = running(440 * MIB, &[base(0, 100, 90.0), base(300, 100, 90.0)]);
-        let mut settings = often();
+        let mut settings = frequent_sampling();
         settings.hold_full = hold_full;
         let manager = managed(machine, "hawkeye-g", settings, s(30.0));
         let count = promoted(&manager).len();
@@ -71,10 +74,10 @@ fn memory_that_is_short_holds_back_full_regions_unless_told_otherwise() {
 fn recovered_regions_are_promoted_again_once_populated_and_used() {
     let mut machine = machine(4 * GIB);
     let process = machine.start(program(&[bloated(0, 64, 1.0)]));
-    machine.schedule(s(12.0), Change::OtherMemory(7 * GIB / 2));
-    machine.schedule(s(40.0), Change::OtherMemory(0));
-    machine.schedule(s(140.0), Change::Use(process, 0, 480));
-    let mut manager = manage(machine, "hawkeye-g", often());
+    machine.schedule(s(12.0), ScriptedChange::OtherMemory(7 * GIB / 2));
+    machine.schedule(s(40.0), ScriptedChange::OtherMemory(0));
+    machine.schedule(s(140.0), ScriptedChange::Use(process, 0, 480));
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(40.0));
     assert_eq!(recovered(&manager).len(), 64);
     assert_eq!(rss(&manager, process), 64 * 100 * 4096);
@@ -91,7 +94,7 @@ fn well_used_huge_pages_are_not_split() {
     let mut full = bloated(0, 45, 1.0);
     full.used_pages = 449;
     let process = machine.start(program(&[full]));
-    let manager = managed(machine, "hawkeye-g", often(), s(90.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(90.0));
     assert_eq!(recovered(&manager), []);
     assert_eq!(huge(&manager, process), 90 * MIB);
     assert!(manager.journal().totals().scanned >= 45);
@@ -101,8 +104,8 @@ fn well_used_huge_pages_are_not_split() {
 fn what_somebody_held_on_to_is_recovered_soon_after() {
     // Even all of it is not enough to get below the low watermark.
     let mut machine = running(240 * MIB, &[bloated(0, 10, 10.0), base(300, 100, 90.0)]);
-    machine.schedule(s(0.0), Change::FailRecoveries(3, Errno::EBUSY));
-    let mut manager = manage(machine, "none", often());
+    machine.schedule(s(0.0), ScriptedChange::FailRecoveries(3, Errno::EBUSY));
+    let mut manager = manage(machine, "none", frequent_sampling());
     // A huge page that is not worth a split rests for a minute.
     run(&mut manager, s(20.0));
     let totals = manager.journal().totals();
@@ -113,9 +116,9 @@ fn what_somebody_held_on_to_is_recovered_soon_after() {
 #[test]
 fn pressure_holds_promotion() {
     let mut machine = running(16 * GIB, &[base(0, 32, 1.0)]);
-    machine.schedule(s(0.0), Change::Pressure(10.5));
-    machine.schedule(s(40.0), Change::Pressure(9.5));
-    let mut manager = manage(machine, "hawkeye-g", often());
+    machine.schedule(s(0.0), ScriptedChange::Pressure(10.5));
+    machine.schedule(s(40.0), ScriptedChange::Pressure(9.5));
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(40.0));
     assert_eq!(promoted(&manager), []);
     assert!(manager.held().is_some());
@@ -134,7 +137,7 @@ fn a_full_group_gives_back_only_its_own_members_memory() {
     // 256 of 290 MiB: 88 %.
     let members = [0, 1].map(|_| machine.start(in_group("/full", alike)));
     let others = [in_group("/roomy", alike), program(alike)].map(|it| machine.start(it));
-    let manager = managed(machine, "hawkeye-g", often(), s(60.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(60.0));
     assert!(!recovered(&manager).is_empty());
     let of_members = |(_, process, _): &(_, _, _)| members.contains(process);
     assert!(recovered(&manager).iter().all(of_members));
@@ -150,8 +153,8 @@ fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
     let mut machine = machine(GIB);
     let process = machine.start(program(&[bloated(0, 256, 1.0)]));
     // 50 % of the machine at first, then 90 %. Looks come at full seconds.
-    machine.schedule(s(30.3), Change::OtherMemory(410 * MIB));
-    let mut manager = manage(machine, "hawkeye-g", often());
+    machine.schedule(s(30.3), ScriptedChange::OtherMemory(410 * MIB));
+    let mut manager = manage(machine, "hawkeye-g", frequent_sampling());
     run(&mut manager, s(30.0));
     assert_eq!(rss(&manager, process), 512 * MIB);
     run(&mut manager, s(60.0));
@@ -171,7 +174,7 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     full.used_pages = 512;
     let used = machine.start(in_group("/used", &[full]));
     let bloated = machine.start(in_group("/bloated", &[bloated(0, 64, 1.0)]));
-    let manager = managed(machine, "hawkeye-g", often(), s(20.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(20.0));
     assert!(recovered(&manager).iter().all(|(_, p, _)| *p == bloated));
     assert_eq!(huge(&manager, used), 128 * MIB);
     let left = manager.machine().group_used_bytes("/bloated");
@@ -187,9 +190,9 @@ fn promotion_leaves_cpu_time_for_recovery() {
     // From 82 % to 88 %, slowly, so that memory is in no danger.
     for second in 1..=12u32 {
         let bytes = u64::from(second) * 6 * MIB;
-        machine.schedule(s(f64::from(8 + second)), Change::OtherMemory(bytes));
+        machine.schedule(s(f64::from(8 + second)), ScriptedChange::OtherMemory(bytes));
     }
-    let manager = managed(machine, "hawkeye-g", with_cpu(0.1), s(25.0));
+    let manager = managed(machine, "hawkeye-g", with_cpu_percent(0.1), s(25.0));
     assert!(!promoted(&manager).is_empty());
     let recovered = recovered(&manager);
     assert!(recovered.len() >= 20, "{}", recovered.len());

@@ -2,7 +2,7 @@
 
 use hawkeye_manager::{Event, Machine};
 use hawkeye_policy::RegionAddr;
-use hawkeye_test_support::managing::*;
+use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
 #[test]
@@ -10,7 +10,7 @@ fn hawkeye_g_promotes_the_hot_regions_first() {
     let mut machine = machine(16 * GIB);
     let process = machine.start(program(&[base(0, 56, 10.0), base(56, 8, 90.0)]));
     let slow = access_rate(&machine, process);
-    let manager = managed(machine, "hawkeye-g", at_most(8), s(40.0));
+    let manager = managed(machine, "hawkeye-g", with_max_promotions(8), s(40.0));
     let hot: Vec<RegionAddr> = (56..64).map(region).collect();
     assert_eq!(promoted_regions(&manager), hot);
     let fast = access_rate(manager.machine(), process);
@@ -23,7 +23,7 @@ fn processes_with_equally_hot_regions_take_turns() {
     let mut machine = machine(16 * GIB);
     let first = machine.start(program(&[base(0, 8, 1.0)]));
     let second = machine.start(program(&[base(0, 8, 1.0)]));
-    let manager = managed(machine, "hawkeye-g", often(), s(40.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(40.0));
     let turns: Vec<_> = promoted(&manager).iter().map(|(_, p, _)| *p).collect();
     assert_eq!(turns, [first, second].repeat(8));
 }
@@ -33,7 +33,7 @@ fn processes_with_equally_hot_regions_take_turns() {
 fn windows_begin_with_everybody_in_turn() {
     let mut machine = machine(16 * GIB);
     let processes = [(); 3].map(|()| machine.start(program(&[base(0, 8, 1.0)])));
-    let manager = managed(machine, "hawkeye-g", often(), s(40.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(40.0));
     let entries = manager.journal().entries();
     let sampled = entries.filter_map(|entry| match entry.event {
         Event::Sampled { process, .. } => Some(process),
@@ -53,7 +53,7 @@ fn linux_goes_in_address_order_eight_every_ten_seconds() {
     let mut machine = machine(16 * GIB);
     let first = machine.start(program(&[base(0, 20, 1.0), base(20, 12, 90.0)]));
     let second = machine.start(program(&[base(0, 8, 99.0)]));
-    let manager = managed(machine, "linux", often(), s(60.0));
+    let manager = managed(machine, "linux", frequent_sampling(), s(60.0));
     let promoted = promoted(&manager);
     let of = |process, count| (0..count).map(move |index| (process, region(index)));
     let order = promoted.iter().map(|(_, p, r)| (*p, *r));
@@ -70,7 +70,7 @@ fn linux_goes_in_address_order_eight_every_ten_seconds() {
 fn none_does_nothing() {
     let mut machine = machine(16 * GIB);
     let process = machine.start(program(&[base(0, 64, 1.0)]));
-    let manager = managed(machine, "none", often(), s(60.0));
+    let manager = managed(machine, "none", frequent_sampling(), s(60.0));
     assert_eq!(promoted(&manager), []);
     assert_eq!(manager.machine().own_costs().cpu, Duration::ZERO);
     assert_eq!(rss(&manager, process), 128 * MIB);
@@ -80,7 +80,7 @@ fn none_does_nothing() {
 #[test]
 fn what_is_never_accessed_is_left_alone_by_hawkeye_g() {
     let machine = running(16 * GIB, &[base(0, 32, 0.0), base(40, 4, 1.0)]);
-    let manager = managed(machine, "hawkeye-g", often(), s(60.0));
+    let manager = managed(machine, "hawkeye-g", frequent_sampling(), s(60.0));
     let hot: Vec<RegionAddr> = (40..44).map(region).collect();
     assert_eq!(promoted_regions(&manager), hot);
 }

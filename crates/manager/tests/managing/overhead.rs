@@ -1,7 +1,7 @@
 //! Results of promotion by measured overhead.
 
 use hawkeye_policy::ProcessId;
-use hawkeye_test_support::managing::*;
+use hawkeye_test_support::builders::*;
 
 fn overhead(manager: &Managing, process: ProcessId) -> f64 {
     let program = manager.machine().process(process);
@@ -17,7 +17,7 @@ fn the_budget_goes_to_the_program_that_gains() {
         let mut machine = machine(16 * GIB);
         let sequential = machine.start(walking(64, 0.02));
         machine.start(walking(64, 1.0));
-        let manager = managed(machine, policy, at_most(64), s(100.0));
+        let manager = managed(machine, policy, with_max_promotions(64), s(100.0));
         assert_eq!(promoted(&manager).len(), 64, "{policy}");
         promoted_of(&manager, sequential)
     };
@@ -33,7 +33,7 @@ fn the_budget_goes_to_the_program_that_gains() {
 fn promotion_stops_under_two_per_cent() {
     let mut machine = machine(16 * GIB);
     let process = machine.start(walking(400, 1.0));
-    let manager = managed(machine, "hawkeye-pmu", per_second(1.0), s(600.0));
+    let manager = managed(machine, "hawkeye-pmu", with_promotion_rate(1.0), s(600.0));
     let percent = overhead(&manager, process);
     assert!(percent > 0.0 && percent < 2.0, "{percent} %");
     let left = 400 - promoted(&manager).len();
@@ -47,7 +47,7 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
     let mut machine = machine(16 * GIB);
     let mild = machine.start(walking(100, 0.3));
     let hard = machine.start(walking(100, 1.0));
-    let mut manager = manage(machine, "hawkeye-pmu", per_second(2.0));
+    let mut manager = manage(machine, "hawkeye-pmu", with_promotion_rate(2.0));
     let mut met_at = None;
     run_watching(&mut manager, s(120.0), |manager| {
         if huge(manager, mild) > 0 {
@@ -66,7 +66,7 @@ fn the_most_afflicted_is_helped_until_it_is_no_worse_off() {
 fn equal_programs_stay_equal() {
     let mut machine = machine(16 * GIB);
     let three = [(); 3].map(|()| machine.start(walking(100, 1.0)));
-    let mut manager = manage(machine, "hawkeye-pmu", per_second(4.0));
+    let mut manager = manage(machine, "hawkeye-pmu", with_promotion_rate(4.0));
     let mut widest = 0.0f64;
     run_watching(&mut manager, s(90.0), |manager| {
         let all: Vec<f64> = three.iter().map(|p| overhead(manager, *p)).collect();

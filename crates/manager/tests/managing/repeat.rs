@@ -1,9 +1,9 @@
 //! Repeated runs, and runs to the end.
 
-use hawkeye_manager::{Entry, Machine, Wake};
+use hawkeye_manager::{JournalEntry, Machine, WakeReason};
 use hawkeye_policy::{ProcessId, policies};
-use hawkeye_test_support::machine::{Change, ProgramSpec, ScriptedMachine};
-use hawkeye_test_support::managing::*;
+use hawkeye_test_support::builders::*;
+use hawkeye_test_support::machine::{ProgramSpec, ScriptedChange, ScriptedMachine};
 
 fn busy() -> (ScriptedMachine, ProcessId) {
     let mut machine = machine(GIB);
@@ -21,16 +21,16 @@ fn busy() -> (ScriptedMachine, ProcessId) {
         ends_at: Some(s(70.0)),
         ..program(&[base(0, 40, 1.0), base(100, 40, 0.2)])
     });
-    machine.schedule(s(25.0), Change::OtherMemory(250 * MIB));
-    machine.schedule(s(45.0), Change::OtherMemory(0));
-    machine.schedule(s(33.3), Change::Use(process, 1, 300));
+    machine.schedule(s(25.0), ScriptedChange::OtherMemory(250 * MIB));
+    machine.schedule(s(45.0), ScriptedChange::OtherMemory(0));
+    machine.schedule(s(33.3), ScriptedChange::Use(process, 1, 300));
     (machine, first)
 }
 
-fn entries(policy: &str) -> Vec<Entry> {
+fn entries(policy: &str) -> Vec<JournalEntry> {
     let (machine, first) = busy();
-    let mut manager = manage(machine, policy, often());
-    assert_eq!(run(&mut manager, s(1000.0)), Wake::Stop);
+    let mut manager = manage(machine, policy, frequent_sampling());
+    assert_eq!(run(&mut manager, s(1000.0)), WakeReason::Stop);
     let done = manager.machine().accesses_done(first);
     assert_eq!(done.round(), 300_000_000.0);
     manager.journal().entries().cloned().collect()
@@ -46,8 +46,8 @@ fn the_same_machine_gives_the_same_journal() {
 #[test]
 fn with_nobody_to_manage_the_loop_ends() {
     for policy in policies::names() {
-        let mut manager = manage(machine(GIB), policy, often());
-        assert_eq!(run(&mut manager, s(10.0)), Wake::Stop);
+        let mut manager = manage(machine(GIB), policy, frequent_sampling());
+        assert_eq!(run(&mut manager, s(10.0)), WakeReason::Stop);
         assert_eq!(manager.machine().now(), s(0.0));
     }
 }
@@ -60,8 +60,8 @@ fn promotions_let_a_program_finish_its_work_earlier() {
             ends_after: Some(500_000_000),
             ..program(&[base(0, 256, 1.0)])
         });
-        let mut manager = manage(machine, policy, often());
-        assert_eq!(run(&mut manager, s(1000.0)), Wake::Stop);
+        let mut manager = manage(machine, policy, frequent_sampling());
+        assert_eq!(run(&mut manager, s(1000.0)), WakeReason::Stop);
         manager.machine().now().as_secs_f64()
     };
     // 500 million accesses of 302 ns each.

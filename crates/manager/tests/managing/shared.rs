@@ -2,8 +2,8 @@
 
 use hawkeye_manager::{Event, Manager};
 use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, RegionAddr, Watermarks, policies};
+use hawkeye_test_support::builders::*;
 use hawkeye_test_support::machine::{ScriptedMachine, SharedPages};
-use hawkeye_test_support::managing::*;
 use std::collections::{HashMap, HashSet};
 
 /// All pages are write-protected, and this many are shared.
@@ -37,7 +37,7 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
         machine.share(it, region(20), protected(MAX_SHARED_PAGES + 1));
         machine.share(it, region(21), protected(MAX_SHARED_PAGES));
         machine.share(it, region(22), protected(0));
-        let mut manager = manage(machine, policy, often());
+        let mut manager = manage(machine, policy, frequent_sampling());
         run(&mut manager, s(150.0));
         let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region).collect();
         let promoted: HashSet<RegionAddr> = promoted_regions(&manager).into_iter().collect();
@@ -66,7 +66,7 @@ fn copies_of_shared_pages_are_memory() {
     // Two full regions, one with a few shared pages: only that one takes memory.
     let mut few = protected(MAX_SHARED_PAGES);
     few.maybe_shared = MAX_SHARED_PAGES;
-    let mut settings = often();
+    let mut settings = frequent_sampling();
     settings.hold_full = false;
     let setup = |total: u64| {
         let mut machine = machine(total);

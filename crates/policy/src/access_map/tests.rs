@@ -92,13 +92,13 @@ fn any_sample() -> impl Strategy<Value = BTreeMap<u64, (u16, bool)>> {
 
 /// Lists of regions, head first.
 #[derive(Default)]
-struct Model {
+struct ReferenceMap {
     buckets: [Vec<RegionAddr>; BUCKETS as usize],
     /// The bucket of each region, or its last one.
     of: BTreeMap<RegionAddr, Option<u8>>,
 }
 
-impl Model {
+impl ReferenceMap {
     fn observe(&mut self, samples: &[RegionSample]) {
         let there: BTreeMap<_, _> = samples
             .iter()
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn access_map_behaves_as_the_model(rounds in prop::collection::vec(any_sample(), 1..12)) {
         let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
-        let mut model = Model::default();
+        let mut model = ReferenceMap::default();
         for round in rounds {
             let samples: Vec<_> = round.iter().map(|(i, (c, h))| region_of(*i, *c, *h)).collect();
             map.observe(&samples);

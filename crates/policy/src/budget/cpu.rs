@@ -1,7 +1,7 @@
 //! The manager's own CPU time.
 
 use crate::error::{SettingError, positive_up_to};
-use crate::whole::usize_of;
+use crate::saturating_cast::usize_of;
 use std::time::Duration;
 
 /// The manager's own CPU time: a share of one core, over any minute.
@@ -54,18 +54,18 @@ impl CpuBudget {
         // A clock that went back counts as standing still.
         let second = now.as_secs().max(self.second);
         for passed in (self.second + 1..=second).take(SECONDS) {
-            self.used[place(passed)] = 0.0;
+            self.used[slot_of(passed)] = 0.0;
         }
         if second - self.second >= SECONDS as u64 {
             self.used = [0.0; SECONDS];
         }
         self.second = second;
-        self.used[place(second)] += used_total.saturating_sub(before).as_secs_f64();
+        self.used[slot_of(second)] += used_total.saturating_sub(before).as_secs_f64();
     }
 
     /// Whether the budget is used up.
     pub fn exhausted(&self, now: Duration) -> bool {
-        self.exhausted_but(now, 0.0)
+        self.reserve_reached(now, 0.0)
     }
 
     /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
@@ -78,18 +78,18 @@ impl CpuBudget {
 
     /// When budget will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        self.ready_but_at(now, 0.0)
+        self.above_reserve_at(now, 0.0)
     }
 
     /// Whether at most the share `kept` (0-1) of the budget is left. For work that leaves this
     /// share to more urgent work.
-    pub fn exhausted_but(&self, now: Duration, kept: f64) -> bool {
+    pub fn reserve_reached(&self, now: Duration, kept: f64) -> bool {
         self.used_by(now.as_secs()) >= self.limit_s() * (1.0 - kept)
     }
 
     /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
-    pub fn ready_but_at(&self, now: Duration, kept: f64) -> Duration {
-        if !self.exhausted_but(now, kept) {
+    pub fn above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
+        if !self.reserve_reached(now, kept) {
             return now;
         }
         let limit_s = self.limit_s() * (1.0 - kept);
@@ -108,12 +108,12 @@ impl CpuBudget {
         let first = (second + 1).saturating_sub(SECONDS as u64);
         let oldest = (self.second + 1).saturating_sub(SECONDS as u64);
         (oldest.max(first)..=self.second)
-            .map(|second| self.used[place(second)])
+            .map(|second| self.used[slot_of(second)])
             .sum()
     }
 }
 
-fn place(second: u64) -> usize {
+fn slot_of(second: u64) -> usize {
     usize_of(second % SECONDS as u64)
 }
 
@@ -152,10 +152,10 @@ mod tests {
         budget.update(at(0), Duration::ZERO);
         // Two thirds of 6 s.
         budget.update(at(1), at(4));
-        assert!(budget.exhausted_but(at(1), 1.0 / 3.0));
+        assert!(budget.reserve_reached(at(1), 1.0 / 3.0));
         assert!(!budget.exhausted(at(1)));
         assert_eq!(budget.ready_at(at(1)), at(1));
-        assert_eq!(budget.ready_but_at(at(1), 1.0 / 3.0), at(61));
+        assert_eq!(budget.above_reserve_at(at(1), 1.0 / 3.0), at(61));
         Ok(())
     }
 

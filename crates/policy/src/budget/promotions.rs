@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Why no further promotion is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spent {
+pub enum BudgetExhausted {
     /// The total number of promotions is used up.
     Total,
     /// The rate is used up; more become available with time.
@@ -35,13 +35,13 @@ impl PromotionBudget {
     }
 
     /// Takes one promotion from the budget, or returns why there is none.
-    pub fn take(&mut self, now: Duration) -> Result<(), Spent> {
+    pub fn take(&mut self, now: Duration) -> Result<(), BudgetExhausted> {
         if self.max.is_some_and(|max| self.spent >= max) {
-            return Err(Spent::Total);
+            return Err(BudgetExhausted::Total);
         }
         if let Some(bucket) = &mut self.bucket {
             if !bucket.take(now, 1) {
-                return Err(Spent::Rate {
+                return Err(BudgetExhausted::Rate {
                     ready_at: bucket.ready_at(now),
                 });
             }
@@ -81,10 +81,10 @@ mod tests {
         budget.give_back();
         assert_eq!(budget.take(at(0)), Ok(()));
         assert_eq!(budget.take(at(0)), Ok(()));
-        assert_eq!(budget.take(at(1000)), Err(Spent::Total));
+        assert_eq!(budget.take(at(1000)), Err(BudgetExhausted::Total));
         assert_eq!(budget.spent(), 2);
         let mut none = PromotionBudget::new(Some(0), None);
-        assert_eq!(none.take(at(0)), Err(Spent::Total));
+        assert_eq!(none.take(at(0)), Err(BudgetExhausted::Total));
     }
 
     #[test]
@@ -94,7 +94,7 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(budget.take(now), Ok(()));
         }
-        let Err(Spent::Rate { ready_at }) = budget.take(now) else {
+        let Err(BudgetExhausted::Rate { ready_at }) = budget.take(now) else {
             panic!("promotions exceed the rate")
         };
         assert!(ready_at >= now + Duration::from_millis(250));

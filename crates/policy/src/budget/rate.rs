@@ -27,7 +27,7 @@ impl Rate {
 
 /// An amount that flows in evenly up to a capacity, and may be drawn below 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reservoir {
+pub(crate) struct TokenReserve {
     per_second: f64,
     capacity: f64,
     /// The amount at `at`.
@@ -35,7 +35,7 @@ pub(crate) struct Reservoir {
     at: Duration,
 }
 
-impl Reservoir {
+impl TokenReserve {
     pub(crate) fn full(per_second: f64, capacity: f64) -> Self {
         Self {
             per_second,
@@ -76,7 +76,7 @@ impl Reservoir {
 
 /// At most `rate * t + burst` in any time `t`. Starts full.
 #[derive(Clone, Copy, Debug)]
-pub struct TokenBucket(Reservoir);
+pub struct TokenBucket(TokenReserve);
 
 impl TokenBucket {
     /// A bucket that fills at `rate` up to `burst` tokens (at least 1, finite). With less than 1
@@ -84,12 +84,12 @@ impl TokenBucket {
     pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
         let fits = burst.is_finite() && burst >= 1.0;
         SettingError::unless(fits, "burst", burst, "a finite number of at least 1")?;
-        Ok(Self(Reservoir::full(rate.get(), burst)))
+        Ok(Self(TokenReserve::full(rate.get(), burst)))
     }
 
     /// A bucket that holds one second's inflow, and at least one token.
     pub fn one_second(rate: Rate) -> Self {
-        Self(Reservoir::full(rate.get(), rate.get().max(1.0)))
+        Self(TokenReserve::full(rate.get(), rate.get().max(1.0)))
     }
 
     /// Takes `n` tokens, or none when there are fewer. Returns whether it took them.

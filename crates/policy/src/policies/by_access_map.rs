@@ -2,42 +2,42 @@
 
 use crate::access_map::{AccessMap, Candidate};
 use crate::average::CoverageAverage;
-use crate::members::Members;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::RegionAddr;
-use crate::plan::Promotion;
-use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+use crate::process_rules::ProcessRules;
+use crate::process_states::ProcessStates;
 use crate::reason::Reason;
+use crate::requests::Promotion;
 use crate::run_rate::WORTH_CORES;
-use crate::terms::Terms;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
 /// One process.
 #[derive(Debug)]
-struct Member {
+struct MappedProcess {
     map: AccessMap,
     /// Overhead at the last measurement.
     overhead: Option<Overhead>,
-    terms: Terms,
+    terms: ProcessRules,
     /// Number of the last turn it had; 0 for none yet.
     last_turn: u64,
 }
 
 /// Criterion by which processes are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RankedBy {
+enum RankingCriterion {
     /// HawkEye-G: the highest bucket.
     Bucket,
     /// HawkEye-PMU: the overhead times the weight.
     Overhead,
 }
 
-impl RankedBy {
+impl RankingCriterion {
     /// The rank of a process. `None` when nothing of it may be promoted.
-    fn rank(self, member: &Member) -> Option<f64> {
+    fn rank(self, member: &MappedProcess) -> Option<f64> {
         let bucket = member.map.highest_bucket()?;
         match self {
             Self::Bucket => Some(f64::from(bucket)),
@@ -123,13 +123,13 @@ impl fmt::Display for AccessReason {
 /// - Overhead falls as regions are promoted. Each observation brings a new figure. Until then the
 ///   last one holds, also for a process that could not be read. A process that was read without a
 ///   figure is unknown from then on, and nothing of an unknown process is promoted.
-/// - Nothing of a process is promoted under [`Terms::MIN_OVERHEAD_PERCENT`], or under its rule's
+/// - Nothing of a process is promoted under [`ProcessRules::MIN_OVERHEAD_PERCENT`], or under its rule's
 ///   minimum. Its weight counts towards its rank, not against that limit.
 #[derive(Debug)]
 pub struct ByAccessMap {
-    ranked_by: RankedBy,
+    ranked_by: RankingCriterion,
     average: CoverageAverage,
-    members: Members<Member>,
+    members: ProcessStates<MappedProcess>,
     turns: u64,
 }
 
@@ -139,19 +139,19 @@ impl ByAccessMap {
 
     /// HawkEye-G, with no process known yet.
     pub fn hawkeye_g(average: CoverageAverage) -> Self {
-        Self::new(RankedBy::Bucket, average)
+        Self::new(RankingCriterion::Bucket, average)
     }
 
     /// HawkEye-PMU, with no process known yet.
     pub fn hawkeye_pmu(average: CoverageAverage) -> Self {
-        Self::new(RankedBy::Overhead, average)
+        Self::new(RankingCriterion::Overhead, average)
     }
 
-    fn new(ranked_by: RankedBy, average: CoverageAverage) -> Self {
+    fn new(ranked_by: RankingCriterion, average: CoverageAverage) -> Self {
         Self {
             ranked_by,
             average,
-            members: Members::default(),
+            members: ProcessStates::default(),
             turns: 0,
         }
     }
@@ -160,15 +160,15 @@ impl ByAccessMap {
 impl Policy for ByAccessMap {
     fn name(&self) -> &'static str {
         match self.ranked_by {
-            RankedBy::Bucket => "hawkeye-g",
-            RankedBy::Overhead => "hawkeye-pmu",
+            RankingCriterion::Bucket => "hawkeye-g",
+            RankingCriterion::Overhead => "hawkeye-pmu",
         }
     }
 
-    fn needs(&self) -> Needs {
+    fn sample_kinds(&self) -> SampleKinds {
         match self.ranked_by {
-            RankedBy::Bucket => Needs::COVERAGE,
-            RankedBy::Overhead => Needs::COVERAGE.with(Needs::OVERHEAD),
+            RankingCriterion::Bucket => SampleKinds::COVERAGE,
+            RankingCriterion::Overhead => SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD),
         }
     }
 
@@ -178,7 +178,7 @@ impl Policy for ByAccessMap {
             let (mut map, last_turn) =
                 before.map_or_else(|| (AccessMap::new(average), 0), |m| (m.map, m.last_turn));
             map.observe(&sample.regions);
-            Member {
+            MappedProcess {
                 map,
                 overhead: sample.overhead,
                 terms: sample.terms,
@@ -191,8 +191,8 @@ impl Policy for ByAccessMap {
         let by = self.ranked_by;
         let ranks = self.members.iter().filter_map(|m| by.rank(m));
         let reach = match by {
-            RankedBy::Bucket => 0.0,
-            RankedBy::Overhead => Self::SIMILAR_POINTS,
+            RankingCriterion::Bucket => 0.0,
+            RankingCriterion::Overhead => Self::SIMILAR_POINTS,
         };
         let similar = ranks.reduce(f64::max)? - reach;
         let (process, member) = self
@@ -211,7 +211,12 @@ impl Policy for ByAccessMap {
         Some(Promotion::huge(process, region, present, reason))
     }
 
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+    fn on_promotion_result(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        took: Option<Duration>,
+    ) {
         // A region that was not promoted is already out of its map until the next observation.
         if took.is_some() {
             if let Some(member) = self.members.get_mut(process) {
@@ -222,10 +227,10 @@ impl Policy for ByAccessMap {
 }
 
 impl ExplainPolicy for ByAccessMap {
-    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
         let candidate = member.map.candidate(region)?;
-        Some(Waiting {
+        Some(WaitingRegion {
             reason: self.ranked_by.reason(member.overhead, &candidate)?,
             ahead: member.map.ahead_of(&candidate),
             passed_over: None,
@@ -235,14 +240,14 @@ impl ExplainPolicy for ByAccessMap {
     fn explain_process(&self, process: ProcessId) -> Option<String> {
         let member = self.members.get(process)?;
         match self.ranked_by {
-            RankedBy::Bucket => None,
-            RankedBy::Overhead => below_limit(member.overhead, member.terms),
+            RankingCriterion::Bucket => None,
+            RankingCriterion::Overhead => below_limit(member.overhead, member.terms),
         }
     }
 }
 
 /// Why nothing of a process is promoted, if its overhead is too low.
-pub(super) fn below_limit(overhead: Option<Overhead>, terms: Terms) -> Option<String> {
+pub(super) fn below_limit(overhead: Option<Overhead>, terms: ProcessRules) -> Option<String> {
     let Some(overhead) = overhead else {
         let percent = WORTH_CORES * 100.0;
         return Some(format!(

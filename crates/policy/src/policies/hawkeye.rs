@@ -1,20 +1,20 @@
 //! HawkEye: promotes by what each promotion saves. The default.
 
-mod costs;
-mod member;
+mod hawkeye_process;
+mod promotion_costs;
 
 use crate::average::CoverageAverage;
-use crate::members::Members;
 use crate::observation::{Observation, ProcessId};
 use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
-use crate::plan::{FaultSizes, Promotion};
 use crate::policies::by_access_map::below_limit;
-use crate::policy::{ExplainPolicy, Needs, Policy, Waiting};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+use crate::process_states::ProcessStates;
 use crate::reason::Reason;
-use crate::whole::u32_of;
-use costs::Costs;
-use member::{Candidate, Member, Seen};
+use crate::requests::{FaultSizes, Promotion};
+use crate::saturating_cast::u32_of;
+use hawkeye_process::{HawkeyeProcess, ObservationContext, SavingCandidate};
+use promotion_costs::PromotionCosts;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -79,8 +79,8 @@ impl fmt::Display for SavingReason {
 pub struct Hawkeye {
     /// How a region's page walks are averaged over windows.
     average: CoverageAverage,
-    members: Members<Member>,
-    costs: Costs,
+    members: ProcessStates<HawkeyeProcess>,
+    costs: PromotionCosts,
     turns: u64,
 }
 
@@ -106,8 +106,8 @@ impl Hawkeye {
     pub fn new(average: CoverageAverage) -> Self {
         Self {
             average,
-            members: Members::default(),
-            costs: Costs::default(),
+            members: ProcessStates::default(),
+            costs: PromotionCosts::default(),
             turns: 0,
         }
     }
@@ -120,8 +120,8 @@ impl Hawkeye {
         (age / 2).max(Self::YOUNG).min(Self::HORIZON)
     }
 
-    fn reason(&self, member: &Member, candidate: &Candidate) -> Option<SavingReason> {
-        let saving = member.worth(candidate.weight);
+    fn reason(&self, member: &HawkeyeProcess, candidate: &SavingCandidate) -> Option<SavingReason> {
+        let saving = member.saved_cores(candidate.weight);
         let cost_us = self.costs.of(candidate.order).as_secs_f64() * 1e6;
         Some(SavingReason {
             overhead: member.overhead?,
@@ -139,31 +139,32 @@ impl Policy for Hawkeye {
         "hawkeye"
     }
 
-    fn needs(&self) -> Needs {
-        Needs::OVERHEAD
+    fn sample_kinds(&self) -> SampleKinds {
+        SampleKinds::OVERHEAD
     }
 
     fn observe(&mut self, observation: &Observation) {
-        let seen = Seen {
+        let seen = ObservationContext {
             at: observation.at,
             machine: &observation.machine,
             average: self.average,
             costs: &self.costs,
         };
-        self.members
-            .observe(observation, |sample, before| seen.sampled(sample, before));
+        self.members.observe(observation, |sample, before| {
+            seen.process_after_sample(sample, before)
+        });
     }
 
     fn next_promotion(&mut self, _now: Duration) -> Option<Promotion> {
         let costs = &self.costs;
-        let best = |member: &Member| member.best(costs);
+        let best = |member: &HawkeyeProcess| member.best_saving_rate(costs);
         let most = self.members.iter().filter_map(best).reduce(f64::max)?;
         let process = self
             .members
             .iter_mut()
             .filter(|(_, m)| best(m).is_some_and(|saving| saving * Self::SIMILAR >= most))
             .reduce(|first, next| {
-                let left = |m: &Member| m.left_percent * m.terms.weight;
+                let left = |m: &HawkeyeProcess| m.left_percent * m.terms.weight;
                 let order = left(next.1)
                     .total_cmp(&left(first.1))
                     .then_with(|| first.1.last_turn.cmp(&next.1.last_turn));
@@ -191,14 +192,19 @@ impl Policy for Hawkeye {
         })
     }
 
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+    fn on_promotion_result(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        took: Option<Duration>,
+    ) {
         let mut member = self.members.get_mut(process);
         let proposed = member
             .as_mut()
             .and_then(|member| member.proposed.remove(&region));
         if let Some(took) = took {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
-            self.costs.note(order, took);
+            self.costs.record(order, took);
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.
             member.left_percent += member.saved_percent(&candidate);
@@ -211,13 +217,13 @@ impl Policy for Hawkeye {
 }
 
 impl ExplainPolicy for Hawkeye {
-    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<Waiting> {
+    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.of(candidate.order).as_secs_f64();
-        let pays = member.worth(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
-        Some(Waiting {
+        let pays = member.saved_cores(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
+        Some(WaitingRegion {
             reason: Reason::new(self.reason(member, candidate)?),
             ahead: ahead as u64,
             passed_over: (!pays).then(|| {

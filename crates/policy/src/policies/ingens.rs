@@ -2,13 +2,13 @@
 //! OSDI'16).
 
 use crate::error::{SettingError, positive_up_to};
-use crate::members::Members;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::plan::Promotion;
-use crate::policy::{ExplainPolicy, Needs, Policy};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::process_states::ProcessStates;
 use crate::reason::Reason;
-use crate::whole::u16_of;
+use crate::requests::Promotion;
+use crate::saturating_cast::u16_of;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::fmt;
@@ -71,17 +71,17 @@ impl Default for IngensSettings {
 
 /// What is known of a region.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct RegionHistory {
     region: RegionAddr,
     present: u16,
     /// The round in which faults made the region eligible; `None` for one that only a scan finds.
     queued: Option<u64>,
 }
 
-impl Seen {
+impl RegionHistory {
     /// Sort key: first the queue, in order of arrival. Then regions in the order in which the scan,
     /// now at `scanned`, finds them: from low to high addresses, and then from the start again.
-    fn turn(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
+    fn scan_key(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
         let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
         (self.queued.unwrap_or(u64::MAX), behind, self.region)
     }
@@ -89,7 +89,7 @@ impl Seen {
 
 /// One process.
 #[derive(Debug, Default)]
-struct Member {
+struct IngensProcess {
     weight: f64,
     resident_bytes: u64,
     /// Huge pages, including those proposed since the last count.
@@ -97,24 +97,24 @@ struct Member {
     /// Huge pages that were not accessed in the window.
     idle: u64,
     /// In ascending address order.
-    regions: Vec<Seen>,
+    regions: Vec<RegionHistory>,
     /// Regions that may be promoted, the next one last.
-    waiting: Vec<Seen>,
+    waiting: Vec<RegionHistory>,
     /// The last region that the scan proposed.
     scanned: Option<RegionAddr>,
 }
 
-impl Member {
+impl IngensProcess {
     fn observe(&mut self, sample: &ProcessSample, round: u64, min_present: u16) {
         let huge = || sample.regions.iter().filter(|r| r.is_huge());
         self.weight = sample.terms.weight;
         self.resident_bytes = sample.resident_bytes();
         self.huge = huge().count() as u64;
         self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
-        let mut regions: Vec<Seen> = sample
+        let mut regions: Vec<RegionHistory> = sample
             .regions
             .iter()
-            .map(|now| self.seen(now, round, min_present))
+            .map(|now| self.region_history(now, round, min_present))
             .collect();
         self.waiting = sample
             .regions
@@ -124,7 +124,8 @@ impl Member {
             .map(|(_, seen)| *seen)
             .collect();
         let scanned = self.scanned;
-        self.waiting.sort_by_key(|seen| Reverse(seen.turn(scanned)));
+        self.waiting
+            .sort_by_key(|seen| Reverse(seen.scan_key(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
         regions.sort_by_key(|seen| seen.region);
         self.regions = regions;
@@ -132,13 +133,13 @@ impl Member {
 
     /// Compares a region's sample with what was known of it. Pages were faulted in when the region
     /// is new or has more of them than before. Pages that a promotion added were not faulted.
-    fn seen(&self, now: &RegionSample, round: u64, min_present: u16) -> Seen {
+    fn region_history(&self, now: &RegionSample, round: u64, min_present: u16) -> RegionHistory {
         let before = self.find(now.region).and_then(|at| self.regions.get(at));
         let faulted = before.is_none_or(|before| now.present > before.present);
         let queued = before
             .and_then(|before| before.queued)
             .or(faulted.then_some(round));
-        Seen {
+        RegionHistory {
             region: now.region,
             present: now.present,
             queued: queued.filter(|_| may_be_promoted(now, min_present)),
@@ -160,7 +161,7 @@ impl Member {
     }
 
     /// A proposal failed or was dropped. A scan may find the region again.
-    fn refused(&mut self, region: RegionAddr) {
+    fn on_refused(&mut self, region: RegionAddr) {
         let at = self.find(region);
         if let Some(seen) = at.and_then(|at| self.regions.get_mut(at)) {
             seen.queued = None;
@@ -228,7 +229,7 @@ impl fmt::Display for UtilisationReason {
 #[derive(Debug)]
 pub struct Ingens {
     settings: IngensSettings,
-    members: Members<Member>,
+    members: ProcessStates<IngensProcess>,
     fmfi: Option<f64>,
     /// Observations so far.
     round: u64,
@@ -244,7 +245,7 @@ impl Ingens {
     pub fn new(settings: IngensSettings) -> Self {
         Self {
             settings,
-            members: Members::default(),
+            members: ProcessStates::default(),
             fmfi: None,
             round: 0,
         }
@@ -257,8 +258,8 @@ impl Policy for Ingens {
     }
 
     /// Present pages are enough for utilisation; idleness needs access bits.
-    fn needs(&self) -> Needs {
-        Needs::COVERAGE
+    fn sample_kinds(&self) -> SampleKinds {
+        SampleKinds::COVERAGE
     }
 
     fn observe(&mut self, observation: &Observation) {
@@ -294,10 +295,15 @@ impl Policy for Ingens {
     }
 
     /// The next observation shows what became huge.
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+    fn on_promotion_result(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        took: Option<Duration>,
+    ) {
         if took.is_none() {
             if let Some(member) = self.members.get_mut(process) {
-                member.refused(region);
+                member.on_refused(region);
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Order and pace of khugepaged (`mm/khugepaged.c`).
 
-mod pace;
+mod promotion_pace;
 
-pub use pace::Pace;
+pub use promotion_pace::PromotionPace;
 
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::plan::Promotion;
-use crate::policy::{ExplainPolicy, Needs, Policy};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::reason::Reason;
-use pace::Pacer;
+use crate::requests::Promotion;
+use promotion_pace::KhugepagedPacer;
 use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -22,14 +22,14 @@ pub struct LinuxSettings {
     /// and above one present page is enough. Default 511.
     pub max_ptes_none: u16,
     /// How fast regions are promoted.
-    pub pace: Pace,
+    pub pace: PromotionPace,
 }
 
 impl Default for LinuxSettings {
     fn default() -> Self {
         Self {
             max_ptes_none: 511,
-            pace: Pace::default(),
+            pace: PromotionPace::default(),
         }
     }
 }
@@ -51,7 +51,7 @@ impl fmt::Display for AddressOrderReason {
 
 /// Where the scan continues.
 #[derive(Clone, Copy, Debug)]
-struct Cursor {
+struct ScanCursor {
     process: ProcessId,
     /// First address not yet scanned.
     address: u64,
@@ -59,7 +59,7 @@ struct Cursor {
 
 /// A region that the scan will reach.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct ScannedRegion {
     process: ProcessId,
     region: RegionAddr,
     present: u16,
@@ -72,27 +72,27 @@ struct Waiting {
 /// that appears behind the cursor, or was refused, waits for the next round. Unlike in the kernel,
 /// passing over a region that cannot be promoted costs nothing.
 #[derive(Debug)]
-pub struct LinuxOrder {
+pub struct LinuxPolicy {
     /// Base pages that must be present (1-512).
     min_present: u16,
-    pacer: Pacer,
+    pacer: KhugepagedPacer,
     /// Processes of the last observation, in order of arrival.
     order: Vec<ProcessId>,
-    cursor: Option<Cursor>,
+    cursor: Option<ScanCursor>,
     /// What lies ahead of the scan, once around.
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<ScannedRegion>,
     /// Proposals without a result yet.
     proposed: HashSet<(ProcessId, RegionAddr)>,
 }
 
-impl LinuxOrder {
+impl LinuxPolicy {
     /// Starts at the first process and the lowest address.
     pub fn new(settings: LinuxSettings) -> Self {
         Self {
             min_present: PAGES_PER_REGION
                 .saturating_sub(settings.max_ptes_none)
                 .max(1),
-            pacer: Pacer::new(settings.pace),
+            pacer: KhugepagedPacer::new(settings.pace),
             order: Vec::new(),
             cursor: None,
             queue: VecDeque::new(),
@@ -106,7 +106,7 @@ impl LinuxOrder {
 
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
-    fn moved_cursor(&self, processes: &[ProcessId]) -> Option<Cursor> {
+    fn moved_cursor(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
         let cursor = self.cursor?;
         let left: HashSet<&ProcessId> = processes.iter().collect();
         let from = self
@@ -120,23 +120,23 @@ impl LinuxOrder {
         }
         let newcomer = || processes.iter().find(|p| !self.order.contains(p));
         let process = *after.or_else(newcomer)?;
-        Some(Cursor {
+        Some(ScanCursor {
             process,
             address: 0,
         })
     }
 }
 
-impl Policy for LinuxOrder {
+impl Policy for LinuxPolicy {
     fn name(&self) -> &'static str {
         "linux"
     }
 
-    fn needs(&self) -> Needs {
-        Needs::POPULATION
+    fn sample_kinds(&self) -> SampleKinds {
+        SampleKinds::POPULATION
     }
 
-    fn sets_own_pace(&self) -> bool {
+    fn limits_own_rate(&self) -> bool {
         true
     }
 
@@ -160,7 +160,7 @@ impl Policy for LinuxOrder {
                     .regions
                     .iter()
                     .filter(|s| self.eligible(s))
-                    .map(|s| Waiting {
+                    .map(|s| ScannedRegion {
                         process: sampled.process,
                         region: s.region,
                         present: s.present,
@@ -185,26 +185,31 @@ impl Policy for LinuxOrder {
         if self.queue.is_empty() || !self.pacer.take(now) {
             return None;
         }
-        let Waiting {
+        let ScannedRegion {
             process,
             region,
             present,
         } = self.queue.pop_front()?;
         let address = region.end();
-        self.cursor = Some(Cursor { process, address });
+        self.cursor = Some(ScanCursor { process, address });
         self.proposed.insert((process, region));
         let reason = Reason::new(AddressOrderReason { present });
         Some(Promotion::huge(process, region, present, reason))
     }
 
-    fn settle(&mut self, process: ProcessId, region: RegionAddr, took: Option<Duration>) {
+    fn on_promotion_result(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        took: Option<Duration>,
+    ) {
         if self.proposed.remove(&(process, region)) && took.is_none() {
             self.pacer.give_back();
         }
     }
 }
 
-impl ExplainPolicy for LinuxOrder {}
+impl ExplainPolicy for LinuxPolicy {}
 
 #[cfg(test)]
 mod tests;

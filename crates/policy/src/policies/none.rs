@@ -2,25 +2,25 @@
 
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::plan::Promotion;
-use crate::policy::{ExplainPolicy, Needs, Policy};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::requests::Promotion;
 use std::time::Duration;
 
 /// Never promotes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPromotion {
-    needs: Needs,
+    needs: SampleKinds,
 }
 
 impl NoPromotion {
     /// Needs no samples either.
     pub const BLIND: Self = Self {
-        needs: Needs::NOTHING,
+        needs: SampleKinds::NOTHING,
     };
 
     /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
     pub const WATCHING: Self = Self {
-        needs: Needs::COVERAGE.with(Needs::OVERHEAD),
+        needs: SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD),
     };
 }
 
@@ -29,7 +29,7 @@ impl Policy for NoPromotion {
         "none"
     }
 
-    fn needs(&self) -> Needs {
+    fn sample_kinds(&self) -> SampleKinds {
         self.needs
     }
 
@@ -39,7 +39,13 @@ impl Policy for NoPromotion {
         None
     }
 
-    fn settle(&mut self, _process: ProcessId, _region: RegionAddr, _: Option<Duration>) {}
+    fn on_promotion_result(
+        &mut self,
+        _process: ProcessId,
+        _region: RegionAddr,
+        _: Option<Duration>,
+    ) {
+    }
 }
 
 impl ExplainPolicy for NoPromotion {}
@@ -55,7 +61,7 @@ mod tests {
             policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
             assert_eq!(policy.next_promotion(at(1000)), None);
         }
-        let needs = NoPromotion::WATCHING.needs();
+        let needs = NoPromotion::WATCHING.sample_kinds();
         assert!(needs.coverage() && needs.overhead());
     }
 }

@@ -95,7 +95,7 @@ fn split_at_or_above_the_threshold() {
         start_percent: 85.0,
         growth_bytes_per_s: 7,
     };
-    assert_eq!(planner.judge(63, short), None);
+    assert_eq!(planner.split_reason(63, short), None);
     let bloat = Reason::new(BloatReason {
         zero_pages: 64,
         threshold: 64,
@@ -108,7 +108,7 @@ fn split_at_or_above_the_threshold() {
         "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,
     );
-    assert_eq!(planner.judge(64, short), Some(bloat));
+    assert_eq!(planner.split_reason(64, short), Some(bloat));
     assert!(BloatThreshold::new(0).is_err());
     assert!(BloatThreshold::new(513).is_err());
     assert!(BloatThreshold::new(512).is_ok());

@@ -1,6 +1,6 @@
 //! Cost of page walks, and the share of CPU time that a process loses to them.
 
-use crate::whole::per;
+use crate::saturating_cast::per;
 use serde::{Deserialize, Serialize};
 
 /// Translation cost of a touched base page on this machine, for a process that accesses this much
@@ -117,7 +117,7 @@ impl WalkCosts {
 
     /// How much of a walk the program waits for when walks are `apart_ns` apart. From 0, as in a
     /// loop of independent reads, to 1, where each read depends on the one before.
-    fn waited_for(&self, apart_ns: f64) -> f64 {
+    fn stall_share(&self, apart_ns: f64) -> f64 {
         let largest = self.at(u64::MAX);
         let costs = self.by_distance.iter().map(|c| c.walk_ns);
         // Cost of walks that overlap in full.
@@ -185,7 +185,7 @@ pub struct WalkRates {
 
 /// A share of CPU time in per cent: best estimate and bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Share {
+pub struct CpuShare {
     /// Best estimate.
     pub percent: f64,
     /// Lower bound: every walk overlaps with others.
@@ -203,7 +203,7 @@ impl WalkRates {
     /// independent reads. The overlap falls with more work between them. Walks farther apart than
     /// dependent reads also find the page tables driven out of the caches. The upper limit is the
     /// loss of a program that only reads at random.
-    pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> Share {
+    pub fn share(&self, costs: &FootprintCosts, all: &WalkCosts) -> CpuShare {
         let of = |walk: f64, data: f64| {
             if walk > 0.0 {
                 walk / (walk + data)
@@ -221,7 +221,7 @@ impl WalkRates {
         let low = taken(costs.independent_ns).min(limit);
         let high = taken(costs.alone_ns).min(1.0).max(low);
         let best = taken(self.scattered_ns(costs, all)).min(limit);
-        Share {
+        CpuShare {
             percent: percent(best.clamp(low, high) + ordered),
             low_percent: percent(low + ordered),
             high_percent: percent(high + ordered),
@@ -244,7 +244,7 @@ impl WalkRates {
         }
         let apart_ns = 1e9 / self.scattered_per_s;
         let near_ns = costs.independent_ns
-            + (costs.dependent_ns - costs.independent_ns).max(0.0) * all.waited_for(apart_ns);
+            + (costs.dependent_ns - costs.independent_ns).max(0.0) * all.stall_share(apart_ns);
         let chained_ns = all.data_dependent_ns + costs.dependent_ns;
         let far = ((apart_ns - chained_ns) / (chained_ns * (FAR - 1.0))).clamp(0.0, 1.0);
         near_ns + (costs.alone_ns - near_ns).max(0.0) * far
@@ -259,7 +259,7 @@ mod tests {
         WalkCosts::typical()
     }
 
-    fn scattered(per_s: f64) -> Share {
+    fn scattered(per_s: f64) -> CpuShare {
         let rates = WalkRates {
             scattered_per_s: per_s,
             ..WalkRates::default()

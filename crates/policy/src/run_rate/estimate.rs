@@ -1,18 +1,18 @@
 //! From touched pages to rates, and from rates to overhead.
 
-use super::chance::{Count, expected_rates};
 use super::costs::{FootprintCosts, WalkCosts, WalkRates};
-use super::plan::READS_AFTER;
-use super::shape::{PageBits, Shape};
+use super::expected_rates::{TouchCount, expected_rates};
+use super::probe_plan::READS_AFTER;
+use super::touch_shape::{PageBitmap, TouchShape};
 use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::whole::{per, u32_of, u64_of};
+use crate::saturating_cast::{per, u32_of, u64_of};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// What one read of one region found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionMarks {
+pub struct RegionAccessBits {
     /// The region.
     pub region: RegionAddr,
     /// Whether it is one huge page. If so, `touched` is all or nothing.
@@ -20,12 +20,12 @@ pub struct RegionMarks {
     /// Time since its access bits were cleared.
     pub exposed: Duration,
     /// Pages touched in this time.
-    pub touched: PageBits,
+    pub touched: PageBitmap,
 }
 
 /// What all rounds found at their `n`th read.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pool {
+struct ReadTotals {
     /// Sum over regions of base pages, in seconds.
     exposed_s: f64,
     regions: u64,
@@ -41,7 +41,7 @@ struct Pool {
     wall_s: f64,
 }
 
-impl Pool {
+impl ReadTotals {
     fn add(&mut self, other: &Self) {
         self.exposed_s += other.exposed_s;
         self.regions += other.regions;
@@ -64,34 +64,34 @@ impl Pool {
 /// One region at one read.
 #[derive(Clone, Copy, Debug)]
 struct RegionRead {
-    shape: Shape,
+    shape: TouchShape,
     /// CPU time of the process since the region's bits were cleared, in seconds.
     cpu_s: f64,
 }
 
 /// Puts the reads of one process's window together.
 #[derive(Clone, Debug)]
-pub struct Estimator {
+pub struct OverheadEstimator {
     base_regions: f64,
     huge_regions: f64,
     first_touch_s: f64,
-    pools: Vec<Pool>,
+    pools: Vec<ReadTotals>,
     /// The same for all rounds in which the process was at work, including those for comparison
     /// only.
-    at_work: Vec<Pool>,
-    round: Vec<Pool>,
+    at_work: Vec<ReadTotals>,
+    round: Vec<ReadTotals>,
     /// Reads of this round's regions.
     round_reads: HashMap<RegionAddr, Vec<RegionRead>>,
     /// All rounds so far.
-    all: Pool,
+    all: ReadTotals,
     /// All rounds from the first one in which the process ran.
-    since_it_ran: Pool,
+    since_it_ran: ReadTotals,
     reads: HashMap<RegionAddr, Vec<RegionRead>>,
 }
 
 /// The result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Estimate {
+pub struct OverheadEstimate {
     /// `None`: the process used less CPU than [`WORTH_CORES`].
     pub overhead: Option<Overhead>,
     /// The part of it that comes from huge pages, in per cent of the process's CPU time. More huge
@@ -136,7 +136,7 @@ const RAN_SHARE: f64 = 0.5;
 /// its true rate to show.
 const CAPPED_SHARE: f64 = 0.25;
 
-impl Estimator {
+impl OverheadEstimator {
     /// For a process with `base_regions` and `huge_regions`, on a machine where the first touch
     /// after a clear costs `first_touch`.
     pub fn new(base_regions: u64, huge_regions: u64, first_touch: Duration) -> Self {
@@ -144,23 +144,23 @@ impl Estimator {
             base_regions: base_regions as f64,
             huge_regions: huge_regions as f64,
             first_touch_s: first_touch.as_secs_f64(),
-            pools: vec![Pool::default(); READS_AFTER.len()],
-            at_work: vec![Pool::default(); READS_AFTER.len()],
+            pools: vec![ReadTotals::default(); READS_AFTER.len()],
+            at_work: vec![ReadTotals::default(); READS_AFTER.len()],
             round: Vec::new(),
             round_reads: HashMap::new(),
-            all: Pool::default(),
-            since_it_ran: Pool::default(),
+            all: ReadTotals::default(),
+            since_it_ran: ReadTotals::default(),
             reads: HashMap::new(),
         }
     }
 
     /// Takes in one read of the current round; returns the touched base pages and huge pages. `cpu`
     /// is the CPU time that the process used since the round began, `wall` the time since then.
-    pub fn read(&mut self, marks: &[RegionMarks], cpu: Duration, wall: Duration) -> u64 {
-        let mut pool = Pool {
+    pub fn read(&mut self, marks: &[RegionAccessBits], cpu: Duration, wall: Duration) -> u64 {
+        let mut pool = ReadTotals {
             cpu_s: cpu.as_secs_f64(),
             wall_s: wall.as_secs_f64(),
-            ..Pool::default()
+            ..ReadTotals::default()
         };
         let mut seen = Vec::with_capacity(marks.len());
         for mark in marks {
@@ -171,7 +171,7 @@ impl Estimator {
                 pool.huge_touched += u64::from(mark.touched.count() > 0);
                 continue;
             }
-            let shape = Shape::of(&mark.touched);
+            let shape = TouchShape::of(&mark.touched);
             pool.regions += 1;
             pool.exposed_s += exposed_s;
             pool.streamed += u64::from(shape.streamed);
@@ -201,12 +201,12 @@ impl Estimator {
         let reads = std::mem::take(&mut self.round_reads);
         let (first, last) = match round[..] {
             [] => return false,
-            [only] => (Pool::default(), only),
+            [only] => (ReadTotals::default(), only),
             [first, .., last] => (first, last),
         };
         // A round that ended early, having seen enough, counts in the later pools too. Otherwise
         // these would hold only the quiet rounds.
-        let add_to = |pools: &mut [Pool]| {
+        let add_to = |pools: &mut [ReadTotals]| {
             for (n, pool) in pools.iter_mut().enumerate() {
                 pool.add(round.get(n).unwrap_or(&last));
             }
@@ -239,23 +239,23 @@ impl Estimator {
     /// Whether the process has run, but used so little CPU since the first round in which it ran
     /// that it is left alone ([`WORTH_CORES`]).
     pub fn is_light(&self) -> bool {
-        let Pool { cpu_s, wall_s, .. } = self.since_it_ran;
+        let ReadTotals { cpu_s, wall_s, .. } = self.since_it_ran;
         cpu_s > 0.0 && cpu_s < wall_s * WORTH_CORES
     }
 
     /// The estimate.
-    pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
+    pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
         // A round that was cut short still gives results for its regions.
         self.end_round(false);
         let last = self.pools.last().copied().unwrap_or_default();
         let cpu_cores = self.cores(&last);
         let distinct_pages = per(last.touched() as f64, last.regions as f64) * self.base_regions;
-        let beyond_tlb = beyond(f64::from(costs.tlb_pages), distinct_pages);
-        let kind = |count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool| {
+        let beyond_tlb = share_beyond(f64::from(costs.tlb_pages), distinct_pages);
+        let kind = |count: fn(&ReadTotals) -> u64, enough: fn(&ReadTotals) -> bool| {
             self.rate(count, enough, beyond_tlb)
         };
-        let marked: fn(&Pool) -> bool = |p| p.scattered >= MARKS_ENOUGH;
-        let crowded: fn(&Pool) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
+        let marked: fn(&ReadTotals) -> bool = |p| p.scattered >= MARKS_ENOUGH;
+        let crowded: fn(&ReadTotals) -> bool = |p| p.ordered_regions >= ORDERED_REGIONS_NEEDED;
         let rates = WalkRates {
             streamed_per_s: kind(|p| p.streamed, crowded),
             strided_per_s: kind(|p| p.strided, crowded),
@@ -282,7 +282,7 @@ impl Estimator {
                 source: OverheadSource::RunRate,
             }
         });
-        Estimate {
+        OverheadEstimate {
             overhead,
             huge_percent: huge.percent,
             rates,
@@ -292,7 +292,7 @@ impl Estimator {
     }
 
     /// Cores in use in a pool, without the cost of the marks to the program.
-    fn cores(&self, pool: &Pool) -> f64 {
+    fn cores(&self, pool: &ReadTotals) -> f64 {
         let touches_s = (pool.touched() + pool.huge_touched) as f64 * self.first_touch_s;
         // At the cap, first touches would account for all of its time, although it did run.
         let own_s = (pool.cpu_s - touches_s).max(pool.cpu_s * 0.25);
@@ -305,9 +305,14 @@ impl Estimator {
     /// The clear took the regions' translations out of the TLB. For this reason alone, as many
     /// pages as a TLB holds would be marked again. `beyond_tlb` is the share of the marks that this
     /// cannot explain. Marks between one read and the next are certain.
-    fn rate(&self, count: fn(&Pool) -> u64, enough: fn(&Pool) -> bool, beyond_tlb: f64) -> f64 {
+    fn rate(
+        &self,
+        count: fn(&ReadTotals) -> u64,
+        enough: fn(&ReadTotals) -> bool,
+        beyond_tlb: f64,
+    ) -> f64 {
         let total = self.base_regions;
-        let of = |marks: u64, exposed_s: f64, pool: &Pool| {
+        let of = |marks: u64, exposed_s: f64, pool: &ReadTotals| {
             per(per(marks as f64, exposed_s) * total, self.cores(pool))
         };
         let last = self.pools.last().copied().unwrap_or_default();
@@ -348,7 +353,7 @@ impl Estimator {
         let last = self.pools.last().copied().unwrap_or_default();
         let total = self.huge_regions;
         let distinct = per(last.huge_touched as f64, last.huge_regions as f64) * total;
-        let beyond_tlb = beyond(f64::from(costs.tlb_huge_pages), distinct);
+        let beyond_tlb = share_beyond(f64::from(costs.tlb_huge_pages), distinct);
         let fastest = self
             .pools
             .iter()
@@ -365,7 +370,7 @@ impl Estimator {
 
     fn walks(&self, costs: &FootprintCosts, residence_s: f64) -> Vec<RegionWalks> {
         let weight = |ns: f64| per(ns, costs.dependent_ns).min(1.0);
-        let cost = |shape: &Shape| {
+        let cost = |shape: &TouchShape| {
             f64::from(shape.scattered)
                 + f64::from(shape.strided) * weight(costs.strided_ns)
                 + f64::from(shape.streamed) * weight(costs.streamed_ns)
@@ -374,14 +379,14 @@ impl Estimator {
             let (count, shape) = newly_touched(reads, residence_s)?;
             Some((*region, count, shape))
         });
-        let seen: Vec<(RegionAddr, Count, Shape)> = seen.collect();
-        let touched = |shape: &Shape| f64::from(shape.touched());
-        let per_touch = |shape: &Shape| per(cost(shape), touched(shape));
+        let seen: Vec<(RegionAddr, TouchCount, TouchShape)> = seen.collect();
+        let touched = |shape: &TouchShape| f64::from(shape.touched());
+        let per_touch = |shape: &TouchShape| per(cost(shape), touched(shape));
         // Regions in which nothing was touched resemble each other, so each counts once.
         let others = || seen.iter().filter(|(_, _, shape)| shape.touched() > 0);
         let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
         let of_others = per(all, others().count() as f64);
-        let counts: Vec<Count> = seen.iter().map(|(_, count, _)| *count).collect();
+        let counts: Vec<TouchCount> = seen.iter().map(|(_, count, _)| *count).collect();
         let expected = seen.iter().zip(expected_rates(&counts));
         let mut walks: Vec<_> = expected
             .map(|((region, count, shape), rate)| {
@@ -405,7 +410,7 @@ impl Estimator {
 /// From one region's reads in order: pages first touched at a late time, and the shape of all
 /// touched pages. By that time a translation used right after the clear would have left the TLB.
 /// Pages in constant use are touched before it and cause no walks, however early they are seen.
-fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(Count, Shape)> {
+fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(TouchCount, TouchShape)> {
     /// New pages needed for a rate that is accurate to a quarter.
     const ENOUGH: f64 = 16.0;
     /// With this many touched, few are left that could be new.
@@ -418,7 +423,7 @@ fn newly_touched(reads: &[RegionRead], residence_s: f64) -> Option<(Count, Shape
     let new = |to: &RegionRead| f64::from(to.shape.touched()) - known;
     let tells = |to: &&RegionRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
-    let count = Count {
+    let count = TouchCount {
         touches: new(to).max(0.0),
         over_s: to.cpu_s - from_s,
     };
@@ -440,7 +445,7 @@ fn touched_by(reads: &[RegionRead], cpu_s: f64) -> f64 {
 }
 
 /// The share of `distinct` pages that a TLB of `held` entries cannot hold.
-fn beyond(held: f64, distinct: f64) -> f64 {
+fn share_beyond(held: f64, distinct: f64) -> f64 {
     (1.0 - per(held, distinct)).max(0.0) * f64::from(distinct > 0.0)
 }
 

@@ -1,11 +1,11 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
-use super::adaptive::{Growth, RecoverySpeed, start_percent, time_to_full};
-use super::looking::{LookPace, wanted};
-use super::{Hold, Scope, Shortage, WatermarkTable, Watermarks};
+use super::growth::{MemoryGrowth, RecoverySpeed, start_percent, time_to_full};
+use super::read_interval::{ReadRateLimit, wanted_interval};
+use super::{MemoryScope, PromotionBlock, Shortage, WatermarkTable, Watermarks};
 use crate::error::{SettingError, positive_up_to};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
-use crate::whole::u64_of;
+use crate::saturating_cast::u64_of;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ pub struct MemoryGuard {
     table: WatermarkTable,
     pressure_limit_percent: f64,
     /// The machine first; empty while the state of memory is not known.
-    watched: Vec<Watched>,
+    watched: Vec<ScopeState>,
     /// The last known state, from before memory could not be read.
-    unseen: Vec<Watched>,
+    unseen: Vec<ScopeState>,
     /// The groups of each process, as indices into `watched`.
     groups: HashMap<ProcessId, Vec<usize>>,
     speed: RecoverySpeed,
-    pace: LookPace,
+    pace: ReadRateLimit,
 }
 
 /// Huge pages to recover from are listed anew when the list is older than this ...
@@ -38,14 +38,14 @@ const DANGER: Duration = Duration::from_secs(3);
 
 /// The machine or a group.
 #[derive(Clone, Debug)]
-struct Watched {
-    scope: Scope,
+struct ScopeState {
+    scope: MemoryScope,
     marks: Watermarks,
     usage: MemoryUse,
     pressure_percent: Option<f64>,
     /// Of a group; the machine has all processes.
     members: Vec<ProcessId>,
-    growth: Growth,
+    growth: MemoryGrowth,
     start_percent: f64,
     recovering: bool,
     read_at: Duration,
@@ -53,15 +53,15 @@ struct Watched {
     listed: Option<(Duration, f64)>,
 }
 
-impl Watched {
-    fn new(scope: Scope, marks: Watermarks, usage: MemoryUse) -> Self {
+impl ScopeState {
+    fn new(scope: MemoryScope, marks: Watermarks, usage: MemoryUse) -> Self {
         Self {
             scope,
             marks,
             usage,
             pressure_percent: None,
             members: Vec::new(),
-            growth: Growth::default(),
+            growth: MemoryGrowth::default(),
             start_percent: marks.high_percent(),
             recovering: false,
             read_at: Duration::ZERO,
@@ -72,7 +72,7 @@ impl Watched {
     fn read(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
         self.usage = usage;
         self.read_at = now;
-        self.growth.note(now, usage.used_bytes);
+        self.growth.record_use(now, usage.used_bytes);
         self.decide(speed);
     }
 
@@ -90,7 +90,7 @@ impl Watched {
 
     fn account(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
         self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
-        self.growth.note_own(taken_bytes);
+        self.growth.record_own_use(taken_bytes);
         self.decide(speed);
     }
 
@@ -103,26 +103,26 @@ impl Watched {
     }
 
     /// Why nothing in it is promoted, if so.
-    fn hold(&self, pressure_limit_percent: f64) -> Option<Hold> {
+    fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlock> {
         let scope = || self.scope.clone();
         if let Some(shortage) = self.shortage() {
             let used_percent = shortage.used_percent;
             let high_percent = self.marks.high_percent();
             return Some(if used_percent > high_percent {
-                Hold::AboveHigh {
+                PromotionBlock::AboveHigh {
                     scope: scope(),
                     used_percent,
                     high_percent,
                 }
             } else if used_percent > self.start_percent {
-                Hold::FillingUp {
+                PromotionBlock::FillingUp {
                     scope: scope(),
                     used_percent,
                     start_percent: self.start_percent,
                     growth_bytes_per_s: shortage.growth_bytes_per_s,
                 }
             } else {
-                Hold::Recovering {
+                PromotionBlock::Recovering {
                     scope: scope(),
                     used_percent,
                     low_percent: self.marks.low_percent(),
@@ -132,7 +132,7 @@ impl Watched {
         let pressure_percent = self
             .pressure_percent
             .filter(|percent| *percent > pressure_limit_percent)?;
-        Some(Hold::Pressure {
+        Some(PromotionBlock::Pressure {
             scope: scope(),
             pressure_percent,
             limit_percent: pressure_limit_percent,
@@ -140,12 +140,12 @@ impl Watched {
     }
 
     /// Why `bytes` more would be too much, if so.
-    fn crossing(&self, bytes: u64) -> Option<Hold> {
+    fn block_after_taking(&self, bytes: u64) -> Option<PromotionBlock> {
         let with = MemoryUse {
             used_bytes: self.usage.used_bytes.saturating_add(bytes),
             ..self.usage
         };
-        (with.percent() > self.start_percent).then(|| Hold::WouldCross {
+        (with.percent() > self.start_percent).then(|| PromotionBlock::WouldCross {
             scope: self.scope.clone(),
             used_percent: self.usage.percent(),
             bytes,
@@ -154,14 +154,14 @@ impl Watched {
     }
 
     /// Whether huge pages may have appeared since the last listing.
-    fn outdated(&self, now: Duration) -> bool {
+    fn is_listing_outdated(&self, now: Duration) -> bool {
         let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
         self.listed.is_none_or(|(at, grown)| {
             now >= at.saturating_add(LIST_AGE) || self.growth.total_bytes() - grown >= enough
         })
     }
 
-    fn list(&mut self, now: Duration) {
+    fn mark_listed(&mut self, now: Duration) {
         self.listed = Some((now, self.growth.total_bytes()));
     }
 
@@ -206,7 +206,7 @@ impl MemoryGuard {
             unseen: Vec::new(),
             groups: HashMap::new(),
             speed: RecoverySpeed::default(),
-            pace: LookPace::default(),
+            pace: ReadRateLimit::default(),
         })
     }
 
@@ -229,17 +229,17 @@ impl MemoryGuard {
     ///
     /// # Errors
     /// Why nothing is promoted.
-    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Result<(), Hold> {
+    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Result<(), PromotionBlock> {
         let mut before = std::mem::take(&mut self.watched);
         before.append(&mut self.unseen);
-        let mut known: HashMap<Scope, Watched> =
+        let mut known: HashMap<MemoryScope, ScopeState> =
             before.into_iter().map(|w| (w.scope.clone(), w)).collect();
         self.groups.clear();
-        let mut watch = |scope: Scope, usage, pressure_percent, members: &[ProcessId]| {
+        let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
             let marks = self.table.of(&scope);
             let mut watched = known
                 .remove(&scope)
-                .unwrap_or_else(|| Watched::new(scope, marks, usage));
+                .unwrap_or_else(|| ScopeState::new(scope, marks, usage));
             watched.marks = marks;
             watched.pressure_percent = pressure_percent;
             if watched.members != members {
@@ -253,17 +253,22 @@ impl MemoryGuard {
             }
             self.watched.push(watched);
         };
-        watch(Scope::Machine, state.machine, state.pressure_percent, &[]);
+        watch(
+            MemoryScope::Machine,
+            state.machine,
+            state.pressure_percent,
+            &[],
+        );
         for group in &state.groups {
-            let scope = Scope::Group(group.name.clone());
+            let scope = MemoryScope::Group(group.name.clone());
             watch(scope, group.usage, group.pressure_percent, &group.members);
         }
         self.held().map_or(Ok(()), Err)
     }
 
     /// Takes in the use of the machine or of one group between assessments (see
-    /// [`due`](Self::due)).
-    pub fn note_use(&mut self, now: Duration, scope: &Scope, usage: MemoryUse) {
+    /// [`scopes_due`](Self::due)).
+    pub fn record_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
         let speed = self.speed;
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
             watched.read(now, usage, speed);
@@ -282,13 +287,13 @@ impl MemoryGuard {
     }
 
     /// A huge page was searched and split in `took`, and gave back `bytes`.
-    pub fn note_recovered(&mut self, bytes: u64, took: Duration) {
-        self.speed.note(bytes, took);
+    pub fn record_recovered(&mut self, bytes: u64, took: Duration) {
+        self.speed.record_recovery(bytes, took);
     }
 
     /// The state of memory could not be read. Nothing is promoted or recovered until the next
     /// assessment. A recovery that was under way then goes on.
-    pub fn lose_sight(&mut self) {
+    pub fn mark_unknown(&mut self) {
         self.unseen.append(&mut self.watched);
         self.groups.clear();
     }
@@ -296,8 +301,12 @@ impl MemoryGuard {
     /// Everything to recover from was searched. Where the list of huge pages is up to date,
     /// recovery ends, because the rest is in use. It starts again when memory is over the mark;
     /// until then promotion goes on. Where the list is outdated, recovery goes on.
-    pub fn found_nothing_more(&mut self, now: Duration) {
-        for watched in self.watched.iter_mut().filter(|w| !w.outdated(now)) {
+    pub fn on_search_exhausted(&mut self, now: Duration) {
+        for watched in self
+            .watched
+            .iter_mut()
+            .filter(|w| !w.is_listing_outdated(now))
+        {
             watched.recovering = false;
         }
     }
@@ -309,9 +318,9 @@ impl MemoryGuard {
         let mut all = false;
         let mut members = Vec::new();
         for watched in &mut self.watched {
-            if watched.recovering && watched.outdated(now) {
-                watched.list(now);
-                all |= watched.scope == Scope::Machine;
+            if watched.recovering && watched.is_listing_outdated(now) {
+                watched.mark_listed(now);
+                all |= watched.scope == MemoryScope::Machine;
                 members.extend_from_slice(&watched.members);
             }
         }
@@ -320,36 +329,39 @@ impl MemoryGuard {
     }
 
     /// The huge pages of all processes were just listed.
-    pub fn note_listed(&mut self, now: Duration) {
-        self.watched.iter_mut().for_each(|w| w.list(now));
+    pub fn record_listed(&mut self, now: Duration) {
+        self.watched.iter_mut().for_each(|w| w.mark_listed(now));
     }
 
     /// Why nothing at all is promoted now, if so.
-    pub fn held(&self) -> Option<Hold> {
+    pub fn held(&self) -> Option<PromotionBlock> {
         match self.watched.first() {
-            None => Some(Hold::Unknown),
-            Some(machine) => machine.hold(self.pressure_limit_percent),
+            None => Some(PromotionBlock::Unknown),
+            Some(machine) => machine.promotion_block(self.pressure_limit_percent),
         }
     }
 
     /// Whether a region of this process may be promoted, by the last assessment, if that takes
     /// `bytes` more memory.
-    pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), Hold> {
+    pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlock> {
         let hold = self
             .held()
             .or_else(|| {
                 let fullest = self.groups_of(process).max_by(|a, b| {
-                    let rank = |w: &Watched| (w.recovering, w.usage.percent());
+                    let rank = |w: &ScopeState| (w.recovering, w.usage.percent());
                     let ((a_short, a), (b_short, b)) = (rank(a), rank(b));
                     a_short.cmp(&b_short).then(a.total_cmp(&b))
                 });
-                fullest.and_then(|w| w.hold(self.pressure_limit_percent))
+                fullest.and_then(|w| w.promotion_block(self.pressure_limit_percent))
             })
             .or_else(|| {
                 self.groups_of(process)
-                    .find_map(|w| w.hold(self.pressure_limit_percent))
+                    .find_map(|w| w.promotion_block(self.pressure_limit_percent))
             })
-            .or_else(|| self.scopes_of(process).find_map(|w| w.crossing(bytes)));
+            .or_else(|| {
+                self.scopes_of(process)
+                    .find_map(|w| w.block_after_taking(bytes))
+            });
         hold.map_or(Ok(()), Err)
     }
 
@@ -361,9 +373,9 @@ impl MemoryGuard {
     /// The shortage for which this process is recovered from; `None` when it is left alone. Its
     /// group comes before the machine, and of nested groups the fullest one.
     pub fn shortage(&self, process: ProcessId) -> Option<Shortage> {
-        let machine = self.watched.first().and_then(Watched::shortage);
+        let machine = self.watched.first().and_then(ScopeState::shortage);
         self.groups_of(process)
-            .filter_map(Watched::shortage)
+            .filter_map(ScopeState::shortage)
             .max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
             .or(machine)
     }
@@ -371,36 +383,38 @@ impl MemoryGuard {
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
     /// Recovery then comes before all else.
     pub fn in_danger(&self) -> bool {
-        self.watched.iter().any(Watched::in_danger)
+        self.watched.iter().any(ScopeState::in_danger)
     }
 
     /// The machine and groups to read by `now`, between assessments.
-    pub fn due(&self, now: Duration) -> Vec<Scope> {
-        let due = self.watched.iter().filter(|w| self.look_at(w) <= now);
+    pub fn scopes_due(&self, now: Duration) -> Vec<MemoryScope> {
+        let due = self.watched.iter().filter(|w| self.next_read_of(w) <= now);
         due.map(|w| w.scope.clone()).collect()
     }
 
     /// When one should be read next; `None`: at the next assessment.
-    pub fn next_look(&self) -> Option<Duration> {
-        self.watched.iter().map(|w| self.look_at(w)).min()
+    pub fn next_read(&self) -> Option<Duration> {
+        self.watched.iter().map(|w| self.next_read_of(w)).min()
     }
 
     /// CPU time that the reads that were due took.
-    pub fn note_look_cost(&mut self, cost: Duration) {
-        self.pace.note(cost);
+    pub fn record_read_cost(&mut self, cost: Duration) {
+        self.pace.record_cost(cost);
     }
 
-    fn look_at(&self, watched: &Watched) -> Duration {
-        let wanted = wanted(watched.usage, watched.growth.bytes_per_s());
-        watched.read_at.saturating_add(self.pace.affordable(wanted))
+    fn next_read_of(&self, watched: &ScopeState) -> Duration {
+        let wanted = wanted_interval(watched.usage, watched.growth.bytes_per_s());
+        watched
+            .read_at
+            .saturating_add(self.pace.affordable_interval(wanted))
     }
 
-    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &Watched> {
+    fn groups_of(&self, process: ProcessId) -> impl Iterator<Item = &ScopeState> {
         let places = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
         places.iter().filter_map(|place| self.watched.get(*place))
     }
 
-    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &Watched> {
+    fn scopes_of(&self, process: ProcessId) -> impl Iterator<Item = &ScopeState> {
         self.watched.iter().take(1).chain(self.groups_of(process))
     }
 }

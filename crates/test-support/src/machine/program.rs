@@ -2,13 +2,13 @@
 
 use super::{bytes, costs};
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample, Terms,
+    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, ProcessRules, RegionAddr, RegionSample,
 };
 use std::time::Duration;
 
 /// Neighbouring regions that are used alike.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct ProgramPart {
     /// The first region.
     pub start: RegionAddr,
     /// Number of regions.
@@ -22,7 +22,7 @@ pub struct Part {
     pub huge: bool,
 }
 
-impl Default for Part {
+impl Default for ProgramPart {
     /// One fully used region at 2 MiB, under base pages.
     fn default() -> Self {
         Self {
@@ -39,7 +39,7 @@ impl Default for Part {
 #[derive(Clone, Debug)]
 pub struct ProgramSpec {
     /// Its address space, in address order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ProgramPart>,
     /// Share of its accesses to base pages that need a page walk (0-1).
     pub walk_share: f64,
     /// Time of its start.
@@ -51,7 +51,7 @@ pub struct ProgramSpec {
     /// The cgroup it is in.
     pub group: Option<String>,
     /// The rules under which it is managed.
-    pub terms: Terms,
+    pub terms: ProcessRules,
 }
 
 impl Default for ProgramSpec {
@@ -64,13 +64,13 @@ impl Default for ProgramSpec {
             ends_after: None,
             ends_at: None,
             group: None,
-            terms: Terms::default(),
+            terms: ProcessRules::default(),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum ProgramState {
     ToCome,
     Alive,
     Ended,
@@ -78,7 +78,7 @@ enum Life {
 
 /// Counts of a region's base pages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Region {
+pub(super) struct ScriptedRegion {
     pub(super) present: u16,
     pub(super) zero_mapped: u16,
     pub(super) huge: bool,
@@ -88,18 +88,18 @@ pub(super) struct Region {
 
 #[derive(Clone, Debug)]
 struct PartState {
-    spec: Part,
-    regions: Vec<Region>,
+    spec: ProgramPart,
+    regions: Vec<ScriptedRegion>,
     /// Accesses to each of its regions since their bits were cleared.
     exposure: f64,
 }
 
 /// A program on the scripted machine.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct ScriptedProgram {
     pub(super) id: ProcessId,
     pub(super) spec: ProgramSpec,
-    life: Life,
+    life: ProgramState,
     parts: Vec<PartState>,
     pub(super) accesses: f64,
     /// Time still to be spent on first touches, in nanoseconds.
@@ -108,12 +108,12 @@ pub struct Program {
     pub(super) cleared: bool,
 }
 
-impl Program {
+impl ScriptedProgram {
     pub(super) fn new(id: ProcessId, spec: ProgramSpec) -> Self {
         Self {
             id,
             spec,
-            life: Life::ToCome,
+            life: ProgramState::ToCome,
             parts: Vec::new(),
             accesses: 0.0,
             stalled_ns: 0.0,
@@ -123,11 +123,11 @@ impl Program {
 
     /// Whether it is running.
     pub fn is_alive(&self) -> bool {
-        self.life == Life::Alive
+        self.life == ProgramState::Alive
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.life == Life::Ended
+        self.life == ProgramState::Ended
     }
 
     pub(super) fn is_in(&self, group: &str) -> bool {
@@ -171,30 +171,32 @@ impl Program {
     }
 
     /// Starts or ends the program, if it is time.
-    pub(super) fn live(&mut self, now: Duration) {
+    pub(super) fn start_or_end(&mut self, now: Duration) {
         let done = |work: u64| self.accesses + 0.5 >= work as f64;
         let (at, work) = (self.spec.ends_at, self.spec.ends_after);
-        if self.life == Life::ToCome && self.spec.arrives <= now {
-            self.life = Life::Alive;
+        if self.life == ProgramState::ToCome && self.spec.arrives <= now {
+            self.life = ProgramState::Alive;
             let parts = self.spec.parts.iter();
             self.parts = parts.map(|part| PartState::new(*part)).collect();
         }
-        if self.life == Life::Alive && (at.is_some_and(|at| at <= now) || work.is_some_and(done)) {
+        if self.life == ProgramState::Alive
+            && (at.is_some_and(|at| at <= now) || work.is_some_and(done))
+        {
             self.end();
         }
     }
 
     pub(super) fn end(&mut self) {
-        self.life = Life::Ended;
+        self.life = ProgramState::Ended;
         self.parts = Vec::new();
     }
 
     /// Time of its start or end if nothing changes.
     pub(super) fn next_event(&self, now: Duration) -> Option<Duration> {
         match self.life {
-            Life::ToCome => Some(self.spec.arrives),
-            Life::Ended => None,
-            Life::Alive => {
+            ProgramState::ToCome => Some(self.spec.arrives),
+            ProgramState::Ended => None,
+            ProgramState::Alive => {
                 let work = self.spec.ends_after;
                 let worked = work.zip(self.mean_access_ns()).map(|(work, mean)| {
                     let left_ns = (work as f64 - self.accesses).max(0.0) * mean;
@@ -247,13 +249,13 @@ impl Program {
             .collect()
     }
 
-    fn regions(&self) -> impl Iterator<Item = (&PartState, &Region)> {
+    fn regions(&self) -> impl Iterator<Item = (&PartState, &ScriptedRegion)> {
         let parts = self.parts.iter();
         parts.flat_map(|part| part.regions.iter().map(move |region| (part, region)))
     }
 
     /// A region, and the number of its base pages in use.
-    pub(super) fn region_mut(&mut self, address: RegionAddr) -> Option<(&mut Region, u16)> {
+    pub(super) fn region_mut(&mut self, address: RegionAddr) -> Option<(&mut ScriptedRegion, u16)> {
         self.parts.iter_mut().find_map(|part| {
             let offset = address.start().checked_sub(part.spec.start.start())?;
             let index = usize::try_from(offset / HUGE_PAGE_BYTES).ok()?;
@@ -281,9 +283,9 @@ impl Program {
 }
 
 impl PartState {
-    fn new(spec: Part) -> Self {
+    fn new(spec: ProgramPart) -> Self {
         let huge = spec.huge;
-        let region = Region {
+        let region = ScriptedRegion {
             present: if huge {
                 PAGES_PER_REGION
             } else {
@@ -317,14 +319,14 @@ impl PartState {
         base * self.reached() + huge * self.exposure.min(1.0)
     }
 
-    fn sample(&self, region: &Region, index: u64, cleared: bool) -> RegionSample {
+    fn sample(&self, region: &ScriptedRegion, index: u64, cleared: bool) -> RegionSample {
         // Rounded: 0 to 512.
         let reached = self.reached().round() as u16;
         let accessed = match region {
             _ if !cleared => region.present,
-            Region { accessed: true, .. } => region.present,
-            Region { huge: true, .. } if self.exposure >= 0.5 => PAGES_PER_REGION,
-            Region { huge: true, .. } => 0,
+            ScriptedRegion { accessed: true, .. } => region.present,
+            ScriptedRegion { huge: true, .. } if self.exposure >= 0.5 => PAGES_PER_REGION,
+            ScriptedRegion { huge: true, .. } => 0,
             _ => reached.min(region.present),
         };
         let start = self.spec.start.start() + index * HUGE_PAGE_BYTES;
@@ -339,7 +341,7 @@ impl PartState {
     }
 }
 
-impl Region {
+impl ScriptedRegion {
     pub(super) fn collapse(&mut self) {
         self.present = PAGES_PER_REGION;
         self.zero_mapped = 0;

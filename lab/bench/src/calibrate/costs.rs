@@ -1,8 +1,8 @@
 //! Turns measured figures into the kernel's costs.
 
-use super::Notes;
-use crate::error::Result;
-use crate::machine_costs::{changing, copying, faults, sampling, shoot_down};
+use super::CostRecorder;
+use crate::error::BenchResult;
+use crate::machine_costs::{collapse_split, copying, faults, sampling, shoot_down};
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_sim::kernel::KernelCosts;
 
@@ -13,9 +13,9 @@ fn ns(value: f64) -> u64 {
 
 /// The costs, with defaults for what could not be measured. A fault and a collapse are measured as
 /// a whole; the cost of zeroing and copying is subtracted.
-pub(super) fn of(memory_ns: f64, notes: &mut Notes) -> Result<KernelCosts> {
+pub(super) fn of(memory_ns: f64, notes: &mut CostRecorder) -> BenchResult<KernelCosts> {
     let (faults, copying) = (faults::measure()?, copying::measure()?);
-    let [collapse, split_used, split_zero] = changing::measure();
+    let [collapse, split_used, split_zero] = collapse_split::measure();
     let (sampling, shoot_down) = (sampling::measure(), shoot_down::measure());
     let mut costs = KernelCosts::this_machine();
     let pages = f64::from(PAGES_PER_REGION);

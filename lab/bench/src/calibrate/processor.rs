@@ -1,16 +1,16 @@
 //! Turns measured figures into a simulated processor.
 
-use super::Notes;
+use super::CostRecorder;
 use crate::machine_costs::caches::{CacheSize, CoreCosts, Latency};
-use crate::machine_costs::sharing::Sharing;
+use crate::machine_costs::sharing::CacheSharing;
 use crate::statistics::{Spread, quantile};
 use hawkeye_linux::fields::field;
 use hawkeye_policy::run_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    CacheLevel, L2Tlb, LatencyShape, MemorySpec, MmuError, Pattern, Processor, Replacement, Run,
-    Shape, presets,
+    AccessPattern, CacheLevel, CacheReplacement, L2Tlb, LatencyShape, MemorySpec, MmuError,
+    PatternRun, ProcessorSpec, SetShape, presets,
 };
 
 const MOST_BUFFERS: f64 = 64.0;
@@ -30,9 +30,9 @@ const LEAST_TAKEN_PERCENT: u32 = 3;
 
 /// A measured processor.
 #[derive(Clone, Copy, Debug)]
-pub struct Here {
+pub struct CalibratedProcessor {
     /// The processor for the simulator.
-    pub processor: Processor,
+    pub processor: ProcessorSpec,
     /// The preset that supplies everything that can't be measured.
     pub like: &'static str,
     /// Most instructions under way, including those that write no register; taken from the preset.
@@ -43,18 +43,18 @@ pub struct Here {
     pub hosted_by: Option<LeafSize>,
 }
 
-impl Here {
+impl CalibratedProcessor {
     /// A program on such a processor, in a virtual machine if this machine is one. At most `pace`
     /// of its instructions are done in a cycle.
     pub fn run(
         &self,
-        processor: &Processor,
-        pattern: Pattern,
+        processor: &ProcessorSpec,
+        pattern: AccessPattern,
         bytes: u64,
         pages: LeafSize,
         pace: f64,
-    ) -> Result<Run, MmuError> {
-        let run = Run::new(processor, pattern, bytes, pages, 1)?.with_pace(pace);
+    ) -> Result<PatternRun, MmuError> {
+        let run = PatternRun::new(processor, pattern, bytes, pages, 1)?.with_pace(pace);
         Ok(match self.hosted_by {
             Some(pages) => run.in_guest(processor, pages),
             None => run,
@@ -63,15 +63,19 @@ impl Here {
 
     /// The same processor while others use its last-level cache as another measurement found.
     #[must_use]
-    pub fn shared_as(mut self, sharing: &Sharing) -> Self {
+    pub fn shared_as(mut self, sharing: &CacheSharing) -> Self {
         share(&mut self.processor.memory, sharing);
         self
     }
 }
 
-pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here {
+pub(super) fn of(
+    core: &CoreCosts,
+    walks: &WalkCosts,
+    notes: &mut CostRecorder,
+) -> CalibratedProcessor {
     let like = nearest(core);
-    let mut made = Processor {
+    let mut made = ProcessorSpec {
         name: FROM_FILE,
         source: "hawkeye-lab calibrate",
         ..like
@@ -127,7 +131,7 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
     let stream = notes.note("memory read in order", "GB/s", core.stream_gb_per_s);
     made.memory.bandwidth_gb_per_s = stream.median;
     set_tlb(&mut made, walks);
-    Here {
+    CalibratedProcessor {
         processor: made,
         like: like.name,
         reorder_buffer: like.reorder_buffer,
@@ -136,18 +140,18 @@ pub(super) fn of(core: &CoreCosts, walks: &WalkCosts, notes: &mut Notes) -> Here
 }
 
 /// Of the presets of this processor's maker, the one with the most similar private caches.
-fn nearest(core: &CoreCosts) -> Processor {
+fn nearest(core: &CoreCosts) -> ProcessorSpec {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     nearest_of(&cpuinfo, &core.caches)
 }
 
-fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> Processor {
+fn nearest_of(cpuinfo: &str, caches: &[CacheSize]) -> ProcessorSpec {
     let maker = field(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
         found.map(|cache| cache.bytes as f64)
     };
-    let distance = |processor: &Processor| {
+    let distance = |processor: &ProcessorSpec| {
         let levels = processor.memory.caches.iter().zip(1u32..).take(2);
         let apart = levels.map(|(cache, level)| {
             let here = bytes(level).unwrap_or(cache.bytes as f64);
@@ -171,7 +175,7 @@ fn name_of(kind: &str, bytes: usize) -> String {
 
 /// Sets caches and memory; reads of shared levels take `translated_ns` more. The minimum of several
 /// turns counts, because others on the machine only add to it.
-fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
+fn set_caches(made: &mut ProcessorSpec, core: &CoreCosts, translated_ns: f64) {
     let ghz = made.ghz;
     let cycles = |ns: f64| (ns * ghz).round().max(1.0) as u32;
     let memory = &mut made.memory;
@@ -212,14 +216,14 @@ fn set_caches(made: &mut Processor, core: &CoreCosts, translated_ns: f64) {
 }
 
 /// Sets the last level to what others leave of it.
-fn share(memory: &mut MemorySpec, sharing: &Sharing) {
+fn share(memory: &mut MemorySpec, sharing: &CacheSharing) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
     memory.neighbours_gb_per_s = sharing
         .kept_for_ms()
         .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
     if let Some(taken) = sharing.taken() {
-        memory.last_level = Replacement::ReReference {
+        memory.last_level = CacheReplacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
         };
     }
@@ -235,9 +239,9 @@ fn held_of_shared(independent: &[Latency]) -> Option<u64> {
     held.last().map(|latency| latency.bytes as u64)
 }
 
-fn set_tlb(made: &mut Processor, walks: &WalkCosts) {
+fn set_tlb(made: &mut ProcessorSpec, walks: &WalkCosts) {
     let preset = made.l2_tlb;
-    let shape = Shape::new(walks.tlb_pages, preset.shape.ways);
+    let shape = SetShape::new(walks.tlb_pages, preset.shape.ways);
     if shape.sets().is_some() {
         made.l2_tlb = L2Tlb { shape, ..preset };
     }

@@ -1,21 +1,21 @@
 //! The outcome of an experiment.
 
-use crate::live::report::Managing;
-use crate::live::{EXPERIMENTS, Report};
-use crate::name::Name;
-use crate::plot::{Content, Figure, Panel};
-use crate::simulated::paper::{Beside, PaperReport, Published};
+use crate::live::report::ManagerCpuUse;
+use crate::live::{EXPERIMENTS, LiveReport};
+use crate::name::ExperimentName;
+use crate::plot::{PlotContent, PlotFigure, PlotPanel};
+use crate::simulated::paper::{ComparedValue, PaperReport, PublishedValue};
 use serde::Serialize;
 use std::fmt;
 
 /// The outcome of one side of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct ExperimentOutcome {
     /// The experiment.
-    pub name: Name,
+    pub name: ExperimentName,
     /// Its figures.
     #[serde(flatten)]
-    pub side: Side,
+    pub side: SideReport,
     /// How long it took, in seconds.
     pub took_s: f64,
 }
@@ -23,73 +23,73 @@ pub struct Outcome {
 /// The figures, by the machine that they are from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Side {
+pub enum SideReport {
     /// Measured on this machine.
-    Live(Report),
+    Live(LiveReport),
     /// Simulated, beside the published figures.
     Simulated(PaperReport),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for ExperimentOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.side {
-            Side::Live(report) => write!(f, "{report}")?,
-            Side::Simulated(report) => write!(f, "{report}")?,
+            SideReport::Live(report) => write!(f, "{report}")?,
+            SideReport::Simulated(report) => write!(f, "{report}")?,
         }
         writeln!(f, "  took {:.0} s", self.took_s)
     }
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     /// Its title among the results of all experiments: the experiment's name, and the side if it is
     /// the second one.
     pub fn title(&self) -> String {
-        title(self.name, matches!(self.side, Side::Live(_)))
+        title(self.name, matches!(self.side, SideReport::Live(_)))
     }
 
     /// CPU time that its managers took.
-    pub fn managing(&self) -> Managing {
+    pub fn managing(&self) -> ManagerCpuUse {
         match &self.side {
-            Side::Live(report) => report.managing,
-            Side::Simulated(_) => Managing::default(),
+            SideReport::Live(report) => report.managing,
+            SideReport::Simulated(_) => ManagerCpuUse::default(),
         }
     }
 
     /// The experiment's own drawings, then bars with a panel for each unit; `None` without figures.
-    pub fn figure(&self) -> Option<Figure> {
-        let mut bars = Bars::default();
+    pub fn figure(&self) -> Option<PlotFigure> {
+        let mut bars = BarPanels::default();
         let mut panels = Vec::new();
         match &self.side {
-            Side::Live(report) => {
+            SideReport::Live(report) => {
                 panels.clone_from(&report.panels);
                 for row in &report.rows {
                     bars.add("measured", row.unit, row.what.clone(), row.value);
                 }
             }
-            Side::Simulated(report) => {
+            SideReport::Simulated(report) => {
                 for row in &report.figures {
                     bars.add_beside(row);
                 }
             }
         }
         panels.append(&mut bars.0);
-        (!panels.is_empty()).then(|| Figure {
+        (!panels.is_empty()).then(|| PlotFigure {
             title: self.title(),
             panels,
         })
     }
 }
 
-pub(super) fn title(name: Name, is_live: bool) -> String {
+pub(super) fn title(name: ExperimentName, is_live: bool) -> String {
     let is_second = !is_live && EXPERIMENTS.iter().any(|live| live.name == name);
     let side = if is_second { "-simulated" } else { "" };
     format!("{}{side}", name.name)
 }
 
 #[derive(Default)]
-struct Bars(Vec<Panel>);
+struct BarPanels(Vec<PlotPanel>);
 
-impl Bars {
+impl BarPanels {
     fn add(&mut self, side: &str, unit: &str, name: String, value: f64) {
         if !value.is_finite() {
             return;
@@ -100,27 +100,27 @@ impl Bars {
             format!("{side}, {unit}")
         };
         let panel = self.0.iter_mut().find(|panel| panel.title == title);
-        if let Some(Panel {
-            content: Content::Bars(bars),
+        if let Some(PlotPanel {
+            content: PlotContent::Bars(bars),
             ..
         }) = panel
         {
             bars.push((name, value));
             return;
         }
-        self.0.push(Panel {
+        self.0.push(PlotPanel {
             title,
             y_label: unit.to_owned(),
-            content: Content::Bars(vec![(name, value)]),
+            content: PlotContent::Bars(vec![(name, value)]),
         });
     }
 
     /// Adds a published value, and then the simulated one.
-    fn add_beside(&mut self, row: &Beside) {
+    fn add_beside(&mut self, row: &ComparedValue) {
         let name = format!("{} {}", row.program, row.system);
         let paper = match row.paper {
-            Published::Value(value) | Published::AtLeast(value) => [Some(value), None],
-            Published::Range(from, to) => [Some(from), Some(to)],
+            PublishedValue::Value(value) | PublishedValue::AtLeast(value) => [Some(value), None],
+            PublishedValue::Range(from, to) => [Some(from), Some(to)],
         };
         for value in paper.into_iter().flatten() {
             self.add("simulated", row.unit, format!("{name}, published"), value);
@@ -135,32 +135,32 @@ impl Bars {
 mod tests {
     use super::*;
 
-    const FAIRNESS: Name = Name::of("fairness", "table-5");
+    const FAIRNESS: ExperimentName = ExperimentName::of("fairness", "table-5");
 
-    fn live() -> Outcome {
-        let mut live = Report::new(FAIRNESS);
+    fn live() -> ExperimentOutcome {
+        let mut live = LiveReport::new(FAIRNESS);
         live.row("linux", 10.0, "s", "");
         live.row("hawkeye", 8.0, "s", "");
         live.row("promoted", 100.0, "", "");
-        Outcome {
+        ExperimentOutcome {
             name: FAIRNESS,
-            side: Side::Live(live),
+            side: SideReport::Live(live),
             took_s: 12.4,
         }
     }
 
-    fn simulated(name: Name) -> Outcome {
-        Outcome {
+    fn simulated(name: ExperimentName) -> ExperimentOutcome {
+        ExperimentOutcome {
             name,
-            side: Side::Simulated(PaperReport {
+            side: SideReport::Simulated(PaperReport {
                 name,
                 shows: "equal shares",
-                figures: vec![Beside {
+                figures: vec![ComparedValue {
                     workload: "cg",
                     program: "cg",
                     system: "hawkeye-g",
                     unit: "s",
-                    paper: Published::Value(9.0),
+                    paper: PublishedValue::Value(9.0),
                     simulated: Some(8.9),
                     error_percent: Some(-1.1),
                 }],
@@ -191,7 +191,7 @@ mod tests {
             (&"table-5".into(), &"table-5".into())
         );
         assert_eq!(
-            serde_json::to_value(Name::from("bloat")).expect("JSON"),
+            serde_json::to_value(ExperimentName::from("bloat")).expect("JSON"),
             "bloat"
         );
     }
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_panel_for_each_unit() {
-        let titles = |outcome: Outcome| {
+        let titles = |outcome: ExperimentOutcome| {
             let panels = outcome.figure().expect("has figures").panels;
             panels
                 .into_iter()
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(titles(simulated(FAIRNESS)), ["simulated, s"]);
         let figure = simulated(FAIRNESS).figure().expect("has figures");
         assert!(figure.to_svg().expect("drawn").contains("published"));
-        let none = Outcome {
-            side: Side::Live(Report::new(FAIRNESS)),
+        let none = ExperimentOutcome {
+            side: SideReport::Live(LiveReport::new(FAIRNESS)),
             ..live()
         };
         assert_eq!(none.figure(), None);

@@ -1,7 +1,7 @@
 //! Results and their origin, one file each, and an index of them.
 
-use super::Outcome;
-use crate::live::report::Managing;
+use super::ExperimentOutcome;
+use crate::live::report::ManagerCpuUse;
 use hawkeye_linux::fields::field;
 use serde::Serialize;
 use std::fs;
@@ -13,7 +13,7 @@ pub const FIGURES: &str = "results";
 
 /// Where and when experiments ran, and their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Results {
+pub struct BenchResults {
     /// The processor's name, cores and memory.
     pub machine: String,
     /// The kernel's release.
@@ -25,12 +25,12 @@ pub struct Results {
     /// Whether the experiments ran in the short form.
     pub quick: bool,
     /// The outcome of each experiment.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<ExperimentOutcome>,
 }
 
 /// The result file of an experiment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub struct ResultFile {
     /// The experiment's name and side.
     pub title: String,
     /// What it shows, in one line.
@@ -38,12 +38,12 @@ pub struct Written {
     /// The text of its file.
     pub text: String,
     /// CPU time that its managers took.
-    pub managing: Managing,
+    pub managing: ManagerCpuUse,
 }
 
-impl Results {
+impl BenchResults {
     /// Formats an outcome as a section in Markdown.
-    pub fn section(&self, outcome: &Outcome) -> String {
+    pub fn section(&self, outcome: &ExperimentOutcome) -> String {
         let name = outcome.title();
         let commit = self.commit.as_deref().unwrap_or("unknown");
         let mut text = format!(
@@ -63,7 +63,7 @@ impl Results {
     }
 
     /// Results of this machine, today, without any outcome yet.
-    pub fn here(quick: bool) -> Self {
+    pub fn on_this_machine(quick: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = field(&cpuinfo, "model name").unwrap_or("unknown processor");
@@ -75,7 +75,7 @@ impl Results {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             commit: commit_built(),
-            date: said_by("date", &["-u", "+%F"]).unwrap_or_default(),
+            date: command_output("date", &["-u", "+%F"]).unwrap_or_default(),
             quick,
             outcomes: Vec::new(),
         }
@@ -86,7 +86,7 @@ impl Results {
 fn commit_built() -> Option<String> {
     let git = |args: &[&str]| {
         let all = ["-C", env!("CARGO_MANIFEST_DIR")];
-        said_by("git", &[&all[..], args].concat())
+        command_output("git", &[&all[..], args].concat())
     };
     let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
     let before = format!("--before=@{}", built.mtime());
@@ -99,14 +99,14 @@ fn commit_built() -> Option<String> {
     }
 }
 
-fn said_by(program: &str, args: &[&str]) -> Option<String> {
+fn command_output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
     let said = said.trim();
     (output.status.success() && !said.is_empty()).then(|| said.to_owned())
 }
 
-impl Written {
+impl ResultFile {
     /// The day it was made.
     fn date(&self) -> &str {
         let from = self.text.lines().find_map(|line| line.strip_prefix("On "));
@@ -116,9 +116,9 @@ impl Written {
 }
 
 /// The index: each experiment with a link to its file, and the CPU time of managers in all of them.
-pub fn index(written: &[Written]) -> String {
+pub fn index(written: &[ResultFile]) -> String {
     let mut text = "# Results\n\n`hawkeye-lab bench --out FOLDER` writes one file for each experiment. A repeated experiment replaces its earlier result.\n\n| experiment | shows | date |\n|---|---|---|\n".to_owned();
-    let mut managing = Managing::default();
+    let mut managing = ManagerCpuUse::default();
     for one in written {
         let (title, shows, date) = (&one.title, one.shows, one.date());
         text += &format!("| [{title}]({FIGURES}/{title}.md) | {shows} | {date} |\n");
@@ -132,20 +132,20 @@ pub fn index(written: &[Written]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Side;
+    use super::super::SideReport;
     use super::*;
-    use crate::live::Report;
+    use crate::live::LiveReport;
 
     #[test]
     fn a_result_names_the_origin_of_its_figures() {
-        let mut results = Results::here(true);
+        let mut results = BenchResults::on_this_machine(true);
         assert!(results.machine.contains("cores"), "{}", results.machine);
         assert!(!results.kernel.is_empty() && !results.date.is_empty());
-        let mut live = Report::new("steady");
+        let mut live = LiveReport::new("steady");
         live.row("CPU", 0.5, "%", "of a core");
-        results.outcomes.push(Outcome {
+        results.outcomes.push(ExperimentOutcome {
             name: "steady".into(),
-            side: Side::Live(live),
+            side: SideReport::Live(live),
             took_s: 3.0,
         });
         let section = results.section(&results.outcomes[0]);
@@ -156,11 +156,11 @@ mod tests {
 
     #[test]
     fn the_index_sums_up_the_cpu_time_of_managers() {
-        let written = |cpu_s, worst_percent| Written {
+        let written = |cpu_s, worst_percent| ResultFile {
             title: "one".to_owned(),
             shows: "what it is",
             text: "# one\n\nOn 2026-11-25: here.\n\n```\none: what it is\n```\n".to_owned(),
-            managing: Managing {
+            managing: ManagerCpuUse {
                 cpu_s,
                 wall_s: 100.0,
                 worst_percent,

@@ -7,7 +7,7 @@ use hawkeye_linux::memory::system_memory;
 const USED_PAGES: u64 = 100;
 
 /// Recovers 1 GiB of huge pages of which 100 base pages of 512 are used.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let size_mib: u64 = scale.pick(256, 1024);
     need_bytes(size_mib << 20)?;
     let words = format!("bloat --mib {size_mib} --used {USED_PAGES} --pages huge");
@@ -15,7 +15,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let pid = workload.wait_ready()?.pid;
     let before = rss_bytes(pid)?;
     // Watermarks below the memory in use simulate a shortage.
-    let used_percent = system_memory::machine()?.percent();
+    let used_percent = system_memory::machine_use()?.percent();
     let settings = Settings {
         cpu: CpuBudget::new(100.0)?,
         watermarks: Watermarks::new(used_percent / 2.0, used_percent / 4.0)?,

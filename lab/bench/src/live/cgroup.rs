@@ -1,6 +1,6 @@
 //! A memory cgroup for one trial.
 
-use crate::error::{Result, impossible};
+use crate::error::{BenchResult, impossible};
 use hawkeye_linux::memory::cgroup::{CgroupVersion, memory_hierarchy};
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ impl MemoryCgroup {
     ///
     /// # Errors
     /// No cgroup can be created here.
-    pub fn new(name: &str, limit_bytes: u64) -> Result<Self> {
+    pub fn new(name: &str, limit_bytes: u64) -> BenchResult<Self> {
         let failed = |error: io::Error| impossible!("creating the memory cgroup {name}: {error}");
         let (version, root) =
             memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;

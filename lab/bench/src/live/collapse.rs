@@ -7,7 +7,7 @@ use hawkeye_manager::Event;
 const GB: f64 = 1e9;
 
 /// Promotes whole processes by the manager's loop and by bare calls, in turn.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib: u64 = scale.pick(256, 2048);
     let rounds = scale.pick(2, 6);
     need_bytes(mib << 20)?;
@@ -38,7 +38,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn by_bare_calls(host: &Host, mib: u64) -> Result<f64> {
+fn by_bare_calls(host: &BenchHost, mib: u64) -> BenchResult<f64> {
     let mut workload = host.start(&format!("burner --mib {mib} --pages base"))?;
     let ready = workload.wait_ready()?;
     let process = ProcessHandle::open(ready.pid)?;
@@ -47,7 +47,7 @@ fn by_bare_calls(host: &Host, mib: u64) -> Result<f64> {
 }
 
 /// Throughput in GB/s, and microseconds per call.
-fn by_the_loop(host: &Host, mib: u64) -> Result<(f64, f64)> {
+fn by_the_loop(host: &BenchHost, mib: u64) -> BenchResult<(f64, f64)> {
     let mut workload = host.start(&format!("burner --mib {mib} --pages base"))?;
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {

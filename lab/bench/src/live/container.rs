@@ -2,8 +2,8 @@
 
 use super::cgroup::MemoryCgroup;
 use super::prelude::*;
-use hawkeye_linux::stop::let_signals_through;
-use hawkeye_workload::HandleError;
+use hawkeye_linux::stop::unblock_signals;
+use hawkeye_workload::WorkloadProcessError;
 use std::fs;
 
 /// The limit. The program grows to `GROWS_TO_MIB` and uses 128 MiB of that.
@@ -14,15 +14,16 @@ const USED_PAGES: u64 = 16;
 /// The conditions of a trial: what faults get, whether the kernel splits at the limit by itself
 /// (6.12 and later), and whether the program is managed.
 #[derive(Clone, Copy)]
-struct System(&'static str, &'static str, bool, bool);
+struct ContainerSetup(&'static str, &'static str, bool, bool);
 
-const NEVER: System = System("THP never", "never", true, false);
-const ALWAYS: System = System("THP always", "always", true, false);
-const MANAGED: System = System("managed", "always", true, true);
-const MANAGED_ALONE: System = System("managed, no kernel split", "always", false, true);
+const NEVER: ContainerSetup = ContainerSetup("THP never", "never", true, false);
+const ALWAYS: ContainerSetup = ContainerSetup("THP always", "always", true, false);
+const MANAGED: ContainerSetup = ContainerSetup("managed", "always", true, true);
+const MANAGED_ALONE: ContainerSetup =
+    ContainerSetup("managed, no kernel split", "always", false, true);
 
-impl System {
-    fn prepare(self, host: &mut Host) -> Result<()> {
+impl ContainerSetup {
+    fn prepare(self, host: &mut BenchHost) -> BenchResult<()> {
         let Self(_, enabled, shrinks, managed) = self;
         let none = if managed && shrinks {
             BloatThreshold::default().zero_pages() - 1
@@ -39,7 +40,7 @@ impl System {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Trial {
+struct ContainerTrial {
     killed: bool,
     split: u64,
     kernel_split: u64,
@@ -49,24 +50,28 @@ struct Trial {
 }
 
 /// Runs the program once in a new container.
-fn trial(host: &Host, system: System, mb_per_s: Option<u64>) -> Result<Trial> {
+fn trial(
+    host: &BenchHost,
+    system: ContainerSetup,
+    mb_per_s: Option<u64>,
+) -> BenchResult<ContainerTrial> {
     let group = MemoryCgroup::new("hawkeye-bench-container", LIMIT_MIB << 20)?;
     let mut words = format!("workload grow --mib {GROWS_TO_MIB} --used {USED_PAGES}");
     if let Some(rate) = mb_per_s {
         words += &format!(" --mb-per-s {rate}");
     }
     let mut command = group.command(host.program(), &words);
-    let_signals_through(&mut command);
-    let mut program = Workload::spawn_command(command)?;
+    unblock_signals(&mut command);
+    let mut program = WorkloadProcess::spawn_command(command)?;
     let pid = program.wait_ready()?.pid;
     let before = kernel_splits();
-    let mut found = Trial::default();
-    let System(.., managed) = system;
+    let mut found = ContainerTrial::default();
+    let ContainerSetup(.., managed) = system;
     if managed {
         let (mut told, mut waiting) = (Ok(()), true);
         let start = |_: &_| {
             if std::mem::take(&mut waiting) {
-                told = program.command(Request::Go);
+                told = program.command(WorkloadRequest::Go);
             }
             told.is_err()
         };
@@ -77,18 +82,18 @@ fn trial(host: &Host, system: System, mb_per_s: Option<u64>) -> Result<Trial> {
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();
     } else {
-        program.command(Request::Go)?;
+        program.command(WorkloadRequest::Go)?;
     }
     found.kernel_split = kernel_splits().saturating_sub(before);
     loop {
         match program.next_event(Duration::from_secs(300)) {
-            Ok(Event::Progress { elapsed_s, .. }) => found.grown_s = Some(elapsed_s),
-            Ok(Event::Verified { bad_bytes: 0, .. }) => return Ok(found),
-            Ok(Event::Verified { bad_bytes, .. }) => {
+            Ok(WorkloadEvent::Progress { elapsed_s, .. }) => found.grown_s = Some(elapsed_s),
+            Ok(WorkloadEvent::Verified { bad_bytes: 0, .. }) => return Ok(found),
+            Ok(WorkloadEvent::Verified { bad_bytes, .. }) => {
                 bail!("the program's memory is corrupt: {bad_bytes} bytes are wrong");
             }
             Ok(_) => {}
-            Err(HandleError::Ended) => {
+            Err(WorkloadProcessError::Ended) => {
                 found.killed = true;
                 return Ok(found);
             }
@@ -107,17 +112,17 @@ fn kernel_splits() -> u64 {
 
 /// Runs it `runs` times and reports how often it survived.
 fn repeat(
-    host: &mut Host,
-    report: &mut Report,
-    system: System,
+    host: &mut BenchHost,
+    report: &mut LiveReport,
+    system: ContainerSetup,
     mb_per_s: Option<u64>,
     runs: u32,
-) -> Result<()> {
+) -> BenchResult<()> {
     system.prepare(host)?;
     let trials = (0..runs).map(|_| trial(host, system, mb_per_s));
-    let trials = trials.collect::<Result<Vec<_>>>()?;
+    let trials = trials.collect::<BenchResult<Vec<_>>>()?;
     let lived = trials.iter().filter(|trial| !trial.killed).count();
-    let of = |figure: fn(&Trial) -> f64| median_of(&trials, figure);
+    let of = |figure: fn(&ContainerTrial) -> f64| median_of(&trials, figure);
     let speed = mb_per_s.map_or("unlimited".to_owned(), |rate| format!("{rate} MB/s"));
     let grown: Vec<f64> = trials.iter().filter_map(|trial| trial.grown_s).collect();
     report.row(
@@ -137,7 +142,7 @@ fn repeat(
 
 /// Runs a program that grows to 4 GiB of huge pages under a limit of 2 GiB, of which it uses 128
 /// MiB.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     need_bytes(LIMIT_MIB << 20)?;
     let (runs, sweep) = scale.pick((1, 1), (20, 3));
     let rates = scale.pick(&[][..], &[Some(100), Some(500), Some(1000)]);

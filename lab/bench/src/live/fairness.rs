@@ -7,7 +7,7 @@ use super::programs::speed::{go, relative_speeds, stop};
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 const PROGRAMS: usize = 3;
 const MIB: u64 = 1024;
-const HOT_SPOT: Kind = reader("hot-spot", "hot-spot --hot-mib 256");
+const HOT_SPOT: ProgramKind = reader("hot-spot", "hot-spot --hot-mib 256");
 /// Numbers of promotions at which the programs are measured: up to all of the hot regions (384),
 /// then all of the others (1536).
 const BUDGETS: [u64; 5] = [96, 192, 384, 768, 1536];
@@ -18,13 +18,13 @@ const WINDOW: Duration = Duration::from_millis(100);
 const PERIOD: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Point {
+struct FairnessPoint {
     promoted: u64,
     /// Speed of each as a share of its all-huge speed.
     relative: [f64; PROGRAMS],
 }
 
-impl Point {
+impl FairnessPoint {
     /// Remaining cost of base pages for each, in per cent of its time.
     fn overheads_percent(&self) -> [f64; PROGRAMS] {
         self.relative.map(|share| (1.0 - share) * 100.0)
@@ -47,7 +47,7 @@ impl Point {
 }
 
 /// Three programs of 1 GiB, a quarter of it hot, measured while they are promoted.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
     need_bytes(2 * PROGRAMS as u64 * (MIB << 20))?;
     let mut huge = programs(host)?;
@@ -66,20 +66,20 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn programs(host: &Host) -> Result<Vec<Box<dyn Program>>> {
+fn programs(host: &BenchHost) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
     (0..PROGRAMS).map(|_| HOT_SPOT.start(host, MIB)).collect()
 }
 
 /// Speeds of the programs at the start and at each budget that was reached.
 fn measure(
-    host: &Host,
+    host: &BenchHost,
     policy: &str,
-    huge: &mut [Box<dyn Program>],
-    sizes: Sizes,
-) -> Result<Vec<Point>> {
+    huge: &mut [Box<dyn MeasuredProgram>],
+    sizes: TurnSizes,
+) -> BenchResult<Vec<FairnessPoint>> {
     let mut managed = programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
-    let mut points = vec![look(0, &mut managed, huge, sizes)?];
+    let mut points = vec![measure_point(0, &mut managed, huge, sizes)?];
     let settings = Settings {
         max_promotions: BUDGETS.last().copied(),
         rate: Some(Rate::per_second(PROMOTIONS_PER_S)?),
@@ -99,7 +99,7 @@ fn measure(
             .get(points.len() - 1)
             .is_some_and(|budget| promoted >= *budget)
         {
-            let looked = look(promoted, &mut managed, huge, sizes);
+            let looked = measure_point(promoted, &mut managed, huge, sizes);
             match looked.and_then(|point| go(&mut managed).map(|()| point)) {
                 Ok(point) => points.push(point),
                 Err(error) => failed = Some(error),
@@ -111,19 +111,19 @@ fn measure(
     failed.map_or(Ok(points), Err)
 }
 
-fn look(
+fn measure_point(
     promoted: u64,
-    managed: &mut [Box<dyn Program>],
-    huge: &mut [Box<dyn Program>],
-    sizes: Sizes,
-) -> Result<Point> {
-    Ok(Point {
+    managed: &mut [Box<dyn MeasuredProgram>],
+    huge: &mut [Box<dyn MeasuredProgram>],
+    sizes: TurnSizes,
+) -> BenchResult<FairnessPoint> {
+    Ok(FairnessPoint {
         promoted,
         relative: relative_speeds(managed, huge, sizes.turns, sizes.turn)?,
     })
 }
 
-fn describe(policy: &str, points: &[Point], report: &mut Report) {
+fn describe(policy: &str, points: &[FairnessPoint], report: &mut LiveReport) {
     let Some((begin, later)) = points.split_first() else {
         return;
     };
@@ -143,7 +143,10 @@ fn describe(policy: &str, points: &[Point], report: &mut Report) {
             ),
         );
     }
-    let widest = later.iter().map(Point::spread_points).reduce(f64::max);
+    let widest = later
+        .iter()
+        .map(FairnessPoint::spread_points)
+        .reduce(f64::max);
     if let Some(points) = widest {
         report.row(
             format!("{policy}: widest spread of overheads"),
@@ -164,7 +167,7 @@ fn describe(policy: &str, points: &[Point], report: &mut Report) {
     }
 }
 
-fn nearest_budget(point: &Point) -> u64 {
+fn nearest_budget(point: &FairnessPoint) -> u64 {
     let reached = BUDGETS
         .into_iter()
         .take_while(|budget| *budget <= point.promoted);
@@ -179,8 +182,8 @@ fn listed(percent: [f64; PROGRAMS]) -> String {
 mod tests {
     use super::*;
 
-    fn point(promoted: u64, relative: [f64; 3]) -> Point {
-        Point { promoted, relative }
+    fn point(promoted: u64, relative: [f64; 3]) -> FairnessPoint {
+        FairnessPoint { promoted, relative }
     }
 
     #[test]
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_report_names_the_budget_that_was_not_reached() {
-        let mut report = Report::new("fairness");
+        let mut report = LiveReport::new("fairness");
         let points = [point(0, [0.5; 3]), point(100, [0.6, 0.6, 0.6])];
         describe("hawkeye-g", &points, &mut report);
         assert_eq!(report.rows.len(), 2);

@@ -8,8 +8,8 @@ mod inserts;
 mod launch;
 
 use super::prelude::*;
-use super::programs::hash_maps::Compiled;
-use launch::{Launch, Ready};
+use super::programs::hash_maps::CompiledProgram;
+use launch::{EndOfTiming, TimedCommand};
 
 /// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
 const WAYS: [(&str, &str, bool); 3] = [
@@ -20,11 +20,12 @@ const WAYS: [(&str, &str, bool); 3] = [
 const ALWAYS: usize = 1;
 
 /// Runs each program in each way.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (gib, turns) = scale.pick((1, 1), (8, 3));
     need_bytes((gib << 30) / 3 * 5)?;
     host.warm_up_for(scale)?;
-    let hash_map = Compiled::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
+    let hash_map =
+        CompiledProgram::with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
     let programs = [
         ("JVM, heap touched at start", jvm(gib), Some(gib)),
         ("QEMU, memory preallocated", qemu(gib), Some(gib)),
@@ -38,7 +39,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         for (_, enabled, ahead) in WAYS {
             host.set_enabled(enabled)?;
             let seconds = (0..turns).map(|_| program.seconds(host, ahead, warm_gib));
-            all.push(median(&seconds.collect::<Result<Vec<_>>>()?));
+            all.push(median(&seconds.collect::<BenchResult<Vec<_>>>()?));
         }
         for ((way, ..), seconds) in WAYS.iter().zip(&all) {
             let faster = format!("{:.2} times as fast as THP always", all[ALWAYS] / seconds);
@@ -49,7 +50,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     for (way, enabled, ahead) in WAYS {
         host.set_enabled(enabled)?;
         let runs = (0..turns).map(|_| inserts::run(host, ahead, gib));
-        let runs = runs.collect::<Result<Vec<_>>>()?;
+        let runs = runs.collect::<BenchResult<Vec<_>>>()?;
         let [per_s, mean_ms, p99_ms] = [0, 1, 2].map(|n: usize| median_of(&runs, |run| run[n]));
         all.push(per_s);
         let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
@@ -69,31 +70,31 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 
 type Needed = Option<(&'static str, &'static str)>;
 
-fn jvm(gib: u64) -> (Needed, Launch) {
+fn jvm(gib: u64) -> (Needed, TimedCommand) {
     let words = format!("java -XX:+UseSerialGC -XX:+AlwaysPreTouch -Xms{gib}g -Xmx{gib}g -version");
-    let launch = Launch::of(&words, Ready::Ended);
+    let launch = TimedCommand::of(&words, EndOfTiming::Ended);
     (Some(("java", "default-jdk-headless")), launch)
 }
 
-fn qemu(gib: u64) -> (Needed, Launch) {
+fn qemu(gib: u64) -> (Needed, TimedCommand) {
     let words = format!(
         "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
          -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
     );
-    let launch = Launch::of(&words, Ready::Line);
+    let launch = TimedCommand::of(&words, EndOfTiming::Line);
     (Some(("qemu-system-x86_64", "qemu-system-x86")), launch)
 }
 
 /// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.
-fn inserts_into(hash_map: &Compiled, gib: u64) -> (Needed, Launch) {
+fn inserts_into(hash_map: &CompiledProgram, gib: u64) -> (Needed, TimedCommand) {
     /// Size of a key and a value.
     const BUCKET_BYTES: u64 = 16;
     // The table doubles when it is half full, and is a quarter full then.
     let inserts = (gib << 30) / BUCKET_BYTES * 17 / 64;
     let program = hash_map.path().to_string_lossy().into_owned();
-    let launch = Launch {
+    let launch = TimedCommand {
         words: vec![program, inserts.to_string()],
-        ready: Ready::Ended,
+        ready: EndOfTiming::Ended,
     };
     (None, launch)
 }

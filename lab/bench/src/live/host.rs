@@ -1,18 +1,18 @@
 //! The machine that experiments run on; the experiment has it for itself.
 
 use super::Scale;
-use crate::error::{BenchError, Result, bail, impossible};
+use crate::error::{BenchError, BenchResult, bail, impossible};
+use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::thp_settings::{
+    THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
+};
 use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::sample::counters::CounterEvents;
-use hawkeye_linux::stop::{StopSignals, Waited, let_signals_through};
-use hawkeye_linux::takeover::instance::state_dir;
-use hawkeye_linux::takeover::thp_settings::{
-    THP_DIR, enabled_file, read_setting, restore_leftovers, restrain_khugepaged,
-};
-use hawkeye_linux::{Means, Takeover};
+use hawkeye_linux::stop::{StopSignals, WaitResult, unblock_signals};
+use hawkeye_linux::{KernelBackend, MachineLease};
 use hawkeye_policy::BloatThreshold;
-use hawkeye_workload::Workload;
+use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,19 +25,19 @@ const REPORTING: &str = "/sys/module/page_reporting/parameters/page_reporting_or
 const REPORT_NOTHING: &str = "11";
 
 /// The machine, and the program that starts workloads.
-pub struct Host {
-    takeover: Takeover,
+pub struct BenchHost {
+    takeover: MachineLease,
     program: PathBuf,
 }
 
-impl Host {
+impl BenchHost {
     /// Takes the machine over. `program` accepts the arguments `workload NAME ...`.
     ///
     /// # Errors
     /// Another manager is running, or nothing can be managed here.
-    pub fn take_over(program: PathBuf) -> Result<Self> {
+    pub fn take_over(program: PathBuf) -> BenchResult<Self> {
         restore_on_signals()?;
-        let mut takeover = Takeover::begin("bench")?;
+        let mut takeover = MachineLease::begin("bench")?;
         if !takeover.decision().can_manage {
             return Err(BenchError::Impossible(takeover.decision().verdict.clone()));
         }
@@ -46,7 +46,7 @@ impl Host {
         if read_setting(&enabled)? != "madvise" {
             takeover.settings().set(&enabled, "madvise")?;
         }
-        restrain_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
+        limit_khugepaged(takeover.settings(), BloatThreshold::default().zero_pages())?;
         // Otherwise free memory would go back to the hypervisor after two seconds, and the
         // experiment would measure how it is obtained again.
         let reporting = Path::new(REPORTING);
@@ -58,7 +58,7 @@ impl Host {
 
     /// Touches `bytes` of memory once. A hypervisor may back memory only at that point, which
     /// should not be measured later.
-    pub fn warm_up(&self, bytes: u64) -> Result<()> {
+    pub fn warm_up(&self, bytes: u64) -> BenchResult<()> {
         let mib = bytes.min(available_bytes() / 10 * 9) >> 20;
         self.start(&format!("burner --mib {mib} --pages huge"))?
             .wait_ready()?;
@@ -67,7 +67,7 @@ impl Host {
 
     /// The same for all free memory, for experiments that fill memory as fast as they can; skipped
     /// in the short form.
-    pub fn warm_up_for(&self, scale: Scale) -> Result<()> {
+    pub fn warm_up_for(&self, scale: Scale) -> BenchResult<()> {
         match scale {
             Scale::Quick => Ok(()),
             Scale::Full => self.warm_up(u64::MAX),
@@ -75,30 +75,30 @@ impl Host {
     }
 
     /// A new set of the kernel interfaces that managing uses.
-    pub fn means(&self) -> Result<Means> {
-        let mut means = self.takeover.means()?;
+    pub fn means(&self) -> BenchResult<KernelBackend> {
+        let mut means = self.takeover.kernel_backend()?;
         means.prepare_overhead(&state_dir(), CounterEvents::default())?;
         Ok(means)
     }
 
     /// Sets a transparent-huge-page setting until the experiments end.
-    pub fn set_thp(&mut self, file: &str, value: &str) -> Result<()> {
+    pub fn set_thp(&mut self, file: &str, value: &str) -> BenchResult<()> {
         let path = Path::new(THP_DIR).join(file);
         Ok(self.takeover.settings().set(&path, value)?)
     }
 
     /// Sets a setting by its path until the experiments end.
-    pub fn set_file(&mut self, path: &Path, value: &str) -> Result<()> {
+    pub fn set_file(&mut self, path: &Path, value: &str) -> BenchResult<()> {
         Ok(self.takeover.settings().set(path, value)?)
     }
 
     /// Restores a setting.
-    pub fn put_back(&mut self, path: &Path) -> Result<()> {
+    pub fn put_back(&mut self, path: &Path) -> BenchResult<()> {
         Ok(self.takeover.settings().put_back(path)?)
     }
 
     /// The costs of first touches, measured by a child process.
-    pub fn touch_costs(&mut self) -> Result<TouchCosts> {
+    pub fn touch_costs(&mut self) -> BenchResult<TouchCosts> {
         let facts = try_sizes(Some(self.takeover.settings()))?;
         touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
@@ -106,7 +106,7 @@ impl Host {
     }
 
     /// Sets which faults get huge pages (`always`, `madvise`, `never`) until the experiments end.
-    pub fn set_enabled(&mut self, value: &str) -> Result<()> {
+    pub fn set_enabled(&mut self, value: &str) -> BenchResult<()> {
         Ok(self.takeover.settings().set(&enabled_file(), value)?)
     }
 
@@ -116,36 +116,36 @@ impl Host {
     }
 
     /// Starts a workload, given as on the command line.
-    pub fn start(&self, words: &str) -> Result<Workload> {
-        Ok(Workload::spawn_command(self.command(words))?)
+    pub fn start(&self, words: &str) -> BenchResult<WorkloadProcess> {
+        Ok(WorkloadProcess::spawn_command(self.command(words))?)
     }
 
     /// Starts a workload that stays on one core.
     ///
     /// # Errors
     /// It can't be started there.
-    pub fn start_on(&self, core: usize, words: &str) -> Result<Workload> {
+    pub fn start_on(&self, core: usize, words: &str) -> BenchResult<WorkloadProcess> {
         let cores = CoreSet::of(&[core]);
         let cores = cores.ok_or_else(|| impossible!("this machine has no core {core}"))?;
         let mut command = self.command(words);
-        cores.keep(&mut command);
-        Ok(Workload::spawn_command(command)?)
+        cores.restrict_command(&mut command);
+        Ok(WorkloadProcess::spawn_command(command)?)
     }
 
     pub(super) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("workload").args(words.split_whitespace());
-        let_signals_through(&mut command);
+        unblock_signals(&mut command);
         command
     }
 }
 
 /// Makes SIGINT and SIGTERM restore every setting before the program ends.
-fn restore_on_signals() -> Result<()> {
+fn restore_on_signals() -> BenchResult<()> {
     let signals = StopSignals::take_over()?;
     std::thread::spawn(move || {
         loop {
-            if let Waited::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
+            if let WaitResult::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
                 if let Err(error) = restore_leftovers(&state_dir()) {
                     eprintln!(
                         "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
@@ -160,13 +160,13 @@ fn restore_on_signals() -> Result<()> {
 
 /// Memory available without swapping or evicting anything, in bytes.
 pub fn available_bytes() -> u64 {
-    hawkeye_linux::memory::system_memory::machine().map_or(0, |memory| {
+    hawkeye_linux::memory::system_memory::machine_use().map_or(0, |memory| {
         memory.total_bytes.saturating_sub(memory.used_bytes)
     })
 }
 
 /// Fails if an experiment would run the machine out of memory.
-pub fn need_bytes(bytes: u64) -> Result<()> {
+pub fn need_bytes(bytes: u64) -> BenchResult<()> {
     let available = available_bytes();
     if available < bytes + bytes / 8 {
         bail!(

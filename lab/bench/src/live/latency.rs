@@ -1,19 +1,19 @@
 //! How long servers take to answer while they grow, by system: the cost of zeroing 2 MiB in a page
 //! fault, and of managing.
 
-use super::polling::Polling;
+use super::polling::IdlePolling;
 use super::prelude::*;
 use crate::statistics::sorted;
 use hawkeye_workload::Latencies;
 
-const SYSTEMS: [System; 5] = [
-    System::Base,
-    System::Madvise,
-    System::ThpShipped,
-    System::ThpPaced,
-    System::Hawkeye,
+const SYSTEMS: [LiveSystem; 5] = [
+    LiveSystem::Base,
+    LiveSystem::Madvise,
+    LiveSystem::ThpShipped,
+    LiveSystem::ThpPaced,
+    LiveSystem::Hawkeye,
 ];
-const SERVERS: [Kind; 2] = [Kind::Redis, Kind::Memcached];
+const SERVERS: [ProgramKind; 2] = [ProgramKind::Redis, ProgramKind::Memcached];
 /// Share of questions that write; the others read.
 const WRITES_PERCENT: u8 = 20;
 /// Rate of the questions, in per cent of the rate at which a server under base pages answers a
@@ -21,20 +21,20 @@ const WRITES_PERCENT: u8 = 20;
 const LOAD_PERCENT: f64 = 10.0;
 
 #[derive(Clone, Copy)]
-struct Sizes {
+struct LatencySizes {
     mib: u64,
     length: Duration,
     rounds: usize,
 }
 
 /// Servers hold 512 MiB each at the start, and answer 6 s of questions, eleven times.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
-    let sizes = Sizes {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let sizes = LatencySizes {
         mib: scale.pick(64, 512),
         length: scale.pick(Duration::from_secs(1), Duration::from_secs(6)),
         rounds: scale.pick(1, 11),
     };
-    let polling = Polling::begin()?;
+    let polling = IdlePolling::begin()?;
     for kind in SERVERS {
         need_bytes(2 * kind.resident_bytes(sizes.mib))?;
         let per_s = affordable_per_s(host, kind, sizes)?;
@@ -51,7 +51,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             kind.name()
         ));
     }
-    System::Base.prepare(host)?;
+    LiveSystem::Base.prepare(host)?;
     report.note(format!(
         "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
         sizes.mib,
@@ -66,25 +66,29 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 }
 
 /// A rate of questions per second that leaves a server under base pages idle most of the time.
-fn affordable_per_s(host: &mut Host, kind: Kind, sizes: Sizes) -> Result<u32> {
-    System::Base.prepare(host)?;
+fn affordable_per_s(
+    host: &mut BenchHost,
+    kind: ProgramKind,
+    sizes: LatencySizes,
+) -> BenchResult<u32> {
+    LiveSystem::Base.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let length = sizes.length.min(Duration::from_secs(3));
     Ok((turn(program.as_mut(), length)?.per_s * LOAD_PERCENT / 100.0) as u32)
 }
 
 fn measure(
-    host: &mut Host,
-    kind: Kind,
-    system: System,
+    host: &mut BenchHost,
+    kind: ProgramKind,
+    system: LiveSystem,
     questions_per_s: u32,
-    sizes: Sizes,
-    report: &mut Report,
-) -> Result<Latencies> {
+    sizes: LatencySizes,
+    report: &mut LiveReport,
+) -> BenchResult<Latencies> {
     system.prepare(host)?;
     let mut program = kind.start(host, sizes.mib)?;
     let pid = program.pid();
-    let questions = hawkeye_workload::Pace {
+    let questions = hawkeye_workload::RequestSchedule {
         length: sizes.length,
         questions_per_s,
         writes_percent: WRITES_PERCENT,
@@ -95,7 +99,7 @@ fn measure(
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))
 }
 
-fn describe(kind: Kind, all: &[Vec<Latencies>], report: &mut Report) {
+fn describe(kind: ProgramKind, all: &[Vec<Latencies>], report: &mut LiveReport) {
     let tail = |l: &Latencies| {
         l.with_cores
             .map_or(l.p999_us, |with_cores| with_cores.p999_us)

@@ -1,19 +1,19 @@
 //! Manages processes within an experiment.
 
-use super::host::Host;
-use super::programs::Program;
-use super::scale::Sizes;
-use crate::error::{BenchError, Result};
+use super::host::BenchHost;
+use super::programs::MeasuredProgram;
+use super::scale::TurnSizes;
+use crate::error::{BenchError, BenchResult};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Means, Scope};
-use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, Wake};
+use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget};
+use hawkeye_manager::{Event, Journal, Machine, Manager, Settings, WakeReason};
 use hawkeye_policy::policies;
 use hawkeye_policy::{CpuBudget, Rate};
 use std::time::Duration;
 
 /// What management cost and did.
-pub struct Managed {
+pub struct ManagerRun {
     /// All events.
     pub journal: Journal,
     /// The manager's CPU time.
@@ -24,7 +24,7 @@ pub struct Managed {
     pub longest_call: Duration,
 }
 
-impl Managed {
+impl ManagerRun {
     /// CPU time in per cent of a core.
     pub fn cpu_percent(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64()
@@ -48,11 +48,11 @@ pub(super) const PERIOD: Duration = Duration::from_secs(5);
 /// Lets a policy promote as many regions as one of two programs of this size has, within seconds
 /// and with no limit on CPU time. The programs work meanwhile.
 pub(super) fn promote_half<'a>(
-    host: &Host,
+    host: &BenchHost,
     policy: &str,
-    programs: impl IntoIterator<Item = &'a mut Box<dyn Program>>,
-    sizes: Sizes,
-) -> Result<Managed> {
+    programs: impl IntoIterator<Item = &'a mut Box<dyn MeasuredProgram>>,
+    sizes: TurnSizes,
+) -> BenchResult<ManagerRun> {
     let mut programs: Vec<_> = programs.into_iter().collect();
     let pids: Vec<u32> = programs.iter().map(|program| program.pid()).collect();
     let budget = sizes.mib / 2;
@@ -75,40 +75,41 @@ pub(super) fn promote_half<'a>(
 
 /// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.
 pub fn manage(
-    means: Means,
+    means: KernelBackend,
     pid: u32,
     policy: &str,
     settings: Settings,
     at_most: Duration,
     enough: impl FnMut(&Journal) -> bool,
-) -> Result<Managed> {
+) -> BenchResult<ManagerRun> {
     manage_all(means, &[pid], policy, settings, at_most, enough)
 }
 
 /// Manages several processes, which arrive in the order given, until `enough` returns true, for at
 /// most `at_most`. Nothing is managed while `enough` runs.
 pub fn manage_all(
-    means: Means,
+    means: KernelBackend,
     pids: &[u32],
     policy: &str,
     settings: Settings,
     at_most: Duration,
     mut enough: impl FnMut(&Journal) -> bool,
-) -> Result<Managed> {
+) -> BenchResult<ManagerRun> {
     let policy = policies::by_name(policy, &settings.policy_settings())
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
-    let handles: Result<Vec<_>, _> = pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
-    let scope = Scope::Processes(handles?);
+    let handles: BenchResult<Vec<_>, _> =
+        pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
+    let scope = ManagedTarget::Processes(handles?);
     let before = hawkeye_linux::processes::process::own_cpu();
-    let machine = LinuxMachine::new(means, scope, StopSignals::left_alone());
+    let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
     let mut manager = Manager::new(machine, policy, settings)?;
-    while manager.step() != Wake::Stop {
+    while manager.step() != WakeReason::Stop {
         if enough(manager.journal()) || manager.machine().now() >= at_most {
             break;
         }
     }
     let (machine, journal) = manager.finish();
-    Ok(Managed {
+    Ok(ManagerRun {
         cpu: machine.own_costs().cpu.saturating_sub(before),
         wall: machine.now(),
         longest_call: machine.own_costs().longest_call,

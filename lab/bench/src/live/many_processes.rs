@@ -1,17 +1,19 @@
 //! CPU time of managing a whole machine while processes start and end.
 
-use super::Rows;
+use super::NamedRows;
 use super::prelude::*;
 use hawkeye_linux::processes::process::own_cpu;
 use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{LinuxMachine, Scope};
-use hawkeye_manager::{Machine, Manager, Wake};
+use hawkeye_linux::{LinuxMachine, ManagedTarget};
+use hawkeye_manager::{Machine, Manager, WakeReason};
 use hawkeye_policy::policies::ByAccessMap;
-use hawkeye_policy::{Action, Conditions, Rule, Rules, Selection, Terms, Unmatched};
+use hawkeye_policy::{
+    ProcessRules, ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction,
+};
 
 /// First small processes, a tenth of which end and are replaced each second; then larger ones, all
 /// managed.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (small, managed) = scale.pick((200, 50), (2000, 500));
     let length = scale.pick(Duration::from_secs(4), Duration::from_secs(60));
     need_bytes(2 << 30)?;
@@ -21,9 +23,20 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         "{small} small processes, {per_s} replaced a second"
     ));
     let goal = "goal: at most 2";
-    manage_crowd(host, &words, Selection::default(), length, rows, goal)?;
+    manage_crowd(
+        host,
+        &words,
+        ProcessSelection::default(),
+        length,
+        rows,
+        goal,
+    )?;
     // Little memory each, so that their number is what counts.
-    let selection = Selection::new(2 << 20, Selection::default().look_every(), managed)?;
+    let selection = ProcessSelection::new(
+        2 << 20,
+        ProcessSelection::default().scan_interval(),
+        managed,
+    )?;
     let words = format!("crowd --processes {managed} --per-s 0 --each-kib 3072 --mib 4");
     let rows = report.of(format!("{managed} managed processes"));
     manage_crowd(host, &words, selection, length, rows, "")?;
@@ -34,56 +47,56 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 }
 
 /// Rules that keep the figures independent of what else runs on this machine.
-fn crowd_only(host: &Host) -> Result<Rules> {
+fn crowd_only(host: &BenchHost) -> BenchResult<Rules> {
     let name = host.program().file_name().unwrap_or_default();
     let command = name.to_string_lossy().parse();
     let command = command
         .map_err(|error| impossible!("this program's name is not a valid pattern: {error}"))?;
     let rule = Rule {
         name: "crowd".into(),
-        conditions: Conditions {
+        conditions: RuleConditions {
             command: Some(command),
-            ..Conditions::default()
+            ..RuleConditions::default()
         },
-        action: Action::Include(Terms::default()),
+        action: RuleAction::Include(ProcessRules::default()),
     };
-    Ok(Rules::new(vec![rule], Unmatched::Exclude))
+    Ok(Rules::new(vec![rule], UnmatchedAction::Exclude))
 }
 
 fn manage_crowd(
-    host: &Host,
+    host: &BenchHost,
     words: &str,
-    selection: Selection,
+    selection: ProcessSelection,
     length: Duration,
-    mut rows: Rows,
+    mut rows: NamedRows,
     goal: &str,
-) -> Result<()> {
+) -> BenchResult<()> {
     let mut crowd = host.start(words)?;
     crowd.wait_ready()?;
     // The manager does not consider a process in its first second.
     std::thread::sleep(Duration::from_secs(2));
-    let (scope, _bell) = Scope::machine(crowd_only(host)?, selection)?;
-    let machine = LinuxMachine::new(host.means()?, scope, StopSignals::left_alone());
+    let (scope, _bell) = ManagedTarget::whole_machine(crowd_only(host)?, selection)?;
+    let machine = LinuxMachine::new(host.means()?, scope, StopSignals::disabled());
     let settings = Settings::default();
     let policy = Box::new(ByAccessMap::hawkeye_g(settings.average));
     let mut manager = Manager::new(machine, policy, settings)?;
     let (cpu_before, began) = (own_cpu(), manager.machine().now());
     let mut first_step = None;
-    while manager.step() != Wake::Stop && manager.machine().now() < began + length {
+    while manager.step() != WakeReason::Stop && manager.machine().now() < began + length {
         first_step.get_or_insert_with(|| own_cpu().saturating_sub(cpu_before));
     }
     let machine = manager.machine();
     let cpu = own_cpu().saturating_sub(cpu_before).as_secs_f64();
     let wall = machine.now().saturating_sub(began).as_secs_f64();
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let sweeps = machine.sweep_costs().unwrap_or_default();
+    let sweeps = machine.scan_costs().unwrap_or_default();
     rows.row("manager", cpu * 100.0 / wall, "% core", goal);
     let mean = sweeps.cpu.as_secs_f64() * 1e3 / sweeps.sweeps.max(1) as f64;
     let seen = format!("{} processes", sweeps.processes);
     rows.row("one sweep", mean, "ms", seen);
     // The time until every process had joined.
     let joining = first_step.unwrap_or_default().as_secs_f64() * 1e3;
-    let members = format!("{} managed at the end", machine.members().len());
+    let members = format!("{} managed at the end", machine.managed_processes().len());
     rows.row("first step", joining, "ms", members);
     rows.row("open files", descriptors as f64, "", "");
     Ok(())

@@ -1,13 +1,13 @@
 //! A program that gains from huge pages beside one that does not, with promotions for one of them.
 //! Alias: `table-9`, after the HawkEye paper's Table 9.
 
-use super::Managed;
+use super::ManagerRun;
 use super::managed::PERIOD;
 use super::prelude::*;
 use super::programs::speed::relative_speeds;
 
-const RANDOM: Kind = reader("random", "random");
-const SEQUENTIAL: Kind = reader("sequential", "sequential");
+const RANDOM: ProgramKind = reader("random", "random");
+const SEQUENTIAL: ProgramKind = reader("sequential", "sequential");
 /// Policies to compare, the best expected first.
 const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-pmu", "hawkeye-g", "ingens", "linux"];
 
@@ -17,7 +17,7 @@ fn wasted_percent(promoted: [u64; 2]) -> f64 {
 }
 
 /// One program reads 4 GiB at random, another 4 GiB in order, with 2048 promotions for both.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
     need_bytes(4 * (sizes.mib << 20))?;
     let mut huge = pair(host, sizes.mib)?;
@@ -64,17 +64,17 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn pair(host: &Host, mib: u64) -> Result<[Box<dyn Program>; 2]> {
+fn pair(host: &BenchHost, mib: u64) -> BenchResult<[Box<dyn MeasuredProgram>; 2]> {
     Ok([RANDOM.start(host, mib)?, SEQUENTIAL.start(host, mib)?])
 }
 
 /// Speeds of both as shares of their all-huge speeds, what the manager did, and the processes.
 fn measure(
-    host: &Host,
+    host: &BenchHost,
     policy: Option<&str>,
-    huge: &mut [Box<dyn Program>; 2],
-    sizes: Sizes,
-) -> Result<([f64; 2], Option<Managed>, [u32; 2])> {
+    huge: &mut [Box<dyn MeasuredProgram>; 2],
+    sizes: TurnSizes,
+) -> BenchResult<([f64; 2], Option<ManagerRun>, [u32; 2])> {
     let mut managed = pair(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {

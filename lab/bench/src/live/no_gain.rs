@@ -9,7 +9,7 @@ use crate::statistics::median_error;
 ///
 /// Redis hardly works, so a turn shows little: there is a batch of answers each 50 ms, and the next
 /// batch may take twice as long. Only more and shorter turns bring the error under 1 %.
-const SUBJECTS: [(&str, Option<Kind>, [u64; 3]); 3] = [
+const SUBJECTS: [(&str, Option<ProgramKind>, [u64; 3]); 3] = [
     (
         "sequential reads",
         Some(reader("sequential", "sequential")),
@@ -22,13 +22,13 @@ const SUBJECTS: [(&str, Option<Kind>, [u64; 3]); 3] = [
     ),
     ("idle Redis", None, [200, 120_000, 180_000]),
 ];
-const IN_2_MIB: Kind = reader("small", "hot-spot --hot-mib 2 --hot-percent 100");
+const IN_2_MIB: ProgramKind = reader("small", "hot-spot --hot-mib 2 --hot-percent 100");
 
 /// 1 GiB each, managed with default settings.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.pick(128, 1024);
     need_bytes(4 * (mib << 20))?;
-    System::Hawkeye.prepare(host)?;
+    LiveSystem::Hawkeye.prepare(host)?;
     for (name, reader, times) in SUBJECTS {
         let times = scale.pick([200, 800, 1200], times);
         let start = || reader.map_or_else(|| idle_redis(host, mib), |kind| kind.start(host, mib));
@@ -36,7 +36,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         let times = times.map(Duration::from_millis);
         compare(host, name, instances, times, report)?;
     }
-    System::Base.prepare(host)?;
+    LiveSystem::Base.prepare(host)?;
     report.note(format!(
         "Three instances of {mib} MiB each run in turn; one of them is managed, with default settings. Slower: compared with the other two and with the time before, by operations per second of CPU time (± one standard error, if turns are independent). The same figure for the second unmanaged instance compared with the first shows the effect of chance.",
     ));
@@ -45,14 +45,14 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 
 /// Manages the first program and leaves the others alone.
 fn compare(
-    host: &mut Host,
+    host: &mut BenchHost,
     name: &str,
-    mut instances: [Box<dyn Program>; 3],
+    mut instances: [Box<dyn MeasuredProgram>; 3],
     [turn, before, managed]: [Duration; 3],
-    report: &mut Report,
-) -> Result<()> {
+    report: &mut LiveReport,
+) -> BenchResult<()> {
     let [pid, alone_pid] = [0, 1].map(|n: usize| instances[n].pid());
-    let mut speeds = |all| -> Result<Vec<[f64; 3]>> {
+    let mut speeds = |all| -> BenchResult<Vec<[f64; 3]>> {
         let begun = Instant::now();
         let goes_on = |rounds| rounds == 0 || begun.elapsed() < all;
         let rounds = in_turn(instances.each_mut(), turn, goes_on)?;
@@ -62,7 +62,7 @@ fn compare(
             .collect())
     };
     let before = speeds(before)?;
-    let promoter = System::Hawkeye.promoter(host)?;
+    let promoter = LiveSystem::Hawkeye.promoter(host)?;
     let measuring = || speeds(managed);
     let (during, promoting) = promoter.promote_during(pid, 2 * managed, report, measuring)?;
     let during = during?;

@@ -4,13 +4,13 @@ use super::prelude::*;
 
 /// The longest calls of the process in some period, in milliseconds: `mmap`, `munmap` and page
 /// faults.
-type Longest = [f64; 3];
+type LongestCallsMs = [f64; 3];
 
-fn of_all_ms(longest: &Longest) -> f64 {
+fn of_all_ms(longest: &LongestCallsMs) -> f64 {
     longest.iter().copied().fold(0.0, f64::max)
 }
 
-struct Sizes {
+struct OneTibSizes {
     populated_gib: u64,
     mib: u64,
     turns: usize,
@@ -28,8 +28,8 @@ const POLICY: &str = "hawkeye";
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The process maps 1 TiB of a small file, beside 4 GiB of its own memory.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
-    let sizes = Sizes {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let sizes = OneTibSizes {
         populated_gib: scale.pick(32, 1024),
         mib: scale.pick(256, 4096),
         turns: scale.pick(1, 3),
@@ -94,7 +94,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn describe(name: &str, turns: &[Longest], goal: &str, report: &mut Report) {
+fn describe(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
         report.row(format!("{name}: longest {what}"), ms, "ms", goal);
@@ -110,28 +110,35 @@ fn describe(name: &str, turns: &[Longest], goal: &str, report: &mut Report) {
 }
 
 /// The longest calls of the process while `work` runs in this process.
-fn longest_while(workload: &mut Workload, work: impl FnOnce() -> Result<()>) -> Result<Longest> {
+fn longest_while(
+    workload: &mut WorkloadProcess,
+    work: impl FnOnce() -> BenchResult<()>,
+) -> BenchResult<LongestCallsMs> {
     longest(workload)?;
     work()?;
     longest(workload)
 }
 
 /// The longest calls since the previous request.
-fn longest(workload: &mut Workload) -> Result<Longest> {
+fn longest(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
     let half_a_minute = Duration::from_secs(30);
-    let longest = workload.answer(Request::Longest, half_a_minute, |event| match event {
-        Event::Longest {
-            map_us,
-            unmap_us,
-            fault_us,
-            ..
-        } => Some([map_us, unmap_us, fault_us]),
-        _ => None,
-    })?;
+    let longest = workload.answer(
+        WorkloadRequest::Longest,
+        half_a_minute,
+        |event| match event {
+            WorkloadEvent::Longest {
+                map_us,
+                unmap_us,
+                fault_us,
+                ..
+            } => Some([map_us, unmap_us, fault_us]),
+            _ => None,
+        },
+    )?;
     Ok(longest.map(|us| us / 1e3))
 }
 
-fn clear_refs(pid: u32, what: &str) -> Result<Duration> {
+fn clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
     let path = format!("/proc/{pid}/clear_refs");
     let begun = Instant::now();
     std::fs::write(&path, what).map_err(LinuxError::file("writing", &path))?;
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_longest_of_all_turns_counts() {
-        let mut report = Report::new("one-tib");
+        let mut report = LiveReport::new("one-tib");
         let turns = [[1.0, 5.0, 0.5], [2.0, 0.1, 0.25]];
         describe("sampled", &turns, "", &mut report);
         let values: Vec<f64> = report.rows.iter().map(|row| row.value).collect();

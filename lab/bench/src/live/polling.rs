@@ -1,6 +1,6 @@
 //! Makes idle processors poll instead of halting while this value lives.
 
-use crate::error::{Result, impossible};
+use crate::error::{BenchResult, impossible};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
@@ -12,13 +12,13 @@ const LATENCY_LIMIT: &str = "/dev/cpu_dma_latency";
 /// Keeps idle processors polling. A halted virtual processor runs again only when its host has
 /// time. That takes milliseconds, which do not depend on the guest's memory and dominate the tail
 /// of short answers.
-pub struct Polling {
+pub struct IdlePolling {
     _open: OwnedFd,
 }
 
-impl Polling {
+impl IdlePolling {
     /// `None` if the kernel does not control what idle processors do.
-    pub fn begin() -> Result<Option<Self>> {
+    pub fn begin() -> BenchResult<Option<Self>> {
         let failed = |source| impossible!("using {LATENCY_LIMIT}: {source}");
         let mut file = match OpenOptions::new().write(true).open(LATENCY_LIMIT) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

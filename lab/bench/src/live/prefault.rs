@@ -2,7 +2,7 @@
 //! vain. Alias: `fault-ahead`.
 
 use super::prelude::*;
-use hawkeye_linux::prefault::FaultAhead;
+use hawkeye_linux::prefault::Prefaulter;
 
 /// A way to get huge pages: its name, what faults get, and, if it prefaults, the index of the same
 /// way without prefault.
@@ -34,7 +34,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("1 page of each region", "--pages-per-region 1"),
 ];
 
-struct Seen {
+struct TouchTimes {
     /// Seconds of all touches, and the mean and p99 of one in nanoseconds; then the same again once
     /// the memory is present.
     first: [f64; 3],
@@ -44,7 +44,7 @@ struct Seen {
 }
 
 /// Runs each program in each way, in turn.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, turns) = scale.pick((512, 1), (8192, 5));
     need_bytes(mib << 20)?;
     host.warm_up_for(scale)?;
@@ -58,9 +58,9 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
                     .map(|way| one(host, mib, options, *way))
                     .collect()
             })
-            .collect::<Result<Vec<Vec<Seen>>, _>>()?;
+            .collect::<BenchResult<Vec<Vec<TouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
-            let seen = |part: fn(&Seen) -> f64| median_of(&turns, |turn| part(&turn[way]));
+            let seen = |part: fn(&TouchTimes) -> f64| median_of(&turns, |turn| part(&turn[way]));
             let mut beside = String::new();
             if let Some(without) = without {
                 let over = |one: usize, other: usize| {
@@ -97,16 +97,26 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 }
 
 /// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
-pub(super) fn filler(pid: u32, rate: Option<Rate>, warm: u64, room: u64) -> Result<FaultAhead> {
-    let filler = FaultAhead::begin(rate, None)?.ready()?;
+pub(super) fn filler(
+    pid: u32,
+    rate: Option<Rate>,
+    warm: u64,
+    room: u64,
+) -> BenchResult<Prefaulter> {
+    let filler = Prefaulter::begin(rate, None)?.wait_ready()?;
     filler.follow(pid, warm)?;
     for process in filler.followed() {
-        filler.allow(process, room * HUGE_PAGE_BYTES);
+        filler.set_room(process, room * HUGE_PAGE_BYTES);
     }
     Ok(filler)
 }
 
-fn one(host: &mut Host, mib: u64, options: &str, way: (&str, &str, Option<usize>)) -> Result<Seen> {
+fn one(
+    host: &mut BenchHost,
+    mib: u64,
+    options: &str,
+    way: (&str, &str, Option<usize>),
+) -> BenchResult<TouchTimes> {
     let (_, enabled, without) = way;
     host.set_enabled(enabled)?;
     let mut program = host.start(&format!("touch --mib {mib} {options}"))?;
@@ -115,23 +125,23 @@ fn one(host: &mut Host, mib: u64, options: &str, way: (&str, &str, Option<usize>
         Some(_) => Some(filler(program.pid(), None, 0, mib)?),
         None => None,
     };
-    program.command(Request::Go)?;
+    program.command(WorkloadRequest::Go)?;
     let limit = Duration::from_secs(120);
     let mut touched = Vec::new();
     loop {
         match program.next_event(limit)? {
-            Event::Touched {
+            WorkloadEvent::Touched {
                 elapsed_s,
                 mean_ns,
                 p99_ns,
                 ..
             } => touched.push([elapsed_s, mean_ns, p99_ns]),
-            Event::Verified { bad_bytes: 0, .. } => break,
+            WorkloadEvent::Verified { bad_bytes: 0, .. } => break,
             other => bail!("unexpected event of the workload: {other:?}"),
         }
     }
     let filled = fault_ahead.map(|f| f.statistics()).unwrap_or_default();
-    Ok(Seen {
+    Ok(TouchTimes {
         first: touched.first().copied().unwrap_or_default(),
         again: touched.last().copied().unwrap_or_default(),
         filled: filled.filled,

@@ -5,8 +5,8 @@ use crate::live::prelude::*;
 use hawkeye_linux::memory::system_memory;
 
 /// Programs that keep memory in use while this value lives.
-pub struct Pressure {
-    _neighbours: Vec<Workload>,
+pub struct MemoryPressure {
+    _neighbours: Vec<WorkloadProcess>,
     /// Share of the machine's memory in use once enough was filled, in per cent.
     pub used_percent: f64,
 }
@@ -15,12 +15,12 @@ pub struct Pressure {
 const NEARLY_PERCENT: f64 = 0.5;
 const MOST_NEIGHBOURS: usize = 5;
 
-impl Pressure {
+impl MemoryPressure {
     /// Fills the machine until `percent` of its memory is in use.
-    pub fn apply(program: &Path, percent: f64) -> Result<Self> {
+    pub fn apply(program: &Path, percent: f64) -> BenchResult<Self> {
         let mut neighbours = Vec::new();
         loop {
-            let machine = system_memory::machine()?;
+            let machine = system_memory::machine_use()?;
             let used_percent = machine.percent();
             if used_percent >= percent - NEARLY_PERCENT {
                 return Ok(Self {
@@ -39,7 +39,7 @@ impl Pressure {
             let missing = wanted.saturating_sub(machine.used_bytes);
             let mib = (missing.min(available_bytes()) >> 20).max(1).to_string();
             let words = ["workload", "burner", "--pages", "huge", "--mib", &mib];
-            let mut neighbour = Workload::spawn(program, words)?;
+            let mut neighbour = WorkloadProcess::spawn(program, words)?;
             neighbour.wait_ready()?;
             neighbours.push(neighbour);
         }

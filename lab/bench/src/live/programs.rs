@@ -1,5 +1,6 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
 
+mod child_process;
 mod cores;
 mod cpu_time;
 pub(super) mod hash_maps;
@@ -8,31 +9,30 @@ pub mod packages;
 mod postgres;
 mod python;
 mod reader;
-mod running;
 mod server;
 pub mod speed;
 #[cfg(test)]
 mod testing;
 
+pub(super) use child_process::{RunningProcess, answer_within, output_of};
 pub(super) use postgres::allow_huge_buffers;
-pub(super) use running::{Running, answer_within, output_of};
 pub(super) use server::{in_background, redis_command};
 
 use crate::live::prelude::*;
-use hawkeye_workload::{Hot, Latencies, Pace};
-use python::Script;
+use hawkeye_workload::{HotKeys, Latencies, RequestSchedule};
+use python::PythonScript;
 use server::LIGHT_LOAD;
 use tempfile::TempDir;
 
 /// A program that works on request. Dropping it ends it.
-pub trait Program: Send {
+pub trait MeasuredProgram: Send {
     fn pid(&self) -> u32;
-    fn go(&mut self) -> Result<()>;
-    fn stop(&mut self) -> Result<()>;
+    fn go(&mut self) -> BenchResult<()>;
+    fn stop(&mut self) -> BenchResult<()>;
     /// Operations per second of wall-clock time over the next `length`; the program must be
     /// working. It calls `mark` at the start and at the end of the interval that it counts. A
     /// program that pauses between operations has few or many of them in a short interval.
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64>;
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64>;
 
     /// Whether one of its threads does all the counted work. What the other threads do meanwhile is
     /// then not part of an operation's cost.
@@ -42,13 +42,13 @@ pub trait Program: Send {
 
     /// Latencies of single questions that come at a fixed pace; otherwise the program pauses.
     /// `None` if it answers no questions.
-    fn latencies(&mut self, _pace: Pace) -> Result<Option<Latencies>> {
+    fn latencies(&mut self, _pace: RequestSchedule) -> BenchResult<Option<Latencies>> {
         Ok(None)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProgramKind {
     /// One of our workloads that reads memory, as on the command line without `--mib`.
     Reader {
         name: &'static str,
@@ -70,37 +70,37 @@ pub enum Kind {
     DuckDb,
 }
 
-pub(super) const fn reader(name: &'static str, words: &'static str) -> Kind {
-    Kind::Reader { name, words }
+pub(super) const fn reader(name: &'static str, words: &'static str) -> ProgramKind {
+    ProgramKind::Reader { name, words }
 }
 
 /// The programs on which estimates of overhead are tested.
-pub const NINE: [Kind; 9] = [
+pub const NINE: [ProgramKind; 9] = [
     reader("random", "random"),
     reader("zipf", "zipf"),
     reader("sequential", "sequential"),
     reader("stride 4 KiB", "stride --stride-bytes 4096"),
     reader("stride 64 KiB", "stride --stride-bytes 65536"),
     reader("pointer chase", "chase"),
-    Kind::Redis,
-    Kind::Memcached,
-    Kind::JavaHashMap,
+    ProgramKind::Redis,
+    ProgramKind::Memcached,
+    ProgramKind::JavaHashMap,
 ];
 
 /// The programs that others wrote.
-pub const REAL: [Kind; 9] = [
-    Kind::Redis,
-    Kind::Memcached,
-    Kind::Postgres,
-    Kind::JavaHashMap,
-    Kind::Sparsehash,
-    Kind::Cg,
-    Kind::Mg,
-    Kind::Graph,
-    Kind::DuckDb,
+pub const REAL: [ProgramKind; 9] = [
+    ProgramKind::Redis,
+    ProgramKind::Memcached,
+    ProgramKind::Postgres,
+    ProgramKind::JavaHashMap,
+    ProgramKind::Sparsehash,
+    ProgramKind::Cg,
+    ProgramKind::Mg,
+    ProgramKind::Graph,
+    ProgramKind::DuckDb,
 ];
 
-impl Kind {
+impl ProgramKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Reader { name, .. } => name,
@@ -133,22 +133,27 @@ impl Kind {
     /// Starts the program under base pages with about `mib` MiB of data, and waits until the data
     /// is present. Installs packages that it needs and that are missing. The program does not work
     /// yet.
-    pub fn start(self, host: &Host, mib: u64) -> Result<Box<dyn Program>> {
+    pub fn start(self, host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
         Ok(match self {
             Self::Reader { words, .. } => Box::new(reader::start(host, words, mib)?),
             Self::Redis | Self::Memcached | Self::JavaHashMap | Self::Sparsehash => {
-                return self.start_hot(host, mib, Hot::UNIFORM);
+                return self.start_hot(host, mib, HotKeys::UNIFORM);
             }
             Self::Postgres => Box::new(postgres::start(mib)?),
-            Self::Cg => Box::new(python::start(Script::Cg, mib)?),
-            Self::Mg => Box::new(python::start(Script::Mg, mib)?),
-            Self::Graph => Box::new(python::start(Script::Graph, mib)?),
-            Self::DuckDb => Box::new(python::start(Script::Analytics, mib)?),
+            Self::Cg => Box::new(python::start(PythonScript::Cg, mib)?),
+            Self::Mg => Box::new(python::start(PythonScript::Mg, mib)?),
+            Self::Graph => Box::new(python::start(PythonScript::Graph, mib)?),
+            Self::DuckDb => Box::new(python::start(PythonScript::Analytics, mib)?),
         })
     }
 
     /// Starts it so that a part of its keys is requested more often than the others.
-    pub fn start_hot(self, host: &Host, mib: u64, hot: Hot) -> Result<Box<dyn Program>> {
+    pub fn start_hot(
+        self,
+        host: &BenchHost,
+        mib: u64,
+        hot: HotKeys,
+    ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let client = host.command("ask");
         Ok(match self {
             Self::Redis => Box::new(server::redis(client, mib, hot, Duration::ZERO)?),
@@ -182,30 +187,30 @@ impl Kind {
 
 /// Starts one of our workloads, given as on the command line of `program`, which waits for a
 /// request.
-pub fn start_reader(program: &Path, words: &str) -> Result<Box<dyn Program>> {
+pub fn start_reader(program: &Path, words: &str) -> BenchResult<Box<dyn MeasuredProgram>> {
     let words = format!("workload {words} {}", reader::COUNTING);
-    let workload = Workload::spawn(program, words.split_whitespace())?;
-    Ok(Box::new(reader::Reader::ready(workload)?))
+    let workload = WorkloadProcess::spawn(program, words.split_whitespace())?;
+    Ok(Box::new(reader::ProtocolProgram::ready(workload)?))
 }
 
 /// Wraps one of our workloads that is ready and waits.
-pub(super) fn ready_reader(workload: Workload, pid: u32) -> Box<dyn Program> {
-    Box::new(reader::Reader::of(workload, pid))
+pub(super) fn ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
+    Box::new(reader::ProtocolProgram::of(workload, pid))
 }
 
 /// Starts Redis with `mib` MiB of data and almost no load.
-pub fn idle_redis(host: &Host, mib: u64) -> Result<Box<dyn Program>> {
-    let redis = server::redis(host.command("ask"), mib, Hot::UNIFORM, LIGHT_LOAD)?;
+pub fn idle_redis(host: &BenchHost, mib: u64) -> BenchResult<Box<dyn MeasuredProgram>> {
+    let redis = server::redis(host.command("ask"), mib, HotKeys::UNIFORM, LIGHT_LOAD)?;
     Ok(Box::new(redis))
 }
 
 /// A new folder that no other user can read. Dropping it deletes it and its contents.
-pub(super) fn temporary_folder() -> Result<TempDir> {
+pub(super) fn temporary_folder() -> BenchResult<TempDir> {
     let folder = tempfile::Builder::new().prefix("hawkeye-bench-").tempdir();
     folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
 }
 
-fn write(folder: &TempDir, file: &str, contents: &str) -> Result<PathBuf> {
+fn write(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::file("writing", &path))?;
     Ok(path)

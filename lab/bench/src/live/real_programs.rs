@@ -5,11 +5,11 @@ use super::programs::{REAL, allow_huge_buffers};
 use crate::statistics::sorted;
 
 /// Nine programs, one after the other.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
     for kind in REAL {
-        let measured = Pair::measure(host, kind, sizes)
+        let measured = BaseAndHuge::measure(host, kind, sizes)
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
@@ -29,11 +29,11 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 }
 
 fn describe(
-    kind: Kind,
-    rounds: &[[Speed; 2]],
+    kind: ProgramKind,
+    rounds: &[[ProgramSpeed; 2]],
     rss_bytes: u64,
     huge_percent: [f64; 2],
-    report: &mut Report,
+    report: &mut LiveReport,
 ) {
     let ratios = rounds
         .iter()
@@ -69,8 +69,8 @@ fn with_unit(number: f64) -> String {
 mod tests {
     use super::*;
 
-    fn speed(per_cpu_s: f64) -> Speed {
-        Speed {
+    fn speed(per_cpu_s: f64) -> ProgramSpeed {
+        ProgramSpeed {
             per_s: per_cpu_s / 2.0,
             per_cpu_s,
         }
@@ -79,9 +79,9 @@ mod tests {
     #[test]
     fn pairs_of_turns_are_compared_by_cpu_time() {
         let rounds = [[1e6, 2e6], [2e6, 2e6], [4e6, 6e6]].map(|round| round.map(speed));
-        let mut report = Report::new("programs");
+        let mut report = LiveReport::new("programs");
         describe(
-            Kind::Sparsehash,
+            ProgramKind::Sparsehash,
             &rounds,
             300 << 20,
             [0.0, 99.6],

@@ -9,22 +9,22 @@ mod in_use;
 mod subject;
 
 use super::prelude::*;
-use super::systems::Promoting;
-use crate::plot::{Line, Panel};
-use fragmented::Fragmented;
-use in_use::{InUse, WITHIN};
+use super::systems::PromoterRun;
+use crate::plot::{PlotLine, PlotPanel};
+use fragmented::FragmentedMemory;
+use in_use::{MemoryInUse, WITHIN};
 use std::sync::atomic::{AtomicBool, Ordering};
-use subject::{Subject, subjects};
+use subject::{RecoveryProgram, subjects};
 
 /// Systems with the same budget; programs that others wrote run under the first two. The last one
 /// promotes nothing, so it shows the error of all these figures.
-const SAME: [System; 4] = [
-    System::ThpPaced,
-    System::Hawkeye,
-    System::HawkeyeG,
-    System::Base,
+const SAME: [LiveSystem; 4] = [
+    LiveSystem::ThpPaced,
+    LiveSystem::Hawkeye,
+    LiveSystem::HawkeyeG,
+    LiveSystem::Base,
 ];
-const OWN: [System; 2] = [System::ThpPaced, System::Hawkeye];
+const OWN: [LiveSystem; 2] = [LiveSystem::ThpPaced, LiveSystem::Hawkeye];
 /// A program has recovered when this share of its used memory is huge, in per cent.
 const RECOVERED_PERCENT: f64 = 50.0;
 /// A second share that is reported.
@@ -33,7 +33,7 @@ const NEARLY_ALL_PERCENT: f64 = 80.0;
 const TURN: Duration = Duration::from_millis(240);
 
 #[derive(Clone, Copy)]
-struct Sizes {
+struct RecoverySizes {
     /// Promotion rate of the comparison with the same budget.
     regions_per_s: f64,
     /// Duration of the comparison at the systems' own pace.
@@ -45,30 +45,30 @@ struct Sizes {
     fragmented: bool,
 }
 
-impl Sizes {
+impl RecoverySizes {
     /// The time that khugepaged needs for a whole program at this pace, with a margin.
-    fn length(self, pace: Pace, bytes: u64) -> Duration {
+    fn length(self, pace: PromoterPace, bytes: u64) -> Duration {
         match pace {
-            Pace::Same(per_s) => {
+            PromoterPace::Same(per_s) => {
                 Duration::from_secs_f64(bytes as f64 / HUGE_PAGE_BYTES as f64 / per_s * 1.1)
             }
-            Pace::Own => self.length,
+            PromoterPace::Own => self.length,
         }
     }
 }
 
 /// Programs have 5 to 8 GiB each, a tenth or a seventh of it hot. There are 24 promotions per
 /// second, or each system has its own pace.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let seconds = |quick, full| Duration::from_secs_f64(scale.pick(quick, full));
-    let sizes = Sizes {
+    let sizes = RecoverySizes {
         regions_per_s: scale.pick(32.0, 24.0),
         length: seconds(5.0, 40.0),
         warm_up: seconds(0.1, 15.0),
         fragmented: scale == Scale::Full,
     };
     for subject in &subjects(scale) {
-        match races(host, subject, scale, sizes, report) {
+        match compare_systems(host, subject, scale, sizes, report) {
             // One program that can't run here does not affect the others.
             Err(error) if !subject.of_ours() => {
                 let name = subject.kind.name();
@@ -77,7 +77,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             other => other?,
         }
     }
-    System::Base.prepare(host)?;
+    LiveSystem::Base.prepare(host)?;
     report.note(format!(
         "Programs start while {}, and are promoted. Memory in use: pages touched within {} ms before that, under base pages. The share of it that is huge is read every {} s. A promotion had all of it huge: the time for which it was huge, in shares, divided by the promotions, among runs of the same length.",
         if sizes.fragmented {
@@ -92,13 +92,13 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 }
 
 /// Runs one program under all systems that it is tested with.
-fn races(
-    host: &mut Host,
-    subject: &Subject,
+fn compare_systems(
+    host: &mut BenchHost,
+    subject: &RecoveryProgram,
     scale: Scale,
-    sizes: Sizes,
-    report: &mut Report,
-) -> Result<()> {
+    sizes: RecoverySizes,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
     need_bytes(subject.need_bytes())?;
     let systems = match (subject.of_ours(), scale) {
         (true, Scale::Full) => &SAME[..],
@@ -107,36 +107,36 @@ fn races(
     compare(
         host,
         subject,
-        Pace::Same(sizes.regions_per_s),
+        PromoterPace::Same(sizes.regions_per_s),
         systems,
         sizes,
         report,
     )?;
     if subject.of_ours() && scale == Scale::Full {
-        compare(host, subject, Pace::Own, &OWN, sizes, report)?;
+        compare(host, subject, PromoterPace::Own, &OWN, sizes, report)?;
     }
     Ok(())
 }
 
 fn compare(
-    host: &mut Host,
-    subject: &Subject,
-    pace: Pace,
-    systems: &[System],
-    sizes: Sizes,
-    report: &mut Report,
-) -> Result<()> {
+    host: &mut BenchHost,
+    subject: &RecoveryProgram,
+    pace: PromoterPace,
+    systems: &[LiveSystem],
+    sizes: RecoverySizes,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
     let mut lines = Vec::new();
     let at_pace = match pace {
-        Pace::Same(per_s) => format!("{per_s} regions/s"),
-        Pace::Own => "own pace".to_owned(),
+        PromoterPace::Same(per_s) => format!("{per_s} regions/s"),
+        PromoterPace::Own => "own pace".to_owned(),
     };
     for system in systems {
         let Race {
             huge_at_start,
             shares,
             promoting,
-        } = race(host, subject, *system, pace, sizes)?;
+        } = measure_recovery(host, subject, *system, pace, sizes)?;
         let nearly_all = reached_s(&shares, NEARLY_ALL_PERCENT);
         let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
         report.row(
@@ -155,17 +155,17 @@ fn compare(
                 promoting.cpu_percent(),
             ),
         );
-        report.tell_last();
-        if pace == Pace::Own && system.policy().is_some() {
+        report.print_last_row();
+        if pace == PromoterPace::Own && system.policy().is_some() {
             report.managing.add(promoting.cpu, promoting.wall);
         }
-        lines.push(Line {
+        lines.push(PlotLine {
             name: system.name().to_owned(),
             points: shares,
         });
     }
     let title = format!("{}, {at_pace}", subject.kind.name());
-    let panel = Panel::over_time(title, "memory in use that is huge (%)", lines);
+    let panel = PlotPanel::over_time(title, "memory in use that is huge (%)", lines);
     report.panels.push(panel);
     Ok(())
 }
@@ -176,31 +176,31 @@ struct Race {
     huge_at_start: f64,
     /// Shares of the memory in use that were huge, in per cent, by seconds from the start.
     shares: Vec<(f64, f64)>,
-    promoting: Promoting,
+    promoting: PromoterRun,
 }
 
 /// Runs one program under one system, from its start in fragmented memory.
-fn race(
-    host: &mut Host,
-    subject: &Subject,
-    system: System,
-    pace: Pace,
-    sizes: Sizes,
-) -> Result<Race> {
+fn measure_recovery(
+    host: &mut BenchHost,
+    subject: &RecoveryProgram,
+    system: LiveSystem,
+    pace: PromoterPace,
+    sizes: RecoverySizes,
+) -> BenchResult<Race> {
     system.prepare(host)?;
     let fragmented = match sizes.fragmented {
-        true => Some(Fragmented::new(host)?),
+        true => Some(FragmentedMemory::new(host)?),
         false => None,
     };
     let mut program = subject.start(host, sizes.warm_up)?;
     let pid = program.pid();
     let huge_at_start = huge_percent(pid)?;
     let length = sizes.length(pace, rss_bytes(pid)?);
-    let mut in_use = InUse::of(program.as_mut())?;
+    let mut in_use = MemoryInUse::of(program.as_mut())?;
     let promoter = system.promoter(host)?;
     let over = AtomicBool::new(false);
     let (shares, promoting) = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| -> Result<Vec<(f64, f64)>> {
+        let watching = scope.spawn(|| -> BenchResult<Vec<(f64, f64)>> {
             let (begun, mut shares) = (Instant::now(), Vec::new());
             while !over.load(Ordering::Relaxed) {
                 turn(program.as_mut(), TURN)?;

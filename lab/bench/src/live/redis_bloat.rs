@@ -2,12 +2,16 @@
 //! managed, side by side. Alias: `table-7`, after the HawkEye paper's Table 7.
 
 use super::prelude::*;
-use super::pressure::Pressure;
+use super::pressure::MemoryPressure;
 use super::redis_server::RedisServer;
 
 /// In the order in which they start: a program that starts while faults give huge pages would get
 /// them too.
-const SYSTEMS: [System; 3] = [System::Base, System::Hawkeye, System::ThpShipped];
+const SYSTEMS: [LiveSystem; 3] = [
+    LiveSystem::Base,
+    LiveSystem::Hawkeye,
+    LiveSystem::ThpShipped,
+];
 const DELETED_PERCENT: u32 = 60;
 /// Above the watermark from which memory is recovered, by default 85 %.
 const SHORT_PERCENT: f64 = 88.0;
@@ -16,7 +20,7 @@ const SHORT_PERCENT: f64 = 88.0;
 const VALUE_BYTES: u64 = 4000;
 
 #[derive(Clone, Copy)]
-struct Sizes {
+struct RedisBloatSizes {
     keys: u64,
     requests: u64,
     turns: usize,
@@ -28,8 +32,8 @@ struct Sizes {
 }
 
 /// Runs three servers with 700,000 values each.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
-    let sizes = Sizes {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let sizes = RedisBloatSizes {
         keys: scale.pick(30_000, 700_000),
         requests: scale.pick(30_000, 600_000),
         turns: scale.pick(1, 15),
@@ -42,15 +46,15 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         system.prepare(host)?;
         let server = RedisServer::start(|command| command)?;
         server.fill(0, sizes.keys, VALUE_BYTES)?;
-        settle(host, system, &server, sizes, report)?;
+        promote_under_load(host, system, &server, sizes, report)?;
         server.delete(sizes.keys, DELETED_PERCENT)?;
-        settle(host, system, &server, sizes, report)?;
+        promote_under_load(host, system, &server, sizes, report)?;
         servers.push((system, server));
     }
-    System::Base.prepare(host)?;
+    LiveSystem::Base.prepare(host)?;
     compare(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
-        run_short(host, &servers, short, report)?;
+        run_short_of_memory(host, &servers, short, report)?;
         compare(&servers, sizes, "then short memory", report)?;
     }
     report.note(format!(
@@ -62,16 +66,16 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 
 /// Fills the machine for `short` per server: the shortage affects all servers, so each gets the
 /// same time.
-fn run_short(
-    host: &mut Host,
-    servers: &[(System, RedisServer)],
+fn run_short_of_memory(
+    host: &mut BenchHost,
+    servers: &[(LiveSystem, RedisServer)],
     short: Duration,
-    report: &mut Report,
-) -> Result<()> {
-    let pressure = Pressure::apply(host.program(), SHORT_PERCENT)?;
+    report: &mut LiveReport,
+) -> BenchResult<()> {
+    let pressure = MemoryPressure::apply(host.program(), SHORT_PERCENT)?;
     for (system, server) in servers {
         let promoter = system.promoter(host)?;
-        let promoting = promoter.promote(server.pid(), Pace::Own, short, || false)?;
+        let promoting = promoter.promote(server.pid(), PromoterPace::Own, short, || false)?;
         if system.policy().is_some() {
             report.managing.add(promoting.cpu, promoting.wall);
         }
@@ -85,16 +89,16 @@ fn run_short(
 }
 
 /// Runs the system at its own pace while the server is queried.
-fn settle(
-    host: &mut Host,
-    system: System,
+fn promote_under_load(
+    host: &mut BenchHost,
+    system: LiveSystem,
     server: &RedisServer,
-    sizes: Sizes,
-    report: &mut Report,
-) -> Result<()> {
+    sizes: RedisBloatSizes,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
     let promoter = system.promoter(host)?;
     let until = Instant::now() + sizes.settle;
-    let load = || -> Result<()> {
+    let load = || -> BenchResult<()> {
         while Instant::now() < until {
             server.gets_per_s(sizes.keys, sizes.requests)?;
         }
@@ -106,11 +110,11 @@ fn settle(
 }
 
 fn compare(
-    servers: &[(System, RedisServer)],
-    sizes: Sizes,
+    servers: &[(LiveSystem, RedisServer)],
+    sizes: RedisBloatSizes,
     when: &str,
-    report: &mut Report,
-) -> Result<()> {
+    report: &mut LiveReport,
+) -> BenchResult<()> {
     let mut rates = vec![Vec::new(); servers.len()];
     for _ in 0..sizes.turns {
         for ((_, server), rates) in servers.iter().zip(&mut rates) {
@@ -120,7 +124,7 @@ fn compare(
     let always = servers
         .iter()
         .zip(&rates)
-        .find(|((system, _), _)| *system == System::ThpShipped);
+        .find(|((system, _), _)| *system == LiveSystem::ThpShipped);
     let always = always.map_or(f64::NAN, |(_, rates)| median(rates));
     let base_bytes = servers.first().map_or(Ok(0), |(_, base)| {
         base.memory().map(|memory| memory.rss_bytes)

@@ -4,15 +4,15 @@
 use super::cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::redis_server::{RedisMemory, RedisServer};
-use crate::plot::{Line, Panel};
+use crate::plot::{PlotLine, PlotPanel};
 use std::ops::Range;
 
-const SYSTEMS: [System; 5] = [
-    System::Base,
-    System::ThpShipped,
-    System::ThpPaced,
-    System::Hawkeye,
-    System::HawkeyeHuge,
+const SYSTEMS: [LiveSystem; 5] = [
+    LiveSystem::Base,
+    LiveSystem::ThpShipped,
+    LiveSystem::ThpPaced,
+    LiveSystem::Hawkeye,
+    LiveSystem::HawkeyeHuge,
 ];
 /// Share of the container's limit that Redis has allocated after the first and after the third
 /// phase, in per cent.
@@ -28,7 +28,7 @@ const LARGE_ALLOCATED_BYTES: u64 = 2 << 20;
 const AT_MOST: Duration = Duration::from_secs(900);
 
 #[derive(Default)]
-struct Story {
+struct RefillRun {
     /// Time in seconds, and the memory then.
     points: Vec<(f64, RedisMemory)>,
     /// Number of phases that were completed.
@@ -38,33 +38,33 @@ struct Story {
 }
 
 #[derive(Clone, Copy)]
-struct Sizes {
+struct RedisRefillSizes {
     limit_mib: u64,
     /// Time between deletion and refill, in which khugepaged can work.
     pause: Duration,
 }
 
 /// A limit of 8 GiB.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
-    let sizes = Sizes {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let sizes = RedisRefillSizes {
         limit_mib: scale.pick(512, 8192),
         pause: scale.pick(Duration::from_secs(1), Duration::from_secs(30)),
     };
     need_bytes(sizes.limit_mib << 20)?;
     let mut lines = Vec::new();
     for system in SYSTEMS {
-        let story = tell(host, system, sizes, report)?;
+        let story = run_system(host, system, sizes, report)?;
         describe(system, &story, report);
         let rss = story.points.iter();
         let rss = rss.map(|(at_s, memory)| (*at_s, gib(memory.rss_bytes)));
-        lines.push(Line {
+        lines.push(PlotLine {
             name: system.name().to_owned(),
             points: rss.collect(),
         });
     }
-    System::Base.prepare(host)?;
+    LiveSystem::Base.prepare(host)?;
     let title = format!("Redis with a limit of {} MiB", sizes.limit_mib);
-    let panel = Panel::over_time(title, "resident (GiB)", lines);
+    let panel = PlotPanel::over_time(title, "resident (GiB)", lines);
     report.panels.push(panel);
     report.note(format!(
         "A container of {} MiB without swap. Redis stores values of {SMALL_BYTES} bytes until it is {FULL_PERCENT} % full; {DELETED_PERCENT} % of them are deleted at random; {} s later Redis stores values of {LARGE_BYTES} bytes until it is as full again. Useful: the share of resident memory that Redis has allocated.",
@@ -78,7 +78,7 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 30)
 }
 
-fn describe(system: System, story: &Story, report: &mut Report) {
+fn describe(system: LiveSystem, story: &RefillRun, report: &mut LiveReport) {
     let last = story.points.last().map(|(_, memory)| *memory);
     let useful = last.map_or(0.0, |memory| memory.useful_percent());
     let rss = story.points.iter().map(|(_, memory)| memory.rss_bytes);
@@ -101,19 +101,24 @@ fn describe(system: System, story: &Story, report: &mut Report) {
 }
 
 /// Runs Redis once through its phases under one system.
-fn tell(host: &mut Host, system: System, sizes: Sizes, report: &mut Report) -> Result<Story> {
+fn run_system(
+    host: &mut BenchHost,
+    system: LiveSystem,
+    sizes: RedisRefillSizes,
+    report: &mut LiveReport,
+) -> BenchResult<RefillRun> {
     system.prepare(host)?;
     let limit = sizes.limit_mib << 20;
     let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
     let server = RedisServer::start(|command| group.around(&command))?;
     let pid = server.pid();
     let promoter = system.promoter(host)?;
-    let phases = || Story::of(server, sizes);
+    let phases = || RefillRun::of(server, sizes);
     Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
 }
 
-impl Story {
-    fn of(mut server: RedisServer, sizes: Sizes) -> Self {
+impl RefillRun {
+    fn of(mut server: RedisServer, sizes: RedisRefillSizes) -> Self {
         let mut story = Self::default();
         if let Err(error) = story.go_through(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
@@ -126,7 +131,7 @@ impl Story {
         story
     }
 
-    fn go_through(&mut self, server: &RedisServer, sizes: Sizes) -> Result<()> {
+    fn go_through(&mut self, server: &RedisServer, sizes: RedisRefillSizes) -> BenchResult<()> {
         let full = (sizes.limit_mib << 20) / 100 * FULL_PERCENT;
         let keys = full / SMALL_ALLOCATED_BYTES;
         let begun = Instant::now();
@@ -135,11 +140,11 @@ impl Story {
         server.delete(keys, DELETED_PERCENT)?;
         let until = Instant::now() + sizes.pause;
         while Instant::now() < until {
-            self.look(server, begun)?;
+            self.sample_memory(server, begun)?;
             std::thread::sleep(Duration::from_secs(1));
         }
         self.phases = 2;
-        let used = self.look(server, begun)?.used_bytes;
+        let used = self.sample_memory(server, begun)?.used_bytes;
         let left = full.saturating_sub(used) / LARGE_ALLOCATED_BYTES;
         self.fill(server, begun, keys..keys + left, LARGE_BYTES)?;
         self.phases = 3;
@@ -153,17 +158,17 @@ impl Story {
         begun: Instant,
         keys: Range<u64>,
         bytes: u64,
-    ) -> Result<()> {
+    ) -> BenchResult<()> {
         let count = keys.end - keys.start;
         for part in 0..20 {
             let (from, to) = (count * part / 20, count * (part + 1) / 20);
             server.fill(keys.start + from, keys.start + to, bytes)?;
-            self.look(server, begun)?;
+            self.sample_memory(server, begun)?;
         }
         Ok(())
     }
 
-    fn look(&mut self, server: &RedisServer, begun: Instant) -> Result<RedisMemory> {
+    fn sample_memory(&mut self, server: &RedisServer, begun: Instant) -> BenchResult<RedisMemory> {
         let memory = server.memory()?;
         self.points.push((begun.elapsed().as_secs_f64(), memory));
         Ok(memory)
@@ -184,13 +189,13 @@ mod tests {
 
     #[test]
     fn a_kill_is_reported_with_its_phase() {
-        let mut report = Report::new("redis-refill");
-        let story = Story {
+        let mut report = LiveReport::new("redis-refill");
+        let story = RefillRun {
             points: vec![point(7, 7), point(2, 8)],
             phases: 2,
             ended: Some("killed".to_owned()),
         };
-        describe(System::ThpPaced, &story, &mut report);
+        describe(LiveSystem::ThpPaced, &story, &mut report);
         assert_eq!(report.rows[0].value, 25.0);
         assert!(report.rows[0].beside.starts_with("killed in phase 3"));
     }

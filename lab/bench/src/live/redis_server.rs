@@ -1,7 +1,8 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
 use super::programs::{
-    Running, answer_within, in_background, output_of, packages, redis_command, temporary_folder,
+    RunningProcess, answer_within, in_background, output_of, packages, redis_command,
+    temporary_folder,
 };
 use crate::live::prelude::*;
 use hawkeye_linux::fields::field;
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 pub struct RedisServer {
-    server: Running,
+    server: RunningProcess,
     folder: TempDir,
 }
 
@@ -34,7 +35,7 @@ const PIECE: u64 = 50_000;
 impl RedisServer {
     /// Starts the server and waits until it answers. `within` may wrap the command, for example to
     /// run it in a cgroup. Missing packages are installed.
-    pub fn start(within: impl FnOnce(Command) -> Command) -> Result<Self> {
+    pub fn start(within: impl FnOnce(Command) -> Command) -> BenchResult<Self> {
         for (program, package) in [
             ("redis-server", "redis-server"),
             ("redis-cli", "redis-tools"),
@@ -45,7 +46,7 @@ impl RedisServer {
         let folder = temporary_folder()?;
         let mut command = within(redis_command(folder.path()));
         in_background(&mut command);
-        let server = Running::start(&mut command, Signal::SIGKILL)?;
+        let server = RunningProcess::start(&mut command, Signal::SIGKILL)?;
         let this = Self { server, folder };
         let answers = || Ok((this.cli(&["PING"])?.trim() == "PONG").then_some(()));
         if answer_within(Duration::from_secs(10), answers)?.is_none() {
@@ -60,7 +61,7 @@ impl RedisServer {
 
     /// Stores values of `value_bytes` under the keys from `from` up to but excluding `to`, named as
     /// redis-benchmark does.
-    pub fn fill(&self, from: u64, to: u64, value_bytes: u64) -> Result<()> {
+    pub fn fill(&self, from: u64, to: u64, value_bytes: u64) -> BenchResult<()> {
         // Redis holds the values of one script twice until the script ends.
         let piece = (PIECE * 4096 / value_bytes.max(1)).clamp(1, PIECE);
         let value_bytes = value_bytes.to_string();
@@ -76,7 +77,7 @@ impl RedisServer {
 
     /// Deletes `percent` of the keys below `keys` at random. The allocator returns free memory at
     /// once instead of within ten seconds.
-    pub fn delete(&self, keys: u64, percent: u32) -> Result<()> {
+    pub fn delete(&self, keys: u64, percent: u32) -> BenchResult<()> {
         let percent = percent.to_string();
         self.script(
             "math.randomseed(tonumber(ARGV[1]) + 1) \
@@ -98,7 +99,7 @@ impl RedisServer {
         keys: std::ops::Range<u64>,
         piece: u64,
         words: &[&str],
-    ) -> Result<()> {
+    ) -> BenchResult<()> {
         let mut from = keys.start;
         while from < keys.end {
             let to = (from + piece).min(keys.end);
@@ -113,7 +114,7 @@ impl RedisServer {
     }
 
     /// Throughput of `requests` GETs of random keys, in requests per second.
-    pub fn gets_per_s(&self, keys: u64, requests: u64) -> Result<f64> {
+    pub fn gets_per_s(&self, keys: u64, requests: u64) -> BenchResult<f64> {
         let (keys, requests) = (keys.to_string(), requests.to_string());
         let mut command = Command::new("redis-benchmark");
         command.arg("-s").arg(self.folder.path().join("socket"));
@@ -128,7 +129,7 @@ impl RedisServer {
         rate.ok_or_else(|| impossible!("redis-benchmark printed no rate of GET requests"))
     }
 
-    pub fn memory(&self) -> Result<RedisMemory> {
+    pub fn memory(&self) -> BenchResult<RedisMemory> {
         let info = self.cli(&["INFO", "memory"])?;
         let used_bytes = field(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
         let gone = || impossible!("Redis did not report its memory: the server has ended");
@@ -143,13 +144,13 @@ impl RedisServer {
         self.server.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    fn cli(&self, words: &[&str]) -> Result<String> {
+    fn cli(&self, words: &[&str]) -> BenchResult<String> {
         let mut command = Command::new("redis-cli");
         command.arg("-s").arg(self.folder.path().join("socket"));
         output(command.args(words))
     }
 }
 
-fn output(command: &mut Command) -> Result<String> {
+fn output(command: &mut Command) -> BenchResult<String> {
     Ok(String::from_utf8_lossy(&output_of(command)?.stdout).into_owned())
 }

@@ -1,7 +1,7 @@
 //! Figures, as a table for readers and as JSON.
 
-use crate::name::Name;
-use crate::plot::Panel;
+use crate::name::ExperimentName;
+use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) fn mib(bytes: u64) -> f64 {
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ReportRow {
     /// What was measured.
     pub what: String,
     /// The figure; infinite for an event that did not happen.
@@ -24,7 +24,7 @@ pub struct Row {
     pub beside: String,
 }
 
-impl Row {
+impl ReportRow {
     /// The figure with its significant decimals.
     fn value_text(&self) -> String {
         if !self.value.is_finite() {
@@ -42,22 +42,22 @@ impl Row {
 
 /// The findings of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct LiveReport {
     /// The experiment.
-    pub name: Name,
+    pub name: ExperimentName,
     /// Its figures.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ReportRow>,
     /// What a reader must know to interpret the figures.
     pub notes: Vec<String>,
     /// Plots beside the figures.
-    pub panels: Vec<Panel>,
+    pub panels: Vec<PlotPanel>,
     /// CPU time of managers that ran with default settings.
-    pub managing: Managing,
+    pub managing: ManagerCpuUse,
 }
 
 /// CPU time of managers that ran with default settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Managing {
+pub struct ManagerCpuUse {
     /// All managers' CPU time, in seconds.
     pub cpu_s: f64,
     /// How long they managed, in seconds.
@@ -66,7 +66,7 @@ pub struct Managing {
     pub worst_percent: f64,
 }
 
-impl Managing {
+impl ManagerCpuUse {
     /// Adds the use of one manager.
     pub fn add(&mut self, cpu: Duration, wall: Duration) {
         let (cpu_s, wall_s) = (cpu.as_secs_f64(), wall.as_secs_f64());
@@ -97,9 +97,9 @@ impl Managing {
     }
 }
 
-impl Report {
+impl LiveReport {
     /// An empty report.
-    pub fn new(name: impl Into<Name>) -> Self {
+    pub fn new(name: impl Into<ExperimentName>) -> Self {
         Self {
             name: name.into(),
             ..Self::default()
@@ -114,7 +114,7 @@ impl Report {
         unit: &'static str,
         beside: impl Into<String>,
     ) {
-        self.rows.push(Row {
+        self.rows.push(ReportRow {
             what: what.into(),
             value,
             unit,
@@ -123,15 +123,15 @@ impl Report {
     }
 
     /// Adds figures that share a name.
-    pub fn of(&mut self, name: impl Into<String>) -> Rows<'_> {
-        Rows {
+    pub fn of(&mut self, name: impl Into<String>) -> NamedRows<'_> {
+        NamedRows {
             report: self,
             name: name.into(),
         }
     }
 
     /// Prints the latest figure to standard error, for experiments that take long.
-    pub fn tell_last(&self) {
+    pub fn print_last_row(&self) {
         if let Some(row) = self.rows.last() {
             let value = row.value_text();
             eprintln!(
@@ -148,12 +148,12 @@ impl Report {
 }
 
 /// Figures that share a name, which is before each.
-pub struct Rows<'a> {
-    report: &'a mut Report,
+pub struct NamedRows<'a> {
+    report: &'a mut LiveReport,
     name: String,
 }
 
-impl Rows<'_> {
+impl NamedRows<'_> {
     /// Adds a figure.
     pub fn row(&mut self, what: &str, value: f64, unit: &'static str, beside: impl Into<String>) {
         let what = format!("{}: {what}", self.name);
@@ -161,7 +161,7 @@ impl Rows<'_> {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LiveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
         let width = self
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_report_reads_as_a_table() {
-        let mut report = Report::new("sampling");
+        let mut report = LiveReport::new("sampling");
         report.row("per region", 1.034, "us", "goal 1.2");
         report.row("regions", 2048.0, "", "");
         report.note("Two cores.");

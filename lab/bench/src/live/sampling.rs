@@ -2,17 +2,17 @@
 
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::access_bits;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
 /// Repetitions of each measurement.
 const TIMES: usize = 15;
 
 /// Walks a process with base pages and one with huge pages.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.pick(256, 4096);
     need_bytes(2 * (mib << 20))?;
-    let mut tables = PageTables::load()?;
+    let mut tables = PageTableReader::load()?;
     for (pages, goal) in [("base", ""), ("huge", "goal: 0.1")] {
         let mut workload = host.start(&format!("random --mib {mib} --pages {pages} --quiet"))?;
         let pid = workload.wait_ready()?.pid;
@@ -23,14 +23,20 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
             let target = tables.bind(pid)?;
             let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
             let begun = Instant::now();
-            access_bits::clear(pid)?;
+            clear_refs::clear(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);
             std::thread::sleep(Duration::from_millis(10));
             let mut regions = Vec::new();
             let begun = Instant::now();
-            tables.walk(&target, &ranges, Detail::Regions, &mut regions, |took| {
-                longest = longest.max(took);
-            })?;
+            tables.walk(
+                &target,
+                &ranges,
+                WalkDetail::Regions,
+                &mut regions,
+                |took| {
+                    longest = longest.max(took);
+                },
+            )?;
             let took = begun.elapsed().as_secs_f64() * 1e6;
             walks.push(took / regions.len().max(1) as f64);
         }

@@ -13,7 +13,7 @@ pub enum Scale {
 
 /// Length and size of experiments that measure programs in turn.
 #[derive(Clone, Copy)]
-pub struct Sizes {
+pub struct TurnSizes {
     /// Memory of each program.
     pub mib: u64,
     pub turns: usize,
@@ -25,9 +25,9 @@ pub struct Sizes {
 impl Scale {
     /// Sizes of the short and of the long form: MiB, turns, milliseconds of a turn, and the
     /// timeout.
-    pub fn sizes(self, quick: [u64; 4], full: [u64; 4]) -> Sizes {
+    pub fn sizes(self, quick: [u64; 4], full: [u64; 4]) -> TurnSizes {
         let [mib, turns, turn_ms, at_most_ms] = self.pick(quick, full);
-        Sizes {
+        TurnSizes {
             mib,
             turns: turns as usize,
             turn: Duration::from_millis(turn_ms),

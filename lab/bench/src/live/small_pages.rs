@@ -4,13 +4,13 @@
 use super::prelude::*;
 use super::programs::start_reader;
 use crate::calibrate;
-use crate::simulated::small_pages::{Layout, reads};
+use crate::simulated::small_pages::{BlockLayout, reads};
 use hawkeye_linux::page_sizes::tlb_sizes;
-use hawkeye_linux::page_sizes::{all, mapped, setting_file};
+use hawkeye_linux::page_sizes::{all, read_mapped_sizes, setting_file};
 use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrders};
-use hawkeye_sim::mmu::Truth;
+use hawkeye_sim::mmu::HugePageGain;
 
 /// Page sizes that faults may use: their name and their orders.
 const WAYS: [(&str, PageOrders); 3] = [
@@ -20,7 +20,7 @@ const WAYS: [(&str, PageOrders); 3] = [
 ];
 
 /// How the program allocates its memory.
-struct Case {
+struct AllocationCase {
     name: &'static str,
     words: &'static str,
     apart: bool,
@@ -28,14 +28,14 @@ struct Case {
     free_percent: u64,
 }
 
-const CASES: [Case; 2] = [
-    Case {
+const CASES: [AllocationCase; 2] = [
+    AllocationCase {
         name: "one mapping",
         words: "--fill-late",
         apart: false,
         free_percent: 0,
     },
-    Case {
+    AllocationCase {
         name: "mappings apart",
         words: "--guards --free-percent 20",
         apart: true,
@@ -59,7 +59,7 @@ const SMALL_BLOCKS: f64 = 31.0;
 const TURN: Duration = Duration::from_millis(350);
 
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct SmallPageFigures {
     fill_s: f64,
     rss_bytes: f64,
     faults: f64,
@@ -70,7 +70,7 @@ struct Seen {
 }
 
 /// Runs each case with each size, in turn.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (mib, rounds, turns) = scale.pick((256, 1, 1), (2048, 9, 4));
     let thp = Path::new(THP_DIR);
     if !all(thp).contains(PageOrder::CONTIGUOUS) {
@@ -81,14 +81,14 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     let here = calibrate::processor()?;
     let costs = host.touch_costs()?;
     for case in &CASES {
-        let layout = Layout {
+        let layout = BlockLayout {
             blocks: (mib << 20) / (BLOCK_PAGES * BASE_PAGE_BYTES),
             block_pages: BLOCK_PAGES,
             used_pages: USED_PAGES,
             apart: case.apart,
         };
         let (live, own_ns) = measure(host, case, mib, rounds, turns)?;
-        let left = Layout {
+        let left = BlockLayout {
             blocks: layout.blocks * (100 - case.free_percent) / 100,
             ..layout
         };
@@ -145,15 +145,15 @@ const SHOWN: [(&str, f64, &str); 4] = [
     ("faults", 1.0, ""),
 ];
 
-fn figures(seen: &Seen) -> [f64; 4] {
+fn figures(seen: &SmallPageFigures) -> [f64; 4] {
     [1e3 / seen.ns, seen.rss_bytes, seen.fill_s, seen.faults]
 }
 
 /// The predicted figures when this share of the blocks is kept.
 fn predicted(
-    layout: &Layout,
+    layout: &BlockLayout,
     sizes: PageOrders,
-    truth: &Truth,
+    truth: &HugePageGain,
     costs: &TouchCosts,
     kept: f64,
 ) -> [f64; 4] {
@@ -180,17 +180,17 @@ fn short(value: f64) -> String {
 
 /// Measures each size, and the time of a read that nothing slows down.
 fn measure(
-    host: &mut Host,
-    case: &Case,
+    host: &mut BenchHost,
+    case: &AllocationCase,
     mib: u64,
     rounds: usize,
     turns: usize,
-) -> Result<([Seen; 3], f64)> {
-    let mut seen: [Vec<Seen>; 3] = Default::default();
-    let mut programs: Vec<Box<dyn Program>> = Vec::new();
+) -> BenchResult<([SmallPageFigures; 3], f64)> {
+    let mut seen: [Vec<SmallPageFigures>; 3] = Default::default();
+    let mut programs: Vec<Box<dyn MeasuredProgram>> = Vec::new();
     for round in 0..rounds {
         for ((_, sizes), seen) in WAYS.into_iter().zip(&mut seen) {
-            give(host, sizes)?;
+            set_page_sizes(host, sizes)?;
             let words = format!(
                 "blocks --mib {mib} --block-kib {} --used-kib {} {} --pages default --report-ms 100 --wait",
                 BLOCK_PAGES * 4,
@@ -205,7 +205,7 @@ fn measure(
             }
         }
     }
-    give(host, PageOrders::NONE)?;
+    set_page_sizes(host, PageOrders::NONE)?;
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
     let small = start_reader(host.program(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
@@ -222,9 +222,9 @@ fn measure(
         }
     }
     let [base, small, huge, own] = reads.map(|reads| median(&reads));
-    let of = |seen: &[Seen], ns: f64| {
-        let of = |part: fn(&Seen) -> f64| median_of(seen, part);
-        Seen {
+    let of = |seen: &[SmallPageFigures], ns: f64| {
+        let of = |part: fn(&SmallPageFigures) -> f64| median_of(seen, part);
+        SmallPageFigures {
             fill_s: of(|seen| seen.fill_s),
             rss_bytes: of(|seen| seen.rss_bytes),
             faults: of(|seen| seen.faults) - started,
@@ -236,7 +236,7 @@ fn measure(
     Ok(([of(a, base), of(b, small), of(c, huge)], own))
 }
 
-fn give(host: &mut Host, sizes: PageOrders) -> Result<()> {
+fn set_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
     let or = |on: bool, otherwise| if on { "always" } else { otherwise };
     host.set_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
@@ -247,21 +247,25 @@ fn give(host: &mut Host, sizes: PageOrders) -> Result<()> {
     Ok(())
 }
 
-fn start(host: &Host, words: &str, sizes: PageOrders) -> Result<(Box<dyn Program>, Seen)> {
+fn start(
+    host: &BenchHost,
+    words: &str,
+    sizes: PageOrders,
+) -> BenchResult<(Box<dyn MeasuredProgram>, SmallPageFigures)> {
     let mut workload = host.start(words)?;
     let pid = workload.wait_ready()?.pid;
     let fill_s = match workload.next_event(Duration::from_secs(1))? {
-        Event::Touched { elapsed_s, .. } => elapsed_s,
+        WorkloadEvent::Touched { elapsed_s, .. } => elapsed_s,
         other => bail!("unexpected event of the workload: {other:?}"),
     };
     let rss_bytes = process::anonymous_bytes(pid)? as f64;
-    let pages = mapped(pid)?.pages;
+    let pages = read_mapped_sizes(pid)?.pages;
     let bytes: u64 = pages
         .iter()
         .filter(|(order, _)| sizes.contains(**order))
         .map(|(order, pages)| order.bytes() * pages)
         .sum();
-    let seen = Seen {
+    let seen = SmallPageFigures {
         fill_s,
         rss_bytes,
         faults: process::minor_faults(pid)? as f64,

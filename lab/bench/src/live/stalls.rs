@@ -21,7 +21,7 @@ const TOUCHED_MIB: u64 = 128;
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// One side of a comparison, over all rounds.
-struct Side {
+struct ComparedSide {
     name: &'static str,
     managed: bool,
     rounds: Vec<FaultTimes>,
@@ -30,8 +30,8 @@ struct Side {
 }
 
 /// Samples a program without promotions, alone and with memory beside it that can't be promoted.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
-    let machine = hawkeye_linux::memory::system_memory::machine()?;
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let machine = hawkeye_linux::memory::system_memory::machine_use()?;
     let mib = WANTED_MIB.min((machine.total_bytes >> 20) / 100 * MACHINE_PERCENT);
     let (own_mib, beside_mib) = scale.pick((256, 128), (mib / 3 * 2, mib / 3));
     // Short, because the host's behaviour changes from second to second, and should affect all
@@ -58,17 +58,17 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 
 /// Runs the program under each policy in turn, without promotions.
 fn sides(
-    host: &Host,
+    host: &BenchHost,
     mib: u64,
     beside_mib: u64,
     rounds: usize,
     turn: Duration,
     scale: Scale,
-) -> Result<Vec<Side>> {
+) -> BenchResult<Vec<ComparedSide>> {
     let policies = scale.pick(&["hawkeye-g"][..], &POLICIES);
     let names = UNMANAGED.iter().chain(policies).enumerate();
-    let mut sides: Vec<Side> = names
-        .map(|(n, name)| Side {
+    let mut sides: Vec<ComparedSide> = names
+        .map(|(n, name)| ComparedSide {
             name,
             managed: n >= UNMANAGED.len(),
             rounds: Vec::new(),
@@ -117,16 +117,16 @@ fn sides(
 }
 
 /// Page faults since the previous request.
-fn faults(program: &mut Workload) -> Result<FaultTimes> {
+fn faults(program: &mut WorkloadProcess) -> BenchResult<FaultTimes> {
     Ok(
-        program.answer(Request::Faults, ANSWER, |event| match event {
-            Event::Faults(times) => Some(times),
+        program.answer(WorkloadRequest::Faults, ANSWER, |event| match event {
+            WorkloadEvent::Faults(times) => Some(times),
             _ => None,
         })?,
     )
 }
 
-fn describe(beside_mib: u64, sides: &[Side], report: &mut Report) {
+fn describe(beside_mib: u64, sides: &[ComparedSide], report: &mut LiveReport) {
     let beside = if beside_mib == 0 { "" } else { " beside" };
     for side in sides {
         let mut all = FaultTimes::default();
@@ -139,7 +139,7 @@ fn describe(beside_mib: u64, sides: &[Side], report: &mut Report) {
         let name = format!("sampled{beside}: {}", side.name);
         let worst_ms = all.longest_ns as f64 / 1e6;
         report.row(format!("{name}: worst fault"), worst_ms, "ms", done);
-        report.tell_last();
+        report.print_last_row();
         let us = |share| all.quantile_ns(share) as f64 / 1e3;
         let (times, error) = times_slower(&side.rounds, &sides[0].rounds);
         report.row(
@@ -154,7 +154,7 @@ fn describe(beside_mib: u64, sides: &[Side], report: &mut Report) {
                 all.present,
             ),
         );
-        report.tell_last();
+        report.print_last_row();
     }
 }
 

@@ -3,15 +3,15 @@
 
 use super::prelude::*;
 
-const SENSITIVE: Kind = reader("random", "random");
+const SENSITIVE: ProgramKind = reader("random", "random");
 const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 
 /// A program reads 2 GiB at random beside a Redis of 4 GiB; there are as many promotions as the
 /// reader has regions.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 1000], [2048, 9, 1000, 120_000]);
     let redis_mib = scale.pick(256, 4096);
-    need_bytes(2 * (sizes.mib << 20) + Kind::Redis.resident_bytes(redis_mib))?;
+    need_bytes(2 * (sizes.mib << 20) + ProgramKind::Redis.resident_bytes(redis_mib))?;
     let mut huge = SENSITIVE.start(host, sizes.mib)?;
     promote_all(huge.pid())?;
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
@@ -54,13 +54,13 @@ fn difference_percent(one: f64, other: f64) -> f64 {
 /// Speed of the sensitive program in per cent of its all-huge speed, and promotions in it and in
 /// Redis.
 fn measure(
-    host: &Host,
+    host: &BenchHost,
     policy: Option<&str>,
     redis_first: bool,
-    huge: &mut Box<dyn Program>,
-    sizes: Sizes,
+    huge: &mut Box<dyn MeasuredProgram>,
+    sizes: TurnSizes,
     redis_mib: u64,
-) -> Result<(f64, [u64; 2])> {
+) -> BenchResult<(f64, [u64; 2])> {
     let sensitive = || SENSITIVE.start(host, sizes.mib);
     let redis = || idle_redis(host, redis_mib);
     let (mut sensitive, mut redis) = if redis_first {
@@ -81,7 +81,7 @@ fn measure(
     redis.go()?;
     let both = [&mut sensitive, huge];
     let rounds = in_turn(both, sizes.turn, |n| n < sizes.turns)?;
-    let relative = |[ours, theirs]: &[Speed; 2]| ours.per_cpu_s * 100.0 / theirs.per_cpu_s;
+    let relative = |[ours, theirs]: &[ProgramSpeed; 2]| ours.per_cpu_s * 100.0 / theirs.per_cpu_s;
     Ok((median_of(&rounds, relative), promoted))
 }
 

@@ -4,13 +4,13 @@
 mod khugepaged;
 
 use crate::live::prelude::*;
-use hawkeye_linux::Means;
+use hawkeye_linux::KernelBackend;
 use hawkeye_manager::Journal;
-pub use khugepaged::Khugepaged;
+pub use khugepaged::KhugepagedPace;
 use std::thread::ScopedJoinHandle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum System {
+pub enum LiveSystem {
     /// Base pages without promotion.
     Base,
     /// `always`, and khugepaged at its default pace.
@@ -27,7 +27,7 @@ pub enum System {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum PromoterPace {
     /// All promoters at this rate in regions per second, with no limit on CPU time.
     Same(f64),
     /// Each promoter at its own pace: khugepaged without pauses if it is sped up, a manager with
@@ -36,7 +36,7 @@ pub enum Pace {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Promoting {
+pub struct PromoterRun {
     pub promoted: u64,
     /// CPU time of the promoter.
     pub cpu: Duration,
@@ -44,13 +44,13 @@ pub struct Promoting {
     pub wall: Duration,
 }
 
-impl Promoting {
+impl PromoterRun {
     pub fn cpu_percent(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64().max(1e-9)
     }
 }
 
-impl System {
+impl LiveSystem {
     pub fn name(self) -> &'static str {
         match self {
             Self::Base => "base pages",
@@ -74,18 +74,18 @@ impl System {
 
     /// Configures the kernel for programs that start from now on. khugepaged rests until
     /// [`Promoter::promote`].
-    pub fn prepare(self, host: &mut Host) -> Result<()> {
+    pub fn prepare(self, host: &mut BenchHost) -> BenchResult<()> {
         let at_faults = match self {
             Self::ThpShipped | Self::ThpPaced | Self::HawkeyeHuge => "always",
             _ => "madvise",
         };
-        Khugepaged::Resting.apply(host)?;
+        KhugepagedPace::Resting.apply(host)?;
         khugepaged::bloat(host, self.policy().is_some())?;
         host.set_enabled(at_faults)
     }
 
     /// Sets up the promoter, which takes a moment.
-    pub fn promoter(self, host: &mut Host) -> Result<Promoter<'_>> {
+    pub fn promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
         let manager = match self.policy() {
             Some(policy) => Some((policy, host.means()?)),
             None => None,
@@ -100,10 +100,10 @@ impl System {
 
 /// The manager or khugepaged, ready to promote.
 pub struct Promoter<'a> {
-    system: System,
-    host: &'a mut Host,
+    system: LiveSystem,
+    host: &'a mut BenchHost,
     /// The policy of a manager, and the kernel interfaces that it uses.
-    manager: Option<(&'static str, Means)>,
+    manager: Option<(&'static str, KernelBackend)>,
 }
 
 impl Promoter<'_> {
@@ -113,13 +113,13 @@ impl Promoter<'_> {
         self,
         pid: u32,
         at_most: Duration,
-        report: &mut Report,
+        report: &mut LiveReport,
         work: impl FnOnce() -> T + Send,
-    ) -> Result<(T, Promoting)> {
+    ) -> BenchResult<(T, PromoterRun)> {
         let managed = self.system.policy().is_some();
         let (done, promoting) = std::thread::scope(|scope| {
             let working = scope.spawn(work);
-            let promoting = self.promote(pid, Pace::Own, at_most, || working.is_finished());
+            let promoting = self.promote(pid, PromoterPace::Own, at_most, || working.is_finished());
             (joined(working), promoting)
         });
         let promoting = promoting?;
@@ -133,14 +133,14 @@ impl Promoter<'_> {
     pub fn promote(
         self,
         pid: u32,
-        pace: Pace,
+        pace: PromoterPace,
         at_most: Duration,
         mut enough: impl FnMut() -> bool,
-    ) -> Result<Promoting> {
+    ) -> BenchResult<PromoterRun> {
         if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
             let managed = manage(means, pid, policy, settings(pace)?, at_most, enough)?;
-            return Ok(Promoting {
+            return Ok(PromoterRun {
                 promoted: managed.journal.totals().promoted,
                 cpu: managed.cpu,
                 wall: managed.wall,
@@ -148,18 +148,22 @@ impl Promoter<'_> {
         }
         let host = self.host;
         match (self.system, pace) {
-            (System::ThpPaced, Pace::Same(per_s)) => Khugepaged::Paced(per_s).apply(host)?,
-            (System::ThpPaced, Pace::Own) => Khugepaged::Unpaced.apply(host)?,
-            (System::ThpShipped | System::Madvise, _) => Khugepaged::Shipped.apply(host)?,
+            (LiveSystem::ThpPaced, PromoterPace::Same(per_s)) => {
+                KhugepagedPace::Paced(per_s).apply(host)?
+            }
+            (LiveSystem::ThpPaced, PromoterPace::Own) => KhugepagedPace::Unpaced.apply(host)?,
+            (LiveSystem::ThpShipped | LiveSystem::Madvise, _) => {
+                KhugepagedPace::Shipped.apply(host)?
+            }
             _ => {}
         }
-        let (begun, before) = (Instant::now(), khugepaged::Done::now()?);
+        let (begun, before) = (Instant::now(), khugepaged::KhugepagedTotals::now()?);
         while begun.elapsed() < at_most && !enough() {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let done = khugepaged::Done::now()?;
-        Khugepaged::Resting.apply(host)?;
-        Ok(Promoting {
+        let done = khugepaged::KhugepagedTotals::now()?;
+        KhugepagedPace::Resting.apply(host)?;
+        Ok(PromoterRun {
             promoted: done.collapsed.saturating_sub(before.collapsed),
             cpu: done.cpu.saturating_sub(before.cpu),
             wall: begun.elapsed(),
@@ -174,10 +178,10 @@ pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn settings(pace: Pace) -> Result<Settings> {
+fn settings(pace: PromoterPace) -> BenchResult<Settings> {
     Ok(match pace {
-        Pace::Own => Settings::default(),
-        Pace::Same(per_s) => Settings {
+        PromoterPace::Own => Settings::default(),
+        PromoterPace::Same(per_s) => Settings {
             rate: Some(Rate::per_second(per_s)?),
             cpu: CpuBudget::new(100.0)?,
             ..Settings::default()
@@ -193,7 +197,11 @@ mod tests {
 
     #[test]
     fn managers_have_policies_that_there_are() {
-        let managed = [System::HawkeyeG, System::Hawkeye, System::HawkeyeHuge];
+        let managed = [
+            LiveSystem::HawkeyeG,
+            LiveSystem::Hawkeye,
+            LiveSystem::HawkeyeHuge,
+        ];
         let of_systems = managed.iter().filter_map(|system| system.policy());
         for policy in of_systems.chain(POLICIES) {
             assert!(names().any(|known| known == policy), "{policy}");

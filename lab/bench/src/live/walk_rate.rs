@@ -3,7 +3,7 @@
 
 use super::prelude::*;
 use super::programs::NINE;
-use hawkeye_linux::sample::sampler::{self, Seeing};
+use hawkeye_linux::sample::sampler::{self, SamplerBackend};
 use hawkeye_policy::Overhead;
 
 /// Coarse classes of the share of time that huge pages save.
@@ -20,14 +20,14 @@ pub fn class_of(percent: f64) -> usize {
 
 /// A program's true gain and its estimate, in per cent of its CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
+pub struct EstimateAndGain {
     /// The share of its time that huge pages save.
     pub gain_percent: f64,
     /// The estimate, made under base pages.
     pub estimate: Overhead,
 }
 
-impl Compared {
+impl EstimateAndGain {
     /// Whether the estimate is in the right class. An "at least" estimate is right for every higher
     /// class too.
     pub fn right(&self) -> bool {
@@ -43,12 +43,12 @@ pub fn gain_percent(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
 }
 
 /// Runs nine programs of 1 or 3 GiB, each under base pages and all huge, in turn.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.sizes([256, 1, 200, 500], [3072, 7, 1000, 10_000]);
     let mut compared = Vec::new();
     for kind in NINE {
         // One program that can't run here does not affect the others.
-        match Pair::measure(host, kind, sizes) {
+        match BaseAndHuge::measure(host, kind, sizes) {
             Ok(mut pair) => {
                 let estimate = estimate_running(host, pair.base.as_mut(), sizes.at_most);
                 compared.extend(describe(kind, &pair, estimate, report));
@@ -70,7 +70,11 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn estimate_running(host: &Host, program: &mut dyn Program, within: Duration) -> Result<Overhead> {
+fn estimate_running(
+    host: &BenchHost,
+    program: &mut dyn MeasuredProgram,
+    within: Duration,
+) -> BenchResult<Overhead> {
     program.go()?;
     let estimate = estimate(host, program.pid(), within);
     program.stop()?;
@@ -79,8 +83,8 @@ fn estimate_running(host: &Host, program: &mut dyn Program, within: Duration) ->
 
 /// Estimates the address-translation cost of a running process from outside: the median of all
 /// windows that fit into `within`, at least one.
-fn estimate(host: &Host, pid: u32, within: Duration) -> Result<Overhead> {
-    let Seeing::AccessBits(mut bits) = host.means()?.sampler else {
+fn estimate(host: &BenchHost, pid: u32, within: Duration) -> BenchResult<Overhead> {
+    let SamplerBackend::AccessBits(mut bits) = host.means()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
     };
     let until = Instant::now() + within;
@@ -100,18 +104,19 @@ fn estimate(host: &Host, pid: u32, within: Duration) -> Result<Overhead> {
 }
 
 fn describe(
-    kind: Kind,
-    pair: &Pair,
-    estimate: Result<Overhead>,
-    report: &mut Report,
-) -> Option<Compared> {
+    kind: ProgramKind,
+    pair: &BaseAndHuge,
+    estimate: BenchResult<Overhead>,
+    report: &mut LiveReport,
+) -> Option<EstimateAndGain> {
     if let Some(doubt) = doubt(pair.huge_percent) {
         report.note(format!("{}: {doubt}.", kind.name()));
     }
-    let of = |n: usize, part: fn(&Speed) -> f64| median_of(&pair.rounds, |round| part(&round[n]));
+    let of =
+        |n: usize, part: fn(&ProgramSpeed) -> f64| median_of(&pair.rounds, |round| part(&round[n]));
     let [base, huge] = [0, 1].map(|n| of(n, |speed| speed.per_cpu_s));
     let gain_percent = gain_percent(base, huge);
-    let compared = estimate.map(|estimate| Compared {
+    let compared = estimate.map(|estimate| EstimateAndGain {
         gain_percent,
         estimate,
     });
@@ -164,9 +169,9 @@ mod tests {
     use super::*;
     use hawkeye_policy::OverheadSource;
 
-    fn compared(gain_percent: f64, estimated_percent: f64, at_least: bool) -> Compared {
+    fn compared(gain_percent: f64, estimated_percent: f64, at_least: bool) -> EstimateAndGain {
         let exact = Overhead::exact(estimated_percent, OverheadSource::RunRate);
-        Compared {
+        EstimateAndGain {
             gain_percent,
             estimate: Overhead { at_least, ..exact },
         }

@@ -2,14 +2,14 @@
 
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
 /// Scans huge pages that are fully used, huge pages with 100 used pages of 512, and almost empty
 /// ones.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.pick(256, 1024);
     need_bytes(mib << 20)?;
-    let mut tables = PageTables::load()?;
+    let mut tables = PageTableReader::load()?;
     let enough = BloatThreshold::default().zero_pages();
     for (used, name, goal) in [
         (512, "fully used", "goal: at most 40"),
@@ -21,7 +21,7 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
         let target = tables.bind(pid)?;
         let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
         let mut regions = Vec::new();
-        tables.walk(&target, &ranges, Detail::HugeOnly, &mut regions, |_| {})?;
+        tables.walk(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
         for (limit, what) in [
             (enough, "up to the bloat threshold"),
             (PAGES_PER_REGION, "to the end"),

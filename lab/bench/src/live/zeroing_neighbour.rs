@@ -20,7 +20,7 @@ const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];
 const CORES: [usize; 2] = [0, 1];
 
 /// Runs each neighbour beside a filler of each rate, and in turn without a filler.
-pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let turn = Duration::from_millis(scale.pick(250, 500));
     let turns = scale.pick(1, 9);
     let neighbours = scale.pick(&NEIGHBOURS[1..3], &NEIGHBOURS[..]);
@@ -65,12 +65,12 @@ pub fn run(host: &mut Host, scale: Scale, report: &mut Report) -> Result<()> {
 /// The neighbour's speed while the memory of an idle program is filled, and the regions filled per
 /// second.
 fn beside(
-    host: &Host,
-    neighbour: &mut Workload,
+    host: &BenchHost,
+    neighbour: &mut WorkloadProcess,
     rate: Option<f64>,
     mib: u64,
     turn: Duration,
-) -> Result<(f64, f64)> {
+) -> BenchResult<(f64, f64)> {
     let mut owner = host.start_on(CORES[1], &format!("touch --mib {mib}"))?;
     owner.wait_ready()?;
     // All of `RATES` are in range.

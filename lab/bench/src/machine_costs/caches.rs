@@ -5,11 +5,11 @@
 //! block after the other, and a block has no more pages than a TLB holds. Of each 128 bytes one
 //! line is read, because processors fetch its neighbour as well.
 
-use super::overlap::{self, Overlap};
+use super::overlap::{self, ReadOverlap};
 use super::prelude::*;
-use super::sharing::{self, Sharing};
-use hawkeye_linux::sample::generator::{below, next_random, worked};
-use hawkeye_workload::rng::Rng;
+use super::sharing::{self, CacheSharing};
+use hawkeye_linux::sample::random::{below, next_random, work_step};
+use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
 use std::ops::Range;
 
@@ -64,9 +64,9 @@ pub struct CoreCosts {
     /// Independent reads over growing memory; the last size is the same as above.
     pub independent: Vec<Latency>,
     /// Measured over the next to last size of `latencies`.
-    pub sharing: Sharing,
+    pub sharing: CacheSharing,
     /// Measured over the last size of `latencies`.
-    pub overlap: Overlap,
+    pub overlap: ReadOverlap,
     /// Speed of reading a quarter of the largest memory in order, in gigabytes (1e9) per second.
     pub stream_gb_per_s: Spread,
     /// Dependent reads of a line on each of 8,192 base pages' worth of huge pages.
@@ -81,7 +81,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let own = caches.iter().filter(|cache| cache.level <= 2);
     let own: Vec<usize> = own.map(|cache| cache.bytes as usize).collect();
     let shared = sharing::bytes(&caches);
-    let memory = Memory::written(DATA_BYTES, Pages::Huge)?;
+    let memory = TestMemory::written(DATA_BYTES, PageAdvice::Huge)?;
     let chased = |order: &[u32]| -> Result<Spread, LinuxError> {
         link(&memory, order);
         let mut at = first(order);
@@ -105,7 +105,7 @@ pub fn measure() -> Result<CoreCosts, LinuxError> {
     let overlap = overlap::along(&memory, &block, ns.median)?;
     let scattered = chased(&one_of_each_page(SCATTERED_PAGES))?;
     let mut side_by_side: Vec<u32> = (0..SCATTERED_PAGES as u32).collect();
-    Rng::new(1, 0).shuffle(&mut side_by_side);
+    WorkloadRng::new(1, 0).shuffle(&mut side_by_side);
     let together = chased(&side_by_side)?;
     let sharing = sharing::over(&memory, shared)?;
     let mut independent = Vec::new();
@@ -156,7 +156,7 @@ pub(super) fn in_blocks(bytes: usize, block: usize) -> Vec<u32> {
     let lines = PAIR / LINE;
     let mut order: Vec<u32> = (0..bytes / LINE).step_by(lines).map(|n| n as u32).collect();
     for (number, block) in order.chunks_mut(block / PAIR).enumerate() {
-        Rng::new(number as u64, 0).shuffle(block);
+        WorkloadRng::new(number as u64, 0).shuffle(block);
     }
     order
 }
@@ -170,12 +170,12 @@ fn one_of_each_page(pages: usize) -> Vec<u32> {
         (page * lines_per_page) as u32 + below(random, lines_per_page as u64) as u32
     });
     let mut order: Vec<u32> = lines.collect();
-    Rng::new(1, 0).shuffle(&mut order);
+    WorkloadRng::new(1, 0).shuffle(&mut order);
     order
 }
 
 /// Links the lines of an order: each holds the offset of the next, and the last that of the first.
-pub(super) fn link(memory: &Memory, order: &[u32]) {
+pub(super) fn link(memory: &TestMemory, order: &[u32]) {
     let next = order.iter().cycle().skip(1);
     for (line, next) in order.iter().zip(next) {
         memory.write(*line as usize * LINE, u64::from(*next) * LINE as u64);
@@ -187,7 +187,7 @@ pub(super) fn first(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
 
-pub(super) fn chase(memory: &Memory, at: &mut usize, reads: usize) -> f64 {
+pub(super) fn chase(memory: &TestMemory, at: &mut usize, reads: usize) -> f64 {
     let begun = Instant::now();
     for _ in 0..reads {
         *at = memory.read(*at) as usize;
@@ -198,7 +198,7 @@ pub(super) fn chase(memory: &Memory, at: &mut usize, reads: usize) -> f64 {
 /// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
 /// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
 /// neighbours evict the lines again, and no turn would find any.
-fn chased_again(memory: &Memory, bytes: usize) -> Result<Spread, LinuxError> {
+fn chased_again(memory: &TestMemory, bytes: usize) -> Result<Spread, LinuxError> {
     let order = in_blocks(bytes, FAR_BLOCK);
     link(memory, &order);
     let mut at = first(&order);
@@ -211,7 +211,7 @@ fn chased_again(memory: &Memory, bytes: usize) -> Result<Spread, LinuxError> {
 
 /// Reads a line of each pair in a range of whole blocks, block after block, `laps` times. No read
 /// waits for another, and `work` runs before each. Returns nanoseconds per read.
-pub(super) fn sweep(memory: &Memory, of: Range<usize>, laps: usize, work: impl Fn()) -> f64 {
+pub(super) fn sweep(memory: &TestMemory, of: Range<usize>, laps: usize, work: impl Fn()) -> f64 {
     let begun = Instant::now();
     for lap in 0..laps {
         for block in of.clone().step_by(FAR_BLOCK) {
@@ -227,7 +227,7 @@ pub(super) fn sweep(memory: &Memory, of: Range<usize>, laps: usize, work: impl F
 }
 
 /// Sweeps through `bytes`, often enough for `FREE_READS` reads.
-pub(super) fn swept(memory: &Memory, bytes: usize, work: impl Fn()) -> f64 {
+pub(super) fn swept(memory: &TestMemory, bytes: usize, work: impl Fn()) -> f64 {
     let laps = (FREE_READS / (bytes / PAIR)).max(1);
     sweep(memory, 0..bytes, laps, work)
 }
@@ -241,7 +241,7 @@ fn next_pair(x: &mut u64) -> usize {
     (*x ^ (*x >> 7)) as usize
 }
 
-fn stream(memory: &Memory) -> f64 {
+fn stream(memory: &TestMemory) -> f64 {
     let begun = Instant::now();
     for offset in (0..memory.bytes() / 4).step_by(LINE) {
         std::hint::black_box(memory.read(offset));
@@ -253,7 +253,7 @@ fn clock() -> f64 {
     let mut x = std::hint::black_box(1u64);
     let begun = Instant::now();
     for _ in 0..CLOCK_STEPS {
-        x = worked(x);
+        x = work_step(x);
     }
     std::hint::black_box(x);
     f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds(begun)
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     /// The lines that a chase visits until it is back at its start.
-    fn lap(memory: &Memory, order: &[u32]) -> Vec<u32> {
+    fn lap(memory: &TestMemory, order: &[u32]) -> Vec<u32> {
         link(memory, order);
         let mut at = first(order);
         let mut lines = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_chase_leads_through_a_line_of_each_pair_block_by_block() {
-        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+        let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let order = in_blocks(REGION, NEAR_BLOCK);
         let lines = lap(&memory, &order);
         assert_eq!(lines, order);
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn scattered_lines_are_on_pages_of_their_own() {
-        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+        let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let pages = REGION / PAGE;
         let lines = lap(&memory, &one_of_each_page(pages));
         let mut on: Vec<usize> = lines

@@ -15,10 +15,10 @@ const BYTES: usize = 256 << 20;
 pub fn measure() -> Result<[Spread; 6], LinuxError> {
     // Base pages, because the kernel zeroes and copies single pages at scattered places.
     let (from, to) = (
-        Memory::written(BYTES, Pages::Base)?,
-        Memory::written(BYTES, Pages::Base)?,
+        TestMemory::written(BYTES, PageAdvice::Base)?,
+        TestMemory::written(BYTES, PageAdvice::Base)?,
     );
-    let each = |memory: &Memory, piece: usize, work: &dyn Fn(usize)| {
+    let each = |memory: &TestMemory, piece: usize, work: &dyn Fn(usize)| {
         let begun = Instant::now();
         for offset in (0..memory.bytes()).step_by(piece) {
             work(offset);
@@ -61,7 +61,7 @@ pub fn measure() -> Result<[Spread; 6], LinuxError> {
 }
 
 /// Words of the page before the first group of eight that are not all zero.
-fn zero_words(memory: &Memory, page: usize) -> usize {
+fn zero_words(memory: &TestMemory, page: usize) -> usize {
     let words = memory.at(page).cast::<[u64; 8]>();
     // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nothing
     // writes to it meanwhile.

@@ -15,8 +15,8 @@ pub struct FaultCosts {
     pub base: Spread,
     pub free_base: Spread,
     /// First touch of a huge page, including its zeroing.
-    pub huge: Found,
-    pub free_huge: Found,
+    pub huge: CostResult,
+    pub free_huge: CostResult,
     /// Copying the page table of a region of base pages for a fork.
     pub fork_region: Spread,
     /// A write to a base page that was shared with an ended child.
@@ -25,15 +25,15 @@ pub struct FaultCosts {
 
 pub fn measure() -> Result<FaultCosts, LinuxError> {
     let [base, free_base] = turns(|| {
-        let memory = Memory::map(BYTES, Pages::Base)?;
+        let memory = TestMemory::map(BYTES, PageAdvice::Base)?;
         let pages = (BYTES / PAGE) as f64;
         Ok([memory.touch(PAGE, 1) / pages, memory.unmap() / pages])
     })?;
     // Whether huge pages are available at all.
-    let had = Memory::written(REGION * 8, Pages::Huge).map(drop);
+    let had = TestMemory::written(REGION * 8, PageAdvice::Huge).map(drop);
     let huge = had.and_then(|()| {
         turns(|| {
-            let memory = Memory::map(BYTES, Pages::Huge)?;
+            let memory = TestMemory::map(BYTES, PageAdvice::Huge)?;
             let regions = memory.regions() as f64;
             Ok([memory.touch(REGION, 1) / regions, memory.unmap() / regions])
         })
@@ -41,13 +41,13 @@ pub fn measure() -> Result<FaultCosts, LinuxError> {
     let (huge, free_huge) = match huge {
         Ok([huge, free_huge]) => (Ok(huge), Ok(free_huge)),
         Err(error) => {
-            let missing = super::not_here("page faults give no huge pages that could be freed");
+            let missing = super::not_measured("page faults give no huge pages that could be freed");
             (Err(error), Err(missing))
         }
     };
     let [fork_region, reuse] = turns(|| {
         let alone = fork_once()?;
-        let memory = Memory::written(FORKED_BYTES, Pages::Base)?;
+        let memory = TestMemory::written(FORKED_BYTES, PageAdvice::Base)?;
         let together = fork_once()?;
         let regions = memory.regions() as f64;
         let pages = (FORKED_BYTES / PAGE) as f64;

@@ -14,7 +14,7 @@ pub(super) const PAGE: usize = BASE_PAGE_BYTES as usize;
 pub(super) const REGION: usize = HUGE_PAGE_BYTES as usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pages {
+pub(super) enum PageAdvice {
     /// Base pages, even if huge pages are enabled for all programs.
     Base,
     /// Huge pages, if the kernel has any.
@@ -22,7 +22,7 @@ pub(super) enum Pages {
 }
 
 /// Private memory that starts at a multiple of 2 MiB; unmapped at the end.
-pub(super) struct Memory {
+pub(super) struct TestMemory {
     mapping: NonNull<c_void>,
     mapped: usize,
     start: NonNull<u8>,
@@ -33,9 +33,9 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> LinuxError {
     move |errno| LinuxError::Call { call, errno }
 }
 
-impl Memory {
+impl TestMemory {
     /// Maps memory that was never touched. `bytes` must be whole regions.
-    pub(super) fn map(bytes: usize, pages: Pages) -> Result<Self, LinuxError> {
+    pub(super) fn map(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
         let mapped = bytes + REGION;
         let length = NonZeroUsize::new(mapped).unwrap_or(NonZeroUsize::MIN);
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
@@ -53,20 +53,20 @@ impl Memory {
             bytes,
         };
         let advice = match pages {
-            Pages::Base => libc::MADV_NOHUGEPAGE,
-            Pages::Huge => libc::MADV_HUGEPAGE,
+            PageAdvice::Base => libc::MADV_NOHUGEPAGE,
+            PageAdvice::Huge => libc::MADV_HUGEPAGE,
         };
         memory.advise(0, bytes, advice)?;
         Ok(memory)
     }
 
     /// Maps memory and writes to each page; an error if huge pages are not available.
-    pub(super) fn written(bytes: usize, pages: Pages) -> Result<Self, LinuxError> {
+    pub(super) fn written(bytes: usize, pages: PageAdvice) -> Result<Self, LinuxError> {
         let before = own_huge_bytes()?;
         let memory = Self::map(bytes, pages)?;
         memory.touch(PAGE, 1);
-        if pages == Pages::Huge && own_huge_bytes()? < before + bytes as u64 / 10 * 9 {
-            return Err(super::not_here(
+        if pages == PageAdvice::Huge && own_huge_bytes()? < before + bytes as u64 / 10 * 9 {
+            return Err(super::not_measured(
                 "page faults give no huge pages: transparent_hugepage/enabled is never, or memory is fragmented",
             ));
         }
@@ -149,7 +149,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for TestMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing keeps a pointer into it.
         let _ = unsafe { munmap(self.mapping, self.mapped) };

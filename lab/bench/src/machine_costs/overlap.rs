@@ -25,7 +25,7 @@ const FEW_ADDITIONS: usize = 48;
 const MANY_ADDITIONS: usize = 96;
 
 #[derive(Clone, Debug)]
-pub struct Overlap {
+pub struct ReadOverlap {
     /// Durations of single reads, each of which waits for the one before, in nanoseconds,
     /// ascending. Empty if the clock takes longer than the reads do.
     pub singles: Vec<f64>,
@@ -39,16 +39,16 @@ pub struct Overlap {
 /// Measures along a chain through memory that no cache holds. `starts` are lines of one block of
 /// it, at least as many as there are chains. A read takes `read_ns`.
 pub(super) fn along(
-    memory: &Memory,
+    memory: &TestMemory,
     starts: &[usize],
     read_ns: f64,
-) -> Result<Overlap, LinuxError> {
+) -> Result<ReadOverlap, LinuxError> {
     let singles = single_reads(memory, starts.first().copied().unwrap_or(0));
     let apart = starts.len() / CHAINS;
     let mut at: [usize; CHAINS] = std::array::from_fn(|chain| starts[chain * apart]);
     let [at_once] = turns(|| Ok([read_ns / chase_all(memory, &mut at)]))?;
     let [reach] = turns(|| Ok([reach(memory, read_ns)]))?;
-    Ok(Overlap {
+    Ok(ReadOverlap {
         singles,
         at_once,
         reach,
@@ -57,7 +57,7 @@ pub(super) fn along(
 
 /// Times reads by the clock. On x86 reading the clock waits for earlier reads (`rdtsc_ordered`,
 /// arch/x86/include/asm/msr.h).
-fn single_reads(memory: &Memory, mut at: usize) -> Vec<f64> {
+fn single_reads(memory: &TestMemory, mut at: usize) -> Vec<f64> {
     let clock: Vec<f64> = (0..1000).map(|_| nanoseconds(Instant::now())).collect();
     let clock_ns = Spread::of(clock).median;
     let singles = (0..SINGLES)
@@ -76,7 +76,7 @@ fn single_reads(memory: &Memory, mut at: usize) -> Vec<f64> {
 }
 
 /// Follows several chains at once; returns nanoseconds per read.
-fn chase_all(memory: &Memory, at: &mut [usize; CHAINS]) -> f64 {
+fn chase_all(memory: &TestMemory, at: &mut [usize; CHAINS]) -> f64 {
     let begun = Instant::now();
     for _ in 0..CHAINED_READS / CHAINS {
         for at in at.iter_mut() {
@@ -90,7 +90,7 @@ fn chase_all(memory: &Memory, at: &mut [usize; CHAINS]) -> f64 {
 /// instruction between reads adds an equal part of a read's duration (after H. Wong, "Measuring
 /// reorder buffer capacity", 2013). Registers run out before the reorder buffer does: most
 /// instructions of programs write one.
-fn reach(memory: &Memory, read_ns: f64) -> f64 {
+fn reach(memory: &TestMemory, read_ns: f64) -> f64 {
     let few = swept(memory, REACH_BYTES, additions::<FEW_ADDITIONS>);
     let many = swept(memory, REACH_BYTES, additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
@@ -128,11 +128,11 @@ fn additions<const COUNT: usize>() {
 #[cfg(test)]
 mod tests {
     use super::super::caches::{PAIR, in_blocks, link};
-    use super::super::memory::{Pages, REGION};
+    use super::super::memory::{PageAdvice, REGION};
     use super::*;
 
-    fn linked() -> (Memory, Vec<usize>) {
-        let memory = Memory::map(REGION, Pages::Base).expect("2 MiB");
+    fn linked() -> (TestMemory, Vec<usize>) {
+        let memory = TestMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let order = in_blocks(REGION, REGION);
         link(&memory, &order);
         let starts = order.iter().map(|line| *line as usize * PAIR / 2).collect();

@@ -1,32 +1,32 @@
 //! Costs of clearing and reading access bits.
 
 use super::prelude::*;
-use hawkeye_linux::sample::access_bits;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables};
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
 
 /// Memory that is cleared and read: much more than the rest of this process.
 const REGIONS: usize = 256;
 
 /// Measures, for a region each: clearing access bits of base pages and of a huge page, and reading
 /// them. Reading needs privileges.
-pub fn measure() -> [Found; 4] {
+pub fn measure() -> [CostResult; 4] {
     [
-        clear(Pages::Base),
-        clear(Pages::Huge),
-        read(Pages::Base),
-        read(Pages::Huge),
+        clear(PageAdvice::Base),
+        clear(PageAdvice::Huge),
+        read(PageAdvice::Base),
+        read(PageAdvice::Huge),
     ]
 }
 
-fn clear(pages: Pages) -> Found {
+fn clear(pages: PageAdvice) -> CostResult {
     let pid = std::process::id();
     let once = || {
         let begun = Instant::now();
-        access_bits::clear(pid).map(|()| nanoseconds(begun))
+        clear_refs::clear(pid).map(|()| nanoseconds(begun))
     };
     let [cleared] = turns(|| {
         let alone = once()?;
-        let memory = Memory::written(REGIONS * REGION, pages)?;
+        let memory = TestMemory::written(REGIONS * REGION, pages)?;
         let together = once()?;
         drop(memory);
         Ok([((together - alone) / REGIONS as f64).max(0.0)])
@@ -34,9 +34,9 @@ fn clear(pages: Pages) -> Found {
     Ok(cleared)
 }
 
-fn read(pages: Pages) -> Found {
-    let mut tables = PageTables::load()?;
-    let memory = Memory::written(REGIONS * REGION, pages)?;
+fn read(pages: PageAdvice) -> CostResult {
+    let mut tables = PageTableReader::load()?;
+    let memory = TestMemory::written(REGIONS * REGION, pages)?;
     let range = memory.address()..memory.address() + memory.bytes() as u64;
     let target = tables.bind(std::process::id())?;
     let [walked] = turns(|| {
@@ -45,13 +45,15 @@ fn read(pages: Pages) -> Found {
         tables.walk(
             &target,
             std::slice::from_ref(&range),
-            Detail::Regions,
+            WalkDetail::Regions,
             &mut regions,
             |_| {},
         )?;
         let took = nanoseconds(begun);
         if regions.len() < REGIONS / 2 {
-            return Err::<_, LinuxError>(not_here("the walk of page tables found too few regions"));
+            return Err::<_, LinuxError>(not_measured(
+                "the walk of page tables found too few regions",
+            ));
         }
         Ok([took / regions.len() as f64])
     })?;

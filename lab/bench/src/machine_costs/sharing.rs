@@ -21,7 +21,7 @@ const AFTER_MS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// Nanoseconds for dependent reads, by how often the lines were read before.
 #[derive(Clone, Debug)]
-pub struct Sharing {
+pub struct CacheSharing {
     /// Memory of the lines.
     pub bytes: usize,
     /// No line was read.
@@ -35,9 +35,9 @@ pub struct Sharing {
 }
 
 /// Measures for some seconds.
-pub fn measure() -> Result<Sharing, LinuxError> {
+pub fn measure() -> Result<CacheSharing, LinuxError> {
     let bytes = bytes(&cache_sizes());
-    let memory = Memory::written(bytes + FORGETTING_BYTES, Pages::Huge)?;
+    let memory = TestMemory::written(bytes + FORGETTING_BYTES, PageAdvice::Huge)?;
     over(&memory, bytes)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn bytes(caches: &[CacheSize]) -> usize {
 }
 
 /// Measures with existing memory.
-pub(super) fn over(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError> {
+pub(super) fn over(memory: &TestMemory, bytes: usize) -> Result<CacheSharing, LinuxError> {
     let order = in_blocks(bytes, NEAR_BLOCK);
     // Lines of the first block of a sweep, so that the core's own caches no longer have them.
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);
@@ -72,7 +72,7 @@ pub(super) fn over(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError>
         .map(|[ns]| ns)
     };
     debug_assert_eq!(FORGETTING_BYTES % FAR_BLOCK, 0);
-    Ok(Sharing {
+    Ok(CacheSharing {
         bytes,
         gone: after(0, 0.0)?,
         once: after(1, 0.0)?,
@@ -84,7 +84,7 @@ pub(super) fn over(memory: &Memory, bytes: usize) -> Result<Sharing, LinuxError>
     })
 }
 
-impl Sharing {
+impl CacheSharing {
     /// The share of missing lines that the cache takes when they are read: 0 to 1. `None` if the
     /// two kinds of lines show no difference.
     pub fn taken(&self) -> Option<f64> {
@@ -126,8 +126,8 @@ mod tests {
         Spread::of(vec![ns])
     }
 
-    fn sharing(once: f64, later: &[(f64, f64)]) -> Sharing {
-        Sharing {
+    fn sharing(once: f64, later: &[(f64, f64)]) -> CacheSharing {
+        CacheSharing {
             bytes: 4 << 20,
             gone: spread(160.0),
             once: spread(once),
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(sharing(118.0, &[]).taken(), Some(0.3));
         assert_eq!(sharing(18.0, &[]).taken(), Some(1.0));
         assert_eq!(sharing(165.0, &[]).taken(), Some(0.0));
-        let all_the_same = Sharing {
+        let all_the_same = CacheSharing {
             kept: spread(160.0),
             ..sharing(160.0, &[])
         };

@@ -8,11 +8,11 @@ const CHANGES: u32 = 2_000;
 
 /// Additional cost of a change of protection while another thread of the process runs on another
 /// core.
-pub fn measure() -> Found {
+pub fn measure() -> CostResult {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return Err(not_here("this machine has only one core"));
+        return Err(not_measured("this machine has only one core"));
     }
-    let memory = Memory::written(REGION, Pages::Base)?;
+    let memory = TestMemory::written(REGION, PageAdvice::Base)?;
     let [took] = turns(|| {
         let alone = changes(&memory)?;
         let together = beside_another(|| changes(&memory))?;
@@ -22,7 +22,7 @@ pub fn measure() -> Found {
 }
 
 /// Nanoseconds for one change and the write after it.
-fn changes(memory: &Memory) -> Result<f64, LinuxError> {
+fn changes(memory: &TestMemory) -> Result<f64, LinuxError> {
     let begun = Instant::now();
     for _ in 0..CHANGES {
         // Other cores drop a translation only if a right is taken away.

@@ -1,8 +1,8 @@
 //! Bars, one below the other, so that each has room for its name.
 
-use super::svg::{Drawing, FONT, failed};
-use super::ticks::shown;
-use super::{Panel, PlotError};
+use super::svg::{FONT, SvgArea, failed};
+use super::ticks::short_number;
+use super::{PlotError, PlotPanel};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -22,7 +22,11 @@ pub(super) fn height(bars: usize) -> u32 {
     (ABOVE + BELOW) as u32 + ROW_HEIGHT as u32 * bars as u32
 }
 
-pub(super) fn draw(panel: &Panel, bars: &[(String, f64)], area: &Drawing) -> Result<(), PlotError> {
+pub(super) fn draw(
+    panel: &PlotPanel,
+    bars: &[(String, f64)],
+    area: &SvgArea,
+) -> Result<(), PlotError> {
     let width = area.dim_in_pixel().0 as i32;
     let text = |text: &str, at, size, horizontal| {
         let style = TextStyle::from((FONT, size)).pos(Pos::new(horizontal, VPos::Center));
@@ -56,7 +60,7 @@ pub(super) fn draw(panel: &Panel, bars: &[(String, f64)], area: &Drawing) -> Res
             true => (at(*value) - 4, HPos::Right),
             false => (at(*value) + 4, HPos::Left),
         };
-        text(&shown(*value), (beside, middle), 12, side)?;
+        text(&short_number(*value), (beside, middle), 12, side)?;
     }
     let zero = [
         (at(0.0), ABOVE),

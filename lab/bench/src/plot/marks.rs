@@ -3,7 +3,7 @@
 use plotters::style::RGBColor;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum MarkShape {
     Disc,
     Ring,
     Square,
@@ -12,27 +12,27 @@ pub(super) enum Mark {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look {
+pub(super) struct LineStyle {
     pub(super) colour: RGBColor,
-    pub(super) mark: Mark,
+    pub(super) mark: MarkShape,
     /// Lengths of dashes and gaps, in pixels; a gap of 0 gives a solid line.
     pub(super) dash: (i32, i32),
 }
 
-const MARKS: [Mark; 5] = [
-    Mark::Disc,
-    Mark::Triangle,
-    Mark::Ring,
-    Mark::Cross,
-    Mark::Square,
+const MARKS: [MarkShape; 5] = [
+    MarkShape::Disc,
+    MarkShape::Triangle,
+    MarkShape::Ring,
+    MarkShape::Cross,
+    MarkShape::Square,
 ];
 const DASHES: [(i32, i32); 3] = [(1, 0), (8, 4), (2, 3)];
 const GREYS: [u8; 2] = [0, 110];
 
 /// The look of a figure's line with this index; 30 looks are distinct.
-pub(super) fn look(number: usize) -> Look {
+pub(super) fn line_style(number: usize) -> LineStyle {
     let grey = GREYS[number / DASHES.len() % GREYS.len()];
-    Look {
+    LineStyle {
         colour: RGBColor(grey, grey, grey),
         mark: MARKS[number % MARKS.len()],
         dash: DASHES[number % DASHES.len()],
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn thirty_lines_look_different() {
-        let looks: Vec<Look> = (0..30).map(look).collect();
+        let looks: Vec<LineStyle> = (0..30).map(line_style).collect();
         for (number, one) in looks.iter().enumerate() {
             assert!(!looks[..number].contains(one), "{number}");
         }

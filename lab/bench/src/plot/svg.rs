@@ -2,9 +2,9 @@
 
 use super::axis::Axis;
 use super::bars;
-use super::marks::{Look, Mark, look};
-use super::ticks::{shown, ticks};
-use super::{Content, Figure, Line, Panel, PlotError};
+use super::marks::{LineStyle, MarkShape, line_style};
+use super::ticks::{short_number, ticks};
+use super::{PlotContent, PlotError, PlotFigure, PlotLine, PlotPanel};
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
@@ -20,13 +20,13 @@ const HEADROOM: f64 = 1.12;
 const LEGEND_WIDTH: i32 = 170;
 pub(super) const FONT: &str = "sans-serif";
 
-pub(super) type Drawing<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type SvgArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 pub(super) fn failed(error: impl std::fmt::Display) -> PlotError {
     PlotError(error.to_string())
 }
 
-pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
+pub(super) fn draw(figure: &PlotFigure) -> Result<String, PlotError> {
     for panel in &figure.panels {
         check(panel)?;
     }
@@ -43,16 +43,18 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
             let (area, below) = rest.split_vertically(height);
             rest = below;
             let (x_label, across, lines) = match &panel.content {
-                Content::Bars(all) => {
+                PlotContent::Bars(all) => {
                     bars::draw(panel, all, &area)?;
                     continue;
                 }
-                Content::Lines { x_label, lines } => (x_label, Across::of_numbers(lines), lines),
-                Content::Steps {
+                PlotContent::Lines { x_label, lines } => {
+                    (x_label, HorizontalAxis::of_numbers(lines), lines)
+                }
+                PlotContent::Steps {
                     x_label,
                     names,
                     lines,
-                } => (x_label, Across::of_names(names), lines),
+                } => (x_label, HorizontalAxis::of_names(names), lines),
             };
             draw_lines(panel, (x_label, &across), lines, (&canvas, &area))?;
         }
@@ -61,17 +63,17 @@ pub(super) fn draw(figure: &Figure) -> Result<String, PlotError> {
     Ok(text)
 }
 
-fn height(panel: &Panel) -> u32 {
+fn height(panel: &PlotPanel) -> u32 {
     match &panel.content {
-        Content::Bars(all) => bars::height(all.len()),
+        PlotContent::Bars(all) => bars::height(all.len()),
         _ => PANEL_HEIGHT,
     }
 }
 
-fn check(panel: &Panel) -> Result<(), PlotError> {
+fn check(panel: &PlotPanel) -> Result<(), PlotError> {
     let finite = match &panel.content {
-        Content::Bars(all) => all.iter().all(|(_, value)| value.is_finite()),
-        Content::Lines { lines, .. } | Content::Steps { lines, .. } => {
+        PlotContent::Bars(all) => all.iter().all(|(_, value)| value.is_finite()),
+        PlotContent::Lines { lines, .. } | PlotContent::Steps { lines, .. } => {
             let mut points = lines.iter().flat_map(|line| &line.points);
             points.all(|(x, y)| x.is_finite() && y.is_finite())
         }
@@ -86,14 +88,14 @@ fn top(values: impl Iterator<Item = f64>) -> f64 {
     if most > 0.0 { most * HEADROOM } else { 1.0 }
 }
 
-struct Across {
+struct HorizontalAxis {
     from: f64,
     to: f64,
     labels: Vec<(f64, String)>,
 }
 
-impl Across {
-    fn of_numbers(lines: &[Line]) -> Self {
+impl HorizontalAxis {
+    fn of_numbers(lines: &[PlotLine]) -> Self {
         let places = || {
             lines
                 .iter()
@@ -102,7 +104,7 @@ impl Across {
         let from = places().fold(0.0, f64::min);
         let to = places().fold(from, f64::max);
         let to = if to > from { to } else { from + 1.0 };
-        let labels = ticks(from, to, 8).into_iter().map(|x| (x, shown(x)));
+        let labels = ticks(from, to, 8).into_iter().map(|x| (x, short_number(x)));
         Self {
             from,
             to,
@@ -129,10 +131,10 @@ impl Across {
 }
 
 fn draw_lines(
-    panel: &Panel,
-    (x_label, across): (&str, &Across),
-    lines: &[Line],
-    (canvas, area): (&Drawing, &Drawing),
+    panel: &PlotPanel,
+    (x_label, across): (&str, &HorizontalAxis),
+    lines: &[PlotLine],
+    (canvas, area): (&SvgArea, &SvgArea),
 ) -> Result<(), PlotError> {
     let top = top(lines
         .iter()
@@ -153,7 +155,7 @@ fn draw_lines(
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.15))
         .x_label_formatter(&|x| across.label(*x))
-        .y_label_formatter(&|y| shown(*y))
+        .y_label_formatter(&|y| short_number(*y))
         .x_desc(x_label)
         .y_desc(&panel.y_label)
         .label_style((FONT, 12))
@@ -161,7 +163,7 @@ fn draw_lines(
         .draw()
         .map_err(failed)?;
     for (number, line) in lines.iter().enumerate() {
-        let look = look(number);
+        let look = line_style(number);
         let style = look.colour.stroke_width(2);
         let points = || line.points.iter().copied();
         if look.dash.1 > 0 {
@@ -187,35 +189,35 @@ fn draw_lines(
     Ok(())
 }
 
-fn draw_mark(canvas: &Drawing, (x, y): (i32, i32), look: Look) -> Result<(), PlotError> {
+fn draw_mark(canvas: &SvgArea, (x, y): (i32, i32), look: LineStyle) -> Result<(), PlotError> {
     let (edge, full) = (look.colour.stroke_width(2), look.colour.filled());
     let r = MARK_SIZE;
     match look.mark {
-        Mark::Disc => canvas.draw(&Circle::new((x, y), r, full)),
-        Mark::Ring => {
+        MarkShape::Disc => canvas.draw(&Circle::new((x, y), r, full)),
+        MarkShape::Ring => {
             canvas
                 .draw(&Circle::new((x, y), r, WHITE.filled()))
                 .map_err(failed)?;
             canvas.draw(&Circle::new((x, y), r, edge))
         }
-        Mark::Square => {
+        MarkShape::Square => {
             let corners = [(x - r, y - r), (x + r, y + r)];
             canvas
                 .draw(&Rectangle::new(corners, WHITE.filled()))
                 .map_err(failed)?;
             canvas.draw(&Rectangle::new(corners, edge))
         }
-        Mark::Triangle => canvas.draw(&TriangleMarker::new((x, y), r + 2, full)),
-        Mark::Cross => canvas.draw(&Cross::new((x, y), r, edge)),
+        MarkShape::Triangle => canvas.draw(&TriangleMarker::new((x, y), r + 2, full)),
+        MarkShape::Cross => canvas.draw(&Cross::new((x, y), r, edge)),
     }
     .map_err(failed)
 }
 
 fn draw_legend(
-    canvas: &Drawing,
+    canvas: &SvgArea,
     (x, y): (i32, i32),
     name: &str,
-    look: Look,
+    look: LineStyle,
 ) -> Result<(), PlotError> {
     let ends = [(x, y), (x + 36, y)];
     let style = look.colour.stroke_width(2);

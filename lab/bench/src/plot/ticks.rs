@@ -18,7 +18,7 @@ pub(super) fn ticks(from: f64, to: f64, wanted: u32) -> Vec<f64> {
 }
 
 /// A number in the shortest form with three digits.
-pub(super) fn shown(value: f64) -> String {
+pub(super) fn short_number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         v if v >= 1e7 => format!("{value:.2e}"),
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let all = [0.0, 0.001, 0.5, 12.0, 1966.3, 2.5e9].map(shown);
+        let all = [0.0, 0.001, 0.5, 12.0, 1966.3, 2.5e9].map(short_number);
         assert_eq!(all, ["0", "1.0e-3", "0.50", "12.0", "1966", "2.50e9"]);
     }
 }

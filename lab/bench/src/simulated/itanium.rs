@@ -8,17 +8,17 @@ mod report;
 mod systems;
 mod tables;
 
-pub use kernels::Kernel;
-pub use measure::Measure;
+pub use kernels::ThesisKernel;
+pub use measure::ThesisMeasure;
 pub use plots::figure;
-pub use report::{ItaniumReport, Layout, SideBySide};
-pub use systems::System;
+pub use report::{ItaniumReport, SideBySide, TableLayout};
+pub use systems::ThesisSystem;
 pub use tables::TABLES;
 
-use super::paper::Published;
+use super::paper::PublishedValue;
 use crate::plot::distinct;
-use hawkeye_itanium::workloads::Workload;
-use hawkeye_itanium::{Figures, ItaniumError, Setup, simulate as run};
+use hawkeye_itanium::workloads::ThesisWorkload;
+use hawkeye_itanium::{ItaniumError, MachineSettings, RunFigures, simulate as run};
 use hawkeye_sim::parallel::map_on_threads;
 
 /// The seed of every run.
@@ -26,41 +26,41 @@ const SEED: u64 = 1;
 
 /// A value of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ThesisValue {
     /// Which of the table's workloads it is, in words.
     pub of: String,
     /// The workload.
-    pub workload: Workload,
+    pub workload: ThesisWorkload,
     /// The kernel.
-    pub kernel: Kernel,
+    pub kernel: ThesisKernel,
     /// What is compared.
-    pub measure: Measure,
+    pub measure: ThesisMeasure,
     /// The measured value; nothing if the thesis has none, or its figure is lost.
-    pub thesis: Option<Published>,
+    pub thesis: Option<PublishedValue>,
 }
 
 /// One of the thesis' tables or figures, or a consequence of them.
 #[derive(Clone, Copy)]
-pub struct Table {
+pub struct ThesisTable {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it shows.
     pub shows: &'static str,
     /// How it is printed.
-    pub layout: Layout,
+    pub layout: TableLayout,
     /// Its values.
-    pub rows: fn() -> Vec<Row>,
+    pub rows: fn() -> Vec<ThesisValue>,
     /// Parameters that were chosen for some of its values, reasons why others differ, and anything
     /// else that a reader must know.
     pub notes: &'static [&'static str],
 }
 
 /// Finished runs.
-pub struct Runs(Vec<(Workload, Setup, Figures)>);
+pub struct FinishedRuns(Vec<(ThesisWorkload, MachineSettings, RunFigures)>);
 
-impl Runs {
-    fn make(rows: &[Row], threads: usize) -> Result<Self, ItaniumError> {
-        let of_row = |row: &Row| {
+impl FinishedRuns {
+    fn make(rows: &[ThesisValue], threads: usize) -> Result<Self, ItaniumError> {
+        let of_row = |row: &ThesisValue| {
             let setups = row.measure.setups(row.kernel).into_iter();
             let workload = row.workload;
             setups.map(move |setup| (workload, setup))
@@ -72,7 +72,7 @@ impl Runs {
         Ok(Self(made.into_iter().collect::<Result<_, _>>()?))
     }
 
-    fn of(&self, workload: &Workload, setup: &Setup) -> Option<&Figures> {
+    fn of(&self, workload: &ThesisWorkload, setup: &MachineSettings) -> Option<&RunFigures> {
         let mut runs = self.0.iter();
         let found = runs.find(|(w, s, _)| (w, s) == (workload, setup))?;
         Some(&found.2)
@@ -83,9 +83,9 @@ impl Runs {
 ///
 /// # Errors
 /// A run failed.
-pub fn simulate(table: &Table, threads: usize) -> Result<ItaniumReport, ItaniumError> {
+pub fn simulate(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, ItaniumError> {
     let rows = (table.rows)();
-    let runs = Runs::make(&rows, threads)?;
+    let runs = FinishedRuns::make(&rows, threads)?;
     Ok(ItaniumReport {
         name: table.name,
         shows: table.shows,
@@ -136,10 +136,10 @@ mod tests {
         rows.map(|row| row.model).collect()
     }
 
-    /// In a table of [`Layout::Kernels`], a line has all values of its kernel's rows.
+    /// In a table of [`TableLayout::Kernels`], a line has all values of its kernel's rows.
     #[test]
     fn only_daemons_bring_large_pages_back() {
-        let table = Table {
+        let table = ThesisTable {
             rows: || {
                 let table = TABLES.iter().find(|t| t.name == "policies-fragmented");
                 let mut rows = (table.unwrap().rows)();
@@ -147,7 +147,7 @@ mod tests {
                 rows.retain(|row| row.of == OF && some.contains(&row.kernel.to_string().as_str()));
                 rows
             },
-            layout: Layout::Kernels,
+            layout: TableLayout::Kernels,
             ..TABLES[0]
         };
         let report = simulate(&table, 2).unwrap();

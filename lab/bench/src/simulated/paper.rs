@@ -5,21 +5,21 @@ mod measure;
 mod report;
 mod tables;
 
-pub use measure::Measure;
-pub use report::{Beside, PaperReport};
+pub use measure::PaperMeasure;
+pub use report::{ComparedValue, PaperReport};
 pub use tables::TABLES;
 
-use crate::name::Name;
+use crate::name::ExperimentName;
 use crate::plot::distinct;
-use hawkeye_sim::simulate::{Job, Setup, Simulated, simulate_all};
-use hawkeye_sim::workloads::{Size, Workload};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, SimulationSetup, simulate_all};
+use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
 use hawkeye_sim::{systems, workloads};
 use serde::Serialize;
 use std::fmt;
 
 /// One value of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct Figure {
+pub struct PaperValue {
     /// The workload; in `A, B` the second starts a minute after the first.
     pub workload: &'static str,
     /// The program in it: the mean of all programs with this name, or one of them with `-1`, `-2`
@@ -28,15 +28,15 @@ pub struct Figure {
     /// The system; `HOST/GUESTS` if virtual machines run another one than their host.
     pub system: &'static str,
     /// What is compared.
-    pub measure: Measure,
+    pub measure: PaperMeasure,
     /// What was published.
-    pub paper: Published,
+    pub paper: PublishedValue,
 }
 
 /// A published value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Published {
+pub enum PublishedValue {
     /// This value.
     Value(f64),
     /// This value or more, or never.
@@ -47,19 +47,19 @@ pub enum Published {
 
 /// One of the papers' tables or figures.
 #[derive(Clone, Copy)]
-pub struct Table {
+pub struct PaperTable {
     /// Its name on the command line; the alias is its number in the paper.
-    pub name: Name,
+    pub name: ExperimentName,
     /// What it shows.
     pub shows: &'static str,
     /// The machine.
-    pub setup: fn() -> Setup,
+    pub setup: fn() -> SimulationSetup,
     /// How many of each of the workload's programs run.
     pub instances: u32,
     /// Memory of the virtual machine in which the programs run, if there is one.
-    pub guest: Option<Size>,
+    pub guest: Option<ByteSize>,
     /// Its values.
-    pub figures: fn() -> Vec<Figure>,
+    pub figures: fn() -> Vec<PaperValue>,
     /// Parameters that were chosen for some of its values, and anything else that a reader must
     /// know.
     pub notes: &'static [&'static str],
@@ -82,12 +82,12 @@ const LONG: [&str; 12] = [
     "virtual-speedup",
 ];
 
-impl Table {
+impl PaperTable {
     /// One of each program, without virtual machines, on the paper's machine, idle until now.
     const PLAIN: Self = Self {
-        name: Name::of("", ""),
+        name: ExperimentName::of("", ""),
         shows: "",
-        setup: Setup::default,
+        setup: SimulationSetup::default,
         instances: 1,
         guest: None,
         figures: Vec::new,
@@ -104,9 +104,9 @@ impl Table {
 ///
 /// # Errors
 /// A run failed; the reason, as a sentence.
-pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
+pub fn simulate(table: &PaperTable, threads: usize) -> Result<PaperReport, String> {
     let figures = (table.figures)();
-    let of_figure = |figure: &Figure| {
+    let of_figure = |figure: &PaperValue| {
         let (workload, compared) = (figure.workload, figure.measure.compared());
         let systems = compared.into_iter().chain([figure.system]);
         systems.map(move |system| (workload, system))
@@ -130,9 +130,9 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
         setup.guest_system = inside.map(system).transpose()?;
         made.push((workload, system(host)?, setup));
     }
-    let jobs: Vec<Job> = made
+    let jobs: Vec<SimulationJob> = made
         .iter()
-        .map(|(workload, system, setup)| Job {
+        .map(|(workload, system, setup)| SimulationJob {
             system: *system,
             workload,
             setup: *setup,
@@ -151,8 +151,8 @@ pub fn simulate(table: &Table, threads: usize) -> Result<PaperReport, String> {
 const LATER_S: f64 = 60.0;
 
 /// The workload of that name, or the mix of several names.
-fn mix(names: &str) -> Result<Workload, String> {
-    let mut mixed: Option<Workload> = None;
+fn mix(names: &str) -> Result<WorkloadSpec, String> {
+    let mut mixed: Option<WorkloadSpec> = None;
     for name in names.split(", ") {
         let next = workloads::by_name(name).map_err(|e| e.to_string())?;
         mixed = Some(match mixed {
@@ -163,10 +163,10 @@ fn mix(names: &str) -> Result<Workload, String> {
     mixed.ok_or_else(|| "a figure has no workload".to_owned())
 }
 
-impl Figure {
-    fn beside(&self, results: &[Simulated]) -> Beside {
+impl PaperValue {
+    fn beside(&self, results: &[SimulationResult]) -> ComparedValue {
         let simulated = self.measure.of(self, results);
-        Beside {
+        ComparedValue {
             workload: self.workload,
             program: self.program,
             system: self.system,
@@ -178,7 +178,7 @@ impl Figure {
     }
 }
 
-impl Published {
+impl PublishedValue {
     /// The error of a simulated value, in per cent; for a range relative to its nearer end. `None`
     /// without a value, or if a bound holds.
     pub(crate) fn error_percent(self, simulated: Option<f64>) -> Option<f64> {
@@ -194,7 +194,7 @@ impl Published {
     }
 }
 
-impl fmt::Display for Published {
+impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Value(value) => f.pad(&number(value)),
@@ -215,7 +215,7 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Published::{AtLeast, Range, Value};
+    use super::PublishedValue::{AtLeast, Range, Value};
 
     #[test]
     fn values_are_held_against_what_was_published() {

@@ -7,11 +7,13 @@
 
 mod recording;
 
-use crate::error::{BenchError, Result};
-use crate::live::report::Report;
+use crate::error::{BenchError, BenchResult};
+use crate::live::report::LiveReport;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
-use hawkeye_sim::memory::{Content, HUGE_ORDER, PhysicalMemory, Replay, Replayed};
-use recording::{Kind, Recording, Step};
+use hawkeye_sim::memory::{
+    AllocationReplay, FrameContent, HUGE_ORDER, PhysicalMemory, ReplayedAllocation,
+};
+use recording::{StepKind, TraceRecording, TraceStep};
 
 /// The release series of each recorded kernel, and what the program printed there.
 pub const RECORDED: [(&str, &str); 1] =
@@ -26,14 +28,14 @@ const DIFFERENCES: [&str; 4] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Beside {
+struct KernelAndModel {
     /// Base pages that the step allocates or frees.
     pages: u64,
     kernel: u64,
     model: u64,
 }
 
-impl Beside {
+impl KernelAndModel {
     fn percent(self, of: u64) -> f64 {
         of as f64 * 100.0 / self.pages.max(1) as f64
     }
@@ -51,11 +53,11 @@ impl Beside {
 ///
 /// # Errors
 /// The text is not such a recording.
-pub fn compare(text: &str) -> Result<Report> {
-    let recording = Recording::parse(text).map_err(BenchError::Impossible)?;
+pub fn compare(text: &str) -> BenchResult<LiveReport> {
+    let recording = TraceRecording::parse(text).map_err(BenchError::Impossible)?;
     let start = &recording.start;
     let mut model = model_of(start.counted.free);
-    let mut report = Report::new("prezeroing");
+    let mut report = LiveReport::new("prezeroing");
     let (mut huge, mut base) = (Vec::new(), Vec::new());
     let mut before = start;
     for step in &recording.steps {
@@ -64,10 +66,10 @@ pub fn compare(text: &str) -> Result<Report> {
         before = step;
         let what = step.to_string();
         match step.kind {
-            Kind::Start => {}
-            Kind::Idle => {
+            StepKind::Start => {}
+            StepKind::Idle => {
                 let most = step.rate * step.us / 1_000_000;
-                let beside = Beside {
+                let beside = KernelAndModel {
                     pages: most,
                     kernel: counted.zeroed,
                     model: model.zero(most),
@@ -79,25 +81,25 @@ pub fn compare(text: &str) -> Result<Report> {
                     format!("model {}; {most} by the rate", beside.model),
                 );
             }
-            Kind::Huge | Kind::Base => {
-                let got = allocate(&mut model, step, Content::Zeroed);
+            StepKind::Huge | StepKind::Base => {
+                let got = allocate(&mut model, step, FrameContent::Zeroed);
                 let beside = beside(wanted, counted.served, got);
                 row(&mut report, format!("{what}: served zeroed"), beside);
                 match step.kind {
-                    Kind::Huge => huge.push(beside),
+                    StepKind::Huge => huge.push(beside),
                     _ => base.push(beside),
                 }
             }
-            Kind::File | Kind::Copy => {
-                let got = allocate(&mut model, step, Content::Dirty);
+            StepKind::File | StepKind::Copy => {
+                let got = allocate(&mut model, step, FrameContent::Dirty);
                 let beside = beside(wanted, counted.passed_over, got);
                 row(&mut report, format!("{what}: took zeroed"), beside);
             }
-            Kind::Free => model.free(&step.name, step.amount),
+            StepKind::Free => model.free(&step.name, step.amount),
         }
     }
     for (pages, steps) in [("huge", huge), ("base", base)] {
-        if let Some(sum) = steps.into_iter().reduce(Beside::with) {
+        if let Some(sum) = steps.into_iter().reduce(KernelAndModel::with) {
             let what = format!("{pages} pages, all steps: served zeroed");
             row(&mut report, what, sum);
         }
@@ -121,30 +123,34 @@ pub fn compare(text: &str) -> Result<Report> {
 }
 
 /// A model with as much free memory, none of it zeroed.
-fn model_of(free: u64) -> Replay {
+fn model_of(free: u64) -> AllocationReplay {
     let region = u64::from(PAGES_PER_REGION);
     let regions = free.div_ceil(region);
-    let mut model = Replay::new(PhysicalMemory::new(regions * region * BASE_PAGE_BYTES));
+    let mut model = AllocationReplay::new(PhysicalMemory::new(regions * region * BASE_PAGE_BYTES));
     model.leave_free(free);
     model
 }
 
-fn allocate(model: &mut Replay, step: &Step, prefer: Content) -> Replayed {
+fn allocate(
+    model: &mut AllocationReplay,
+    step: &TraceStep,
+    prefer: FrameContent,
+) -> ReplayedAllocation {
     match step.kind {
-        Kind::Huge => model.allocate(&step.name, step.amount, HUGE_ORDER, prefer),
+        StepKind::Huge => model.allocate(&step.name, step.amount, HUGE_ORDER, prefer),
         _ => model.allocate(&step.name, step.amount, 0, prefer),
     }
 }
 
-fn beside(pages: u64, kernel: u64, model: Replayed) -> Beside {
-    Beside {
+fn beside(pages: u64, kernel: u64, model: ReplayedAllocation) -> KernelAndModel {
+    KernelAndModel {
         pages,
         kernel,
         model: model.zeroed,
     }
 }
 
-fn row(report: &mut Report, what: String, beside: Beside) {
+fn row(report: &mut LiveReport, what: String, beside: KernelAndModel) {
     let (kernel, model) = (beside.percent(beside.kernel), beside.percent(beside.model));
     let points = model - kernel;
     report.row(

@@ -4,17 +4,17 @@
 //! - time to fill it, by the costs of faults and zeroing on this machine
 //! - speed, by the simulated processor
 
-use crate::calibrate::Here;
+use crate::calibrate::CalibratedProcessor;
 use hawkeye_linux::probe::touch_costs::TouchCosts;
 use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrders};
-use hawkeye_sim::mmu::{MmuError, Pattern, Truth};
+use hawkeye_sim::mmu::{AccessPattern, HugePageGain, MmuError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Blocks in an address space, each below the previous one as the kernel maps them; sizes in base
 /// pages.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct BlockLayout {
     pub blocks: u64,
     /// Pages of each block.
     pub block_pages: u64,
@@ -30,13 +30,13 @@ const TOPS: u64 = 16;
 
 /// The result of filling the blocks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filled {
+pub struct FilledBlocks {
     pub faults: BTreeMap<PageOrder, f64>,
     /// Base pages with memory, over all blocks.
     pub resident_pages: f64,
 }
 
-impl Layout {
+impl BlockLayout {
     /// Distance from the start of one block to that of the next.
     pub fn spacing_pages(&self) -> u64 {
         self.block_pages + u64::from(self.apart)
@@ -48,8 +48,8 @@ impl Layout {
     /// A fault gets the largest naturally aligned block that lies within its mapping and has no
     /// page yet (mm/memory.c, `alloc_anon_folio`; for 2 MiB: mm/huge_memory.c,
     /// `do_huge_pmd_anonymous_page`).
-    pub fn filled(&self, sizes: PageOrders) -> Filled {
-        let mut sum = Filled::default();
+    pub fn filled(&self, sizes: PageOrders) -> FilledBlocks {
+        let mut sum = FilledBlocks::default();
         for shift in 0..TOPS {
             let once = self.filled_from(shift, sizes);
             for (order, faults) in once.faults {
@@ -60,13 +60,13 @@ impl Layout {
         sum
     }
 
-    fn filled_from(&self, shift: u64, sizes: PageOrders) -> Filled {
+    fn filled_from(&self, shift: u64, sizes: PageOrders) -> FilledBlocks {
         let all = self.blocks * self.spacing_pages();
         let region = PageOrder::HUGE.pages();
         // Distance of the lowest page from a multiple of a region; nothing below it is mapped.
         let bottom = region + (shift * 37) % region;
         let mut there = vec![false; (bottom + all + region) as usize];
-        let mut filled = Filled::default();
+        let mut filled = FilledBlocks::default();
         for block in (0..self.blocks).rev() {
             let begin = bottom + block * self.spacing_pages();
             let mapping = if self.apart {
@@ -117,7 +117,7 @@ fn largest(
         .unwrap_or((PageOrder::BASE, page..page + 1))
 }
 
-impl Filled {
+impl FilledBlocks {
     /// Duration of the filling in seconds: faults, zeroing of what they map, and touches of mapped
     /// pages.
     pub fn seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
@@ -137,14 +137,14 @@ impl Filled {
 /// is two accesses, to the table of blocks and to a block. `own_ns` is the time of a read that
 /// neither caches nor translation slow down.
 pub fn reads(
-    here: &Here,
-    layout: &Layout,
+    here: &CalibratedProcessor,
+    layout: &BlockLayout,
     instructions: u32,
     own_ns: f64,
     accesses: u64,
-) -> Result<Truth, MmuError> {
+) -> Result<HugePageGain, MmuError> {
     let processor = &here.processor;
-    let pattern = Pattern::Blocks {
+    let pattern = AccessPattern::Blocks {
         block_bytes: layout.spacing_pages() * BASE_PAGE_BYTES,
         used_bytes: layout.used_pages * BASE_PAGE_BYTES,
         instructions,
@@ -155,7 +155,7 @@ pub fn reads(
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
     let run = |pages| here.run(processor, pattern, bytes, pages, pace);
-    Truth::of(run, accesses)
+    HugePageGain::of(run, accesses)
 }
 
 #[cfg(test)]
@@ -164,8 +164,8 @@ mod tests {
 
     const K64: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 
-    fn layout(apart: bool) -> Layout {
-        Layout {
+    fn layout(apart: bool) -> BlockLayout {
+        BlockLayout {
             blocks: 1000,
             block_pages: 33,
             used_pages: 10,
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn time_is_that_of_faults_zeroing_and_touches() {
-        let filled = Filled {
+        let filled = FilledBlocks {
             faults: BTreeMap::from([(PageOrder::CONTIGUOUS, 10.0)]),
             resident_pages: 160.0,
         };

@@ -5,15 +5,15 @@
 //! down. Nothing else is known of the programs than their instructions per read, and nothing is
 //! fitted to their speed.
 
-use crate::calibrate::{self, Here};
-use crate::error::Result;
+use crate::calibrate::{self, CalibratedProcessor};
+use crate::error::BenchResult;
 use crate::live::programs::huge::huge_percent;
 use crate::live::programs::speed::turn;
 use crate::live::programs::start_reader;
-use crate::live::report::Report;
+use crate::live::report::LiveReport;
 use crate::machine_costs::sharing;
 use crate::statistics::{median, sorted};
-use hawkeye_sim::mmu::{MmuError, Pattern, Replacement, Truth};
+use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ const TURNS: usize = 4;
 const TURN: Duration = Duration::from_millis(350);
 
 /// A program, and its accesses as a pattern.
-struct Case {
+struct PredictedProgram {
     name: &'static str,
     words: &'static str,
     /// The same instructions over little memory. Far reads at a fixed distance would fall into a
     /// few sets of each cache there.
     little: &'static str,
-    pattern: fn(u32) -> Pattern,
+    pattern: fn(u32) -> AccessPattern,
     /// Instructions per read, counted by single steps through some thousand reads of an optimised
     /// build. With them the core's reach ahead limits the overlap.
     instructions: u32,
@@ -45,21 +45,21 @@ struct Case {
     accesses: u64,
 }
 
-const CASES: [Case; 5] = [
-    Case {
+const CASES: [PredictedProgram; 5] = [
+    PredictedProgram {
         name: "random",
         words: "random",
         little: "random",
-        pattern: |instructions| Pattern::Random { instructions },
+        pattern: |instructions| AccessPattern::Random { instructions },
         instructions: 28,
         registers: 13,
         accesses: 2_000_000,
     },
-    Case {
+    PredictedProgram {
         name: "zipf",
         words: "zipf",
         little: "zipf",
-        pattern: |instructions| Pattern::Zipf {
+        pattern: |instructions| AccessPattern::Zipf {
             theta: 0.99,
             instructions,
         },
@@ -67,11 +67,11 @@ const CASES: [Case; 5] = [
         registers: 509,
         accesses: 2_000_000,
     },
-    Case {
+    PredictedProgram {
         name: "sequential",
         words: "sequential",
         little: "sequential",
-        pattern: |instructions| Pattern::Stride {
+        pattern: |instructions| AccessPattern::Stride {
             bytes: 8,
             instructions,
         },
@@ -79,11 +79,11 @@ const CASES: [Case; 5] = [
         registers: 5,
         accesses: 8_000_000,
     },
-    Case {
+    PredictedProgram {
         name: "stride 64 KiB",
         words: "stride --stride-bytes 65536",
         little: "sequential",
-        pattern: |instructions| Pattern::Stride {
+        pattern: |instructions| AccessPattern::Stride {
             bytes: 64 << 10,
             instructions,
         },
@@ -91,18 +91,18 @@ const CASES: [Case; 5] = [
         registers: 5,
         accesses: 2_000_000,
     },
-    Case {
+    PredictedProgram {
         name: "pointer chase",
         words: "chase",
         little: "chase",
-        pattern: |instructions| Pattern::Chase { instructions },
+        pattern: |instructions| AccessPattern::Chase { instructions },
         instructions: 9,
         registers: 9,
         accesses: 2_000_000,
     },
 ];
 
-struct Live {
+struct MeasuredNs {
     base: f64,
     huge: f64,
     own: f64,
@@ -115,16 +115,16 @@ struct Live {
 ///
 /// # Errors
 /// Memory can't be allocated, or programs can't be started.
-pub fn predict(program: &Path) -> Result<Report> {
+pub fn predict(program: &Path) -> BenchResult<LiveReport> {
     let here = calibrate::processor()?;
-    let mut report = Report::new("this-machine");
+    let mut report = LiveReport::new("this-machine");
     let mut shared = vec![here.shared_as(&sharing::measure()?)];
     let mut seen = Vec::new();
     for case in &CASES {
         seen.push((case, measure(program, case)?));
         shared.push(here.shared_as(&sharing::measure()?));
     }
-    let here = on_average(here, &shared);
+    let here = with_average_neighbours(here, &shared);
     for (case, live) in seen {
         let simulated = simulate(&here, case, live.own)?;
         let mut alone = here;
@@ -177,7 +177,7 @@ pub fn predict(program: &Path) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(program: &Path, case: &Case) -> Result<Live> {
+fn measure(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredNs> {
     let start = |words, mib, pages| {
         let words = format!("{words} --mib {mib} --pages {pages}");
         start_reader(program, &words)
@@ -207,7 +207,7 @@ fn measure(program: &Path, case: &Case) -> Result<Live> {
         }
     }
     let [base, huge, own] = reads.map(|reads| median(&reads));
-    Ok(Live {
+    Ok(MeasuredNs {
         base,
         huge,
         own,
@@ -218,17 +218,20 @@ fn measure(program: &Path, case: &Case) -> Result<Live> {
 
 /// The processor as its neighbours leave it on average: single measurements differ by more than the
 /// neighbours' changes.
-fn on_average(mut here: Here, looks: &[Here]) -> Here {
+fn with_average_neighbours(
+    mut here: CalibratedProcessor,
+    looks: &[CalibratedProcessor],
+) -> CalibratedProcessor {
     let memories = looks.iter().map(|look| look.processor.memory);
     let rates = memories.clone().map(|memory| memory.neighbours_gb_per_s);
     let taken = memories.filter_map(|memory| match memory.last_level {
-        Replacement::ReReference { taken_percent } => Some(f64::from(taken_percent)),
-        Replacement::LeastRecentlyUsed => None,
+        CacheReplacement::ReReference { taken_percent } => Some(f64::from(taken_percent)),
+        CacheReplacement::LeastRecentlyUsed => None,
     });
     let taken: Vec<f64> = taken.collect();
     here.processor.memory.neighbours_gb_per_s = median(&rates.collect::<Vec<f64>>());
     if !taken.is_empty() {
-        here.processor.memory.last_level = Replacement::ReReference {
+        here.processor.memory.last_level = CacheReplacement::ReReference {
             taken_percent: median(&taken).round() as u32,
         };
     }
@@ -237,19 +240,23 @@ fn on_average(mut here: Here, looks: &[Here]) -> Here {
 
 /// Instructions that the core runs ahead: until its registers run out or its reorder buffer is
 /// full. The number of registers is the measured number of instructions that all write one.
-fn reach(here: &Here, case: &Case) -> u32 {
+fn instructions_ahead(here: &CalibratedProcessor, case: &PredictedProgram) -> u32 {
     let by_registers = here.processor.reorder_buffer * case.instructions / case.registers;
     by_registers.min(here.reorder_buffer.max(here.processor.reorder_buffer))
 }
 
 /// The same accesses on the simulated processor; the program's own work takes as long as here.
-fn simulate(here: &Here, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
+fn simulate(
+    here: &CalibratedProcessor,
+    case: &PredictedProgram,
+    own_ns: f64,
+) -> BenchResult<HugePageGain, MmuError> {
     let mut processor = here.processor;
-    processor.reorder_buffer = reach(here, case);
+    processor.reorder_buffer = instructions_ahead(here, case);
     let processor = &processor;
     let at_best = f64::from(processor.width);
     // A chase's own time is that of the cache level that holds it.
-    let dependent = matches!((case.pattern)(1), Pattern::Chase { .. });
+    let dependent = matches!((case.pattern)(1), AccessPattern::Chase { .. });
     let pace = if dependent {
         at_best
     } else {
@@ -257,5 +264,5 @@ fn simulate(here: &Here, case: &Case, own_ns: f64) -> Result<Truth, MmuError> {
     };
     let pattern = (case.pattern)(case.instructions);
     let run = |pages| here.run(processor, pattern, MIB << 20, pages, pace);
-    Truth::of(run, case.accesses)
+    HugePageGain::of(run, case.accesses)
 }

@@ -4,9 +4,11 @@ use super::sim::machine::threads;
 use super::sim::output::{print_json, write};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use hawkeye_bench::experiments::{self, Experiment, Name, Outcome, Results, Side, Written};
-use hawkeye_bench::live::{Host, Managing, Scale};
-use hawkeye_bench::simulated::paper::{self, Table};
+use hawkeye_bench::experiments::{
+    self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, ResultFile, SideReport,
+};
+use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
+use hawkeye_bench::simulated::paper::{self, PaperTable};
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,7 +70,7 @@ impl Bench {
                 let has = |side: bool| if side { "x" } else { "" };
                 let live = has(experiment.live.is_some());
                 let simulated = has(experiment.simulated.is_some());
-                let (Name { name, alias }, shows) = (experiment.name, experiment.shows());
+                let (ExperimentName { name, alias }, shows) = (experiment.name, experiment.shows());
                 println!("{name:29} {alias:22} {live:^4} {simulated:^3} {shows}");
             }
             return Ok(ExitCode::SUCCESS);
@@ -81,13 +83,13 @@ impl Bench {
         }
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
-            let taken = Host::take_over(std::env::current_exe()?)?;
+            let taken = BenchHost::take_over(std::env::current_exe()?)?;
             taken.warm_up(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }
-        let mut results = Results::here(self.quick);
+        let mut results = BenchResults::on_this_machine(self.quick);
         let mut failed = false;
-        for side in chosen.into_iter().flat_map(Experiment::sides) {
+        for side in chosen.into_iter().flat_map(ExperimentEntry::sides) {
             match self.outcome(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
@@ -112,21 +114,25 @@ impl Bench {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    fn outcome(&self, experiment: &Experiment, host: Option<&mut Host>) -> Result<Outcome> {
+    fn outcome(
+        &self,
+        experiment: &ExperimentEntry,
+        host: Option<&mut BenchHost>,
+    ) -> Result<ExperimentOutcome> {
         let scale = match self.quick {
             true => Scale::Quick,
             false => Scale::Full,
         };
         let begun = Instant::now();
         let side = match (experiment.live, host, experiment.simulated) {
-            (Some(live), Some(host), _) => Side::Live(live.run(host, scale)?),
+            (Some(live), Some(host), _) => SideReport::Live(live.run(host, scale)?),
             (_, _, Some(table)) => {
                 let simulated = paper::simulate(table, threads());
-                Side::Simulated(simulated.map_err(|message| anyhow!(message))?)
+                SideReport::Simulated(simulated.map_err(|message| anyhow!(message))?)
             }
             _ => bail!("this experiment has no side that was requested"),
         };
-        Ok(Outcome {
+        Ok(ExperimentOutcome {
             name: experiment.name,
             side,
             took_s: begun.elapsed().as_secs_f64(),
@@ -134,14 +140,14 @@ impl Bench {
     }
 
     /// Whether `--quick` skips the simulation of this table, because it takes minutes.
-    fn leaves_out(&self, table: &Table) -> bool {
+    fn leaves_out(&self, table: &PaperTable) -> bool {
         self.quick && self.names.is_empty() && table.is_long()
     }
 
-    fn chosen(&self) -> Result<Vec<Experiment>> {
+    fn chosen(&self) -> Result<Vec<ExperimentEntry>> {
         let all = experiments::all();
         for name in &self.names {
-            let Some(found) = all.iter().find(|known| known.name.is(name)) else {
+            let Some(found) = all.iter().find(|known| known.name.matches(name)) else {
                 bail!("no experiment {name:?}: `hawkeye-lab bench --list` shows all experiments");
             };
             if self.live && found.live.is_none() {
@@ -151,10 +157,10 @@ impl Bench {
                 bail!("{name} has no simulated side: run it without --sim");
             }
         }
-        let named = |known: &Experiment| {
-            self.names.is_empty() || self.names.iter().any(|name| known.name.is(name))
+        let named = |known: &ExperimentEntry| {
+            self.names.is_empty() || self.names.iter().any(|name| known.name.matches(name))
         };
-        let wanted = all.into_iter().filter(named).map(|known| Experiment {
+        let wanted = all.into_iter().filter(named).map(|known| ExperimentEntry {
             live: known.live.filter(|_| !self.sim),
             simulated: known
                 .simulated
@@ -167,7 +173,7 @@ impl Bench {
     }
 }
 
-fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> {
+fn write_outcome(folder: &Path, outcome: &ExperimentOutcome, section: &str) -> Result<()> {
     let file = |kind| folder.join(format!("{}.{kind}", outcome.title()));
     write(&file("json"), &serde_json::to_string_pretty(outcome)?)?;
     write(&file("md"), section)?;
@@ -179,7 +185,10 @@ fn write_outcome(folder: &Path, outcome: &Outcome, section: &str) -> Result<()> 
 
 fn write_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
-    for side in experiments::all().into_iter().flat_map(Experiment::sides) {
+    for side in experiments::all()
+        .into_iter()
+        .flat_map(ExperimentEntry::sides)
+    {
         let title = side.title();
         let read = |kind| {
             let file = format!("{title}.{kind}");
@@ -188,15 +197,15 @@ fn write_index(folder: &Path) -> Result<()> {
         let Ok(text) = read("md") else {
             continue;
         };
-        let mut managing = Managing::default();
+        let mut managing = ManagerCpuUse::default();
         if let Ok(json) = read("json") {
             let json: serde_json::Value = serde_json::from_str(&json)
                 .with_context(|| format!("{title}.json is not a result of `bench --out`"))?;
             if let Some(found) = json["live"].get("managing") {
-                managing = Managing::deserialize(found)?;
+                managing = ManagerCpuUse::deserialize(found)?;
             }
         }
-        written.push(Written {
+        written.push(ResultFile {
             title,
             shows: side.shows(),
             text,

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_manager::{Event, Machine, Manager, Settings, Wake};
+use hawkeye_manager::{Event, Machine, Manager, Settings, WakeReason};
 use hawkeye_policy::policies;
 use hawkeye_policy::{RegionAddr, Watermarks};
 use hawkeye_sim::engine::{Engine, EngineFigures};
-use hawkeye_sim::simulate::Setup;
-use hawkeye_sim::systems::{self, System};
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::simulate::SimulationSetup;
+use hawkeye_sim::systems::{self, SimulatedSystem};
+use hawkeye_sim::workloads::WorkloadSpec;
 use serde::Serialize;
 use std::fs::File;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// cannot run.
 #[derive(Args)]
 #[command(after_help = "Example: hawkeye-lab demo --json demo.json")]
-pub struct Demo {
+pub struct SimulatedDemo {
     /// Also write the figures to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -48,7 +48,7 @@ struct BloatFigures {
     used_bytes: u64,
 }
 
-impl Demo {
+impl SimulatedDemo {
     /// Runs both halves.
     pub fn execute(self) -> Result<()> {
         let systems = hot_first()?;
@@ -112,10 +112,10 @@ fn base_speed(systems: &[SystemFigures]) -> f64 {
 /// The first half: the same program under each policy, with base pages at faults; and with huge
 /// pages at faults.
 fn hot_first() -> Result<Vec<SystemFigures>> {
-    let workload = Workload::parse("hot", include_str!("demo/hot.toml"))?;
-    let setup = Setup {
+    let workload = WorkloadSpec::parse("hot", include_str!("demo/hot.toml"))?;
+    let setup = SimulationSetup {
         memory_bytes: 16 << 30,
-        ..Setup::default()
+        ..SimulationSetup::default()
     };
     let settings = Settings {
         max_promotions: Some(HOT_REGIONS as u64),
@@ -126,7 +126,7 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
     let base_pages = systems::by_name("linux-4k")?;
     let mut all = Vec::new();
     for policy in POLICIES {
-        let run = Run::of(&base_pages, &workload, &setup, policy, settings)?;
+        let run = DemoRun::of(&base_pages, &workload, &setup, policy, settings)?;
         all.push(SystemFigures {
             system: policy.to_owned(),
             promoted: run.promoted.len() as u64,
@@ -135,7 +135,7 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
         });
     }
     let huge_pages = systems::by_name("linux")?;
-    let run = Run::of(&huge_pages, &workload, &setup, "none", settings)?;
+    let run = DemoRun::of(&huge_pages, &workload, &setup, "none", settings)?;
     all.push(SystemFigures {
         system: "all huge".to_owned(),
         promoted: 0,
@@ -148,11 +148,11 @@ fn hot_first() -> Result<Vec<SystemFigures>> {
 /// The second half: huge pages at faults, most of which is never written, on a machine that is
 /// nearly full.
 fn bloated() -> Result<BloatFigures> {
-    let workload = Workload::parse("bloated", include_str!("demo/bloated.toml"))?;
-    let setup = Setup {
+    let workload = WorkloadSpec::parse("bloated", include_str!("demo/bloated.toml"))?;
+    let setup = SimulationSetup {
         memory_bytes: 9 << 27,
         zeroed_before: false,
-        ..Setup::default()
+        ..SimulationSetup::default()
     };
     let settings = Settings {
         // The low watermark is below the program's need, so everything recoverable is recovered.
@@ -160,7 +160,7 @@ fn bloated() -> Result<BloatFigures> {
         ..Settings::default()
     };
     let system = systems::by_name("hawkeye-g")?;
-    let run = Run::of(&system, &workload, &setup, "hawkeye-g", settings)?;
+    let run = DemoRun::of(&system, &workload, &setup, "hawkeye-g", settings)?;
     let program = run.program()?;
     let last = program.course.last();
     Ok(BloatFigures {
@@ -170,18 +170,18 @@ fn bloated() -> Result<BloatFigures> {
     })
 }
 
-struct Run {
+struct DemoRun {
     figures: EngineFigures,
     promoted: Vec<RegionAddr>,
     /// Regions that were sampled or promoted, in order of address.
     regions: Vec<RegionAddr>,
 }
 
-impl Run {
+impl DemoRun {
     fn of(
-        system: &System,
-        workload: &Workload,
-        setup: &Setup,
+        system: &SimulatedSystem,
+        workload: &WorkloadSpec,
+        setup: &SimulationSetup,
         policy: &str,
         settings: Settings,
     ) -> Result<Self> {
@@ -189,8 +189,8 @@ impl Run {
         let engine = Engine::new(setup, system, workload)?;
         let mut manager = Manager::new(engine, policy, settings)?;
         let mut regions = Vec::new();
-        while manager.machine().now() < LONGEST && manager.step() == Wake::Deadline {
-            for (_, sample) in manager.last_seen().samples_after(Duration::ZERO) {
+        while manager.machine().now() < LONGEST && manager.step() == WakeReason::Deadline {
+            for (_, sample) in manager.last_samples().samples_after(Duration::ZERO) {
                 if sample.regions.len() > regions.len() {
                     regions = sample.regions.iter().map(|r| r.region).collect();
                 }

@@ -1,16 +1,16 @@
 //! `hawkeye-lab sim`: the same policies on a simulated machine.
 
-mod bar;
 mod compare;
-mod entry;
 mod figures;
 mod list;
 pub(super) mod machine;
 pub(super) mod output;
 mod paper;
 mod prezeroing;
+mod progress;
 pub(super) mod published;
 mod run;
+mod run_result;
 mod sweep;
 mod table;
 mod trace;
@@ -34,10 +34,10 @@ pub struct Sim {
 
 #[derive(Subcommand)]
 enum SimCommand {
-    Run(run::Run),
+    Run(run::RunCommand),
     Compare(compare::Compare),
-    Sweep(sweep::Sweep),
-    Prezeroing(prezeroing::Prezeroing),
+    Sweep(sweep::SweepCommand),
+    Prezeroing(prezeroing::PrezeroingCommand),
     Paper(paper::Paper),
     /// List systems, workloads with their sources, and processors.
     #[command(after_help = "Example: hawkeye-lab sim list")]

@@ -13,14 +13,14 @@ const ORDERS: u8 = 21;
 
 /// The frames of a machine.
 #[derive(Clone, Debug)]
-pub(super) struct Buddy {
+pub(super) struct BuddyAllocator {
     /// First frames of free blocks, by order.
     free: Vec<BTreeSet<u32>>,
     frames: u32,
     free_frames: u32,
 }
 
-impl Buddy {
+impl BuddyAllocator {
     /// `frames` frames, all free.
     pub(super) fn new(frames: u32) -> Self {
         let mut buddy = Self {
@@ -147,7 +147,7 @@ mod tests {
             frames in 1u32..5000,
             steps in proptest::collection::vec((0u8..3, 0u8..9, 0u32..5000), 1..200),
         ) {
-            let mut buddy = Buddy::new(frames);
+            let mut buddy = BuddyAllocator::new(frames);
             let mut owned: BTreeSet<u32> = BTreeSet::new();
             let mut blocks: Vec<(u32, u32)> = Vec::new();
             for (what, order, number) in steps {

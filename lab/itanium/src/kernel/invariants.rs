@@ -1,14 +1,14 @@
 //! Invariants of the kernel, and between hardware and kernel.
 
-use super::{Machine, Space};
+use super::{ItaniumMachine, ProcessSpace};
 use crate::address::REGION_BITS;
 use crate::error::Contradiction;
 use crate::mmu::TlbEntry;
 use std::collections::BTreeMap;
 
-type Check = Result<(), Contradiction>;
+type CheckOutcome = Result<(), Contradiction>;
 
-impl Machine {
+impl ItaniumMachine {
     /// Checks that the model doesn't contradict itself:
     ///
     /// - All entries of a large page agree.
@@ -20,7 +20,7 @@ impl Machine {
     ///
     /// # Errors
     /// The first contradiction found.
-    pub fn check(&self) -> Check {
+    pub fn check(&self) -> CheckOutcome {
         self.check_frames()?;
         self.check_translations()?;
         let counters = &self.counters;
@@ -29,7 +29,7 @@ impl Machine {
         Contradiction::unless(fits, "misses do not add up", counters.misses)
     }
 
-    fn check_frames(&self) -> Check {
+    fn check_frames(&self) -> CheckOutcome {
         let must = Contradiction::unless;
         for (buddy, _) in self.buddies() {
             buddy.check()?;
@@ -72,7 +72,7 @@ impl Machine {
         must(all == self.frames(), "a frame is lost", all)
     }
 
-    fn check_entries(&self, space: &Space) -> Check {
+    fn check_entries(&self, space: &ProcessSpace) -> CheckOutcome {
         let must = Contradiction::unless;
         for (page, entry) in space.table.entries() {
             let mapped = space.mapping_of(page).is_some();
@@ -101,7 +101,7 @@ impl Machine {
             must(*first >= end, "mappings overlap", *first)?;
             end = first + mapping.pages;
             let mut pages = *first..end;
-            let sized = !self.gives_sizes(mapping.backing)
+            let sized = !self.has_sizes_at_map(mapping.backing)
                 || pages.all(|page| space.table.get(page).is_some());
             must(sized, "a page of a mapping has no size", *first)?;
         }
@@ -109,7 +109,7 @@ impl Machine {
     }
 
     /// Translations under ids that no process has any more are never found.
-    fn check_translations(&self) -> Check {
+    fn check_translations(&self) -> CheckOutcome {
         let mut regions = BTreeMap::new();
         for space in self.spaces.iter().flatten() {
             let rids = space.registers.rids.iter().zip(0u64..);
@@ -121,7 +121,7 @@ impl Machine {
         let sub_blocks = self.setup.processor.sub_block_order;
         for entry in in_tlb.chain(in_hash) {
             if let Some((space, region)) = regions.get(&entry.rid) {
-                for page in entry.pages(sub_blocks) {
+                for page in entry.parts_as_pages(sub_blocks) {
                     self.check_translation(space, *region, page)?;
                 }
             }
@@ -129,7 +129,12 @@ impl Machine {
         Ok(())
     }
 
-    fn check_translation(&self, space: &Space, region: u64, entry: TlbEntry) -> Check {
+    fn check_translation(
+        &self,
+        space: &ProcessSpace,
+        region: u64,
+        entry: TlbEntry,
+    ) -> CheckOutcome {
         let must = |right, what| Contradiction::unless(right, what, entry.page);
         let base = self.base();
         let region_page = base.page_of(region << REGION_BITS);

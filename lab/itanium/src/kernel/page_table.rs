@@ -67,7 +67,7 @@ impl PageTable {
     }
 
     /// Changes the entries of `pages` pages, where there are any.
-    pub fn change(&mut self, first: u64, pages: u64, change: impl Fn(Pte) -> Pte) {
+    pub fn update_entries(&mut self, first: u64, pages: u64, change: impl Fn(Pte) -> Pte) {
         for page in first..first + pages {
             self.set(page, self.get(page).map(&change));
         }

@@ -31,7 +31,7 @@ use serde::Serialize;
 /// Classes of policies in the thesis (section 2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[strum(serialize_all = "lowercase")]
-pub enum Class {
+pub enum PolicyClass {
     /// Large pages of a fixed size, which never grow or shrink.
     Global,
     /// Pages of the best size that is available at once. They may shrink, and nothing is ever
@@ -43,7 +43,7 @@ pub enum Class {
 
 /// A kernel's policy, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum PageSizePolicy {
     /// The policy of the thesis, and of Shimizu and Takatori.
     Cover(Cover),
     /// Linux's pool of huge pages.
@@ -68,23 +68,23 @@ pub enum Policy {
     PageReservation(PageReservation),
 }
 
-impl Policy {
+impl PageSizePolicy {
     /// The policy's class in the thesis.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> PolicyClass {
         match self {
-            Self::HugeTlb(_) | Self::Winwood(_) | Self::Solaris(_) => Class::Global,
-            Self::Cover(_) | Self::HpUx(_) => Class::Static,
+            Self::HugeTlb(_) | Self::Winwood(_) | Self::Solaris(_) => PolicyClass::Global,
+            Self::Cover(_) | Self::HpUx(_) => PolicyClass::Static,
             Self::Irix(_)
             | Self::Navarro(_)
             | Self::Asap(_)
             | Self::ApproxOnline(_)
             | Self::HalfReferenced(_)
-            | Self::PageReservation(_) => Class::Dynamic,
+            | Self::PageReservation(_) => PolicyClass::Dynamic,
         }
     }
 
     /// The policy's decisions.
-    pub fn rules(&self) -> &dyn PagePolicy {
+    pub fn rules(&self) -> &dyn PageSizeRules {
         match self {
             Self::Cover(rules) => rules,
             Self::HugeTlb(rules) => rules,
@@ -103,8 +103,8 @@ impl Policy {
 
 /// A first touch: what a policy gets about the page and its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstTouch {
-    /// The order that its mapping should have: as advised, or as [`PagePolicy::grow`] decided. 0
+pub struct FirstTouchRequest {
+    /// The order that its mapping should have: as advised, or as [`PageSizeRules::grow`] decided. 0
     /// without either.
     pub preferred: u8,
     /// The largest order that the kernel may use.
@@ -115,7 +115,7 @@ pub struct FirstTouch {
 
 /// How far a page or a reservation may reach around the page that is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Within {
+pub enum ExtentLimit {
     /// Over pages of its mapping.
     Mapping,
     /// Over pages of mappings of the same kind, side by side.
@@ -127,7 +127,7 @@ pub enum Within {
 /// Source of memory for a page at its first touch. Orders are upper limits: the kernel takes the
 /// next smaller one where an order does not fit around the page or is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Supply {
+pub enum FrameSource {
     /// A page of the size that `mmap` wrote into its entry.
     AsSized,
     /// A page of this order, whole.
@@ -135,7 +135,7 @@ pub enum Supply {
         /// Largest order of the page.
         order: u8,
         /// Addresses that it may extend over.
-        within: Within,
+        within: ExtentLimit,
     },
     /// A page from the pool, of the pool's order.
     Pool {
@@ -148,7 +148,7 @@ pub enum Supply {
         /// Largest order of the reservation.
         order: u8,
         /// Addresses that it may extend over.
-        within: Within,
+        within: ExtentLimit,
         /// The kernel gives up another reservation if that makes room.
         preempt: bool,
     },
@@ -156,7 +156,7 @@ pub enum Supply {
 
 /// What the kernel does with base pages when all of a larger page has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum FullBlockAction {
     /// The base pages stay.
     Stay,
     /// They become one page in place, if that memory was reserved for them.
@@ -167,7 +167,7 @@ pub enum WhenFull {
 
 /// Memory set aside when the machine starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct PoolSettings {
     /// Order of its pages.
     pub order: u8,
     /// Number of its pages.
@@ -188,7 +188,7 @@ pub struct HeapGrowth {
 
 /// Work of a daemon that moves pages to free larger blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coalescing {
+pub struct CompactionSettings {
     /// Page faults between two passes.
     pub every_faults: u32,
     /// At most this number of failed requests since the last pass counts as mild demand.
@@ -199,7 +199,7 @@ pub struct Coalescing {
     pub strong_percent: u32,
 }
 
-impl Coalescing {
+impl CompactionSettings {
     /// The largest number of frames that it moves to free a block of `frames` frames.
     pub fn most_moved(&self, failures: u64, frames: u64) -> u64 {
         let mild = failures <= u64::from(self.mild_failures);
@@ -213,10 +213,10 @@ impl Coalescing {
 }
 
 /// Decisions of a system. They do not depend on frames, entries or TLBs.
-pub trait PagePolicy {
+pub trait PageSizeRules {
     /// Source of memory for a first touch.
-    fn first_touch(&self, _touch: &FirstTouch) -> Supply {
-        Supply::AsSized
+    fn first_touch(&self, _touch: &FirstTouchRequest) -> FrameSource {
+        FrameSource::AsSized
     }
 
     /// Whether `mmap` writes sizes into entries.
@@ -225,41 +225,41 @@ pub trait PagePolicy {
     }
 
     /// Memory that it sets aside at the start.
-    fn pool(&self) -> Option<Pool> {
+    fn pool(&self) -> Option<PoolSettings> {
         None
     }
 
     /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
     /// kernel maps more than requested, up to a whole page of that order.
-    fn grow(&self, _heap: &HeapGrowth) -> Option<u8> {
+    fn heap_order(&self, _heap: &HeapGrowth) -> Option<u8> {
         None
     }
 
     /// What the kernel does when all of a larger page has memory.
-    fn when_full(&self) -> WhenFull {
-        WhenFull::Stay
+    fn when_full(&self) -> FullBlockAction {
+        FullBlockAction::Stay
     }
 
     /// Number of misses, which a page of this order would have prevented, after which the kernel
     /// makes it. `None` if the policy does not count misses.
-    fn misses_before(&self, _order: u8) -> Option<u64> {
+    fn promotion_threshold(&self, _order: u8) -> Option<u64> {
         None
     }
 
     /// Number of references between two decisions by [`Self::is_large`], and the order of the large
     /// pages. `None` if the policy does not use references.
-    fn window(&self) -> Option<(u64, u8)> {
+    fn reference_window(&self) -> Option<(u64, u8)> {
         None
     }
 
     /// Whether a page of `pages` base pages should be large, of which `referred` were referred to
     /// in a window.
-    fn is_large(&self, _referred: u64, _pages: u64) -> bool {
+    fn should_be_large(&self, _referred: u64, _pages: u64) -> bool {
         false
     }
 
     /// Settings of its daemon that frees larger blocks.
-    fn coalescing(&self) -> Option<Coalescing> {
+    fn coalescing(&self) -> Option<CompactionSettings> {
         None
     }
 
@@ -273,25 +273,25 @@ pub trait PagePolicy {
 }
 
 /// Checks that an order is one of the kernel's large ones.
-fn must_be_large(order: u8, settings: &KernelSettings, what: &'static str) -> Result {
+fn check_large_order(order: u8, settings: &KernelSettings, what: &'static str) -> Result {
     let fits = order > 0 && settings.orders.contains(order);
-    must(
+    check_setting(
         fits,
         what,
         "one of the kernel's page sizes above its base page",
     )
 }
 
-fn must(right: bool, what: &'static str, allowed: &'static str) -> Result {
+fn check_setting(right: bool, what: &'static str, allowed: &'static str) -> Result {
     ItaniumError::unless(right, what, allowed)
 }
 
 /// Memory from a pool for mappings that ask for its order.
-fn from_pool(touch: &FirstTouch, order: u8, or_base: bool) -> Supply {
+fn from_pool(touch: &FirstTouchRequest, order: u8, or_base: bool) -> FrameSource {
     if touch.preferred == order {
-        Supply::Pool { or_base }
+        FrameSource::Pool { or_base }
     } else {
-        Supply::AsSized
+        FrameSource::AsSized
     }
 }
 
@@ -299,8 +299,8 @@ fn from_pool(touch: &FirstTouch, order: u8, or_base: bool) -> Supply {
 mod tests {
     use super::*;
 
-    fn touch(preferred: u8, free_percent: u64) -> FirstTouch {
-        FirstTouch {
+    fn touch(preferred: u8, free_percent: u64) -> FirstTouchRequest {
+        FirstTouchRequest {
             preferred,
             largest: 14,
             free_percent,
@@ -313,12 +313,12 @@ mod tests {
         let zone = Winwood { order: 8, pages: 1 };
         for (preferred, asked) in [(0, false), (6, false), (8, true)] {
             let touch = touch(preferred, 50);
-            let pool = |or_base| Supply::Pool { or_base };
+            let pool = |or_base| FrameSource::Pool { or_base };
             let supply = |or_base| {
                 if asked {
                     pool(or_base)
                 } else {
-                    Supply::AsSized
+                    FrameSource::AsSized
                 }
             };
             assert_eq!(huge.first_touch(&touch), supply(false));
@@ -329,13 +329,13 @@ mod tests {
     #[test]
     fn heaps_get_a_larger_order_after_every_few_growths() {
         let hp_ux = HpUx::default();
-        let grown = |preferred, growths| hp_ux.grow(&HeapGrowth { preferred, growths });
+        let grown = |preferred, growths| hp_ux.heap_order(&HeapGrowth { preferred, growths });
         let orders = [0, 3, 4, 7, 8, 1000].map(|growths| grown(0, growths));
         assert_eq!(orders, [0, 0, 1, 1, 2, 2].map(Some));
         // A hint above the ceiling stays.
         assert_eq!(grown(6, 8), Some(6));
         let order = |free_percent| match hp_ux.first_touch(&touch(4, free_percent)) {
-            Supply::Page { order, .. } => order,
+            FrameSource::Page { order, .. } => order,
             other => panic!("{other:?}"),
         };
         assert_eq!((order(5), order(4)), (4, 3));
@@ -356,7 +356,7 @@ mod tests {
                 daemon: None,
             };
             match navarro.first_touch(&touch(2, 50)) {
-                Supply::Reserve { order, .. } => order,
+                FrameSource::Reserve { order, .. } => order,
                 other => panic!("{other:?}"),
             }
         };
@@ -369,7 +369,7 @@ mod tests {
             order: 2,
             references: 1,
         };
-        let large = [0, 1, 2, 3, 4].map(|referred| rule.is_large(referred, 4));
+        let large = [0, 1, 2, 3, 4].map(|referred| rule.should_be_large(referred, 4));
         assert_eq!(large, [false, false, true, true, true]);
     }
 }

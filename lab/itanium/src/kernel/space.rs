@@ -1,6 +1,6 @@
 //! An address space: its mappings, and the place of the next one.
 
-use super::growing::Heap;
+use super::heaps::HeapState;
 use super::page_table::PageTable;
 use crate::address::{BasePage, REGION_BITS, REGION_LIMIT};
 use crate::mmu::RegionRegisters;
@@ -13,7 +13,7 @@ const FIRST_MAPPING: u64 = (1 << REGION_BITS) + 0x25_0000;
 
 /// Backing of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backing {
+pub enum MappingBacking {
     /// Anonymous memory, as from `malloc`.
     Anonymous,
     /// A file, as for a program's text and data. Never on large pages (thesis, section 5.5.2).
@@ -22,9 +22,9 @@ pub enum Backing {
 
 /// One call of `mmap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct PageMapping {
     /// Its backing.
-    pub backing: Backing,
+    pub backing: MappingBacking,
     /// Number of pages.
     pub pages: u64,
     /// Whether writes are allowed.
@@ -34,11 +34,11 @@ pub struct Mapping {
     pub preferred: u8,
 }
 
-impl Mapping {
+impl PageMapping {
     /// A mapping of anonymous, writable memory.
     pub(super) fn anonymous(pages: u64, preferred: u8) -> Self {
         Self {
-            backing: Backing::Anonymous,
+            backing: MappingBacking::Anonymous,
             pages,
             writable: true,
             preferred,
@@ -48,29 +48,29 @@ impl Mapping {
 
 /// The memory of a process.
 #[derive(Clone, Debug)]
-pub struct Space {
+pub struct ProcessSpace {
     /// Region registers of the process.
     pub registers: RegionRegisters,
     /// Page table of the process.
     pub table: PageTable,
     /// Mappings by first page.
-    pub mappings: BTreeMap<u64, Mapping>,
-    pub(super) heap: Heap,
+    pub mappings: BTreeMap<u64, PageMapping>,
+    pub(super) heap: HeapState,
 }
 
-impl Space {
+impl ProcessSpace {
     /// A space without mappings.
     pub fn new(base: BasePage, registers: RegionRegisters) -> Self {
         Self {
             registers,
             table: PageTable::new(base),
             mappings: BTreeMap::new(),
-            heap: Heap::default(),
+            heap: HeapState::default(),
         }
     }
 
     /// The mapping that holds a page: its first page, and itself.
-    pub fn mapping_of(&self, page: u64) -> Option<(u64, Mapping)> {
+    pub fn mapping_of(&self, page: u64) -> Option<(u64, PageMapping)> {
         let (first, mapping) = self.mappings.range(..=page).next_back()?;
         (page < first + mapping.pages).then_some((*first, *mapping))
     }
@@ -96,12 +96,18 @@ impl Space {
     /// Finds the lowest place for `pages` pages. Each mapping begins at a multiple of `align` pages
     /// after the one before (`arch_get_unmapped_area` and `superpage_vm_align`, thesis, section
     /// 5.5.4). `None` if the region is full.
-    pub fn place(&self, base: BasePage, pages: u64, align: u64) -> Option<u64> {
-        self.place_from(base, FIRST_MAPPING, pages, align)
+    pub fn find_free_range(&self, base: BasePage, pages: u64, align: u64) -> Option<u64> {
+        self.find_free_range_from(base, FIRST_MAPPING, pages, align)
     }
 
     /// As [`Self::place`], in another region or from another address on.
-    pub fn place_from(&self, base: BasePage, start: u64, pages: u64, align: u64) -> Option<u64> {
+    pub fn find_free_range_from(
+        &self,
+        base: BasePage,
+        start: u64,
+        pages: u64,
+        align: u64,
+    ) -> Option<u64> {
         let aligned = |page: u64| page.next_multiple_of(align.max(1));
         let mut at = aligned(base.page_of(start));
         for (first, mapping) in self.mappings.range(base.page_of(start)..) {
@@ -115,9 +121,9 @@ impl Space {
     }
 
     /// Cuts the mapping around a page, so that one mapping begins at the page.
-    pub fn cut(&mut self, page: u64) {
+    pub fn split_mapping(&mut self, page: u64) {
         if let Some((first, mapping)) = self.mapping_of(page).filter(|(first, _)| *first < page) {
-            let of = |pages| Mapping { pages, ..mapping };
+            let of = |pages| PageMapping { pages, ..mapping };
             self.mappings.insert(page, of(first + mapping.pages - page));
             self.mappings.insert(first, of(page - first));
         }

@@ -2,17 +2,17 @@
 
 /// Pages by order, since the machine started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct LargePageStatistics {
     /// Sizes chosen at `mmap`: pre-allocated in virtual space.
-    pub sized: ByOrder,
+    pub sized: CountsByOrder,
     /// Pages that got memory at a page fault.
-    pub faulted: ByOrder,
+    pub faulted: CountsByOrder,
     /// Pages for which there was no contiguous memory.
-    pub failed: ByOrder,
+    pub failed: CountsByOrder,
     /// Pages split for another reason.
-    pub demoted: ByOrder,
+    pub demoted: CountsByOrder,
     /// Pages made of smaller ones.
-    pub promoted: ByOrder,
+    pub promoted: CountsByOrder,
     /// Reservations that were given up.
     pub given_up: u64,
     /// Base pages that were moved to free larger blocks.
@@ -26,9 +26,9 @@ pub struct Statistics {
 
 /// A number for each order of pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ByOrder(Vec<u64>);
+pub struct CountsByOrder(Vec<u64>);
 
-impl ByOrder {
+impl CountsByOrder {
     /// Adds one.
     pub fn add(&mut self, order: u8) {
         let order = usize::from(order);
@@ -45,13 +45,13 @@ impl ByOrder {
     }
 
     /// The count of this order.
-    pub fn of(&self, order: u8) -> u64 {
+    pub fn count(&self, order: u8) -> u64 {
         self.0.get(usize::from(order)).copied().unwrap_or(0)
     }
 
     /// This order's share of all base pages, in per cent. `None` without pages.
     pub fn percent(&self, order: u8) -> Option<f64> {
-        let pages = |order: u8| (self.of(order) << order) as f64;
+        let pages = |order: u8| (self.count(order) << order) as f64;
         let all: f64 = (0..self.0.len()).map(|order| pages(order as u8)).sum();
         Some(pages(order) / all * 100.0).filter(|percent| percent.is_finite())
     }

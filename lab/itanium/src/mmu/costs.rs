@@ -1,6 +1,6 @@
 //! Costs of translation and of the kernel's work on it.
 
-use super::Walker;
+use super::WalkerMode;
 
 /// Cycles of a processor of 1.5 GHz, for each event.
 ///
@@ -11,7 +11,7 @@ use super::Walker;
 /// there are therefore shares of an average, not the cost of a single event. The unit costs have to
 /// be solved for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Costs {
+pub struct EventCosts {
     /// The walker fills from the virtual linear table. Together with `software_short` this solves
     /// both averages of the short format: .9953 h + .0047 s = 19.23 and .3494 h + .6506 s = 61.47.
     pub walker_short: f64,
@@ -57,7 +57,7 @@ pub struct Costs {
 }
 
 /// A 1.5 GHz Itanium 2 in an HP rx2600 (thesis, sections 4.2 and 6.3).
-pub const RX2600_COSTS: Costs = Costs {
+pub const RX2600_COSTS: EventCosts = EventCosts {
     walker_short: 18.9,
     software_short: 84.3,
     nested: 110.0,
@@ -74,13 +74,13 @@ pub const RX2600_COSTS: Costs = Costs {
     counted_miss: 14.0,
 };
 
-impl Costs {
+impl EventCosts {
     /// Cost of a miss that software fills, by the kernel's setting of the walker.
-    pub fn software(&self, walker: Walker) -> f64 {
+    pub fn software(&self, walker: WalkerMode) -> f64 {
         match walker {
-            Walker::None => self.software_none,
-            Walker::ShortFormat => self.software_short,
-            Walker::LongFormat { .. } => self.software_long,
+            WalkerMode::None => self.software_none,
+            WalkerMode::ShortFormat => self.software_short,
+            WalkerMode::LongFormat { .. } => self.software_long,
         }
     }
 }

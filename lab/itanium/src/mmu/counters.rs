@@ -1,10 +1,10 @@
 //! Counts of events, as the processor's performance monitor and the kernel would count them.
 
-use super::{Costs, Walker};
+use super::{EventCosts, WalkerMode};
 
 /// Numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ItaniumCounters {
     /// Data references of programs.
     pub references: u64,
     /// Cycles of programs, excluding all translation.
@@ -37,7 +37,7 @@ pub struct Counters {
     pub counted_misses: u64,
 }
 
-impl Counters {
+impl ItaniumCounters {
     /// The counts since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
@@ -61,11 +61,11 @@ impl Counters {
     }
 
     /// Cycles in second-level misses.
-    pub fn miss_cycles(&self, costs: &Costs, walker: Walker) -> f64 {
+    pub fn miss_cycles(&self, costs: &EventCosts, walker: WalkerMode) -> f64 {
         let hardware = match walker {
-            Walker::None => 0.0,
-            Walker::ShortFormat => costs.walker_short,
-            Walker::LongFormat { .. } => costs.walker_long,
+            WalkerMode::None => 0.0,
+            WalkerMode::ShortFormat => costs.walker_short,
+            WalkerMode::LongFormat { .. } => costs.walker_long,
         };
         self.walker as f64 * hardware
             + self.software as f64 * costs.software(walker)
@@ -75,7 +75,7 @@ impl Counters {
     }
 
     /// Cycles of all events.
-    pub fn cycles(&self, costs: &Costs, walker: Walker) -> f64 {
+    pub fn cycles(&self, costs: &EventCosts, walker: WalkerMode) -> f64 {
         self.useful_cycles as f64
             + self.miss_cycles(costs, walker)
             + self.l1_refills as f64 * costs.l1_refill

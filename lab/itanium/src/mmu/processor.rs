@@ -1,11 +1,11 @@
 //! Processors as data.
 
-use super::{Costs, RX2600_COSTS, TlbEntry};
+use super::{EventCosts, RX2600_COSTS, TlbEntry};
 use crate::error::{ItaniumError, Result};
 
 /// The rule by which a second-level TLB replaces an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replacement {
+pub enum TlbReplacement {
     /// The least recently used entry.
     Lru,
     /// The first entry not used since all had been: one bit for each.
@@ -19,7 +19,7 @@ pub enum Replacement {
 /// Entries of the hash table that a miss on a large page fills. The table is indexed by base pages,
 /// so a large page has an entry for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
+pub enum HashTableFill {
     /// The entry of its first base page, as in the thesis (section 5.4.1).
     First,
     /// The entry of the base page that was missed. The thesis doesn't consider it.
@@ -32,7 +32,7 @@ pub enum Fill {
 
 /// The processor's hardware page-table walker, as the kernel sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Walker {
+pub enum WalkerMode {
     /// Off: the kernel handles every miss.
     None,
     /// Reads the virtual linear page table through the TLB, and inserts pages of the region's size
@@ -43,15 +43,15 @@ pub enum Walker {
         /// Number of entries of 32 bytes; a power of two.
         entries: u32,
         /// The entries that the kernel writes for a large page.
-        fill: Fill,
+        fill: HashTableFill,
     },
 }
 
-impl Walker {
+impl WalkerMode {
     /// The long format as tested in the thesis: 4 MiB of table, entries of the first base page.
     pub const LONG: Self = Self::LongFormat {
         entries: (4 << 20) / 32,
-        fill: Fill::First,
+        fill: HashTableFill::First,
     };
 
     /// Number of entries that the kernel pins. They are for its own text and data, those of the
@@ -68,7 +68,7 @@ impl Walker {
 /// The data side of a processor's memory management. Program text is never on large pages (section
 /// 5.5.2), so the instruction side is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Processor {
+pub struct ItaniumProcessor {
     /// Its name.
     pub name: &'static str,
     /// Number of entries of the first-level data TLB. It is fully associative and replaces the
@@ -77,32 +77,32 @@ pub struct Processor {
     /// Number of entries of the second-level data TLB, of any page size, fully associative.
     pub l2_entries: u32,
     /// Its replacement rule.
-    pub replacement: Replacement,
+    pub replacement: TlbReplacement,
     /// If not 0: an entry for a base page covers a block of 2^this base pages. It has a bit
     /// for each present page and one frame number for all. Pages share an entry if they lie in an
     /// aligned block of memory as they do in their block of addresses. (Partial sub-blocks:
     /// Talluri and Hill, ASPLOS 1994, with 16.) Itanium's TLB has no sub-blocks.
     pub sub_block_order: u8,
     /// Its costs.
-    pub costs: Costs,
+    pub costs: EventCosts,
 }
 
 /// Itanium 2 "Madison" of 1.5 GHz (thesis, section 4.2 and table 4.1). Neither the thesis nor
 /// Intel's publications state its replacement. LRU is chosen: with random replacement and FIFO the
 /// walker fills 87 % of Tlbcover's misses on 16 KiB pages, where 99.1 % were measured.
-pub const MADISON: Processor = Processor {
+pub const MADISON: ItaniumProcessor = ItaniumProcessor {
     name: "madison",
     l1_entries: 32,
     l2_entries: 128,
-    replacement: Replacement::Lru,
+    replacement: TlbReplacement::Lru,
     sub_block_order: 0,
     costs: RX2600_COSTS,
 };
 
-impl Processor {
+impl ItaniumProcessor {
     /// # Errors
     /// Sizes that the simulation does not support.
-    pub fn check(&self, walker: Walker) -> Result {
+    pub fn check(&self, walker: WalkerMode) -> Result {
         let must = ItaniumError::unless;
         let first = (1..=255).contains(&self.l1_entries);
         must(first, "the number of first-level TLB entries", "1 to 255")?;
@@ -115,8 +115,10 @@ impl Processor {
             "at most 4 (16 sub-blocks)",
         )?;
         let fits = match walker {
-            Walker::LongFormat { entries, .. } => entries.is_power_of_two() && entries <= 1 << 26,
-            Walker::None | Walker::ShortFormat => true,
+            WalkerMode::LongFormat { entries, .. } => {
+                entries.is_power_of_two() && entries <= 1 << 26
+            }
+            WalkerMode::None | WalkerMode::ShortFormat => true,
         };
         let what = "the number of entries of the hash table";
         must(fits, what, "a power of two up to 2^26")

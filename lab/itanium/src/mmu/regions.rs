@@ -39,7 +39,7 @@ impl RegionRegisters {
 
     /// The same registers with another preferred page size for a region (0 to 7).
     #[must_use]
-    pub fn preferring(mut self, region: usize, order: u8) -> Self {
+    pub fn with_preferred_size(mut self, region: usize, order: u8) -> Self {
         self.preferred[region] = order;
         self
     }

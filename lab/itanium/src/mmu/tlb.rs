@@ -2,9 +2,9 @@
 
 mod index;
 
-use super::Replacement;
+use super::TlbReplacement;
 use crate::error::{ItaniumError, Result};
-use hawkeye_sim::rng::Rng;
+use hawkeye_sim::rng::SimulationRng;
 use index::SlotIndex;
 
 /// A translation.
@@ -51,7 +51,7 @@ impl TlbEntry {
 
     /// Whether the part of a byte is present, in a TLB with 2^order sub-blocks. The byte must be in
     /// the page.
-    fn holds(&self, offset: u64, order: u8) -> bool {
+    fn has_part(&self, offset: u64, order: u8) -> bool {
         self.parts == Self::WHOLE || self.parts >> self.part_of(offset, order) & 1 != 0
     }
 
@@ -62,7 +62,7 @@ impl TlbEntry {
 
     /// The entry with only the part that holds a byte.
     #[must_use]
-    pub fn only(self, offset: u64, order: u8) -> Self {
+    pub fn with_only_part(self, offset: u64, order: u8) -> Self {
         match self.parts {
             Self::WHOLE => self,
             parts => Self {
@@ -73,7 +73,7 @@ impl TlbEntry {
     }
 
     /// The present parts, as entries without sub-blocks.
-    pub fn pages(&self, order: u8) -> Vec<Self> {
+    pub fn parts_as_pages(&self, order: u8) -> Vec<Self> {
         if self.parts == Self::WHOLE {
             return vec![*self];
         }
@@ -104,9 +104,9 @@ pub struct Tlb {
     sizes: [u16; u64::BITS as usize],
     /// Bitmap of the sizes with at least one entry.
     present: u64,
-    replacement: Replacement,
+    replacement: TlbReplacement,
     clock: u64,
-    rng: Rng,
+    rng: SimulationRng,
     /// Number of pinned entries, which are in the first places.
     pinned: usize,
     sub_block_order: u8,
@@ -114,7 +114,7 @@ pub struct Tlb {
 
 impl Tlb {
     /// An empty TLB with 1 to 255 entries. The seed is for random replacement.
-    pub fn new(entries: u32, replacement: Replacement, seed: u64) -> Self {
+    pub fn new(entries: u32, replacement: TlbReplacement, seed: u64) -> Self {
         let count = entries as usize;
         Self {
             entries: vec![None; count],
@@ -126,7 +126,7 @@ impl Tlb {
             present: 0,
             replacement,
             clock: 0,
-            rng: Rng::new(seed, 0x71b),
+            rng: SimulationRng::new(seed, 0x71b),
             pinned: 0,
             sub_block_order: 0,
         }
@@ -150,8 +150,8 @@ impl Tlb {
             sizes &= sizes - 1;
             let page = offset >> shift;
             let order = self.sub_block_order;
-            if let Some(place) = self.find(rid, page, shift, |it| it.holds(offset, order)) {
-                self.use_place(place);
+            if let Some(place) = self.find(rid, page, shift, |it| it.has_part(offset, order)) {
+                self.touch_entry(place);
                 return self.entries[place];
             }
         }
@@ -181,7 +181,7 @@ impl Tlb {
             return self.insert(entry);
         }
         let order = self.sub_block_order;
-        for page in entry.pages(order) {
+        for page in entry.parts_as_pages(order) {
             let start = page.page << page.shift;
             if self
                 .find(page.rid, page.page, page.shift, |_| true)
@@ -197,8 +197,12 @@ impl Tlb {
         };
         if (block.frame, block.writable) == (entry.frame, entry.writable) {
             block.parts |= entry.parts;
-            self.use_place(place);
-        } else if let Some(part) = entry.only(offset, order).pages(order).first() {
+            self.touch_entry(place);
+        } else if let Some(part) = entry
+            .with_only_part(offset, order)
+            .parts_as_pages(order)
+            .first()
+        {
             self.insert(*part);
         }
     }
@@ -220,9 +224,9 @@ impl Tlb {
         self.index.find(rid, page, shift, same).map(usize::from)
     }
 
-    fn use_place(&mut self, place: usize) {
+    fn touch_entry(&mut self, place: usize) {
         self.referenced[place] = true;
-        if self.replacement == Replacement::Lru {
+        if self.replacement == TlbReplacement::Lru {
             self.clock += 1;
             self.stamps[place] = self.clock;
         }
@@ -236,7 +240,7 @@ impl Tlb {
         let mut around = around
             .filter(|(other, _)| other.overlaps(entry.rid, start, start + (1 << entry.shift)));
         around.any(|(other, _)| {
-            let (own, others) = (entry.pages(order), other.pages(order));
+            let (own, others) = (entry.parts_as_pages(order), other.parts_as_pages(order));
             own.iter().any(|own| {
                 let start = own.page << own.shift;
                 let end = start + (1 << own.shift);
@@ -250,7 +254,7 @@ impl Tlb {
     /// The order of the smallest aligned page around an address that would include part of another
     /// TLB entry's page. Orders are over base pages of 2^shift bytes. `None` if the TLB has no
     /// entry of this region.
-    pub fn nearest(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
+    pub fn nearest_entry_order(&self, rid: u32, offset: u64, shift: u32) -> Option<u32> {
         let page = offset >> shift;
         let entries = self.entries.iter().flatten().filter(|e| e.rid == rid);
         let orders = entries.map(|entry| {
@@ -297,15 +301,15 @@ impl Tlb {
     fn victim(&mut self) -> usize {
         let first = self.pinned;
         match self.replacement {
-            Replacement::Lru | Replacement::Fifo => {
+            TlbReplacement::Lru | TlbReplacement::Fifo => {
                 let stamps = self.stamps[first..].iter().enumerate();
                 let oldest = stamps.min_by_key(|(_, stamp)| **stamp);
                 first + oldest.map_or(0, |(place, _)| place)
             }
-            Replacement::Random => {
+            TlbReplacement::Random => {
                 first + self.rng.below((self.entries.len() - first) as u64) as usize
             }
-            Replacement::NotRecentlyUsed => {
+            TlbReplacement::NotRecentlyUsed => {
                 let unused = self.referenced[first..].iter().position(|used| !used);
                 if unused.is_none() {
                     self.referenced.fill(false);
@@ -351,7 +355,7 @@ mod tests {
 
     /// Returns the page, of four, that is replaced. They are inserted in order; then the first and
     /// the third are used.
-    fn replaced(replacement: Replacement) -> u64 {
+    fn replaced(replacement: TlbReplacement) -> u64 {
         let mut tlb = Tlb::new(4, replacement, 1);
         for page in 0..4 {
             tlb.insert(entry(page, 14));
@@ -366,16 +370,16 @@ mod tests {
 
     #[test]
     fn the_replacement_rule_selects_the_victim() {
-        assert_eq!(replaced(Replacement::Lru), 1);
-        assert_eq!(replaced(Replacement::Fifo), 0);
+        assert_eq!(replaced(TlbReplacement::Lru), 1);
+        assert_eq!(replaced(TlbReplacement::Fifo), 0);
         // All have been used. The marks are therefore cleared, and the first is replaced.
-        assert_eq!(replaced(Replacement::NotRecentlyUsed), 0);
-        assert!(replaced(Replacement::Random) < 4);
+        assert_eq!(replaced(TlbReplacement::NotRecentlyUsed), 0);
+        assert!(replaced(TlbReplacement::Random) < 4);
     }
 
     #[test]
     fn not_recently_used_replaces_the_first_unused_entry() {
-        let mut tlb = Tlb::new(4, Replacement::NotRecentlyUsed, 1);
+        let mut tlb = Tlb::new(4, TlbReplacement::NotRecentlyUsed, 1);
         for page in 0..5 {
             tlb.insert(entry(page, 14));
         }
@@ -389,10 +393,10 @@ mod tests {
     #[test]
     fn pinned_entries_stay() {
         for replacement in [
-            Replacement::Lru,
-            Replacement::NotRecentlyUsed,
-            Replacement::Fifo,
-            Replacement::Random,
+            TlbReplacement::Lru,
+            TlbReplacement::NotRecentlyUsed,
+            TlbReplacement::Fifo,
+            TlbReplacement::Random,
         ] {
             let mut tlb = Tlb::new(8, replacement, 1);
             for page in 0..4 {

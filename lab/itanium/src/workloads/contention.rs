@@ -1,6 +1,6 @@
 //! High contention (thesis, section 4.3.3 and figure 4.5).
 
-use super::{Event, Sink, Touch, allocate};
+use super::{EventSink, ProgramEvent, Touch, allocate};
 use crate::Result;
 
 /// The page size in the program's code.
@@ -30,16 +30,16 @@ impl Contention {
         }
     }
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
+    pub(super) fn play(&self, sink: EventSink<'_>) -> Result {
         let bytes = u64::from(self.pages) * PAGE_BYTES;
         for process in 0..self.processes {
             allocate(process, 0, bytes, sink)?;
         }
-        sink(Event::Measure)?;
+        sink(ProgramEvent::Measure)?;
         for _ in 0..self.turns {
             for process in 0..self.processes {
                 for touch in 0..self.rounds * self.pages {
-                    sink(Event::Touch(Touch {
+                    sink(ProgramEvent::Touch(Touch {
                         process,
                         offset: u64::from(touch % self.pages) * PAGE_BYTES,
                         useful_cycles: 1,

@@ -1,6 +1,6 @@
 //! Linear access (thesis, section 4.3.2).
 
-use super::{Event, Sink, Touch, map};
+use super::{EventSink, ProgramEvent, Touch, map};
 use crate::Result;
 use crate::address::REGION_BITS;
 
@@ -23,15 +23,15 @@ impl Linear {
     /// does. The thesis' sum assumes that (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
+    pub(super) fn play(&self, sink: EventSink<'_>) -> Result {
         map(0, 0, self.bytes, Some(Self::ADDRESS), sink)?;
-        sink(Event::Lock {
+        sink(ProgramEvent::Lock {
             process: 0,
             mapping: 0,
         })?;
-        sink(Event::Measure)?;
+        sink(ProgramEvent::Measure)?;
         for offset in (0..self.bytes).step_by(self.stride_bytes.max(1) as usize) {
-            sink(Event::Touch(Touch {
+            sink(ProgramEvent::Touch(Touch {
                 offset,
                 write: false,
                 ..Touch::STORE

@@ -1,8 +1,8 @@
 //! A model of mcf, the thesis' fastest program with large pages (section 6.3.5).
 
-use super::{Event, Sink, Touch, allocate};
+use super::{EventSink, ProgramEvent, Touch, allocate};
 use crate::Result;
-use hawkeye_sim::rng::Rng;
+use hawkeye_sim::rng::SimulationRng;
 
 /// Bytes by which the program advances in an array before it turns to the next array. It is the
 /// base page of the kernel on which table 6.7 counts misses, in a row of them.
@@ -41,17 +41,17 @@ impl Mcf {
         aside_per_million: 530.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
-        let mut rng = Rng::new(seed, 0x3cf);
+    pub(super) fn play(&self, seed: u64, sink: EventSink<'_>) -> Result {
+        let mut rng = SimulationRng::new(seed, 0x3cf);
         let arrays = self.arrays.len() as u32;
         let lengths = self.arrays.iter().copied();
         let blocks = std::iter::repeat_n(self.blocks.1, self.blocks.0 as usize);
         for (mapping, bytes) in (0..).zip(lengths.chain(blocks)) {
             allocate(0, mapping, bytes, sink)?;
         }
-        sink(Event::Measure)?;
+        sink(ProgramEvent::Measure)?;
         let mut touch = |mapping, offset| {
-            sink(Event::Touch(Touch {
+            sink(ProgramEvent::Touch(Touch {
                 mapping,
                 offset,
                 write: false,

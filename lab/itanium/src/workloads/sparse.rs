@@ -1,6 +1,6 @@
 //! Sparse access (thesis, section 4.3.1 and figure 4.1).
 
-use super::{Event, Sink, Touch, map};
+use super::{EventSink, ProgramEvent, Touch, map};
 use crate::Result;
 
 /// The page size in the program's code.
@@ -27,7 +27,7 @@ impl Sparse {
         perturbed: true,
     };
 
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
+    pub(super) fn play(&self, sink: EventSink<'_>) -> Result {
         for area in 0..self.areas {
             let off = if self.perturbed { PAGE_BYTES } else { 0 };
             let address = u64::from(area) * (STRIDE_BYTES + off);
@@ -37,7 +37,7 @@ impl Sparse {
         }
         for _ in 0..self.loops {
             for area in 0..self.areas {
-                sink(Event::Touch(Touch {
+                sink(ProgramEvent::Touch(Touch {
                     mapping: area,
                     ..Touch::STORE
                 }))?;

@@ -1,8 +1,8 @@
 //! Tlbcover (thesis, section 6.2.2): random changes of a table in memory.
 
-use super::{Event, Sink, Touch, allocate};
+use super::{EventSink, ProgramEvent, Touch, allocate};
 use crate::Result;
-use hawkeye_sim::rng::Rng;
+use hawkeye_sim::rng::SimulationRng;
 
 /// References to places in a table, all equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ impl Tlbcover {
         }
     }
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
-        let mut rng = Rng::new(seed, 0x71bc);
+    pub(super) fn play(&self, seed: u64, sink: EventSink<'_>) -> Result {
+        let mut rng = SimulationRng::new(seed, 0x71bc);
         allocate(0, 0, self.bytes, sink)?;
-        sink(Event::Measure)?;
+        sink(ProgramEvent::Measure)?;
         for _ in 0..self.accesses {
-            sink(Event::Touch(Touch {
+            sink(ProgramEvent::Touch(Touch {
                 offset: rng.below(self.bytes) & !7,
                 useful_cycles: self.useful_cycles,
                 ..Touch::STORE

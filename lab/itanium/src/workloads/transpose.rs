@@ -1,6 +1,6 @@
 //! Matrix transposition (thesis, section 6.2.1 and figure 6.2).
 
-use super::{Event, Sink, Touch, map};
+use super::{EventSink, ProgramEvent, Touch, map};
 use crate::Result;
 
 /// A matrix element; the thesis does not state its size in bytes.
@@ -16,7 +16,7 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    pub(super) fn play(&self, sink: Sink<'_>) -> Result {
+    pub(super) fn play(&self, sink: EventSink<'_>) -> Result {
         for pair in 1..=self.pairs {
             let dimension = u64::from(self.step * pair);
             let bytes = dimension * dimension * ELEMENT_BYTES;
@@ -28,7 +28,7 @@ impl Transpose {
                     for (mapping, element, write) in
                         [(1, i * dimension + j, false), (0, j * dimension + i, true)]
                     {
-                        sink(Event::Touch(Touch {
+                        sink(ProgramEvent::Touch(Touch {
                             mapping,
                             offset: element * ELEMENT_BYTES,
                             write,
@@ -39,7 +39,7 @@ impl Transpose {
                 }
             }
             for mapping in [0, 1] {
-                sink(Event::Unmap {
+                sink(ProgramEvent::Unmap {
                     process: 0,
                     mapping,
                 })?;

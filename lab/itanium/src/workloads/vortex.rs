@@ -1,9 +1,9 @@
 //! A model of vortex, the thesis' slowest program with large pages (sections 6.3.1 to 6.3.4).
 
-use super::{Event, Sink, Touch, allocate, fill};
+use super::{EventSink, ProgramEvent, Touch, allocate, fill};
 use crate::Result;
-use crate::kernel::Backing;
-use hawkeye_sim::rng::Rng;
+use crate::kernel::MappingBacking;
+use hawkeye_sim::rng::SimulationRng;
 
 const KIB: u64 = 1 << 10;
 
@@ -58,33 +58,33 @@ impl Vortex {
         reallocated_per_million: 4.0,
     };
 
-    pub(super) fn play(&self, seed: u64, sink: Sink<'_>) -> Result {
-        let mut rng = Rng::new(seed, 0x0e2);
-        sink(Event::Map {
+    pub(super) fn play(&self, seed: u64, sink: EventSink<'_>) -> Result {
+        let mut rng = SimulationRng::new(seed, 0x0e2);
+        sink(ProgramEvent::Map {
             process: 0,
             mapping: 0,
             bytes: self.own_bytes,
             at: None,
-            backing: Backing::File,
+            backing: MappingBacking::File,
         })?;
         fill(0, 0, self.own_bytes, sink)?;
         let mut blocks: Vec<u64> = Vec::new();
         let mut allocated = 0;
         while allocated < self.bytes {
-            let bytes = length(&mut rng);
+            let bytes = random_block_length(&mut rng);
             allocate(0, 1 + blocks.len() as u32, bytes, sink)?;
             blocks.push(bytes);
             allocated += bytes;
         }
-        sink(Event::Measure)?;
+        sink(ProgramEvent::Measure)?;
         for _ in 0..self.accesses {
             let (mapping, offset) = if rng.chance(self.own_share) {
                 (0, rng.below(self.own_bytes))
             } else {
-                let (block, offset) = place(&blocks, rng.below(allocated));
+                let (block, offset) = block_of_byte(&blocks, rng.below(allocated));
                 (1 + block, offset)
             };
-            sink(Event::Touch(Touch {
+            sink(ProgramEvent::Touch(Touch {
                 mapping,
                 offset: offset & !7,
                 references: self.references,
@@ -93,11 +93,11 @@ impl Vortex {
             }))?;
             if rng.chance(self.reallocated_per_million * 1e-6) {
                 let block = rng.below(blocks.len() as u64) as u32;
-                sink(Event::Unmap {
+                sink(ProgramEvent::Unmap {
                     process: 0,
                     mapping: 1 + block,
                 })?;
-                let bytes = length(&mut rng);
+                let bytes = random_block_length(&mut rng);
                 if let Some(known) = blocks.get_mut(block as usize) {
                     allocated = allocated - *known + bytes;
                     *known = bytes;
@@ -109,7 +109,7 @@ impl Vortex {
     }
 }
 
-fn length(rng: &mut Rng) -> u64 {
+fn random_block_length(rng: &mut SimulationRng) -> u64 {
     let mut number = rng.below(BLOCKS.iter().map(|(_, weight)| weight).sum());
     let mut chosen = 0;
     for (bytes, weight) in BLOCKS {
@@ -123,7 +123,7 @@ fn length(rng: &mut Rng) -> u64 {
 }
 
 /// The block that holds a byte of all blocks, and the offset in it.
-fn place(blocks: &[u64], mut byte: u64) -> (u32, u64) {
+fn block_of_byte(blocks: &[u64], mut byte: u64) -> (u32, u64) {
     for (block, bytes) in (0..).zip(blocks) {
         if byte < *bytes {
             return (block, byte);

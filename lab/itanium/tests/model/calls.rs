@@ -1,8 +1,8 @@
 //! Random calls to a machine.
 
-use hawkeye_itanium::kernel::Backing;
-use hawkeye_itanium::mmu::{Fill, Walker};
-use hawkeye_itanium::{Machine, Setup};
+use hawkeye_itanium::kernel::MappingBacking;
+use hawkeye_itanium::mmu::{HashTableFill, WalkerMode};
+use hawkeye_itanium::{ItaniumMachine, MachineSettings};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -54,19 +54,19 @@ pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-pub fn walkers() -> impl Strategy<Value = Walker> {
-    use Fill::{All, BaseOnly, First, Missed};
+pub fn walkers() -> impl Strategy<Value = WalkerMode> {
+    use HashTableFill::{All, BaseOnly, First, Missed};
     let fill = proptest::sample::select(vec![First, Missed, All, BaseOnly]);
     let long = (fill, 5u32..12).prop_map(|(fill, bits)| {
         let entries = 1 << bits;
-        Walker::LongFormat { entries, fill }
+        WalkerMode::LongFormat { entries, fill }
     });
-    prop_oneof![1 => Just(Walker::None), 3 => Just(Walker::ShortFormat), 3 => long]
+    prop_oneof![1 => Just(WalkerMode::None), 3 => Just(WalkerMode::ShortFormat), 3 => long]
 }
 
 /// Makes a call. Returns the page or the process in its result, 0 without one; `None` if it failed.
 pub fn make(
-    machine: &mut Machine,
+    machine: &mut ItaniumMachine,
     (process, call): &Step,
     page: impl Fn(u64) -> u64,
 ) -> Option<u64> {
@@ -78,7 +78,12 @@ pub fn make(
     let done = match *call {
         Call::Spawn => machine.spawn().map(u64::from),
         Call::Map(pages, at) => machine
-            .mmap(process, bytes(pages), at.map(address), Backing::Anonymous)
+            .mmap(
+                process,
+                bytes(pages),
+                at.map(address),
+                MappingBacking::Anonymous,
+            )
             .map(|address| base.page_of(address)),
         Call::Unmap(at, pages) => machine.munmap(process, address(at), bytes(pages)).map(zero),
         Call::Protect(at, pages, write) => machine
@@ -108,8 +113,8 @@ pub fn make(
 /// The sums of the events of `runs` runs with random setups and calls, the same each time.
 pub fn events<const N: usize>(
     runs: u32,
-    setups: &impl Strategy<Value = Setup>,
-    run: impl Fn(Setup, Vec<Step>) -> [u64; N],
+    setups: &impl Strategy<Value = MachineSettings>,
+    run: impl Fn(MachineSettings, Vec<Step>) -> [u64; N],
 ) -> [u64; N] {
     let mut runner = TestRunner::deterministic();
     let mut sums = [0; N];

@@ -2,17 +2,17 @@
 
 use super::policies::*;
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::{Cover, Policy};
-use hawkeye_itanium::kernel::{Backing, CopyOnWrite, Fragmentation};
-use hawkeye_itanium::mmu::Walker;
-use hawkeye_itanium::{ItaniumError, Machine, Setup};
+use hawkeye_itanium::kernel::policies::{Cover, PageSizePolicy};
+use hawkeye_itanium::kernel::{CopyOnWrite, Fragmentation, MappingBacking};
+use hawkeye_itanium::mmu::WalkerMode;
+use hawkeye_itanium::{ItaniumError, ItaniumMachine, MachineSettings};
 
-fn thesis(change: impl FnOnce(&mut Setup)) -> Machine {
-    machine(Policy::Cover(Cover), change)
+fn thesis(change: impl FnOnce(&mut MachineSettings)) -> ItaniumMachine {
+    machine(PageSizePolicy::Cover(Cover), change)
 }
 
 /// The order of a page at an offset, with memory or without.
-fn sized(machine: &Machine, process: u32, offset: u64) -> Option<u8> {
+fn sized(machine: &ItaniumMachine, process: u32, offset: u64) -> Option<u8> {
     let table = &machine.space(process).unwrap().table;
     let entry = table.get(BasePage::Kib16.page_of(AT + offset));
     entry.map(|entry| entry.order)
@@ -31,7 +31,7 @@ fn one_fault_fills_a_large_page() {
         (1, 256 * MIB)
     );
     assert_eq!((counters.sized_entries, counters.misses), (16384, 2));
-    assert_eq!(machine.statistics().faulted.of(14), 1);
+    assert_eq!(machine.statistics().faulted.count(14), 1);
     machine.check().unwrap();
 }
 
@@ -41,8 +41,14 @@ fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
     map(&mut machine, Some(AT), 4 * MIB);
     machine.access(P, AT + 3 * MIB, true, 1).unwrap();
     let statistics = machine.statistics();
-    assert_eq!((statistics.failed.of(8), statistics.failed.of(6)), (1, 1));
-    assert_eq!((statistics.failed.of(4), statistics.faulted.of(4)), (0, 1));
+    assert_eq!(
+        (statistics.failed.count(8), statistics.failed.count(6)),
+        (1, 1)
+    );
+    assert_eq!(
+        (statistics.failed.count(4), statistics.faulted.count(4)),
+        (0, 1)
+    );
     // The page of order 8 was split to 6, and one of those to 4.
     assert_eq!(sized(&machine, P, 0), Some(6));
     assert_eq!(sized(&machine, P, 3 * MIB), Some(4));
@@ -51,7 +57,7 @@ fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
 
 #[test]
 fn a_cut_page_is_covered_again_on_both_sides() {
-    for walker in [Walker::ShortFormat, Walker::LONG] {
+    for walker in [WalkerMode::ShortFormat, WalkerMode::LONG] {
         let mut machine = thesis(|setup| setup.walker = walker);
         map(&mut machine, Some(AT), 4 * MIB);
         machine.access(P, AT, true, 1).unwrap();
@@ -114,7 +120,7 @@ fn moved_pages_keep_their_size_where_the_new_place_is_aligned() {
     map(&mut machine, Some(AT), 4 * MIB);
     machine.access(P, AT, true, 1).unwrap();
     machine
-        .mmap(P, MIB, Some(AT + 4 * MIB), Backing::Anonymous)
+        .mmap(P, MIB, Some(AT + 4 * MIB), MappingBacking::Anonymous)
         .unwrap();
     let to = machine.mremap(P, AT, 4 * MIB, 5 * MIB).unwrap();
     assert_eq!(to % MIB, 0);
@@ -130,7 +136,9 @@ fn moved_pages_keep_their_size_where_the_new_place_is_aligned() {
 #[test]
 fn files_have_no_large_pages() {
     let mut machine = thesis(|_| ());
-    machine.mmap(P, MIB, Some(AT), Backing::File).unwrap();
+    machine
+        .mmap(P, MIB, Some(AT), MappingBacking::File)
+        .unwrap();
     machine.access(P, AT, true, 1).unwrap();
     assert_eq!(sized(&machine, P, 0), Some(0));
     machine.check().unwrap();
@@ -140,7 +148,7 @@ fn files_have_no_large_pages() {
 fn bad_calls_are_refused() {
     let mut machine = thesis(|_| ());
     map(&mut machine, Some(AT), MIB);
-    let mut map = |at, bytes| machine.mmap(P, bytes, Some(at), Backing::Anonymous);
+    let mut map = |at, bytes| machine.mmap(P, bytes, Some(at), MappingBacking::Anonymous);
     assert!(matches!(map(AT, MIB), Err(ItaniumError::Occupied { .. })));
     for (at, bytes) in [(AT, 0), (AT, u64::MAX), (AT - MIB, MIB), (u64::MAX, MIB)] {
         assert!(
@@ -157,12 +165,12 @@ fn bad_calls_are_refused() {
         Err(ItaniumError::NotMapped { .. })
     ));
     assert_eq!(machine.exit(7), Err(ItaniumError::Process(7)));
-    let setup = Setup {
+    let setup = MachineSettings {
         fake_pinned: 200,
-        ..Setup::default()
+        ..MachineSettings::default()
     };
     assert!(matches!(
-        Machine::new(setup, 1),
+        ItaniumMachine::new(setup, 1),
         Err(ItaniumError::Setup { .. })
     ));
 }
@@ -179,7 +187,7 @@ fn a_mapping_without_memory_for_its_page_tables_is_not_made() {
     // One frame is left, for one of the two tables.
     let reach = 32 * MIB;
     let at = Some(AT + 2 * reach - PAGE);
-    let refused = machine.mmap(P, 2 * PAGE, at, Backing::Anonymous);
+    let refused = machine.mmap(P, 2 * PAGE, at, MappingBacking::Anonymous);
     assert_eq!(refused, Err(ItaniumError::OutOfMemory(P)));
     assert!(
         machine

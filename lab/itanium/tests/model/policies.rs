@@ -3,17 +3,17 @@
 
 mod classes;
 mod global;
-mod growing;
-mod promoting;
+mod heaps;
+mod promotion;
 mod random;
-mod reserving;
+mod reservations;
 mod sub_blocks;
 
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::Policy;
-use hawkeye_itanium::kernel::{Backing, KernelSettings};
+use hawkeye_itanium::kernel::policies::PageSizePolicy;
+use hawkeye_itanium::kernel::{KernelSettings, MappingBacking};
 use hawkeye_itanium::mmu::Pte;
-use hawkeye_itanium::{Advice, ItaniumError, Machine, Setup};
+use hawkeye_itanium::{ItaniumError, ItaniumMachine, MachineSettings, PageSizeAdvice};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -25,36 +25,41 @@ pub const AT: u64 = 2 << 61;
 pub const P: u32 = 0;
 
 /// A machine of the thesis with this policy and one process.
-pub fn machine(policy: Policy, change: impl FnOnce(&mut Setup)) -> Machine {
+pub fn machine(
+    policy: PageSizePolicy,
+    change: impl FnOnce(&mut MachineSettings),
+) -> ItaniumMachine {
     let mut setup = setup(policy);
     change(&mut setup);
-    let mut machine = Machine::new(setup, 1).unwrap();
+    let mut machine = ItaniumMachine::new(setup, 1).unwrap();
     assert_eq!(machine.spawn(), Ok(P));
     machine
 }
 
-pub fn setup(policy: Policy) -> Setup {
-    Setup {
+pub fn setup(policy: PageSizePolicy) -> MachineSettings {
+    MachineSettings {
         kernel: KernelSettings {
             policy,
-            ..KernelSettings::large(BasePage::Kib16)
+            ..KernelSettings::all_page_sizes(BasePage::Kib16)
         },
-        ..Setup::default()
+        ..MachineSettings::default()
     }
 }
 
-fn advice(from_bytes: u64, page_bytes: u64) -> Option<Advice> {
-    Some(Advice {
+fn advice(from_bytes: u64, page_bytes: u64) -> Option<PageSizeAdvice> {
+    Some(PageSizeAdvice {
         from_bytes,
         page_bytes,
     })
 }
 
-pub fn map(machine: &mut Machine, at: Option<u64>, bytes: u64) -> u64 {
-    machine.mmap(P, bytes, at, Backing::Anonymous).unwrap()
+pub fn map(machine: &mut ItaniumMachine, at: Option<u64>, bytes: u64) -> u64 {
+    machine
+        .mmap(P, bytes, at, MappingBacking::Anonymous)
+        .unwrap()
 }
 
-pub fn write(machine: &mut Machine, addresses: impl IntoIterator<Item = u64>) {
+pub fn write(machine: &mut ItaniumMachine, addresses: impl IntoIterator<Item = u64>) {
     for address in addresses {
         machine.access(P, address, true, 1).unwrap();
     }
@@ -66,21 +71,24 @@ fn pages(from: u64, bytes: u64) -> impl Iterator<Item = u64> {
     (from..from + bytes).step_by(PAGE as usize)
 }
 
-fn entry(machine: &Machine, address: u64) -> Pte {
+fn entry(machine: &ItaniumMachine, address: u64) -> Pte {
     let page = BasePage::Kib16.page_of(address);
     machine.space(P).unwrap().table.entry(page)
 }
 
 /// The order of the page at an address; `None` without memory.
-fn order(machine: &Machine, address: u64) -> Option<u8> {
+fn order(machine: &ItaniumMachine, address: u64) -> Option<u8> {
     let entry = entry(machine, address);
     entry.present.then_some(entry.order)
 }
 
-fn frame(machine: &Machine, address: u64) -> u32 {
+fn frame(machine: &ItaniumMachine, address: u64) -> u32 {
     entry(machine, address).frame
 }
 
-fn refused(setup: Setup) -> bool {
-    matches!(Machine::new(setup, 1), Err(ItaniumError::Setup { .. }))
+fn refused(setup: MachineSettings) -> bool {
+    matches!(
+        ItaniumMachine::new(setup, 1),
+        Err(ItaniumError::Setup { .. })
+    )
 }

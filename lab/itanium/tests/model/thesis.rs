@@ -2,30 +2,34 @@
 
 use hawkeye_itanium::address::BasePage;
 use hawkeye_itanium::kernel::KernelSettings;
-use hawkeye_itanium::mmu::{Counters, Walker};
-use hawkeye_itanium::workloads::{Contention, Linear, Sparse, Workload};
-use hawkeye_itanium::{Setup, simulate};
+use hawkeye_itanium::mmu::{ItaniumCounters, WalkerMode};
+use hawkeye_itanium::workloads::{Contention, Linear, Sparse, ThesisWorkload};
+use hawkeye_itanium::{MachineSettings, simulate};
 
-fn counted(walker: Walker, kernel: KernelSettings, workload: Workload) -> Counters {
-    let setup = Setup {
+fn counted(
+    walker: WalkerMode,
+    kernel: KernelSettings,
+    workload: ThesisWorkload,
+) -> ItaniumCounters {
+    let setup = MachineSettings {
         walker,
         kernel,
-        ..Setup::default()
+        ..MachineSettings::default()
     };
     simulate(&setup, &workload, 1).unwrap().counters
 }
 
-const PLAIN: KernelSettings = KernelSettings::plain(BasePage::Kib16);
+const PLAIN: KernelSettings = KernelSettings::base_pages_only(BasePage::Kib16);
 
 /// Section 4.3.1.
 #[test]
 fn sparse_accesses_are_all_nested_with_the_short_format_and_found_again_with_the_long_one() {
-    let sparse = Workload::Sparse(Sparse::THESIS);
-    let short = counted(Walker::ShortFormat, PLAIN, sparse);
+    let sparse = ThesisWorkload::Sparse(Sparse::THESIS);
+    let short = counted(WalkerMode::ShortFormat, PLAIN, sparse);
     assert_eq!((short.walker, short.software), (0, 0));
     // Three passes, and once more after each of 512 page faults.
     assert_eq!((short.nested, short.page_faults), (2048, 512));
-    let long = counted(Walker::LONG, PLAIN, sparse);
+    let long = counted(WalkerMode::LONG, PLAIN, sparse);
     assert_eq!((long.walker, long.hash_collisions), (1024, 0));
 }
 
@@ -36,36 +40,40 @@ fn areas_gib_apart_collide_in_the_hash_table_if_they_are_not_perturbed() {
         perturbed: false,
         ..Sparse::THESIS
     };
-    let long = counted(Walker::LONG, PLAIN, Workload::Sparse(sparse));
+    let long = counted(WalkerMode::LONG, PLAIN, ThesisWorkload::Sparse(sparse));
     assert!(long.walker < 10 && long.hash_collisions > 1000, "{long:?}");
 }
 
 /// Section 4.3.2 and table 4.2.
 #[test]
 fn a_linear_walk_is_the_short_formats_best_case_and_the_long_formats_worst() {
-    let linear = Workload::Linear(Linear::THESIS);
-    let short = counted(Walker::ShortFormat, PLAIN, linear);
+    let linear = ThesisWorkload::Linear(Linear::THESIS);
+    let short = counted(WalkerMode::ShortFormat, PLAIN, linear);
     assert_eq!(
         (short.misses, short.walker, short.nested),
         (65_536, 65_504, 32)
     );
-    let long = counted(Walker::LONG, PLAIN, linear);
+    let long = counted(WalkerMode::LONG, PLAIN, linear);
     assert_eq!(
         (long.misses, long.walker, long.software),
         (65_536, 0, 65_536)
     );
-    let none = counted(Walker::None, PLAIN, linear);
+    let none = counted(WalkerMode::None, PLAIN, linear);
     assert_eq!((none.misses, none.software), (65_536, 65_536));
     // One page of a GiB.
-    let large = KernelSettings::large(BasePage::Kib16);
-    assert_eq!(counted(Walker::ShortFormat, large, linear).misses, 1);
+    let large = KernelSettings::all_page_sizes(BasePage::Kib16);
+    assert_eq!(counted(WalkerMode::ShortFormat, large, linear).misses, 1);
 }
 
 /// Section 4.3.1: the range of one page of the linear table grows with the square of the page size.
 #[test]
 fn sparse_accesses_share_tables_on_pages_of_64_kib() {
-    let plain = KernelSettings::plain(BasePage::Kib64);
-    let short = counted(Walker::ShortFormat, plain, Workload::Sparse(Sparse::THESIS));
+    let plain = KernelSettings::base_pages_only(BasePage::Kib64);
+    let short = counted(
+        WalkerMode::ShortFormat,
+        plain,
+        ThesisWorkload::Sparse(Sparse::THESIS),
+    );
     assert!(short.walker > short.nested, "{short:?}");
 }
 
@@ -73,12 +81,15 @@ fn sparse_accesses_share_tables_on_pages_of_64_kib() {
 #[test]
 fn contention_begins_earlier_with_the_short_format() {
     let misses = |walker, processes| {
-        let workload = Workload::Contention(Contention::of(processes));
+        let workload = ThesisWorkload::Contention(Contention::of(processes));
         counted(walker, PLAIN, workload).misses
     };
-    let long = Walker::LONG;
-    assert_eq!((misses(Walker::ShortFormat, 11), misses(long, 11)), (0, 0));
-    assert!(misses(Walker::ShortFormat, 12) > 0);
+    let long = WalkerMode::LONG;
+    assert_eq!(
+        (misses(WalkerMode::ShortFormat, 11), misses(long, 11)),
+        (0, 0)
+    );
+    assert!(misses(WalkerMode::ShortFormat, 12) > 0);
     assert_eq!(misses(long, 12), 0);
     assert!(misses(long, 13) > 0);
 }
@@ -86,7 +97,7 @@ fn contention_begins_earlier_with_the_short_format() {
 /// 64 processes with the same layout: none takes another's entry.
 #[test]
 fn processes_do_not_collide_in_the_hash_table() {
-    let workload = Workload::Contention(Contention::of(64));
-    let long = counted(Walker::LONG, PLAIN, workload);
+    let workload = ThesisWorkload::Contention(Contention::of(64));
+    let long = counted(WalkerMode::LONG, PLAIN, workload);
     assert_eq!((long.software, long.hash_collisions), (0, 0));
 }

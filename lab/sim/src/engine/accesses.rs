@@ -9,13 +9,13 @@ mod lines;
 mod pages;
 mod zipf;
 
-pub(super) use pages::Exposure;
+pub(super) use pages::TouchedShare;
 
-use super::layout::Lot;
-use crate::mmu::scatter::Scatter;
+use super::area_layout::AreaLayout;
+use crate::mmu::permutation::Permutation;
 use crate::mmu::translation::Access;
-use crate::rng::Rng;
-use crate::workloads::{Pattern, Stream};
+use crate::rng::SimulationRng;
+use crate::workloads::{AccessStream, StreamPattern};
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use rand_distr::{Distribution, Zipf};
 use std::ops::Range;
@@ -26,7 +26,7 @@ const PER_REGION: u64 = PAGES_PER_REGION as u64;
 const DRAWS: u32 = 64;
 
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(super) struct StreamSampler {
     pub(super) lot: usize,
     pub(super) regions: Range<usize>,
     /// Its share of all accesses of the phase, 0-1.
@@ -34,20 +34,20 @@ pub(super) struct Source {
     pub(super) cycles: f64,
     pub(super) waited_permille: u32,
     stores: f64,
-    shape: Shape,
+    shape: StreamShape,
     /// Pages in use when the phase began.
     used: u64,
 }
 
 #[derive(Clone, Debug)]
-enum Shape {
+enum StreamShape {
     Random,
     Zipf {
         law: Zipf<f64>,
         theta: f64,
         /// Sum of the chances of all ranks, where the first rank's is 1.
         total: f64,
-        order: Scatter,
+        order: Permutation,
         /// The chance that one access goes to each page of the part, in page order.
         chances: Arc<[f32]>,
     },
@@ -58,24 +58,24 @@ enum Shape {
     },
 }
 
-impl Source {
+impl StreamSampler {
     pub(super) fn new(
-        stream: &Stream,
+        stream: &AccessStream,
         total_weight: f64,
-        lots: &[Lot],
-        rng: &mut Rng,
+        lots: &[AreaLayout],
+        rng: &mut SimulationRng,
     ) -> Option<Self> {
         let lot = lots.iter().position(|lot| lot.name == stream.area)?;
         let held = lots.get(lot)?;
         let regions = held.part(stream.part);
         let pages = regions.len() as u64 * PER_REGION;
         let shape = match stream.pattern {
-            Pattern::Random => Shape::Random,
-            Pattern::Zipf(theta) => {
+            StreamPattern::Random => StreamShape::Random,
+            StreamPattern::Zipf(theta) => {
                 let total = zipf::ranks(pages as f64, theta)
                     .map(|(chance, width)| chance * width)
                     .sum();
-                let order = Scatter::new(pages, rng);
+                let order = Permutation::new(pages, rng);
                 let mut chances = vec![0.0; pages as usize];
                 for rank in 0..pages {
                     let chance = (rank as f64 + 1.0).powf(-theta) / total;
@@ -83,7 +83,7 @@ impl Source {
                         *slot = chance as f32;
                     }
                 }
-                Shape::Zipf {
+                StreamShape::Zipf {
                     law: Zipf::new(pages as f64, theta).ok()?,
                     theta,
                     total,
@@ -91,7 +91,7 @@ impl Source {
                     chances: chances.into(),
                 }
             }
-            Pattern::Stride(bytes) => Shape::Stride { bytes, at: 0 },
+            StreamPattern::Stride(bytes) => StreamShape::Stride { bytes, at: 0 },
         };
         Some(Self {
             lot,
@@ -108,7 +108,7 @@ impl Source {
     /// Whether its accesses are scattered. A sweep is not: its lines have left the caches again
     /// when it returns to them.
     pub(super) fn is_scattered(&self) -> bool {
-        !matches!(self.shape, Shape::Stride { .. })
+        !matches!(self.shape, StreamShape::Stride { .. })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -123,18 +123,18 @@ impl Source {
         self.regions.len() as u64 * PER_REGION
     }
 
-    pub(super) fn draw(&mut self, lot: &Lot, rng: &mut Rng) -> Access {
+    pub(super) fn draw(&mut self, lot: &AreaLayout, rng: &mut SimulationRng) -> Access {
         let (first, pages) = (self.first_page(), self.pages());
         let mut page = first;
         let mut offset = 0;
         for _ in 0..DRAWS {
             (page, offset) = match &mut self.shape {
-                Shape::Random => (first + rng.below(pages), rng.below(512) * 8),
-                Shape::Zipf { law, order, .. } => {
+                StreamShape::Random => (first + rng.below(pages), rng.below(512) * 8),
+                StreamShape::Zipf { law, order, .. } => {
                     let rank = (law.sample(rng) as u64).clamp(1, pages) - 1;
                     (first + order.of(rank), rng.below(512) * 8)
                 }
-                Shape::Stride { bytes, at } => {
+                StreamShape::Stride { bytes, at } => {
                     let here = *at;
                     *at = (here + *bytes) % (pages * BASE_PAGE_BYTES);
                     (first + here / BASE_PAGE_BYTES, here % BASE_PAGE_BYTES)
@@ -158,9 +158,9 @@ impl Source {
     }
 
     /// Advances a stride by accesses that are not drawn.
-    pub(super) fn skip(&mut self, accesses: f64) {
+    pub(super) fn advance_stride(&mut self, accesses: f64) {
         let length = self.pages() * BASE_PAGE_BYTES;
-        if let Shape::Stride { bytes, at } = &mut self.shape {
+        if let StreamShape::Stride { bytes, at } = &mut self.shape {
             let far = accesses.round() as u128 * u128::from(*bytes);
             *at = ((u128::from(*at) + far) % u128::from(length)) as u64;
         }
@@ -168,7 +168,7 @@ impl Source {
 }
 
 /// The chance that something was accessed, given the average number of accesses to it.
-pub(super) fn touched(times: f64) -> f64 {
+pub(super) fn touch_probability(times: f64) -> f64 {
     -(-times).exp_m1()
 }
 

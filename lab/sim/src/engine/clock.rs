@@ -1,12 +1,12 @@
 //! The simulated clock and the steps in which the machine advances.
 
-use super::figures::Outcome;
-use super::guests::Guest;
-use super::measuring::KernelOrEngine;
-use super::neighbour::Traffic;
-use super::program::{Life, Program, Work};
-use super::running::Turn;
-use super::sharing::{self, Demand};
+use super::access_cost::ProgramError;
+use super::core_shares::{self, CpuDemand};
+use super::figures::ProgramOutcome;
+use super::guests::GuestMachine;
+use super::program::{PhaseProgress, Program, ProgramStatus};
+use super::program_run::ProgramStep;
+use super::zeroing_neighbour::MemoryTraffic;
 use super::{Engine, filler};
 use crate::kernel::SpaceId;
 use std::time::Duration;
@@ -23,12 +23,12 @@ impl Engine {
     /// machine.
     pub(super) fn advance_to(&mut self, target: Duration) {
         while self.now < target && self.broken.is_none() {
-            self.arrive();
+            self.start_due_programs();
             if self.is_over() {
                 return;
             }
             let step = self.next_step().min(target - self.now);
-            let guests: Vec<_> = self.guests.iter().map(Guest::demand).collect();
+            let guests: Vec<_> = self.guests.iter().map(GuestMachine::demand).collect();
             let shares = self.shares(&guests);
             let (own, guests) = shares.split_at(self.programs.len());
             for (index, share) in own.iter().enumerate() {
@@ -38,24 +38,24 @@ impl Engine {
             self.run_guests(step, guests);
             let done = self.kernel.step(step);
             let neighbour = &mut self.measuring.neighbour;
-            neighbour.note(&done, step, Traffic::default());
+            neighbour.record_step(&done, step, MemoryTraffic::default());
             self.now += step;
             self.mark_accessed();
-            self.see_remapped();
+            self.apply_remapped();
         }
         // Managers of guests may have worked since the last step.
-        self.settle_guests();
-        self.see_remapped();
-        self.arrive();
+        self.apply_guests_at_host();
+        self.apply_remapped();
+        self.start_due_programs();
         self.debug_check();
     }
 
     /// The share of a core that each thread of its programs gets now, and then the share for each
     /// demand in `beside`.
-    pub(super) fn shares(&self, beside: &[Demand]) -> Vec<f64> {
+    pub(super) fn shares(&self, beside: &[CpuDemand]) -> Vec<f64> {
         let own = self.programs.iter().map(Program::demand);
         let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
-        sharing::shares(self.cores, &demands)
+        core_shares::shares(self.cores, &demands)
     }
 
     pub(super) fn busy_threads(&self) -> u32 {
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// A call of the manager's that takes `time`, while programs run on.
-    pub(super) fn spend(&mut self, time: Duration) {
+    pub(super) fn charge_manager(&mut self, time: Duration) {
         self.manager_cpu += time;
         if let Some(turn) = &mut self.turn {
             turn.busy_until = turn.busy_until.max(self.now) + time;
@@ -76,14 +76,14 @@ impl Engine {
         self.now = self.now.max(target);
     }
 
-    pub(super) fn arrive(&mut self) {
+    pub(super) fn start_due_programs(&mut self) {
         for guest in &mut self.guests {
             guest.machine.now = self.now;
-            guest.machine.arrive();
+            guest.machine.start_due_programs();
         }
         for program in &mut self.programs {
-            if program.life == Life::ToCome && program.arrives <= self.now {
-                program.life = Life::Alive;
+            if program.life == ProgramStatus::ToCome && program.arrives <= self.now {
+                program.life = ProgramStatus::Alive;
             }
         }
     }
@@ -92,7 +92,7 @@ impl Engine {
         let filling = |p: &Program| {
             let fills = matches!(
                 p.work,
-                Work::Begin | Work::Regions { .. } | Work::Playing(_)
+                PhaseProgress::Begin | PhaseProgress::Regions { .. } | PhaseProgress::Playing(_)
             );
             p.is_alive() && fills
         };
@@ -109,7 +109,10 @@ impl Engine {
             if machine.swaps() {
                 longest = longest.min(SWAPPING_STEP);
             }
-            let arrivals = machine.programs.iter().filter(|p| p.life == Life::ToCome);
+            let arrivals = machine
+                .programs
+                .iter()
+                .filter(|p| p.life == ProgramStatus::ToCome);
             next = arrivals.map(|p| p.arrives - self.now).chain(next).min();
         }
         next.map_or(longest, |next| next.min(longest))
@@ -121,27 +124,27 @@ impl Engine {
         let (now, measuring) = (self.now, self.measuring);
         // What it owes after a kill of another program is paid in the next round.
         while let Some(program) = self.programs.get_mut(index).filter(|p| p.is_alive()) {
-            let turn = Turn {
+            let turn = ProgramStep {
                 now,
                 step,
                 speed: share * f64::from(program.spec.threads),
             };
             match program.run(&mut self.kernel, turn, measuring) {
                 Ok(left_ns) => {
-                    program.note(&self.kernel);
-                    program.chart(&self.kernel, now);
+                    program.record_peaks(&self.kernel);
+                    program.record_moment(&self.kernel, now);
                     if program.current().is_none() {
-                        self.end(index, Outcome::Done, turn.at(left_ns));
+                        self.end(index, ProgramOutcome::Done, turn.at(left_ns));
                     }
                     return;
                 }
-                Err(KernelOrEngine::OutOfMemory) => {
+                Err(ProgramError::OutOfMemory) => {
                     let victim = self.kernel.out_of_memory_victim();
                     if !self.kill(victim, now) {
-                        self.end(index, Outcome::Killed, now);
+                        self.end(index, ProgramOutcome::Killed, now);
                     }
                 }
-                Err(KernelOrEngine::Error(error)) => {
+                Err(ProgramError::Error(error)) => {
                     self.broken = Some(error);
                     return;
                 }
@@ -157,19 +160,19 @@ impl Engine {
         let alive = |p: &Program| p.is_alive() && Some(p.space) == victim;
         let found = self.programs.iter().position(alive);
         if let Some(index) = found {
-            self.end(index, Outcome::Killed, now);
+            self.end(index, ProgramOutcome::Killed, now);
         }
         found.is_some()
     }
 
-    pub(super) fn end(&mut self, index: usize, outcome: Outcome, at: Duration) {
+    pub(super) fn end(&mut self, index: usize, outcome: ProgramOutcome, at: Duration) {
         let Some(program) = self.programs.get_mut(index) else {
             return;
         };
-        program.note(&self.kernel);
+        program.record_peaks(&self.kernel);
         program.useful_end_bytes = self.kernel.useful_bytes(program.space).unwrap_or(0);
-        program.note_sizes(&self.kernel, at);
-        program.life = Life::Ended(outcome, at);
+        program.record_sizes(&self.kernel, at);
+        program.life = ProgramStatus::Ended(outcome, at);
         // Freeing all of its memory is paid after its end.
         if let Err(error) = self.kernel.exit(program.space) {
             self.broken = Some(error.into());

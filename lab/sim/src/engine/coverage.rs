@@ -1,35 +1,35 @@
 //! Sampling's view of a program: its regions, with access bits as all accesses of the window
 //! would have set them.
 
-use super::accesses::{Exposure, touched};
-use super::figures::Tally;
-use super::measuring::Walks;
-use super::program::{Program, Viewer, Window};
+use super::access_cost::WalksBySize;
+use super::accesses::{TouchedShare, touch_probability};
+use super::figures::AccessTally;
+use super::program::{Program, SamplingWindow, WindowObserver};
 use crate::bits::PageBits;
-use crate::kernel::Kernel;
+use crate::kernel::SimulatedKernel;
 use crate::mmu::GroupCondition;
 use crate::mmu::translation::{EntrySize, LeafSize};
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 use hawkeye_policy::{
     CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder,
-    PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, Terms,
+    PageOrders, ProcessId, ProcessRules, ProcessSample, RegionAddr, RegionSample,
 };
 use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
 use std::time::Duration;
 
-pub(super) struct Part {
+pub(super) struct StreamExposure {
     lot: usize,
     regions: Range<usize>,
-    exposure: Exposure,
+    exposure: TouchedShare,
     /// Average number of accesses to each page in use.
     times: f64,
     /// Walks for each page in use, per second of CPU time, by the size of the TLB entry that holds
     /// the page.
-    walks_per_page: Walks,
+    walks_per_page: WalksBySize,
 }
 
-pub(super) struct Marked {
+pub(super) struct RegionAccesses {
     pub(super) touched: PageBits,
     /// The chance that each other page in use was accessed.
     pub(super) chance: f64,
@@ -44,7 +44,7 @@ pub(super) struct Marked {
     pub(super) used: PageBits,
 }
 
-impl Marked {
+impl RegionAccesses {
     /// Runs of accessed pages, given the number that lie scattered. A swept region is one run.
     pub(super) fn runs(&self, scattered: u16) -> u16 {
         if self.swept {
@@ -58,7 +58,7 @@ impl Marked {
 impl Program {
     pub(super) fn observe(
         &mut self,
-        kernel: &Kernel,
+        kernel: &SimulatedKernel,
         now: Duration,
         promotable: PageOrders,
     ) -> ProcessSample {
@@ -66,15 +66,17 @@ impl Program {
         // Memory that could never be huge is no region of a process (`OutsideRegions`).
         regions.retain(|sample| kernel.holds_region(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
-        let window = self.windows.remove(&Viewer::Manager);
-        let parts = window.as_ref().map_or_else(Vec::new, |w| self.parts(w));
+        let window = self.windows.remove(&WindowObserver::Manager);
+        let parts = window
+            .as_ref()
+            .map_or_else(Vec::new, |w| self.stream_exposures(w));
         for sample in &mut regions {
             if kernel.faults.counts_faulted && !sample.is_huge() {
-                sample.present = self.faulted(kernel, sample.region).count();
+                sample.present = self.faulted_pages(kernel, sample.region).count();
             }
             match &window {
                 Some(window) => {
-                    let large_walks = self.mark(sample, kernel, window, &parts);
+                    let large_walks = self.set_region_accesses(sample, kernel, window, &parts);
                     if beyond_huge && sample.is_huge() {
                         sample.walks_per_s = large_walks as u32;
                     }
@@ -95,18 +97,18 @@ impl Program {
         };
         // Coverage counts from the *start* of the window, so another read continues it.
         self.windows
-            .extend(window.map(|window| (Viewer::Manager, window)));
+            .extend(window.map(|window| (WindowObserver::Manager, window)));
         sample
     }
 
-    fn faulted(&self, kernel: &Kernel, region: RegionAddr) -> PageBits {
+    fn faulted_pages(&self, kernel: &SimulatedKernel, region: RegionAddr) -> PageBits {
         let lots = self.lots.iter();
         let mut used = lots.filter_map(|lot| Some(lot.used(lot.number(region)?)));
         let used = used.next().unwrap_or(PageBits::EMPTY);
         used.and(kernel.present(self.space, region))
     }
 
-    pub(super) fn parts(&self, window: &Window) -> Vec<Part> {
+    pub(super) fn stream_exposures(&self, window: &SamplingWindow) -> Vec<StreamExposure> {
         let cpu_s = cpu_s(window);
         let exposed = window.accesses.values().filter(|e| e.accesses > 0.0);
         let parts = exposed.filter_map(|exposed| {
@@ -124,7 +126,7 @@ impl Program {
                 *walks = *walks / cpu_s / pages.max(1) as f64;
             }
             let pages = lot.count_used(source.regions.clone());
-            Some(Part {
+            Some(StreamExposure {
                 lot: source.lot,
                 regions: source.regions.clone(),
                 exposure: source.exposure(exposed.accesses),
@@ -165,12 +167,12 @@ impl Program {
     }
 
     /// The effect of a window's accesses on a region; `None` if it is in no area.
-    pub(super) fn marked(
+    pub(super) fn region_accesses(
         &self,
         region: RegionAddr,
-        window: &Window,
-        parts: &[Part],
-    ) -> Option<Marked> {
+        window: &SamplingWindow,
+        parts: &[StreamExposure],
+    ) -> Option<RegionAccesses> {
         let lots = self.lots.iter().enumerate();
         let mut found = lots.filter_map(|(lot, held)| Some((lot, held, held.number(region)?)));
         let (lot, held, number) = found.next()?;
@@ -188,7 +190,7 @@ impl Program {
             }
             let chance = part.exposure.of_region(number - part.regions.start);
             missed *= 1.0 - chance;
-            swept |= matches!(part.exposure, Exposure::Swept { .. });
+            swept |= matches!(part.exposure, TouchedShare::Swept { .. });
             times += if chance > 0.0 { part.times } else { 0.0 };
             let [of_single, of_grouped, per_large @ ..] = part.walks_per_page;
             per_single += of_single;
@@ -196,7 +198,7 @@ impl Program {
             let each = per_large.iter().zip(large);
             large_walks += each.map(|(walks, pages)| walks * pages).sum::<f64>();
         }
-        Some(Marked {
+        Some(RegionAccesses {
             touched: known.copied().unwrap_or(PageBits::EMPTY),
             chance: 1.0 - missed,
             times,
@@ -209,30 +211,30 @@ impl Program {
 
     /// Sets the access figures of one region. Returns its walks per second of CPU time, as if it
     /// were one page or part of one.
-    fn mark(
+    fn set_region_accesses(
         &mut self,
         sample: &mut RegionSample,
-        kernel: &Kernel,
-        window: &Window,
-        parts: &[Part],
+        kernel: &SimulatedKernel,
+        window: &SamplingWindow,
+        parts: &[StreamExposure],
     ) -> f64 {
-        let Some(marked) = self.marked(sample.region, window, parts) else {
+        let Some(marked) = self.region_accesses(sample.region, window, parts) else {
             return 0.0;
         };
         let known = marked.touched;
         if sample.is_huge() {
             let pages = f64::from(marked.used.count());
-            let any = !known.is_empty() || self.rng.chance(touched(marked.times * pages));
+            let any = !known.is_empty() || self.rng.chance(touch_probability(marked.times * pages));
             sample.accessed = if any { PAGES_PER_REGION } else { 0 };
             sample.runs = u16::from(any);
             sample.walks_per_s = 0;
             return marked.large_walks_per_s;
         }
-        let there = self.faulted(kernel, sample.region);
+        let there = self.faulted_pages(kernel, sample.region);
         let together = self.accessed_together(sample.region);
         let alone = together.map_or(there, |(pages, _)| there.minus(pages));
         let left = alone.minus(known).count();
-        let mut drawn = draw(left, marked.chance, &mut self.rng);
+        let mut drawn = draw_binomial(left, marked.chance, &mut self.rng);
         let mut scattered = f64::from(drawn);
         sample.accessed = known.and(alone).count() + drawn;
         if let Some((pages, order)) = together {
@@ -279,7 +281,7 @@ impl Program {
         &mut self,
         (pages, order): (PageBits, u32),
         there: PageBits,
-        marked: &Marked,
+        marked: &RegionAccesses,
     ) -> u16 {
         let known = marked.touched.and(pages).widened(order);
         let mut accessed = known.count() >> order;
@@ -299,7 +301,7 @@ impl Program {
 pub(super) fn process_sample(
     process: ProcessId,
     regions: Vec<RegionSample>,
-    window: Option<(Duration, Tally, f64)>,
+    window: Option<(Duration, AccessTally, f64)>,
     now: Duration,
 ) -> ProcessSample {
     let ran = window.filter(|(_, tally, _)| tally.cycles > 0.0);
@@ -322,15 +324,15 @@ pub(super) fn process_sample(
             busy_ns / lasted_ns(opened).max(1.0)
         }),
         age: now,
-        terms: Terms::default(),
+        terms: ProcessRules::default(),
     }
 }
 
-fn cpu_s(window: &Window) -> f64 {
+fn cpu_s(window: &SamplingWindow) -> f64 {
     (window.busy_ns / 1e9).max(1e-9)
 }
 
-pub(super) fn draw(pages: u16, chance: f64, rng: &mut Rng) -> u16 {
+pub(super) fn draw_binomial(pages: u16, chance: f64, rng: &mut SimulationRng) -> u16 {
     let law = Binomial::new(pages.into(), chance.clamp(0.0, 1.0));
     law.map_or(0, |law| law.sample(rng) as u16)
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ProgramOutcome {
     /// It completed all of its phases.
     Done,
     /// Memory ran out, and it was the largest program.
@@ -35,7 +35,7 @@ pub struct PhaseFigures {
 
 /// A program's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moment {
+pub struct ProgramMoment {
     /// Seconds since the machine started.
     pub at_s: f64,
     /// Share of its cycles in page walks, in per cent; `None` while it fills, frees or waits.
@@ -67,7 +67,7 @@ pub struct ProgramFigures {
     /// Its name.
     pub name: String,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: ProgramOutcome,
     /// From its start to its end, in seconds.
     pub wall_s: f64,
     /// Accesses made after memory was filled.
@@ -91,7 +91,7 @@ pub struct ProgramFigures {
     /// Its phases.
     pub phases: Vec<PhaseFigures>,
     /// Its state over time, in at most 512 moments.
-    pub course: Vec<Moment>,
+    pub course: Vec<ProgramMoment>,
 }
 
 /// One virtual machine.
@@ -152,13 +152,13 @@ impl EngineFigures {
 
 /// Accesses and the cycles that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Tally {
+pub(super) struct AccessTally {
     pub(super) accesses: f64,
     pub(super) cycles: f64,
     pub(super) walk_cycles: f64,
 }
 
-impl Tally {
+impl AccessTally {
     pub(super) fn overhead_percent(&self) -> f64 {
         if self.cycles > 0.0 {
             (self.walk_cycles / self.cycles * 100.0).min(100.0)

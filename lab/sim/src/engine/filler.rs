@@ -8,8 +8,8 @@
 
 use super::Engine;
 use super::program::Program;
-use crate::kernel::{Kernel, KernelError};
-use hawkeye_policy::fault_ahead::{Filled, Predictor, Surroundings, Task};
+use crate::kernel::{KernelError, SimulatedKernel};
+use hawkeye_policy::prefault::{FillLimits, FillResult, FillTask, PrefaultPredictor};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const LEFT_FREE: u64 = 64;
 pub(super) const FILLING_STEP: Duration = Duration::from_micros(500);
 
 #[derive(Debug, Default)]
-pub(super) struct Filler {
-    predictor: Predictor,
+pub(super) struct SimulatedFiller {
+    predictor: PrefaultPredictor,
     /// Regions that may still be filled ahead of each process.
     pub(super) room: BTreeMap<ProcessId, u64>,
     /// Bytes filled since the manager last asked.
@@ -35,11 +35,11 @@ pub(super) struct Filler {
     pub(super) regions: u64,
 }
 
-impl Filler {
+impl SimulatedFiller {
     /// Works up to `until`.
     fn run(
         &mut self,
-        kernel: &mut Kernel,
+        kernel: &mut SimulatedKernel,
         programs: &mut [Program],
         from: Duration,
         until: Duration,
@@ -48,7 +48,7 @@ impl Filler {
         for (space, advance) in kernel.take_advances() {
             let heard = programs.iter().find(|p| p.space == space);
             if let Some(program) = heard {
-                self.predictor.hear(now, program.id, advance);
+                self.predictor.on_fault_report(now, program.id, advance);
             }
         }
         let alive = |id| programs.iter().any(|p| p.id == id && p.is_alive());
@@ -56,7 +56,7 @@ impl Filler {
         self.predictor.forget_ended(now);
         let mut now = now;
         while now < until {
-            let Some(took) = self.work(kernel, programs, now) else {
+            let Some(took) = self.do_next_task(kernel, programs, now) else {
                 break;
             };
             self.cpu += took;
@@ -66,25 +66,29 @@ impl Filler {
     }
 
     /// Does the most urgent piece of work; returns how long it takes, or `None` if there is none.
-    fn work(
+    fn do_next_task(
         &mut self,
-        kernel: &mut Kernel,
+        kernel: &mut SimulatedKernel,
         programs: &mut [Program],
         now: Duration,
     ) -> Option<Duration> {
-        if let Some(task) = self.predictor.next_look() {
+        if let Some(task) = self.predictor.next_use_check() {
             let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
             match in_use {
-                Some(in_use) => self.predictor.looked_at(task, in_use),
-                None => self.predictor.lost(task),
+                Some(in_use) => self.predictor.on_use_check(task, in_use),
+                None => self.predictor.on_fill_lost(task),
             }
             return Some(took);
         }
-        if let Some((_, task)) = self.predictor.next_peek().filter(|(at, _)| *at <= now) {
+        if let Some((_, task)) = self
+            .predictor
+            .next_progress_check()
+            .filter(|(at, _)| *at <= now)
+        {
             let (in_use, took) = scan(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
-                Some(in_use) => self.predictor.peeked(now, task, in_use),
-                None => self.predictor.lost(task),
+                Some(in_use) => self.predictor.on_progress_check(now, task, in_use),
+                None => self.predictor.on_fill_lost(task),
             }
             return Some(took);
         }
@@ -98,31 +102,31 @@ impl Filler {
             let program = programs.iter().find(|p| p.id == process)?;
             let mut lots = program.lots.iter();
             let lot = lots.find(|lot| lot.number(head).is_some())?;
-            Some(Surroundings {
+            Some(FillLimits {
                 mapped: lot.bytes(),
                 room_regions,
             })
         })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
         let (what, took) = match kernel.fill_ahead(program.space, task.region) {
-            Ok(paid) => (Filled::Done, paid),
+            Ok(paid) => (FillResult::Done, paid),
             // Its program touched the region first.
-            Err(KernelError::NotCandidate(..)) => (Filled::Occupied, LOOK),
-            Err(_) => (Filled::Refused, LOOK),
+            Err(KernelError::NotCandidate(..)) => (FillResult::Occupied, LOOK),
+            Err(_) => (FillResult::Refused, LOOK),
         };
-        if what == Filled::Done {
+        if what == FillResult::Done {
             self.regions += 1;
             *self.filled.entry(task.process).or_default() += HUGE_PAGE_BYTES;
             // All other followed processes share the same limit.
             for room in self.room.values_mut() {
                 *room = room.saturating_sub(1);
             }
-            if program.see(kernel, task.region).is_err() {
-                self.predictor.lost(task);
+            if program.update_mappings(kernel, task.region).is_err() {
+                self.predictor.on_fill_lost(task);
                 return Some(took);
             }
         }
-        self.predictor.filled(now, task, what);
+        self.predictor.on_fill_result(now, task, what);
         Some(took)
     }
 }
@@ -133,9 +137,9 @@ const LOOK: Duration = Duration::from_micros(1);
 /// Whether fewer than `most` base pages of a filled region are zero, and the time for the scan.
 /// `None`: it is no huge page any more.
 fn scan(
-    kernel: &mut Kernel,
+    kernel: &mut SimulatedKernel,
     programs: &[Program],
-    task: Task,
+    task: FillTask,
     most: u16,
 ) -> (Option<bool>, Duration) {
     let program = programs.iter().find(|p| p.id == task.process);

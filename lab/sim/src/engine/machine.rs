@@ -2,33 +2,33 @@
 
 use super::EngineError;
 use super::figures::EngineFigures;
-use super::filler::Filler;
-use super::guests::{Guest, Turn};
-use super::neighbour::Neighbour;
-use super::program::{Life, Program};
-use super::running::Measuring;
-use crate::kernel::Kernel;
+use super::filler::SimulatedFiller;
+use super::guests::{GuestMachine, ManagerSchedule};
+use super::program::{Program, ProgramStatus};
+use super::program_run::SampleSettings;
+use super::zeroing_neighbour::ZeroingNeighbour;
+use crate::kernel::SimulatedKernel;
 use crate::mmu::Groups;
-use crate::setup::Setup;
-use crate::systems::System;
-use crate::workloads::{Process, Workload};
+use crate::setup::SimulationSetup;
+use crate::systems::SimulatedSystem;
+use crate::workloads::{Process, WorkloadSpec};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
 use std::time::Duration;
 
 /// A simulated machine and its programs; see the module's documentation.
 #[derive(Debug)]
 pub struct Engine {
-    pub(super) kernel: Kernel,
+    pub(super) kernel: SimulatedKernel,
     pub(super) cores: u32,
     /// Sizes that a TLB entry can have beside that of a base page.
     pub(super) entries: PageOrders,
     pub(super) promotable: PageOrders,
-    pub(super) measuring: Measuring,
+    pub(super) measuring: SampleSettings,
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,
-    pub(super) guests: Vec<Guest>,
-    pub(super) filler: Option<Filler>,
-    pub(super) turn: Option<Turn>,
+    pub(super) guests: Vec<GuestMachine>,
+    pub(super) filler: Option<SimulatedFiller>,
+    pub(super) turn: Option<ManagerSchedule>,
     /// When accessed pages were last reported to reclaim.
     pub(super) marked: Duration,
     pub(super) manager_cpu: Duration,
@@ -46,7 +46,11 @@ impl Engine {
     ///
     /// # Errors
     /// The machine or one of its programs can't be built.
-    pub fn new(setup: &Setup, system: &System, workload: &Workload) -> Result<Self, EngineError> {
+    pub fn new(
+        setup: &SimulationSetup,
+        system: &SimulatedSystem,
+        workload: &WorkloadSpec,
+    ) -> Result<Self, EngineError> {
         let mut engine = Self::with(setup, system, &workload.processes, false)?;
         let inside = setup.guest_system.as_ref().unwrap_or(system);
         for guest in &workload.guests {
@@ -54,14 +58,14 @@ impl Engine {
                 engine.add_guest(setup, inside, guest)?;
             }
         }
-        engine.settle_guests();
+        engine.apply_guests_at_host();
         Ok(engine)
     }
 
     /// A machine without virtual machines of its own; `hosted` if it is a virtual machine itself.
     pub(super) fn with(
-        setup: &Setup,
-        system: &System,
+        setup: &SimulationSetup,
+        system: &SimulatedSystem,
         processes: &[Process],
         hosted: bool,
     ) -> Result<Self, EngineError> {
@@ -82,7 +86,7 @@ impl Engine {
         require(fits, "accesses in a sample", "64 to 100 million", value)?;
         let fault_ahead = setup.fault_ahead && system.fills_ahead;
         let zeroing = system.zeroing().filter(|_| !fault_ahead);
-        let mut kernel = Kernel::new(setup.memory_bytes, system.faults, setup.costs)?;
+        let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
         kernel.set_zeroing(setup.tuning.zeroing(zeroing));
         if setup.zeroed_before && zeroing.is_some() {
@@ -126,15 +130,15 @@ impl Engine {
             cores: setup.cores,
             entries: setup.processor.entry_orders(),
             promotable: system.promotable(&setup.processor),
-            measuring: Measuring {
+            measuring: SampleSettings {
                 accesses: setup.sample,
                 ghz: setup.processor.ghz,
-                neighbour: Neighbour::new(&setup.processor),
+                neighbour: ZeroingNeighbour::new(&setup.processor),
             },
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
-            filler: fault_ahead.then(Filler::default),
+            filler: fault_ahead.then(SimulatedFiller::default),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
@@ -144,7 +148,7 @@ impl Engine {
     }
 
     /// The kernel.
-    pub fn kernel(&self) -> &Kernel {
+    pub fn kernel(&self) -> &SimulatedKernel {
         &self.kernel
     }
 
@@ -158,7 +162,7 @@ impl Engine {
         let all = || self.all_programs();
         let only_background = all().all(|p| p.spec.background);
         let mut waited_for = all().filter(|p| only_background || !p.spec.background);
-        waited_for.all(|p| matches!(p.life, Life::Ended(..)))
+        waited_for.all(|p| matches!(p.life, ProgramStatus::Ended(..)))
     }
 
     /// Its own, and those in its virtual machines.
@@ -175,15 +179,15 @@ impl Engine {
     /// The results so far.
     pub fn figures(&self) -> EngineFigures {
         let ends = self.all_programs().map(|p| match p.life {
-            Life::Ended(_, at) => at,
-            Life::ToCome | Life::Alive => self.now,
+            ProgramStatus::Ended(_, at) => at,
+            ProgramStatus::ToCome | ProgramStatus::Alive => self.now,
         });
         let filler = self.filler.as_ref();
         let threads = self.kernel.thread_times();
         EngineFigures {
             wall_s: ends.max().unwrap_or_default().as_secs_f64(),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
-            guests: self.guests.iter().map(Guest::figures).collect(),
+            guests: self.guests.iter().map(GuestMachine::figures).collect(),
             manager_cpu_s: self.manager_cpu.as_secs_f64(),
             filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
             filling_cpu_s: filler.map_or(0.0, |f| f.cpu.as_secs_f64()),

@@ -1,35 +1,35 @@
 //! A program: its address space, as the kernel and as the processor see it, and its progress.
 
 use super::EngineError;
-use super::accesses::Source;
-use super::course::Course;
-use super::figures::{Moment, Outcome, PhaseFigures, ProgramFigures, Tally};
-use super::layout::{Lot, lots};
-use super::measuring::{Pace, Walks};
-use super::neighbour::Slowed;
-use super::playing::Player;
-use super::sharing::Demand;
-use super::sizes::SizesOverTime;
-use super::swapping::Swapping;
+use super::access_cost::{AccessCost, WalksBySize};
+use super::accesses::StreamSampler;
+use super::area_layout::{AreaLayout, lots};
+use super::core_shares::CpuDemand;
+use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
+use super::program_history::ProgramHistory;
+use super::size_history::SizeHistory;
+use super::swap_waits::SwapWaits;
+use super::trace_player::TracePlayer;
+use super::zeroing_neighbour::Slowdown;
 use crate::bits::PageBits;
-use crate::kernel::{Faults, Kernel, SpaceFigures, SpaceId};
-use crate::mmu::translation::{LeafSize, Mappings, Tables, Translator, TranslatorSpec};
-use crate::rng::Rng;
-use crate::setup::Setup;
+use crate::kernel::{Faults, SimulatedKernel, SpaceFigures, SpaceId};
+use crate::mmu::translation::{LeafSize, Mappings, PageTableSetup, Translator, TranslatorSpec};
+use crate::rng::SimulationRng;
+use crate::setup::SimulationSetup;
 use crate::workloads::{DEFAULT_CPU_WEIGHT, Phase, Process};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
+pub(super) enum ProgramStatus {
     ToCome,
     Alive,
-    Ended(Outcome, Duration),
+    Ended(ProgramOutcome, Duration),
 }
 
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum PhaseProgress {
     /// The phase begins at the next step.
     Begin,
     /// Regions of a lot, the next one first, in this round of the phase.
@@ -44,17 +44,17 @@ pub(super) enum Work {
         left: f64,
         /// Idle time after each access.
         idle_ns: f64,
-        sources: Vec<Source>,
+        sources: Vec<StreamSampler>,
     },
     /// A trace.
-    Playing(Box<Player>),
+    Playing(Box<TracePlayer>),
     /// Nanoseconds left.
     Waiting(f64),
 }
 
 /// An observer of a program's accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Viewer {
+pub(super) enum WindowObserver {
     /// The manager of its own kernel.
     Manager,
     /// The manager of the host.
@@ -64,20 +64,20 @@ pub(super) enum Viewer {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Window {
+pub(super) struct SamplingWindow {
     pub(super) opened: Duration,
     /// Accesses by phase and stream.
-    pub(super) accesses: BTreeMap<(usize, usize), Exposed>,
+    pub(super) accesses: BTreeMap<(usize, usize), StreamAccesses>,
     /// Pages that are known to have been accessed: for the first time, or by a trace.
     pub(super) touched: BTreeMap<RegionAddr, PageBits>,
     /// Walks of a trace that ended at base pages.
     pub(super) walks: BTreeMap<RegionAddr, f64>,
-    pub(super) tally: Tally,
+    pub(super) tally: AccessTally,
     /// CPU time, in nanoseconds.
     pub(super) busy_ns: f64,
 }
 
-impl Window {
+impl SamplingWindow {
     pub(super) fn open(now: Duration) -> Self {
         Self {
             opened: now,
@@ -87,17 +87,17 @@ impl Window {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Exposed {
-    pub(super) source: Source,
+pub(super) struct StreamAccesses {
+    pub(super) source: StreamSampler,
     pub(super) accesses: f64,
-    pub(super) walks: Walks,
+    pub(super) walks: WalksBySize,
 }
 
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) id: ProcessId,
     pub(super) spec: Process,
-    pub(super) life: Life,
+    pub(super) life: ProgramStatus,
     pub(super) arrives: Duration,
     pub(super) space: SpaceId,
     pub(super) seen: Mappings,
@@ -105,17 +105,17 @@ pub(super) struct Program {
     pub(super) core_spec: TranslatorSpec,
     /// Whether its caches are empty. A sample made now would not show the cost in the long run.
     pub(super) cold: bool,
-    pub(super) lots: Vec<Lot>,
-    pub(super) rng: Rng,
+    pub(super) lots: Vec<AreaLayout>,
+    pub(super) rng: SimulationRng,
     pub(super) phase: usize,
     pub(super) rounds: u32,
-    pub(super) work: Work,
+    pub(super) work: PhaseProgress,
     /// Processor time that it owes: for faults, frees and its own work for them.
     pub(super) owed_ns: f64,
-    pub(super) pace: Option<Pace>,
-    pub(super) swapping: Swapping,
+    pub(super) pace: Option<AccessCost>,
+    pub(super) swapping: SwapWaits,
     /// The slowdown by the zeroing thread beside it.
-    pub(super) slowed: Option<Slowed>,
+    pub(super) slowed: Option<Slowdown>,
     /// In a virtual machine: regions that were remapped since the host's mappings behind them were
     /// last read.
     pub(super) moved: BTreeSet<RegionAddr>,
@@ -123,17 +123,17 @@ pub(super) struct Program {
     pub(super) changed: bool,
     /// In a virtual machine: the share of its accesses that goes where mappings have changed.
     pub(super) changed_share: f64,
-    pub(super) windows: BTreeMap<Viewer, Window>,
-    pub(super) total: Tally,
-    in_phase: Tally,
+    pub(super) windows: BTreeMap<WindowObserver, SamplingWindow>,
+    pub(super) total: AccessTally,
+    in_phase: AccessTally,
     phase_began: Duration,
     /// The kernel's latest figures of it.
     pub(super) last: SpaceFigures,
     rss_peak_bytes: u64,
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
-    course: Course,
-    sizes: SizesOverTime,
+    course: ProgramHistory,
+    sizes: SizeHistory,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
     /// Memory that held data before its end.
@@ -145,21 +145,21 @@ impl Program {
         id: ProcessId,
         spec: Process,
         arrives: Duration,
-        setup: &Setup,
+        setup: &SimulationSetup,
         hosted: bool,
-        kernel: &mut Kernel,
+        kernel: &mut SimulatedKernel,
     ) -> Result<Self, EngineError> {
         let seen = Mappings::with_groups(setup.processor.groups)?;
         let lots = lots(&spec.areas);
         let levels = setup.page_table_levels;
         let tables = if hosted {
-            Tables::Nested {
+            PageTableSetup::Nested {
                 guest: levels,
                 host: levels,
                 tables_backed_by: LeafSize::Base,
             }
         } else {
-            Tables::Native(levels)
+            PageTableSetup::Native(levels)
         };
         let core = TranslatorSpec {
             tables,
@@ -167,12 +167,12 @@ impl Program {
             ..TranslatorSpec::native(&setup.processor)
         };
         let space = kernel.create_space();
-        for mapping in lots.iter().flat_map(Lot::mappings) {
+        for mapping in lots.iter().flat_map(AreaLayout::mappings) {
             kernel.map(space, mapping)?;
         }
         Ok(Self {
             id,
-            life: Life::ToCome,
+            life: ProgramStatus::ToCome,
             arrives,
             space,
             seen,
@@ -180,27 +180,27 @@ impl Program {
             core_spec: core,
             cold: true,
             lots,
-            rng: Rng::new(setup.seed, id.pid.into()),
+            rng: SimulationRng::new(setup.seed, id.pid.into()),
             phase: 0,
             rounds: 1,
-            work: Work::Begin,
+            work: PhaseProgress::Begin,
             owed_ns: 0.0,
             pace: None,
-            swapping: Swapping::default(),
+            swapping: SwapWaits::default(),
             slowed: None,
             moved: BTreeSet::new(),
             changed: true,
             changed_share: 0.0,
             windows: BTreeMap::new(),
-            total: Tally::default(),
-            in_phase: Tally::default(),
+            total: AccessTally::default(),
+            in_phase: AccessTally::default(),
             phase_began: arrives,
             last: SpaceFigures::default(),
             rss_peak_bytes: 0,
             huge_peak_bytes: 0,
             phases: Vec::new(),
-            course: Course::new(),
-            sizes: SizesOverTime::new(arrives),
+            course: ProgramHistory::new(),
+            sizes: SizeHistory::new(arrives),
             fault_ns: 0.0,
             useful_end_bytes: 0,
             spec,
@@ -208,24 +208,24 @@ impl Program {
     }
 
     pub(super) fn is_alive(&self) -> bool {
-        self.life == Life::Alive
+        self.life == ProgramStatus::Alive
     }
 
     /// Whether it would use the processor now.
     pub(super) fn is_busy(&self) -> bool {
-        self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, Work::Waiting(_)))
+        self.is_alive() && (self.owed_ns > 0.0 || !matches!(self.work, PhaseProgress::Waiting(_)))
     }
 
     /// The share of the cores that it would use now.
-    pub(super) fn demand(&self) -> Demand {
-        Demand {
+    pub(super) fn demand(&self) -> CpuDemand {
+        CpuDemand {
             threads: if self.is_busy() { self.spec.threads } else { 0 },
             weight: f64::from(self.spec.cpu_weight) / f64::from(DEFAULT_CPU_WEIGHT),
         }
     }
 
     /// All its threads wait for this time.
-    pub(super) fn held_up(&mut self, time: Duration) {
+    pub(super) fn wait_for(&mut self, time: Duration) {
         self.owed_ns += time.as_nanos() as f64 * f64::from(self.spec.threads);
     }
 
@@ -233,7 +233,7 @@ impl Program {
         self.spec.phases.get(self.phase)
     }
 
-    pub(super) fn tally(&mut self, tally: Tally) {
+    pub(super) fn tally(&mut self, tally: AccessTally) {
         self.total.add(tally);
         self.in_phase.add(tally);
         for window in self.windows.values_mut() {
@@ -242,7 +242,7 @@ impl Program {
     }
 
     /// Records that pages were accessed.
-    pub(super) fn note_touched(&mut self, region: RegionAddr, pages: PageBits) {
+    pub(super) fn record_touched(&mut self, region: RegionAddr, pages: PageBits) {
         for window in self.windows.values_mut() {
             let touched = window.touched.entry(region).or_insert(PageBits::EMPTY);
             *touched = touched.or(pages);
@@ -250,13 +250,13 @@ impl Program {
     }
 
     pub(super) fn is_hosted(&self) -> bool {
-        matches!(self.core_spec.tables, Tables::Nested { .. })
+        matches!(self.core_spec.tables, PageTableSetup::Nested { .. })
     }
 
     /// The share of the current phase's accesses that goes to a region, on average over the regions
     /// of each stream.
     pub(super) fn share_of(&self, region: RegionAddr) -> f64 {
-        let Work::Accesses { sources, .. } = &self.work else {
+        let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
         };
         let shares = sources.iter().filter_map(|source| {
@@ -267,7 +267,7 @@ impl Program {
         shares.sum()
     }
 
-    pub(super) fn note(&mut self, kernel: &Kernel) {
+    pub(super) fn record_peaks(&mut self, kernel: &SimulatedKernel) {
         if let Ok(figures) = kernel.space_figures(self.space) {
             self.rss_peak_bytes = self.rss_peak_bytes.max(figures.rss_bytes);
             self.huge_peak_bytes = self.huge_peak_bytes.max(figures.huge_bytes);
@@ -276,12 +276,12 @@ impl Program {
     }
 
     /// Records its state, if the next moment is due.
-    pub(super) fn chart(&mut self, kernel: &Kernel, now: Duration) {
+    pub(super) fn record_moment(&mut self, kernel: &SimulatedKernel, now: Duration) {
         if self.course.is_due(now.as_secs_f64()) {
-            self.note_sizes(kernel, now);
-            self.course.push(Moment {
+            self.record_sizes(kernel, now);
+            self.course.push(ProgramMoment {
                 at_s: now.as_secs_f64(),
-                overhead_percent: self.pace.as_ref().map(Pace::overhead_percent),
+                overhead_percent: self.pace.as_ref().map(AccessCost::overhead_percent),
                 rss_bytes: self.last.rss_bytes,
                 huge_bytes: self.last.huge_bytes,
             });
@@ -289,9 +289,9 @@ impl Program {
     }
 
     /// Records the page sizes by which its memory is mapped.
-    pub(super) fn note_sizes(&mut self, kernel: &Kernel, now: Duration) {
+    pub(super) fn record_sizes(&mut self, kernel: &SimulatedKernel, now: Duration) {
         if let Ok(mapped) = kernel.mapped_by_size(self.space) {
-            self.sizes.note(now, mapped);
+            self.sizes.record(now, mapped);
         }
     }
 
@@ -307,7 +307,7 @@ impl Program {
             huge_bytes: self.last.huge_bytes,
         });
         self.phase_began = now;
-        self.work = Work::Begin;
+        self.work = PhaseProgress::Begin;
         self.pace = None;
         self.slowed = None;
         self.phase += 1;
@@ -319,8 +319,8 @@ impl Program {
 
     pub(super) fn figures(&self, now: Duration) -> ProgramFigures {
         let (outcome, ended) = match self.life {
-            Life::Ended(outcome, at) => (outcome, at),
-            Life::ToCome | Life::Alive => (Outcome::Unfinished, now),
+            ProgramStatus::Ended(outcome, at) => (outcome, at),
+            ProgramStatus::ToCome | ProgramStatus::Alive => (ProgramOutcome::Unfinished, now),
         };
         ProgramFigures {
             name: self.spec.name.clone(),

@@ -1,10 +1,10 @@
 //! The page cache: memory that holds pages of files, and that the kernel frees when a program needs
 //! it.
 
-use super::Kernel;
+use super::SimulatedKernel;
 use super::costs::times;
-use crate::memory::{FrameRun, Owner};
-use crate::rng::Rng;
+use crate::memory::{FrameRun, FrameUser};
+use crate::rng::SimulationRng;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl PageCache {
     }
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// Drops up to `want` of the oldest cached pages; returns how many.
     pub(crate) fn drop_cache(&mut self, want: u64, time: &mut Duration) -> u64 {
         let cache = &mut self.reclaim_state.cache;
@@ -40,7 +40,7 @@ impl Kernel {
     /// at least `fmfi` (0-1) or no free huge page is left. Returns the number of frames taken. The
     /// same seed takes the same frames.
     pub fn fragment(&mut self, fmfi: f64, seed: u64) -> u64 {
-        let mut rng = Rng::new(seed, 0);
+        let mut rng = SimulationRng::new(seed, 0);
         let mut taken = 0;
         while self.memory.fmfi() < fmfi {
             let Some(frame) = self.memory.spoilable_frame(&mut rng) else {
@@ -48,7 +48,7 @@ impl Kernel {
             };
             let cache = &mut self.reclaim_state.cache;
             let page = cache.next;
-            let owner = Owner::Cache { page };
+            let owner = FrameUser::Cache { page };
             if self.memory.allocate_at(frame, 1, owner).is_none() {
                 break;
             }

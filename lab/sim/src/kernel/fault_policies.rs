@@ -4,7 +4,7 @@ use hawkeye_policy::{PageOrder, PageOrders};
 
 /// The first page of a region in which nothing is mapped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstTouch {
+pub enum FirstTouchPolicy {
     /// A base page.
     Base,
     /// A huge page, if a huge frame is free; otherwise a base page.
@@ -18,7 +18,7 @@ pub enum FirstTouch {
 
 /// When memory is zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zeroing {
+pub enum ZeroingPolicy {
     /// In the fault.
     InFault,
     /// In the fault, unless it was zeroed in advance.
@@ -31,7 +31,7 @@ pub enum Zeroing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPolicy {
     /// At the first fault in an empty region that one mapping holds in full.
-    pub first_touch: FirstTouch,
+    pub first_touch: FirstTouchPolicy,
     /// Sizes below a huge page that a first touch maps where it maps no huge page. It maps the
     /// largest that fits and for which memory is free. Not for processes that have sizes of their
     /// own ([`SimulatedKernel::set_fault_sizes`](super::SimulatedKernel::set_fault_sizes)).
@@ -39,7 +39,7 @@ pub struct FaultPolicy {
     /// Sizes that can be set for a process.
     pub offered_sizes: PageOrders,
     /// When memory is zeroed.
-    pub zeroing: Zeroing,
+    pub zeroing: ZeroingPolicy,
     /// Whether it keeps a bitmap of pages that were faulted in and not freed. With it, pages that a
     /// promotion added don't count as used.
     pub counts_faulted: bool,
@@ -49,10 +49,10 @@ pub struct FaultPolicy {
 
 /// Linux without huge pages (`enabled` is `never`): the paper's Linux-4KB.
 pub const LINUX_BASE: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouch::Base,
+    first_touch: FirstTouchPolicy::Base,
     sizes: PageOrders::NONE,
     offered_sizes: PageOrders::NONE,
-    zeroing: Zeroing::InFault,
+    zeroing: ZeroingPolicy::InFault,
     counts_faulted: false,
     shares_zero_page: true,
 };
@@ -60,7 +60,7 @@ pub const LINUX_BASE: FaultPolicy = FaultPolicy {
 /// Linux with transparent huge pages (`Documentation/admin-guide/mm/transhuge.rst`) and `defrag` at
 /// `always`, the default until Linux 4.6: the paper's Linux-2MB. khugepaged is the policy `linux`.
 pub const LINUX_THP: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouch::Huge { compact: true },
+    first_touch: FirstTouchPolicy::Huge { compact: true },
     ..LINUX_BASE
 };
 
@@ -93,7 +93,7 @@ pub const INGENS: FaultPolicy = FaultPolicy {
 /// it gives back the rest of the least recently used reservation. `vm_fault` zero-fills a page of
 /// its own for reads too.
 pub const FREEBSD: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouch::Reserve,
+    first_touch: FirstTouchPolicy::Reserve,
     shares_zero_page: false,
     ..LINUX_BASE
 };
@@ -101,13 +101,13 @@ pub const FREEBSD: FaultPolicy = FaultPolicy {
 /// HawkEye-4KB: base pages, of memory that was zeroed in advance (paper, section 3.1). Promotions
 /// and recovery are policies.
 pub const HAWKEYE_BASE: FaultPolicy = FaultPolicy {
-    zeroing: Zeroing::InAdvance,
+    zeroing: ZeroingPolicy::InAdvance,
     ..LINUX_BASE
 };
 
 /// HawkEye-2MB: a huge page at the first fault while any is free; no fault waits for compaction.
 pub const HAWKEYE_HUGE: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouch::Huge { compact: false },
+    first_touch: FirstTouchPolicy::Huge { compact: false },
     ..HAWKEYE_BASE
 };
 

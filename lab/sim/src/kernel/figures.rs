@@ -1,11 +1,11 @@
 //! Figures of a kernel and its address spaces, for engines, policies and reports.
 
-use super::region::Region;
+use super::region::RegionMapping;
 use super::space::{Faults, RegionId};
 use super::threads::ThreadTimes;
-use super::{Kernel, KernelCosts, Result, SpaceId};
+use super::{KernelCosts, Result, SimulatedKernel, SpaceId};
 use crate::bits::PageBits;
-use crate::memory::{Content, PhysicalMemory};
+use crate::memory::{FrameContent, PhysicalMemory};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, MemoryUse, RegionAddr, RegionSample};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub struct MemoryFigures {
     pub fmfi: f64,
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// Figures of one address space.
     ///
     /// # Errors
@@ -74,8 +74,8 @@ impl Kernel {
             zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
             cached_bytes: self.reclaim_state.cache.pages() * BASE_PAGE_BYTES,
             swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
-            zeroed_huge_frames: memory.free_huge_frames(Content::Zeroed),
-            dirty_huge_frames: memory.free_huge_frames(Content::Dirty),
+            zeroed_huge_frames: memory.free_huge_frames(FrameContent::Zeroed),
+            dirty_huge_frames: memory.free_huge_frames(FrameContent::Dirty),
             reservations: self.huge_frames.reservations.len(),
             broken_reservations: self.huge_frames.reservations.broken,
             fmfi: memory.fmfi(),
@@ -118,8 +118,9 @@ impl Kernel {
     /// No such address space.
     pub fn samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
-        let sample =
-            |(region, found): (u64, &Region)| found.sample(RegionId { space, region }.address());
+        let sample = |(region, found): (u64, &RegionMapping)| {
+            found.sample(RegionId { space, region }.address())
+        };
         Ok(regions.filter_map(sample).collect())
     }
 

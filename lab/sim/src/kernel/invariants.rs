@@ -2,11 +2,11 @@
 
 mod sizes;
 
-use super::region::Region;
+use super::region::RegionMapping;
 use super::space::{AddressSpace, first_page};
-use super::{BrokenKernel, Kernel};
+use super::{BrokenKernel, SimulatedKernel};
 use crate::bits::PageBits;
-use crate::memory::Owner;
+use crate::memory::FrameUser;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 
 /// A debug build checks machines of up to this many frames (512 MiB) in full after every call.
@@ -24,7 +24,7 @@ fn count(what: &'static str, counted: u64, there: u64) -> Result<(), BrokenKerne
     })
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// Checks that the model doesn't contradict itself:
     ///
     /// - frames are conserved
@@ -63,7 +63,7 @@ impl Kernel {
         count("reservations", kept, reservations)?;
         let cache = &self.reclaim_state.cache;
         for (&page, &frame) in &cache.frames {
-            if self.memory.owner(frame) != Some(Owner::Cache { page }) {
+            if self.memory.owner(frame) != Some(FrameUser::Cache { page }) {
                 let rule = "a cached page is in a frame of another owner";
                 return Err(BrokenKernel::Frames(rule));
             }
@@ -81,7 +81,8 @@ impl Kernel {
     }
 
     fn check_counts(&self, space: &AddressSpace) -> Result<(), BrokenKernel> {
-        let sum = |of: fn(&Region) -> u64| space.table.iter().map(|(_, r)| of(r)).sum::<u64>();
+        let sum =
+            |of: fn(&RegionMapping) -> u64| space.table.iter().map(|(_, r)| of(r)).sum::<u64>();
         let present = sum(|region| region.present.count().into());
         let swapped = sum(|region| region.swapped.count().into());
         count("resident pages", space.resident, present)?;
@@ -98,7 +99,7 @@ impl Kernel {
         &self,
         space: &AddressSpace,
         number: u64,
-        region: &Region,
+        region: &RegionMapping,
     ) -> Option<&'static str> {
         let disjoint = |a: PageBits, b| a.and(b).is_empty();
         let (present, zero, swapped) = (region.present, region.zero_mapped, region.swapped);
@@ -109,7 +110,7 @@ impl Kernel {
         let whole = present.full() && region.frames.iter().next().is_none();
         let mut pages = (0..PAGES_PER_REGION).filter(|page| present.contains(*page));
         let backed = pages.all(|page| {
-            let owner = Owner::Anonymous {
+            let owner = FrameUser::Anonymous {
                 space: space.id.0,
                 page: first_page(number) + u64::from(page),
             };

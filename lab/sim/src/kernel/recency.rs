@@ -8,15 +8,15 @@
 //! that came later. Memory that is seldom used goes if it is not accessed while it passes through
 //! the inactive list.
 
-use super::Kernel;
-use super::machine::ReclaimState;
+use super::SimulatedKernel;
 use super::space::RegionId;
+use super::state::ReclaimState;
 use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed {
+pub(crate) struct ListedRegion {
     pub(crate) region: RegionId,
     /// Its number from when it was listed. A region that was unmapped and touched again has another
     /// number.
@@ -25,20 +25,20 @@ pub(crate) struct Listed {
 
 /// The two lists, the oldest region first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Recency {
-    pub(crate) active: VecDeque<Listed>,
-    pub(crate) inactive: VecDeque<Listed>,
+pub(crate) struct ReclaimLists {
+    pub(crate) active: VecDeque<ListedRegion>,
+    pub(crate) inactive: VecDeque<ListedRegion>,
     /// Regions that were ever listed.
     count: u64,
 }
 
-impl Recency {
+impl ReclaimLists {
     pub(crate) fn len(&self) -> usize {
         self.active.len() + self.inactive.len()
     }
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// Lists regions that were touched for the first time since the last call.
     pub(crate) fn list_touched(&mut self) {
         let ReclaimState { recency, swap, .. } = &mut self.reclaim_state;
@@ -52,20 +52,20 @@ impl Kernel {
                     found.listed = Some(recency.count);
                     let (space, number) = (space.id, recency.count);
                     let region = RegionId { space, region };
-                    recency.active.push_back(Listed { region, number });
+                    recency.active.push_back(ListedRegion { region, number });
                 }
             }
         }
     }
 
     /// Removes and returns the region to swap out next, unless it was accessed.
-    pub(crate) fn next_inactive(&mut self) -> Option<Listed> {
+    pub(crate) fn next_inactive(&mut self) -> Option<ListedRegion> {
         let memory_bytes = self.memory.frames() * BASE_PAGE_BYTES;
         // Active regions for each inactive one (`calculate_zone_inactive_ratio` of
         // `mm/page_alloc.c`).
         let ratio = (10 * (memory_bytes >> 30)).isqrt().max(1) as usize;
         loop {
-            let Recency {
+            let ReclaimLists {
                 active, inactive, ..
             } = &mut self.reclaim_state.recency;
             let low = inactive.is_empty() || inactive.len() * ratio < active.len();

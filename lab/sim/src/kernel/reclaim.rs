@@ -1,13 +1,13 @@
 //! Reclaim: takes back reservations first, then the page cache, then what can be swapped.
 
 use super::space::RegionId;
-use super::{Kernel, Result, SpaceId};
-use crate::memory::{FrameRun, Run};
+use super::{Result, SimulatedKernel, SpaceId};
+use crate::memory::{FrameRun, ValueRun};
 use hawkeye_policy::PageOrder;
 use std::ops::Range;
 use std::time::Duration;
 
-impl Kernel {
+impl SimulatedKernel {
     /// Frees up to about `want` frames; returns their number, and adds the time that it took to
     /// `time`.
     pub(crate) fn reclaim(&mut self, want: u64, time: &mut Duration) -> u64 {
@@ -22,7 +22,7 @@ impl Kernel {
     }
 
     /// Frees the frames of pages that were unmapped; `run.value` is the first one.
-    pub(crate) fn release(&mut self, run: Run) {
+    pub(crate) fn release(&mut self, run: ValueRun) {
         self.memory
             .free(FrameRun::new(run.value as u32, run.count.into()));
     }
@@ -65,9 +65,9 @@ impl Kernel {
 }
 
 /// A huge page's frames by its base pages.
-pub(crate) fn huge_run(block: u32) -> Run {
+pub(crate) fn huge_run(block: u32) -> ValueRun {
     let frames = FrameRun::of_block(block);
-    Run::new(0, frames.count as u16, frames.first.into())
+    ValueRun::new(0, frames.count as u16, frames.first.into())
 }
 
 /// The regions that one page of this size maps, including this one.

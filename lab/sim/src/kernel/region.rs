@@ -3,7 +3,7 @@
 use super::folios::Folios;
 use super::reclaim::huge_run;
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, Run, RunMap};
+use crate::memory::{FrameRun, RunMap, ValueRun};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 
 /// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
@@ -29,7 +29,7 @@ pub(crate) struct Piece {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Region {
+pub(crate) struct RegionMapping {
     /// Pages with a frame; all of them under a huge page.
     pub(crate) present: PageBits,
     pub(crate) zero_mapped: PageBits,
@@ -59,7 +59,7 @@ pub(crate) struct Region {
     pub(crate) listed: Option<u64>,
 }
 
-impl Region {
+impl RegionMapping {
     pub(crate) fn new() -> Self {
         Self {
             untouched: true,
@@ -111,7 +111,7 @@ impl Region {
         self.swapped = self.swapped.minus(pages);
         self.untouched = false;
         self.frames
-            .insert(Run::new(first, count, frames.first.into()));
+            .insert(ValueRun::new(first, count, frames.first.into()));
     }
 
     /// Maps a page of this order. Its first frame and its first page must both be aligned to its
@@ -133,7 +133,7 @@ impl Region {
     }
 
     /// The same for all of these pages; returns their frames.
-    pub(crate) fn unmap_all(&mut self, pages: PageBits) -> Vec<Run> {
+    pub(crate) fn unmap_all(&mut self, pages: PageBits) -> Vec<ValueRun> {
         let mut runs = Vec::new();
         for (first, count) in pages.each_run() {
             runs.extend(self.frames.within(first, count));
@@ -147,7 +147,7 @@ impl Region {
         self.joined = None;
         if let Some(block) = self.huge.take() {
             let frames = FrameRun::of_block(block);
-            self.frames = RunMap::of(Run::new(0, PAGES_PER_REGION, frames.first.into()));
+            self.frames = RunMap::of(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()));
             self.untouched = false;
         }
     }

@@ -1,10 +1,10 @@
 //! FreeBSD's partly populated reservations, in the order of use.
 
-use super::Kernel;
+use super::SimulatedKernel;
 use super::costs::times;
 use super::space::RegionId;
 use crate::bits::PageBits;
-use crate::memory::{FrameRun, Owner, Run};
+use crate::memory::{FrameRun, FrameUser, ValueRun};
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,10 +25,10 @@ impl Reservations {
     }
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// Pages of a region were mapped: its reservation moves to the end of the queue, and becomes a
     /// huge page when it is fully populated.
-    pub(crate) fn populated(&mut self, at: RegionId, time: &mut Duration) {
+    pub(crate) fn on_pages_mapped(&mut self, at: RegionId, time: &mut Duration) {
         let Some(owned) = self.spaces.get_mut(&at.space) else {
             return;
         };
@@ -42,14 +42,14 @@ impl Kernel {
         let frames = FrameRun::of_block(block);
         if found
             .frames
-            .is(Run::new(0, PAGES_PER_REGION, frames.first.into()))
+            .is(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()))
         {
             found.reservation = None;
             found.become_huge(block);
             owned.huge += 1;
             let (space, page) = (at.space.0, at.page(0));
             self.memory
-                .hand_over(frames, Owner::Anonymous { space, page });
+                .hand_over(frames, FrameUser::Anonymous { space, page });
             // The page table is scanned once.
             *time += times(1, self.costs.read_region_ns);
         } else {
@@ -98,7 +98,7 @@ impl crate::memory::PhysicalMemory {
         let mut reserved = PageBits::EMPTY;
         for place in 0..PAGES_PER_REGION {
             let owner = self.owner(start + u32::from(place));
-            if matches!(owner, Some(Owner::Reserved { .. })) {
+            if matches!(owner, Some(FrameUser::Reserved { .. })) {
                 reserved.insert(place);
             }
         }

@@ -2,14 +2,14 @@
 //! `mm/memory.c`).
 
 use super::costs::times;
-use super::faulting::Sized;
+use super::faults::SizedTouch;
 use super::space::RegionId;
-use super::{Kernel, KernelError, Result, SpaceId, Touched};
+use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
 use crate::bits::PageBits;
-use crate::memory::{Allocated, Content};
+use crate::memory::{AllocatedFrames, FrameContent};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
 
-impl Kernel {
+impl SimulatedKernel {
     /// Sets the page sizes that first touches in an address space map. They must be among those
     /// that the kernel [offers](super::fault_policies::FaultPolicy::offered_sizes). None means base
     /// pages.
@@ -30,8 +30,8 @@ impl Kernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut Touched,
-    ) -> Result<Sized> {
+        sum: &mut TouchedPages,
+    ) -> Result<SizedTouch> {
         let page = at.page(first);
         let space = self.space(at.space)?;
         let mapping = space.mapping(page);
@@ -40,11 +40,11 @@ impl Kernel {
         let Some(smallest) = allowed.iter().next() else {
             // Another mapping may allow other sizes.
             let here = mapping.map_or(1, |mapping| mapping.end - page);
-            return Ok(Sized::Base(u64::from(count).min(here) as u16));
+            return Ok(SizedTouch::Base(u64::from(count).min(here) as u16));
         };
         let found = self.touch_region(at)?;
         if found.reservation.is_some() {
-            return Ok(Sized::Base(count));
+            return Ok(SizedTouch::Base(count));
         }
         let taken = found.present.or(found.zero_mapped).or(found.swapped);
         for order in allowed.iter().rev() {
@@ -58,11 +58,11 @@ impl Kernel {
             };
             self.map_folio(at, (first, order), got, sum)?;
             let end = (first | (order.pages() as u16 - 1)) + 1;
-            return Ok(Sized::Mapped(count.min(end - first)));
+            return Ok(SizedTouch::Mapped(count.min(end - first)));
         }
         // In the smallest block around the first page, something is mapped now, or soon will be.
         let end = (first | (smallest.pages() as u16 - 1)) + 1;
-        Ok(Sized::Base(count.min(end - first)))
+        Ok(SizedTouch::Base(count.min(end - first)))
     }
 
     /// Whether one mapping holds all of the block of this size around a page
@@ -80,21 +80,21 @@ impl Kernel {
         at: RegionId,
         page: u16,
         order: PageOrder,
-    ) -> Result<Option<Allocated>> {
+    ) -> Result<Option<AllocatedFrames>> {
         let owner = self.owner(at, page & !(order.pages() as u16 - 1))?;
         if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
         let order = order.number() as u8;
-        Ok(self.memory.allocate(order, Content::Zeroed, owner))
+        Ok(self.memory.allocate(order, FrameContent::Zeroed, owner))
     }
 
     fn map_folio(
         &mut self,
         at: RegionId,
         (first, order): (u16, PageOrder),
-        got: Allocated,
-        sum: &mut Touched,
+        got: AllocatedFrames,
+        sum: &mut TouchedPages,
     ) -> Result<()> {
         // A huge page's fault takes longer than a base page's because of its pages: each
         // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.

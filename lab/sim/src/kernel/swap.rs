@@ -1,9 +1,9 @@
 //! Swap: the device, its speed, and the pages of a region that are swapped out.
 
-use super::Kernel;
+use super::SimulatedKernel;
 use super::costs::times;
-use super::machine::ReclaimState;
 use super::space::RegionId;
+use super::state::ReclaimState;
 use crate::bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ impl SwapSpec {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Swap {
+pub(crate) struct SwapDevice {
     spec: Option<SwapSpec>,
     /// Pages in use on it.
     pub(crate) used: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Swap {
 /// Time between two estimates of each writer's share of the device.
 const SHARED_EVERY: Duration = Duration::from_millis(100);
 
-impl Swap {
+impl SwapDevice {
     pub(crate) fn new(spec: Option<SwapSpec>) -> Self {
         Self {
             spec,
@@ -107,7 +107,7 @@ impl Swap {
 /// finds that it was accessed, the second that it was not.
 const MOST_LOOKS: usize = 2;
 
-impl Kernel {
+impl SimulatedKernel {
     /// Whether memory is so short that reclaim may look for old pages. That is so if less than this
     /// many times the high watermark is free, or if pages are in swap.
     pub(crate) fn is_short(&self, times_high: u64) -> bool {
@@ -119,7 +119,7 @@ impl Kernel {
 
     /// Adds a swap device that nothing is on, or removes it.
     pub fn set_swap(&mut self, spec: Option<SwapSpec>) {
-        self.reclaim_state.swap = Swap::new(spec);
+        self.reclaim_state.swap = SwapDevice::new(spec);
     }
 
     pub(crate) fn has_swap(&self) -> bool {
@@ -178,7 +178,7 @@ impl Kernel {
             }
         }
         let pages = want - left;
-        self.reports.remapped.note(at);
+        self.reports.remapped.record(at);
         *time += times(pages, self.costs.swap_base_ns) + self.reclaim_state.swap.write(pages);
         (pages, u64::from(old.count()) > pages)
     }
@@ -207,7 +207,7 @@ mod tests {
 
     /// Pages written per second for this many writers, where each waits for its last 32 pages.
     fn written(writers: usize) -> u64 {
-        let mut swap = Swap::new(Some(SwapSpec::ssd(1 << 40)));
+        let mut swap = SwapDevice::new(Some(SwapSpec::ssd(1 << 40)));
         let step = Duration::from_millis(10);
         let mut owed = vec![Duration::ZERO; writers];
         let mut pages = 0;

@@ -1,30 +1,30 @@
 //! A sparse page table: regions by number.
 
-use super::region::Region;
+use super::region::RegionMapping;
 use std::collections::BTreeMap;
 
 /// Regions by number (address over 2 MiB).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RegionTable {
-    regions: BTreeMap<u64, Box<Region>>,
+    regions: BTreeMap<u64, Box<RegionMapping>>,
     /// Regions that were touched for the first time and not reported yet.
     created: Vec<u64>,
 }
 
 impl RegionTable {
-    pub(crate) fn get(&self, region: u64) -> Option<&Region> {
+    pub(crate) fn get(&self, region: u64) -> Option<&RegionMapping> {
         self.regions.get(&region).map(Box::as_ref)
     }
 
-    pub(crate) fn get_mut(&mut self, region: u64) -> Option<&mut Region> {
+    pub(crate) fn get_mut(&mut self, region: u64) -> Option<&mut RegionMapping> {
         self.regions.get_mut(&region).map(Box::as_mut)
     }
 
     /// The region; creates an untouched one if there was none.
-    pub(crate) fn touch(&mut self, region: u64) -> &mut Region {
+    pub(crate) fn touch(&mut self, region: u64) -> &mut RegionMapping {
         self.regions.entry(region).or_insert_with(|| {
             self.created.push(region);
-            Box::new(Region::new())
+            Box::new(RegionMapping::new())
         })
     }
 
@@ -39,7 +39,7 @@ impl RegionTable {
     }
 
     /// All regions, in ascending order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Region)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &RegionMapping)> {
         let regions = self.regions.iter();
         regions.map(|(number, region)| (*number, region.as_ref()))
     }

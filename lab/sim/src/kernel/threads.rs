@@ -1,9 +1,9 @@
 //! The kernel's threads: kswapd, the zeroing thread, same-page merging.
 
-use super::Kernel;
+use super::SimulatedKernel;
 use super::costs::times;
 use super::space::RegionId;
-use crate::kernel::supply::RECLAIM_BATCH;
+use crate::kernel::frame_supply::RECLAIM_BATCH;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct MergeSpec {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Threads {
+pub(crate) struct KernelThreads {
     zeroing: Option<ZeroingSpec>,
     merging: Option<MergeSpec>,
     /// Where same-page merging goes on.
@@ -60,7 +60,7 @@ pub(crate) struct Threads {
 
 /// The work of the kernel's threads in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stepped {
+pub struct ThreadWork {
     /// Frames that kswapd freed.
     pub reclaimed: u64,
     /// CPU time of kswapd.
@@ -92,7 +92,7 @@ fn allowed(credit: &mut u128, pages_per_s: u64, step: Duration) -> u64 {
     u64::try_from(pages).unwrap_or(u64::MAX)
 }
 
-impl Kernel {
+impl SimulatedKernel {
     /// Starts or stops the thread that zeroes free memory.
     pub fn set_zeroing(&mut self, spec: Option<ZeroingSpec>) {
         self.threads.zeroing = spec;
@@ -111,8 +111,8 @@ impl Kernel {
     }
 
     /// Runs the kernel's threads for `step`, each on a core of its own.
-    pub fn step(&mut self, step: Duration) -> Stepped {
-        let mut done = Stepped::default();
+    pub fn step(&mut self, step: Duration) -> ThreadWork {
+        let mut done = ThreadWork::default();
         self.list_touched();
         self.reclaim_state.swap.step(step);
         self.step_kswapd(step, &mut done);
@@ -122,7 +122,7 @@ impl Kernel {
         done
     }
 
-    fn step_kswapd(&mut self, step: Duration, done: &mut Stepped) {
+    fn step_kswapd(&mut self, step: Duration, done: &mut ThreadWork) {
         let marks = self.reclaim_state.watermarks;
         if self.memory.free_frames() >= marks.low {
             return;
@@ -137,7 +137,7 @@ impl Kernel {
         self.threads.times.kswapd += done.reclaiming;
     }
 
-    fn step_zeroing(&mut self, step: Duration, done: &mut Stepped) {
+    fn step_zeroing(&mut self, step: Duration, done: &mut ThreadWork) {
         let Some(spec) = self.threads.zeroing else {
             return;
         };
@@ -161,7 +161,7 @@ impl Kernel {
         self.threads.times.zeroing += done.zeroing;
     }
 
-    fn step_merging(&mut self, step: Duration, done: &mut Stepped) {
+    fn step_merging(&mut self, step: Duration, done: &mut ThreadWork) {
         let Some(spec) = self.threads.merging else {
             return;
         };

@@ -3,25 +3,25 @@
 mod lists;
 
 use super::frames::{FrameRun, block_of, first_of, offset_of};
-use super::parts::{Part, Parts, aligned_pieces};
-use super::run_map::Run;
-use super::{Content, FrameTouch, HUGE_ORDER, ORDERS, Owner, PART_ORDERS};
+use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_pieces};
+use super::run_map::ValueRun;
+use super::{FrameContent, FrameTouch, FrameUser, HUGE_ORDER, ORDERS, PART_ORDERS};
 use crate::bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(super) enum PageblockState {
     /// Free as a whole, alone (order 9) or together with its buddy (10), and its zeroed frames.
     Free { order: u8, zeroes: PageBits },
     /// Allocated as one; the packed owner of its first frame.
     Owned(u64),
     /// In parts.
-    Parts(Box<Parts>),
+    Parts(Box<PartialPageblock>),
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct List {
+pub(super) struct FreeList {
     /// Pageblocks that hold (or, from order 9 on, begin) such a block.
     pub(super) blocks: BTreeSet<u32>,
     pub(super) count: u64,
@@ -30,9 +30,9 @@ pub(super) struct List {
 /// The frames of a machine.
 #[derive(Clone, Debug)]
 pub struct PhysicalMemory {
-    pub(super) blocks: Vec<State>,
+    pub(super) blocks: Vec<PageblockState>,
     /// Free lists by content and order.
-    pub(super) lists: [Vec<List>; 2],
+    pub(super) lists: [Vec<FreeList>; 2],
     free: u64,
     pub(super) zeroed: u64,
     /// Positions of compaction's scanners, in pageblocks.
@@ -46,11 +46,11 @@ pub struct PhysicalMemory {
 struct Pick {
     block: u32,
     order: u8,
-    content: Content,
+    content: FrameContent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Allocated {
+pub(crate) struct AllocatedFrames {
     pub(crate) frames: FrameRun,
     /// Those of them not known to be zero.
     pub(crate) dirty: u32,
@@ -62,10 +62,10 @@ impl PhysicalMemory {
     pub fn new(bytes: u64) -> Self {
         let most = u64::from(u32::MAX / 4 / u32::from(PAGES_PER_REGION));
         let blocks = (bytes / HUGE_PAGE_BYTES).clamp(1, most) as u32;
-        let orders = vec![List::default(); usize::from(ORDERS)];
+        let orders = vec![FreeList::default(); usize::from(ORDERS)];
         let frames = u64::from(blocks) * u64::from(PAGES_PER_REGION);
         let mut memory = Self {
-            blocks: vec![State::Owned(0); blocks as usize],
+            blocks: vec![PageblockState::Owned(0); blocks as usize],
             lists: [orders.clone(), orders],
             free: 0,
             zeroed: 0,
@@ -92,13 +92,13 @@ impl PhysicalMemory {
     }
 
     /// Free blocks of one kind.
-    pub fn free_blocks(&self, content: Content, order: u8) -> u64 {
+    pub fn free_blocks(&self, content: FrameContent, order: u8) -> u64 {
         let list = self.lists[content.index()].get(usize::from(order));
         list.map_or(0, |list| list.count)
     }
 
     /// Huge pages of this content that are available at once.
-    pub fn free_huge_frames(&self, content: Content) -> u64 {
+    pub fn free_huge_frames(&self, content: FrameContent) -> u64 {
         self.free_blocks(content, HUGE_ORDER) + 2 * self.free_blocks(content, HUGE_ORDER + 1)
     }
 
@@ -107,9 +107,9 @@ impl PhysicalMemory {
     pub(crate) fn allocate(
         &mut self,
         order: u8,
-        prefer: Content,
-        owner: Owner,
-    ) -> Option<Allocated> {
+        prefer: FrameContent,
+        owner: FrameUser,
+    ) -> Option<AllocatedFrames> {
         let pick = self.pick(order, prefer)?;
         if order < HUGE_ORDER {
             let part = self.break_up(pick)?;
@@ -126,12 +126,12 @@ impl PhysicalMemory {
             dirty += u32::from(PAGES_PER_REGION) - zero;
             self.zeroed -= u64::from(zero);
             let owner = owner.pack() + u64::from(first_of(block - pick.block));
-            self.blocks[block as usize] = State::Owned(owner);
+            self.blocks[block as usize] = PageblockState::Owned(owner);
         }
         let frames = FrameRun::new(first_of(pick.block), 1 << order);
         self.free -= u64::from(frames.count);
-        self.record(frames, Content::Dirty);
-        Some(Allocated { frames, dirty })
+        self.record(frames, FrameContent::Dirty);
+        Some(AllocatedFrames { frames, dirty })
     }
 
     /// Neighbouring single frames, as many as successive single allocations would get, at most
@@ -139,12 +139,12 @@ impl PhysicalMemory {
     pub(crate) fn allocate_run(
         &mut self,
         most: u16,
-        prefer: Content,
-        owner: Owner,
-    ) -> Option<Allocated> {
+        prefer: FrameContent,
+        owner: FrameUser,
+    ) -> Option<AllocatedFrames> {
         let pick = self.pick(0, prefer)?;
         // Single allocations would not use up pieces of different content one after the other.
-        let pair_differs = pick.order > HUGE_ORDER && pick.content == Content::Dirty && {
+        let pair_differs = pick.order > HUGE_ORDER && pick.content == FrameContent::Dirty && {
             let zeroes = self.zeroes(pick.block).or(self.zeroes(pick.block + 1));
             !zeroes.is_empty()
         };
@@ -157,16 +157,21 @@ impl PhysicalMemory {
 
     /// Allocates exactly this frame, if it is free, and neighbours above it that are in the same
     /// free block of the buddy system; at most `most` frames (1 or more).
-    pub(crate) fn allocate_at(&mut self, frame: u32, most: u16, owner: Owner) -> Option<Allocated> {
+    pub(crate) fn allocate_at(
+        &mut self,
+        frame: u32,
+        most: u16,
+        owner: FrameUser,
+    ) -> Option<AllocatedFrames> {
         let (block, offset) = (block_of(frame), offset_of(frame));
         let part = match self.blocks.get(block as usize)? {
-            State::Free { order, .. } => self.break_up(Pick {
+            PageblockState::Free { order, .. } => self.break_up(Pick {
                 block,
                 order: *order,
-                content: Content::Dirty,
+                content: FrameContent::Dirty,
             })?,
-            State::Parts(parts) => parts.part_with(offset)?,
-            State::Owned(_) => return None,
+            PageblockState::Parts(parts) => parts.part_with(offset)?,
+            PageblockState::Owned(_) => return None,
         };
         let count = most.min(part.offset + (1 << part.order) - offset);
         Some(self.take(block, part, offset, count, owner))
@@ -188,32 +193,32 @@ impl PhysicalMemory {
     }
 
     /// The owner of a frame; `None` for a free one.
-    pub(crate) fn owner(&self, frame: u32) -> Option<Owner> {
+    pub(crate) fn owner(&self, frame: u32) -> Option<FrameUser> {
         let offset = offset_of(frame);
         let packed = match self.blocks.get(block_of(frame) as usize)? {
-            State::Free { .. } => return None,
-            State::Owned(owner) => owner + u64::from(offset),
-            State::Parts(parts) => parts.owners.get(offset)?,
+            PageblockState::Free { .. } => return None,
+            PageblockState::Owned(owner) => owner + u64::from(offset),
+            PageblockState::Parts(parts) => parts.owners.get(offset)?,
         };
-        Some(Owner::unpack(packed))
+        Some(FrameUser::unpack(packed))
     }
 
     /// The owners of a pageblock's frames: runs of frames with their (packed) owners.
-    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = Run> {
+    pub(crate) fn owners_in(&self, block: u32) -> impl Iterator<Item = ValueRun> {
         let (whole, parts) = match self.blocks.get(block as usize) {
-            Some(State::Owned(owner)) => (Some(*owner), None),
-            Some(State::Parts(parts)) => (None, Some(parts.owners.iter())),
-            Some(State::Free { .. }) | None => (None, None),
+            Some(PageblockState::Owned(owner)) => (Some(*owner), None),
+            Some(PageblockState::Parts(parts)) => (None, Some(parts.owners.iter())),
+            Some(PageblockState::Free { .. }) | None => (None, None),
         };
-        let whole = whole.map(|value| Run::new(0, PAGES_PER_REGION, value));
+        let whole = whole.map(|value| ValueRun::new(0, PAGES_PER_REGION, value));
         whole.into_iter().chain(parts.into_iter().flatten())
     }
 
-    pub(crate) fn hand_over(&mut self, frames: FrameRun, owner: Owner) {
+    pub(crate) fn hand_over(&mut self, frames: FrameRun, owner: FrameUser) {
         let mut owner = owner.pack();
         for (block, first, count) in frames.by_block() {
             if count == PAGES_PER_REGION {
-                self.blocks[block as usize] = State::Owned(owner);
+                self.blocks[block as usize] = PageblockState::Owned(owner);
             } else {
                 self.parts_mut(block).hand_over(first, count, owner);
             }
@@ -222,7 +227,7 @@ impl PhysicalMemory {
     }
 
     /// Chooses the smallest free block that is large enough.
-    fn pick(&self, order: u8, prefer: Content) -> Option<Pick> {
+    fn pick(&self, order: u8, prefer: FrameContent) -> Option<Pick> {
         [prefer, prefer.other()].into_iter().find_map(|content| {
             let lists = self.lists[content.index()].iter().zip(0..);
             let mut larger = lists.skip(order.into());
@@ -237,7 +242,7 @@ impl PhysicalMemory {
 
     /// The free block of the buddy system that was picked. A whole pageblock is put in parts for
     /// it.
-    fn break_up(&mut self, pick: Pick) -> Option<Part> {
+    fn break_up(&mut self, pick: Pick) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
             return self.parts(pick.block)?.first(pick.order, pick.content);
         }
@@ -248,17 +253,24 @@ impl PhysicalMemory {
             self.add_whole(pick.block ^ 1, HUGE_ORDER);
         }
         let zero = self.zeroes(pick.block);
-        let parts = Parts::all_free(zero);
-        self.blocks[pick.block as usize] = State::Parts(Box::new(parts));
-        Some(Part {
+        let parts = PartialPageblock::all_free(zero);
+        self.blocks[pick.block as usize] = PageblockState::Parts(Box::new(parts));
+        Some(FreeBlock {
             offset: 0,
             order: HUGE_ORDER,
-            content: Content::zeroed_if(zero.full()),
+            content: FrameContent::zeroed_if(zero.full()),
         })
     }
 
     /// Takes some frames out of a free block, and puts the rest back in pieces.
-    fn take(&mut self, block: u32, part: Part, first: u16, count: u16, owner: Owner) -> Allocated {
+    fn take(
+        &mut self,
+        block: u32,
+        part: FreeBlock,
+        first: u16,
+        count: u16,
+        owner: FrameUser,
+    ) -> AllocatedFrames {
         if part.order < HUGE_ORDER {
             self.remove_part(block, part);
         }
@@ -278,8 +290,8 @@ impl PhysicalMemory {
         self.free -= u64::from(count);
         self.zeroed -= u64::from(zero);
         let frames = FrameRun::new(first_of(block) + u32::from(first), count.into());
-        self.record(frames, Content::Dirty);
-        Allocated {
+        self.record(frames, FrameContent::Dirty);
+        AllocatedFrames {
             frames,
             dirty: u32::from(count - zero),
         }
@@ -306,20 +318,20 @@ impl PhysicalMemory {
 
     /// Makes a pageblock without heads free as a whole.
     fn set_free(&mut self, block: u32, zero: PageBits) {
-        if let State::Parts(parts) = &self.blocks[block as usize] {
+        if let PageblockState::Parts(parts) = &self.blocks[block as usize] {
             debug_assert!(
-                Content::BOTH
+                FrameContent::BOTH
                     .iter()
                     .all(|c| (0..PART_ORDERS).all(|o| parts.heads(o, *c).is_empty()))
             );
         }
-        self.blocks[block as usize] = State::Free {
+        self.blocks[block as usize] = PageblockState::Free {
             order: HUGE_ORDER,
             zeroes: zero,
         };
         let buddy = block ^ 1;
         let other = self.blocks.get(buddy as usize);
-        if matches!(other, Some(State::Free { order, .. }) if *order == HUGE_ORDER) {
+        if matches!(other, Some(PageblockState::Free { order, .. }) if *order == HUGE_ORDER) {
             self.remove_whole(buddy);
             self.add_whole(block & !1, HUGE_ORDER + 1);
         } else {

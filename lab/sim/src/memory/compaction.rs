@@ -2,20 +2,20 @@
 //! can be emptied, the other downwards for free frames to move their pages to.
 
 use super::frames::first_of;
-use super::parts::Parts;
-use super::run_map::Run;
-use super::{Content, Owner, PhysicalMemory};
+use super::partial_pageblock::PartialPageblock;
+use super::run_map::ValueRun;
+use super::{FrameContent, FrameUser, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Evacuation {
     pub(crate) block: u32,
     /// Runs of pages with their (packed) owners.
-    pub(crate) pages: Vec<Run>,
+    pub(crate) pages: Vec<ValueRun>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Scanned {
+pub(crate) struct ScanCount {
     pub(crate) blocks: u64,
 }
 
@@ -26,7 +26,7 @@ impl PhysicalMemory {
     /// Linux tries to empty any movable pageblock that it reaches. Here a pageblock is skipped if
     /// it holds something that can't be moved, or more than there is room for. No move is therefore
     /// in vain.
-    pub(crate) fn next_evacuation(&mut self, scanned: &mut Scanned) -> Option<Evacuation> {
+    pub(crate) fn next_evacuation(&mut self, scanned: &mut ScanCount) -> Option<Evacuation> {
         // The room above a pageblock is never more than the room above an earlier one.
         let mut most = u64::MAX;
         while self.scanners.0 < self.scanners.1 {
@@ -52,7 +52,7 @@ impl PhysicalMemory {
 
     /// Free frames in the highest pageblocks that are neither free as a whole nor under the other
     /// scanner. A single page of an evacuated block may move there.
-    pub(crate) fn next_target(&mut self, scanned: &mut Scanned) -> Option<(u32, u16)> {
+    pub(crate) fn next_target(&mut self, scanned: &mut ScanCount) -> Option<(u32, u16)> {
         while self.scanners.1 > self.scanners.0 {
             let block = self.scanners.1 - 1;
             if let Some(free) = self.target_frames(block) {
@@ -77,14 +77,14 @@ impl PhysicalMemory {
         })
     }
 
-    fn target_frames(&self, block: u32) -> Option<&Parts> {
+    fn target_frames(&self, block: u32) -> Option<&PartialPageblock> {
         self.parts(block).filter(|parts| !parts.free.is_empty())
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
-    fn movable_pages(&self, block: u32) -> Option<Vec<Run>> {
+    fn movable_pages(&self, block: u32) -> Option<Vec<ValueRun>> {
         let parts = self.target_frames(block)?;
-        let moves = |run: Run| Owner::unpack(run.value).is_movable();
+        let moves = |run: ValueRun| FrameUser::unpack(run.value).is_movable();
         let all_move = parts.owners.iter().all(moves);
         all_move.then(|| parts.owners.iter().collect())
     }
@@ -104,13 +104,16 @@ impl PhysicalMemory {
 
     /// Whether a huge page of any content is free.
     pub(crate) fn has_huge(&self) -> bool {
-        let frames = Content::BOTH.map(|content| self.free_huge_frames(content));
+        let frames = FrameContent::BOTH.map(|content| self.free_huge_frames(content));
         frames.iter().any(|frames| *frames > 0)
     }
 
     /// Free frames outside of free huge pages, from which compaction could make a huge page.
     pub(crate) fn scattered_frames(&self) -> u64 {
-        let huge: u64 = Content::BOTH.map(|c| self.free_huge_frames(c)).iter().sum();
+        let huge: u64 = FrameContent::BOTH
+            .map(|c| self.free_huge_frames(c))
+            .iter()
+            .sum();
         self.free_frames() - huge * u64::from(PAGES_PER_REGION)
     }
 }

@@ -2,14 +2,14 @@
 
 /// What the kernel knows of a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Content {
+pub enum FrameContent {
     /// It may hold anything.
     Dirty,
     /// It is all zeros.
     Zeroed,
 }
 
-impl Content {
+impl FrameContent {
     /// Both contents.
     pub const BOTH: [Self; 2] = [Self::Dirty, Self::Zeroed];
 

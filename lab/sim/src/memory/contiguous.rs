@@ -1,17 +1,17 @@
 //! Empties pageblocks, so that many of them in a row become one allocation.
 
-use super::buddy::State;
+use super::buddy::PageblockState;
 use super::frames::first_of;
-use super::{FrameRun, Owner, PhysicalMemory};
+use super::{FrameRun, FrameUser, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 
 /// What a pageblock holds that could be moved out of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum PageblockUse {
     /// A number of pages (0-512).
     Pages(u16),
     /// One page, and its owner.
-    Whole(Owner),
+    Whole(FrameUser),
 }
 
 impl PhysicalMemory {
@@ -20,19 +20,19 @@ impl PhysicalMemory {
     }
 
     /// The content of a pageblock; `None` if some of it can't move.
-    pub(crate) fn held_in(&self, block: u32) -> Option<Held> {
+    pub(crate) fn held_in(&self, block: u32) -> Option<PageblockUse> {
         match self.blocks.get(block as usize)? {
-            State::Free { .. } => Some(Held::Pages(0)),
-            State::Owned(owner) => {
-                let owner = Owner::unpack(*owner);
-                owner.is_movable().then_some(Held::Whole(owner))
+            PageblockState::Free { .. } => Some(PageblockUse::Pages(0)),
+            PageblockState::Owned(owner) => {
+                let owner = FrameUser::unpack(*owner);
+                owner.is_movable().then_some(PageblockUse::Whole(owner))
             }
-            State::Parts(parts) => {
+            PageblockState::Parts(parts) => {
                 let moves = parts
                     .owners
                     .iter()
-                    .all(|run| Owner::unpack(run.value).is_movable());
-                moves.then(|| Held::Pages(PAGES_PER_REGION - parts.free.count()))
+                    .all(|run| FrameUser::unpack(run.value).is_movable());
+                moves.then(|| PageblockUse::Pages(PAGES_PER_REGION - parts.free.count()))
             }
         }
     }
@@ -43,9 +43,9 @@ impl PhysicalMemory {
         let start = first_of(block);
         loop {
             let free = match self.blocks.get(block as usize) {
-                Some(State::Free { .. }) => Some((0, PAGES_PER_REGION)),
-                Some(State::Parts(parts)) => parts.free.next_run(0),
-                Some(State::Owned(_)) | None => None,
+                Some(PageblockState::Free { .. }) => Some((0, PAGES_PER_REGION)),
+                Some(PageblockState::Parts(parts)) => parts.free.next_run(0),
+                Some(PageblockState::Owned(_)) | None => None,
             };
             let Some((first, count)) = free else {
                 return;
@@ -64,8 +64,8 @@ impl PhysicalMemory {
     }
 }
 
-fn isolated(frame: u32) -> Owner {
-    Owner::Kernel {
+fn isolated(frame: u32) -> FrameUser {
+    FrameUser::Kernel {
         frame: frame.into(),
     }
 }

@@ -1,9 +1,9 @@
 //! Measures the fragmentation of free memory, and fragments it.
 
 use super::PhysicalMemory;
-use super::buddy::State;
+use super::buddy::PageblockState;
 use super::frames::first_of;
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl PhysicalMemory {
@@ -20,10 +20,11 @@ impl PhysicalMemory {
 
     /// A random frame in a random pageblock that is free as a whole. Allocation of that frame
     /// leaves 511 frames that make no huge page.
-    pub(crate) fn spoilable_frame(&self, rng: &mut Rng) -> Option<u32> {
+    pub(crate) fn spoilable_frame(&self, rng: &mut SimulationRng) -> Option<u32> {
         let blocks = self.blocks.len() as u64;
         let start = rng.below(blocks) as u32;
-        let free = |block: &u32| matches!(self.blocks[*block as usize], State::Free { .. });
+        let free =
+            |block: &u32| matches!(self.blocks[*block as usize], PageblockState::Free { .. });
         let block = (start..blocks as u32).chain(0..start).find(free)?;
         Some(first_of(block) + rng.below(PAGES_PER_REGION.into()) as u32)
     }

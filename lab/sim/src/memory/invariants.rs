@@ -1,8 +1,8 @@
 //! Invariants of physical memory.
 
-use super::buddy::State;
-use super::parts::Parts;
-use super::{Content, HUGE_ORDER, ORDERS, Owner, PART_ORDERS, PhysicalMemory};
+use super::buddy::PageblockState;
+use super::partial_pageblock::PartialPageblock;
+use super::{FrameContent, FrameUser, HUGE_ORDER, ORDERS, PART_ORDERS, PhysicalMemory};
 use crate::bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 
@@ -15,8 +15,8 @@ impl PhysicalMemory {
         let (mut free, mut zeroed) = (0, 0);
         for (index, block) in self.blocks.iter().enumerate() {
             match block {
-                State::Owned(_) => {}
-                State::Free { order, zeroes } => {
+                PageblockState::Owned(_) => {}
+                PageblockState::Free { order, zeroes } => {
                     free += u64::from(PAGES_PER_REGION);
                     zeroed += u64::from(zeroes.count());
                     let index = index as u32;
@@ -27,11 +27,11 @@ impl PhysicalMemory {
                     }
                     self.check_pair(index, *order)?;
                 }
-                State::Parts(parts) => {
+                PageblockState::Parts(parts) => {
                     free += u64::from(parts.free.count());
                     zeroed += u64::from(parts.zero.count());
                     check_parts(parts)?;
-                    for content in Content::BOTH {
+                    for content in FrameContent::BOTH {
                         for order in 0..PART_ORDERS {
                             let there = u64::from(parts.heads(order, content).count());
                             counts[content.index()][usize::from(order)] += there;
@@ -44,7 +44,7 @@ impl PhysicalMemory {
         if (free, zeroed) != (self.free_frames(), self.zeroed_frames()) {
             return Err("free or zeroed frames are miscounted");
         }
-        for content in Content::BOTH {
+        for content in FrameContent::BOTH {
             for order in 0..ORDERS {
                 let counted = counts[content.index()][usize::from(order)];
                 if self.free_blocks(content, order) != counted {
@@ -56,11 +56,13 @@ impl PhysicalMemory {
     }
 
     pub(crate) fn kernel_frames(&self) -> u64 {
-        let is_kernel = |packed| matches!(Owner::unpack(packed), Owner::Kernel { .. });
-        let of = |state: &State| match state {
-            State::Free { .. } => 0,
-            State::Owned(owner) => u64::from(PAGES_PER_REGION) * u64::from(is_kernel(*owner)),
-            State::Parts(parts) => {
+        let is_kernel = |packed| matches!(FrameUser::unpack(packed), FrameUser::Kernel { .. });
+        let of = |state: &PageblockState| match state {
+            PageblockState::Free { .. } => 0,
+            PageblockState::Owned(owner) => {
+                u64::from(PAGES_PER_REGION) * u64::from(is_kernel(*owner))
+            }
+            PageblockState::Parts(parts) => {
                 let runs = parts.owners.iter().filter(|run| is_kernel(run.value));
                 runs.map(|run| u64::from(run.count)).sum()
             }
@@ -71,7 +73,7 @@ impl PhysicalMemory {
     fn listed(
         &self,
         block: u32,
-        content: Content,
+        content: FrameContent,
         order: u8,
         there: bool,
     ) -> Result<(), &'static str> {
@@ -86,8 +88,8 @@ impl PhysicalMemory {
     fn check_pair(&self, block: u32, order: u8) -> Result<(), &'static str> {
         let buddy = self.blocks.get((block ^ 1) as usize);
         let buddy_order = buddy.and_then(|buddy| match *buddy {
-            State::Free { order, .. } => Some(order),
-            State::Owned(_) | State::Parts(_) => None,
+            PageblockState::Free { order, .. } => Some(order),
+            PageblockState::Owned(_) | PageblockState::Parts(_) => None,
         });
         match (order, buddy_order) {
             (HUGE_ORDER, None) => Ok(()),
@@ -97,7 +99,7 @@ impl PhysicalMemory {
     }
 }
 
-fn check_parts(parts: &Parts) -> Result<(), &'static str> {
+fn check_parts(parts: &PartialPageblock) -> Result<(), &'static str> {
     let mut covered = PageBits::EMPTY;
     let mut from = 0;
     while let Some(frame) = parts.free.next(from) {

@@ -3,7 +3,7 @@
 /// The owner of a frame. Neighbouring frames of one allocation have neighbouring indices, so that
 /// runs of them are kept as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
+pub(crate) enum FrameUser {
     /// Anonymous memory of an address space, at this virtual page number.
     Anonymous { space: u32, page: u64 },
     /// A page of the page cache, by its place in the order in which the cache was filled.
@@ -20,7 +20,7 @@ const ID_BITS: u32 = 24;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
 const ID_MASK: u64 = (1 << ID_BITS) - 1;
 
-impl Owner {
+impl FrameUser {
     /// The owner as one number; the next index has the next number.
     pub(crate) fn pack(self) -> u64 {
         let (kind, id, page) = match self {
@@ -55,20 +55,20 @@ mod tests {
     #[test]
     fn packing_keeps_everything() {
         for owner in [
-            Owner::Anonymous {
+            FrameUser::Anonymous {
                 space: 7,
                 page: PAGE_MASK,
             },
-            Owner::Cache { page: 12 },
-            Owner::Kernel { frame: 1 << 28 },
-            Owner::Reserved {
+            FrameUser::Cache { page: 12 },
+            FrameUser::Kernel { frame: 1 << 28 },
+            FrameUser::Reserved {
                 space: 0xff_ffff,
                 page: 0,
             },
         ] {
-            assert_eq!(Owner::unpack(owner.pack()), owner);
+            assert_eq!(FrameUser::unpack(owner.pack()), owner);
         }
-        let (low, high) = (Owner::Cache { page: 1 }, Owner::Cache { page: 2 });
+        let (low, high) = (FrameUser::Cache { page: 1 }, FrameUser::Cache { page: 2 });
         assert_eq!(low.pack() + 1, high.pack());
     }
 }

@@ -1,13 +1,13 @@
 //! Zeroes free memory before it is allocated (paper, section 3.1).
 
-use super::buddy::State;
-use super::parts::Part;
-use super::{Content, HUGE_ORDER, ORDERS, PhysicalMemory};
+use super::buddy::PageblockState;
+use super::partial_pageblock::FreeBlock;
+use super::{FrameContent, HUGE_ORDER, ORDERS, PhysicalMemory};
 use crate::bits::PageBits;
 
 /// The result of a round of zeroing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PreZeroed {
+pub struct ZeroingResult {
     /// Frames that were zeroed.
     pub frames: u64,
     /// Whether no dirty free frame is left.
@@ -17,11 +17,11 @@ pub struct PreZeroed {
 impl PhysicalMemory {
     /// Zeroes up to `most` free frames. The largest free blocks come first, because they make huge
     /// pages. A block moves to the zeroed lists when all of it is zero.
-    pub fn zero_free(&mut self, most: u64) -> PreZeroed {
+    pub fn zero_free(&mut self, most: u64) -> ZeroingResult {
         let mut left = most;
         while left > 0 {
             let Some((block, order)) = self.dirtiest() else {
-                return PreZeroed {
+                return ZeroingResult {
                     frames: most - left,
                     all_done: true,
                 };
@@ -32,14 +32,14 @@ impl PhysicalMemory {
                 self.zero_part(block, order, left)
             };
         }
-        PreZeroed {
+        ZeroingResult {
             frames: most,
             all_done: self.dirtiest().is_none(),
         }
     }
 
     fn dirtiest(&self) -> Option<(u32, u8)> {
-        let lists = &self.lists[Content::Dirty.index()];
+        let lists = &self.lists[FrameContent::Dirty.index()];
         let orders = (0..ORDERS).rev();
         orders
             .filter_map(|order| Some((*lists[usize::from(order)].blocks.first()?, order)))
@@ -54,7 +54,7 @@ impl PhysicalMemory {
             let dirty = PageBits::FULL.minus(before);
             let now = lowest(dirty, left);
             left -= u64::from(now.count());
-            if let State::Free { zeroes, .. } = &mut self.blocks[member as usize] {
+            if let PageblockState::Free { zeroes, .. } = &mut self.blocks[member as usize] {
                 *zeroes = before.or(now);
             }
             self.record_zeroed(member, now);
@@ -67,11 +67,11 @@ impl PhysicalMemory {
     fn zero_part(&mut self, block: u32, order: u8, most: u64) -> u64 {
         let Some(part) = self
             .parts(block)
-            .and_then(|p| p.first(order, Content::Dirty))
+            .and_then(|p| p.first(order, FrameContent::Dirty))
         else {
             return most;
         };
-        let Part { offset, .. } = part;
+        let FreeBlock { offset, .. } = part;
         self.remove_part(block, part);
         let parts = self.parts_mut(block);
         let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);

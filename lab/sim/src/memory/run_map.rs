@@ -3,13 +3,13 @@
 
 /// Neighbouring places: `first + i` has the value `value + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct ValueRun {
     pub(crate) first: u16,
     pub(crate) count: u16,
     pub(crate) value: u64,
 }
 
-impl Run {
+impl ValueRun {
     pub(crate) const fn new(first: u16, count: u16, value: u64) -> Self {
         Self {
             first,
@@ -43,24 +43,24 @@ impl Run {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunMap(
     /// In ascending order, disjoint, and as few as possible: no run continues the one before it.
-    Vec<Run>,
+    Vec<ValueRun>,
 );
 
 /// Index of the first run that ends after `place`.
-fn index(runs: &[Run], place: u16) -> usize {
+fn index(runs: &[ValueRun], place: u16) -> usize {
     runs.partition_point(|run| run.end() <= place)
 }
 
-fn goes_on(low: &Run, high: &Run) -> bool {
+fn continues(low: &ValueRun, high: &ValueRun) -> bool {
     low.end() == high.first && low.value + u64::from(low.count) == high.value
 }
 
 impl RunMap {
-    pub(crate) fn of(run: Run) -> Self {
+    pub(crate) fn of(run: ValueRun) -> Self {
         Self(vec![run])
     }
 
-    pub(crate) fn is(&self, run: Run) -> bool {
+    pub(crate) fn is(&self, run: ValueRun) -> bool {
         self.0 == [run]
     }
 
@@ -70,16 +70,16 @@ impl RunMap {
     }
 
     /// Adds a run at places that have no value.
-    pub(crate) fn insert(&mut self, run: Run) {
+    pub(crate) fn insert(&mut self, run: ValueRun) {
         if run.count == 0 {
             return;
         }
         let runs = &mut self.0;
         let at = index(runs, run.first);
         debug_assert!(runs.get(at).is_none_or(|next| next.first >= run.end()));
-        let joins_next = runs.get(at).is_some_and(|next| goes_on(&run, next));
+        let joins_next = runs.get(at).is_some_and(|next| continues(&run, next));
         let before = at.checked_sub(1).and_then(|i| runs.get_mut(i));
-        if let Some(before) = before.filter(|before| goes_on(before, &run)) {
+        if let Some(before) = before.filter(|before| continues(before, &run)) {
             before.count += run.count;
             if joins_next {
                 let next = runs.remove(at);
@@ -107,13 +107,13 @@ impl RunMap {
     }
 
     /// The runs within `count` places from `first` on, cut at both ends.
-    pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = Run> {
+    pub(crate) fn within(&self, first: u16, count: u16) -> impl Iterator<Item = ValueRun> {
         let end = first + count;
         let runs = self.0[index(&self.0, first)..].iter();
         runs.map_while(move |run| run.clipped(first, end))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ValueRun> {
         self.0.iter().copied()
     }
 
@@ -139,7 +139,7 @@ mod tests {
                 array[places.clone()].fill(None);
                 if insert {
                     let value = value * 1000 + u64::from(first);
-                    map.insert(Run { first, count, value });
+                    map.insert(ValueRun { first, count, value });
                     for (i, place) in places.enumerate() {
                         array[place] = Some(value + i as u64);
                     }
@@ -156,7 +156,7 @@ mod tests {
             }
             prop_assert_eq!(rebuilt, array);
             // The number of runs is minimal.
-            prop_assert!(map.iter().zip(map.iter().skip(1)).all(|(a, b)| !goes_on(&a, &b)));
+            prop_assert!(map.iter().zip(map.iter().skip(1)).all(|(a, b)| !continues(&a, &b)));
         }
     }
 }

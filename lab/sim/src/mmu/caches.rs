@@ -1,6 +1,6 @@
 //! Three levels of data cache, shared by the program's own lines and those of its page tables.
 
-use super::lru::{LruSets, Shape};
+use super::lru::{LruSets, SetShape};
 use super::rrip::RripSets;
 use serde::{Deserialize, Serialize};
 
@@ -20,16 +20,16 @@ pub struct CacheLevel {
 pub const CACHE_LINE_BYTES: u64 = 64;
 
 impl CacheLevel {
-    pub(crate) fn shape(self) -> Shape {
+    pub(crate) fn shape(self) -> SetShape {
         let lines = self.bytes / CACHE_LINE_BYTES;
-        Shape::new(u32::try_from(lines).unwrap_or(u32::MAX), self.ways)
+        SetShape::new(u32::try_from(lines).unwrap_or(u32::MAX), self.ways)
     }
 }
 
 /// Which line of a set is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Replacement {
+pub enum CacheReplacement {
     /// The least recently used one.
     #[default]
     LeastRecentlyUsed,
@@ -41,7 +41,7 @@ pub enum Replacement {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum MemoryLevel {
     L1 = 0,
     L2 = 1,
     L3 = 2,
@@ -53,22 +53,22 @@ pub(crate) enum Level {
 pub(crate) struct Caches {
     l1: LruSets,
     l2: LruSets,
-    l3: Shared,
-    neighbours: Option<Neighbours>,
+    l3: LastLevel,
+    neighbours: Option<CacheNeighbours>,
 }
 
 /// The last level, which other cores use too.
 #[derive(Clone, Debug)]
-enum Shared {
+enum LastLevel {
     Lru(LruSets),
     Rrip(RripSets),
 }
 
-impl Shared {
-    fn new(shape: Shape, replacement: Replacement) -> Self {
+impl LastLevel {
+    fn new(shape: SetShape, replacement: CacheReplacement) -> Self {
         match replacement {
-            Replacement::LeastRecentlyUsed => Self::Lru(LruSets::new(shape)),
-            Replacement::ReReference { taken_percent } => {
+            CacheReplacement::LeastRecentlyUsed => Self::Lru(LruSets::new(shape)),
+            CacheReplacement::ReReference { taken_percent } => {
                 Self::Rrip(RripSets::new(shape, taken_percent))
             }
         }
@@ -111,12 +111,12 @@ impl Shared {
 }
 
 impl Caches {
-    pub(crate) fn new(levels: [CacheLevel; 3], last: Replacement) -> Self {
+    pub(crate) fn new(levels: [CacheLevel; 3], last: CacheReplacement) -> Self {
         let [l1, l2, l3] = levels.map(CacheLevel::shape);
         Self {
             l1: LruSets::new(l1),
             l2: LruSets::new(l2),
-            l3: Shared::new(l3, last),
+            l3: LastLevel::new(l3, last),
             neighbours: None,
         }
     }
@@ -125,65 +125,71 @@ impl Caches {
     pub(crate) fn shared_with(mut self, bytes_per_cycle: f64) -> Self {
         let sets = 1usize << self.l3.set_bits();
         let lines_per_cycle = bytes_per_cycle / CACHE_LINE_BYTES as f64 / sets as f64;
-        self.neighbours = (lines_per_cycle > 0.0).then(|| Neighbours::new(sets, lines_per_cycle));
+        self.neighbours =
+            (lines_per_cycle > 0.0).then(|| CacheNeighbours::new(sets, lines_per_cycle));
         self
     }
 
     /// Loads a line of a frame of this size (a power of two) at `now`, in cycles since the start.
     #[inline]
-    pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
+    pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> MemoryLevel {
         let (set, tag) = self.l1.split(line);
         if self.l1.touch(set, tag) {
-            return Level::L1;
+            return MemoryLevel::L1;
         }
         self.load_beyond_first(line, frame_bytes, now)
     }
 
     /// The same without the first level, which is neither read nor filled.
     #[inline]
-    pub(crate) fn load_beyond_first(&mut self, line: u64, frame_bytes: u64, now: f64) -> Level {
+    pub(crate) fn load_beyond_first(
+        &mut self,
+        line: u64,
+        frame_bytes: u64,
+        now: f64,
+    ) -> MemoryLevel {
         let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
         let (set, tag) = placed(self.l2.set_bits, line, within_frame);
         if self.l2.touch(set, tag) {
-            return Level::L2;
+            return MemoryLevel::L2;
         }
         let (set, tag) = placed(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);
         if let Some(neighbours) = &mut self.neighbours {
             neighbours.load_until(now, set, &mut self.l3);
         }
         if self.l3.access(set, tag) {
-            return Level::L3;
+            return MemoryLevel::L3;
         }
-        Level::Memory
+        MemoryLevel::Memory
     }
 }
 
 /// Other users of the last level. Each of its sets gets one of their lines at equal intervals; they
 /// never reuse a line. A set is updated when it is next used, since nothing observes it before.
 #[derive(Clone, Debug)]
-struct Neighbours {
+struct CacheNeighbours {
     lines_per_cycle: f64,
     /// Number of the neighbours' lines that each set has received.
-    told: Vec<u32>,
+    reported: Vec<u32>,
 }
 
 /// Marks a neighbour's tag; tags of the simulated program have 31 bits.
 const NEIGHBOURS: u32 = 1 << 31;
 
-impl Neighbours {
+impl CacheNeighbours {
     fn new(sets: usize, lines_per_cycle: f64) -> Self {
         Self {
             lines_per_cycle,
-            told: vec![0; sets],
+            reported: vec![0; sets],
         }
     }
 
     #[inline]
-    fn load_until(&mut self, now: f64, set: usize, level: &mut Shared) {
+    fn load_until(&mut self, now: f64, set: usize, level: &mut LastLevel) {
         // Spreads the sets' updates over time.
-        let phase = set as f64 / self.told.len() as f64;
+        let phase = set as f64 / self.reported.len() as f64;
         let lines = (now * self.lines_per_cycle + phase) as u32;
-        let told = std::mem::replace(&mut self.told[set], lines);
+        let told = std::mem::replace(&mut self.reported[set], lines);
         let new = lines.saturating_sub(told).min(level.renewed_after());
         for line in lines - new..lines {
             // Lines in a set at the same time need distinct tags, different from the empty one.
@@ -216,8 +222,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    const LRU: Replacement = Replacement::LeastRecentlyUsed;
-    const RE_REFERENCE: Replacement = Replacement::ReReference { taken_percent: 100 };
+    const LRU: CacheReplacement = CacheReplacement::LeastRecentlyUsed;
+    const RE_REFERENCE: CacheReplacement = CacheReplacement::ReReference { taken_percent: 100 };
 
     fn level(lines: u64, ways: u32) -> CacheLevel {
         CacheLevel {
@@ -231,29 +237,29 @@ mod tests {
         Caches::new([level(2, 2), level(4, 4), level(4096, 8)], LRU)
     }
 
-    fn load(caches: &mut Caches, line: u64) -> Level {
+    fn load(caches: &mut Caches, line: u64) -> MemoryLevel {
         caches.load(line, BASE_PAGE_BYTES, 0.0)
     }
 
     #[test]
     fn a_line_sinks_level_by_level() {
         let mut caches = caches();
-        assert_eq!(load(&mut caches, 0), Level::Memory);
-        assert_eq!(load(&mut caches, 0), Level::L1);
+        assert_eq!(load(&mut caches, 0), MemoryLevel::Memory);
+        assert_eq!(load(&mut caches, 0), MemoryLevel::L1);
         for line in 1..=2 {
-            assert_eq!(load(&mut caches, line), Level::Memory);
+            assert_eq!(load(&mut caches, line), MemoryLevel::Memory);
         }
-        assert_eq!(load(&mut caches, 0), Level::L2);
+        assert_eq!(load(&mut caches, 0), MemoryLevel::L2);
         for line in 3..=6 {
-            assert_eq!(load(&mut caches, line), Level::Memory);
+            assert_eq!(load(&mut caches, line), MemoryLevel::Memory);
         }
-        assert_eq!(load(&mut caches, 0), Level::L3);
+        assert_eq!(load(&mut caches, 0), MemoryLevel::L3);
     }
 
     /// Of `lines` lines at a distance, how many these caches still have in a level.
     fn kept(
         levels: [CacheLevel; 3],
-        in_level: Level,
+        in_level: MemoryLevel,
         lines: u64,
         distance: u64,
         frame: u64,
@@ -272,7 +278,7 @@ mod tests {
     fn lines_at_a_distance_meet_in_the_sets_that_their_frames_leave_them() {
         // 2,048 sets of 16 ways.
         let levels = [level(2, 2), level(32_768, 16), level(32_768, 16)];
-        let kept = |lines, distance, frame| kept(levels, Level::L2, lines, distance, frame);
+        let kept = |lines, distance, frame| kept(levels, MemoryLevel::L2, lines, distance, frame);
         // Neighbouring lines fill the level, whatever the frames.
         for frame in [BASE_PAGE_BYTES, HUGE_PAGE_BYTES] {
             let l2 = kept(16_384, 1, frame);
@@ -292,7 +298,7 @@ mod tests {
     fn slices_of_the_last_level_are_chosen_by_the_whole_address() {
         // 32 slices: lines at a distance of 64 KiB map to two sets of each slice.
         let levels = [level(2, 2), level(4, 4), level(1 << 20, 16)];
-        let kept = kept(levels, Level::L3, 2048, 1024, HUGE_PAGE_BYTES);
+        let kept = kept(levels, MemoryLevel::L3, 2048, 1024, HUGE_PAGE_BYTES);
         assert!((700..=1024).contains(&kept), "{kept}");
     }
 
@@ -307,7 +313,7 @@ mod tests {
             for line in [1, 2, 3] {
                 caches.load(line, BASE_PAGE_BYTES, 1000.0);
             }
-            caches.load(0, BASE_PAGE_BYTES, 1000.0 + cycles) == Level::L3
+            caches.load(0, BASE_PAGE_BYTES, 1000.0 + cycles) == MemoryLevel::L3
         };
         assert!(kept_for(0.0) && kept_for(299.0));
         assert!(!kept_for(401.0) && !kept_for(1e9));
@@ -317,7 +323,7 @@ mod tests {
         for visit in 0..1000u32 {
             for line in 0..4 {
                 let level = caches.load(line, BASE_PAGE_BYTES, at);
-                assert_eq!(level == Level::Memory, visit == 0);
+                assert_eq!(level == MemoryLevel::Memory, visit == 0);
             }
             at += 150.0;
         }
@@ -333,7 +339,7 @@ mod tests {
             let mut caches = Caches::new(levels, RE_REFERENCE).shared_with(bytes_per_cycle);
             let mut lap = |at| {
                 let found = (0..64).map(|line| caches.load(line, HUGE_PAGE_BYTES, at));
-                found.filter(|at| *at == Level::L3).count()
+                found.filter(|at| *at == MemoryLevel::L3).count()
             };
             for lap_of in 0..4u32 {
                 lap(1000.0 + f64::from(lap_of));
@@ -349,10 +355,14 @@ mod tests {
     fn walks_can_pass_the_first_level() {
         let mut caches = caches();
         let beyond = |caches: &mut Caches| caches.load_beyond_first(0, BASE_PAGE_BYTES, 0.0);
-        assert_eq!(beyond(&mut caches), Level::Memory);
-        assert_eq!(beyond(&mut caches), Level::L2);
-        assert_eq!(load(&mut caches, 0), Level::L2, "the first has it since");
-        assert_eq!(load(&mut caches, 0), Level::L1);
+        assert_eq!(beyond(&mut caches), MemoryLevel::Memory);
+        assert_eq!(beyond(&mut caches), MemoryLevel::L2);
+        assert_eq!(
+            load(&mut caches, 0),
+            MemoryLevel::L2,
+            "the first has it since"
+        );
+        assert_eq!(load(&mut caches, 0), MemoryLevel::L1);
     }
 
     proptest! {
@@ -372,7 +382,7 @@ mod tests {
                 let frame = if huge { HUGE_PAGE_BYTES } else { BASE_PAGE_BYTES };
                 let found = caches.load(line, frame, 0.0);
                 if last == Some(line) {
-                    prop_assert_eq!(found, Level::L1);
+                    prop_assert_eq!(found, MemoryLevel::L1);
                     continue;
                 }
                 last = Some(line);
@@ -381,7 +391,7 @@ mod tests {
                 let set = (line % 512) ^ ((scatter % 512) & !own);
                 let list = lists.entry(set).or_default();
                 let place = list.iter().position(|held| *held == line);
-                prop_assert_eq!(found == Level::L2, place.is_some());
+                prop_assert_eq!(found == MemoryLevel::L2, place.is_some());
                 list.retain(|held| *held != line);
                 list.insert(0, line);
                 list.truncate(ways as usize);

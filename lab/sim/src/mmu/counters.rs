@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Counts since the start of a run, or over a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Counters {
+pub struct CoreCounters {
     /// Loads of the program.
     pub accesses: u64,
     /// Instructions, the loads among them.
@@ -28,7 +28,7 @@ pub struct Counters {
     pub cpu_time: Duration,
 }
 
-impl Counters {
+impl CoreCounters {
     /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut walk_loads = self.walk_loads;
@@ -72,25 +72,25 @@ mod tests {
 
     #[test]
     fn a_part_of_a_run_is_what_it_added() {
-        let early = Counters {
+        let early = CoreCounters {
             accesses: 100,
             walks: 10,
             walk_active_cycles: 50.0,
             cycles: 1000.0,
             cpu_time: Duration::from_nanos(500),
-            ..Counters::default()
+            ..CoreCounters::default()
         };
-        let late = Counters {
+        let late = CoreCounters {
             accesses: 300,
             walks: 110,
             walk_active_cycles: 550.0,
             cycles: 2000.0,
             cpu_time: Duration::from_nanos(1000),
-            ..Counters::default()
+            ..CoreCounters::default()
         };
         let part = late.since(&early);
         assert_eq!(part.walk_active_percent(), 50.0);
         assert_eq!(part.access_ns(), 2.5);
-        assert_eq!(Counters::default().walk_active_percent(), 0.0);
+        assert_eq!(CoreCounters::default().walk_active_percent(), 0.0);
     }
 }

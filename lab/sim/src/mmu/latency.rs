@@ -8,7 +8,7 @@
 //! independent reads are under way instead of the 20 that there are registers for. Chains of reads
 //! that don't wait for each other overlap 31-fold there.
 
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 use serde::{Deserialize, Serialize};
 
 /// Number of equally likely latencies.
@@ -58,7 +58,7 @@ pub(crate) struct Latencies {
     /// Equally likely, in cycles.
     cycles: [f64; PARTS],
     /// `None` if all are equal.
-    random: Option<Rng>,
+    random: Option<SimulationRng>,
 }
 
 impl Latencies {
@@ -70,7 +70,7 @@ impl Latencies {
         let mean_percent = percents.iter().sum::<f64>() / PARTS as f64;
         Self {
             cycles: percents.map(|percent| mean_cycles * percent / mean_percent),
-            random: varies.then(|| Rng::new(0, 1)),
+            random: varies.then(|| SimulationRng::new(0, 1)),
         }
     }
 

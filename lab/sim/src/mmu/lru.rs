@@ -4,21 +4,21 @@
 //! The ways of a set lie in order of use, so that the order is the state: a hit moves its tag to
 //! the front, and the tag at the end falls out.
 
-use super::vectors::{EMPTY, LANES, Place, lanes, lanes_mut, leave_missed, touch};
+use super::vectors::{EMPTY, LANES, SetAndTag, lanes, lanes_mut, retain_missed, touch};
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
 
 /// Size of a set-associative structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shape {
+pub struct SetShape {
     /// Entries in total. `entries` over `ways` is a power of two.
     pub entries: u32,
     /// Entries in one set; equal to `entries` in a fully associative structure.
     pub ways: u32,
 }
 
-impl Shape {
+impl SetShape {
     /// `entries` in sets of `ways`.
     pub const fn new(entries: u32, ways: u32) -> Self {
         Self { entries, ways }
@@ -48,7 +48,7 @@ pub(crate) struct LruSets {
 
 impl LruSets {
     /// Empty. The number of sets must be a power of two; entries beyond that are left out.
-    pub(crate) fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: SetShape) -> Self {
         let ways = shape.ways.max(1);
         let set_bits = (shape.entries / ways).max(1).ilog2();
         let vectors = (ways as usize).div_ceil(LANES);
@@ -108,18 +108,18 @@ impl LruSets {
     /// Uses the tags of items, moves the items that missed to the front, and returns their number.
     /// `None` if sets don't consist of whole vectors; then it changes nothing.
     #[inline(always)]
-    pub(crate) fn leave_missed<T: Copy>(
+    pub(crate) fn retain_missed<T: Copy>(
         &mut self,
         items: &mut [T],
-        place: impl Fn(T) -> Place,
+        place: impl Fn(T) -> SetAndTag,
     ) -> Option<usize> {
         let tags = &mut self.tags[..];
         Some(match self.ways {
-            4 => leave_missed::<1, T>(tags, items, place),
-            8 => leave_missed::<2, T>(tags, items, place),
-            12 => leave_missed::<3, T>(tags, items, place),
-            16 => leave_missed::<4, T>(tags, items, place),
-            24 => leave_missed::<6, T>(tags, items, place),
+            4 => retain_missed::<1, T>(tags, items, place),
+            8 => retain_missed::<2, T>(tags, items, place),
+            12 => retain_missed::<3, T>(tags, items, place),
+            16 => retain_missed::<4, T>(tags, items, place),
+            24 => retain_missed::<6, T>(tags, items, place),
             _ => return None,
         })
     }
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn only_a_power_of_two_of_sets_is_a_shape() {
-        assert_eq!(Shape::new(1536, 12).sets(), Some(128));
-        assert_eq!(Shape::fully_associative(72).sets(), Some(1));
+        assert_eq!(SetShape::new(1536, 12).sets(), Some(128));
+        assert_eq!(SetShape::fully_associative(72).sets(), Some(1));
         for shape in [(0, 0), (0, 4), (4, 0), (12, 4), (10, 4)] {
-            assert_eq!(Shape::new(shape.0, shape.1).sets(), None, "{shape:?}");
+            assert_eq!(SetShape::new(shape.0, shape.1).sets(), None, "{shape:?}");
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
             set_bits in 0u32..3,
             keys in proptest::collection::vec(0u64..64, 1..400),
         ) {
-            let mut sets = LruSets::new(Shape::new(ways << set_bits, ways));
+            let mut sets = LruSets::new(SetShape::new(ways << set_bits, ways));
             let mut touched = sets.clone();
             for (now, key) in keys.iter().enumerate() {
                 let (set, tag) = sets.split(*key);

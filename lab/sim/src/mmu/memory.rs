@@ -1,8 +1,8 @@
 //! Latency of loads: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
-use super::caches::{CACHE_LINE_BYTES, CacheLevel, Caches, Level, Replacement};
+use super::caches::{CACHE_LINE_BYTES, CacheLevel, CacheReplacement, Caches, MemoryLevel};
 use super::latency::{Latencies, LatencyShape};
-use super::slots::Slots;
+use super::resource_slots::ResourceSlots;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct MemorySpec {
     pub neighbours_gb_per_s: f64,
     /// Replacement in the last level. The fast model has only LRU.
     #[serde(default)]
-    pub last_level: Replacement,
+    pub last_level: CacheReplacement,
     /// Page walks access the second level, not the first, and use none of its buffers. The fast
     /// model has no first level.
     #[serde(default)]
@@ -47,7 +47,7 @@ const LINES_PER_PREFETCH_AREA: u64 = BASE_PAGE_BYTES / CACHE_LINE_BYTES;
 
 /// State of caches and memory. All times are in cycles since the start.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryModel {
     caches: Caches,
     /// Size of a contiguous frame of the program's memory.
     frame_bytes: u64,
@@ -63,14 +63,14 @@ pub(crate) struct Memory {
     /// later access's are earlier.
     entered: f64,
     /// Lines that the L1 cache is waiting for.
-    fill_buffers: Slots<u64>,
-    stream: Stream,
+    fill_buffers: ResourceSlots<u64>,
+    stream: ReadStream,
     walks_pass_first_level: bool,
 }
 
 /// The line that the program read last.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct ReadStream {
     line: u64,
     /// When its data arrives.
     ready: f64,
@@ -78,7 +78,7 @@ struct Stream {
     length: u32,
 }
 
-impl Memory {
+impl MemoryModel {
     /// Memory of a program with frames of this size.
     pub(crate) fn new(spec: &MemorySpec, ghz: f64, frame_bytes: u64) -> Self {
         let [l1, l2, l3] = spec.caches.map(|level| f64::from(level.latency_cycles));
@@ -91,8 +91,8 @@ impl Memory {
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
             entered: 0.0,
-            fill_buffers: Slots::new(spec.fill_buffers),
-            stream: Stream {
+            fill_buffers: ResourceSlots::new(spec.fill_buffers),
+            stream: ReadStream {
                 // A number that is no line's and no neighbour's.
                 line: u64::MAX - 1,
                 ready: 0.0,
@@ -126,7 +126,7 @@ impl Memory {
         };
         self.stream.line = line;
         let level = self.caches.load(line, self.frame_bytes, start);
-        let prefetched = level == Level::Memory && self.stream.length >= LINES_TO_A_STREAM;
+        let prefetched = level == MemoryLevel::Memory && self.stream.length >= LINES_TO_A_STREAM;
         self.stream.ready = if prefetched {
             self.prefetched(start)
         } else {
@@ -137,7 +137,7 @@ impl Memory {
 
     /// A load of a page walk at `start`; returns the level that had the line, and when it arrives.
     #[inline]
-    pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (Level, f64) {
+    pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (MemoryLevel, f64) {
         if self.walks_pass_first_level {
             let level = self.caches.load_beyond_first(line, BASE_PAGE_BYTES, start);
             let start = self.on_the_channel(level, start);
@@ -149,17 +149,17 @@ impl Memory {
 
     /// Latency of a load.
     #[inline]
-    fn takes(&mut self, level: Level) -> f64 {
+    fn takes(&mut self, level: MemoryLevel) -> f64 {
         match level {
-            Level::Memory => self.latencies.draw(),
+            MemoryLevel::Memory => self.latencies.draw(),
             level => self.latency[level as usize],
         }
     }
 
     /// When a line that is wanted at `start` is requested from the channel.
     #[inline]
-    fn on_the_channel(&mut self, level: Level, start: f64) -> f64 {
-        if level != Level::Memory {
+    fn on_the_channel(&mut self, level: MemoryLevel, start: f64) -> f64 {
+        if level != MemoryLevel::Memory {
             return start;
         }
         // A walk's last load is far ahead of the next access. It uses the channel's time, but does
@@ -170,10 +170,10 @@ impl Memory {
     }
 
     #[inline]
-    fn demanded(&mut self, line: u64, level: Level, start: f64) -> f64 {
-        if level == Level::L1 {
+    fn demanded(&mut self, line: u64, level: MemoryLevel, start: f64) -> f64 {
+        if level == MemoryLevel::L1 {
             // The cache contains a line as soon as it is requested.
-            let hit = start + self.latency[Level::L1 as usize];
+            let hit = start + self.latency[MemoryLevel::L1 as usize];
             return self.fill_buffers.wait(line, hit);
         }
         self.fill_buffers.forget(self.entered);
@@ -187,10 +187,10 @@ impl Memory {
     /// A prefetched line: it was requested a memory latency ago and waits in the second level.
     #[inline]
     fn prefetched(&mut self, start: f64) -> f64 {
-        let asked = start - self.latency[Level::Memory as usize];
+        let asked = start - self.latency[MemoryLevel::Memory as usize];
         self.channel_free = self.channel_free.max(asked) + self.line_cycles;
         self.channel_free
-            .max(start + self.latency[Level::L2 as usize])
+            .max(start + self.latency[MemoryLevel::L2 as usize])
     }
 }
 
@@ -206,8 +206,8 @@ mod tests {
         }
     }
 
-    fn memory() -> Memory {
-        Memory::new(&SPEC, 1.0, BASE_PAGE_BYTES)
+    fn memory() -> MemoryModel {
+        MemoryModel::new(&SPEC, 1.0, BASE_PAGE_BYTES)
     }
 
     /// 100 cycles to memory, 10 for a line on the channel, two fill buffers.
@@ -220,7 +220,7 @@ mod tests {
         channels: 1,
         channel_gb_per_s: 6.4,
         neighbours_gb_per_s: 0.0,
-        last_level: Replacement::LeastRecentlyUsed,
+        last_level: CacheReplacement::LeastRecentlyUsed,
         walks_pass_first_level: false,
     };
 
@@ -258,11 +258,11 @@ mod tests {
             walks_pass_first_level: true,
             ..SPEC
         };
-        let mut memory = Memory::new(&spec, 1.0, BASE_PAGE_BYTES);
+        let mut memory = MemoryModel::new(&spec, 1.0, BASE_PAGE_BYTES);
         for line in [1000, 2000, 3000] {
             memory.load_for_walk(line, 0.0);
         }
-        assert_eq!(memory.load_for_walk(1000, 200.0), (Level::L2, 214.0));
+        assert_eq!(memory.load_for_walk(1000, 200.0), (MemoryLevel::L2, 214.0));
         // Behind the three lines on the channel, and no further.
         assert_eq!(memory.load(4000, 0.0), 130.0);
         assert_eq!(memory.load(5000, 0.0), 140.0);
@@ -275,9 +275,12 @@ mod tests {
         assert_eq!(memory.load(1000, 0.0), 100.0);
         assert_eq!(memory.load(1000, 2.0), 100.0);
         assert_eq!(memory.load(1000, 200.0), 205.0);
-        assert_eq!(memory.load_for_walk(3000, 200.0), (Level::Memory, 300.0));
-        assert_eq!(memory.load_for_walk(3000, 210.0), (Level::L1, 300.0));
-        assert_eq!(memory.load_for_walk(3000, 400.0), (Level::L1, 405.0));
+        assert_eq!(
+            memory.load_for_walk(3000, 200.0),
+            (MemoryLevel::Memory, 300.0)
+        );
+        assert_eq!(memory.load_for_walk(3000, 210.0), (MemoryLevel::L1, 300.0));
+        assert_eq!(memory.load_for_walk(3000, 400.0), (MemoryLevel::L1, 405.0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// `instructions` counts from one access to the next, that access included (at least 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pattern {
+pub enum AccessPattern {
     /// Independent reads of random words, all equally likely.
     Random {
         /// For each read.
@@ -70,7 +70,7 @@ pub enum Pattern {
     },
 }
 
-impl Pattern {
+impl AccessPattern {
     /// Random reads, independent of each other.
     pub const RANDOM: Self = Self::Random { instructions: 15 };
     /// YCSB's distribution; drawing from it takes a logarithm and a power.
@@ -181,22 +181,22 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for (name, pattern) in Pattern::ALL {
+        for (name, pattern) in AccessPattern::ALL {
             assert_eq!(pattern.check(), Ok(()), "{name}");
         }
-        let hot = |hot_memory, hot_reads| Pattern::HotSpot {
+        let hot = |hot_memory, hot_reads| AccessPattern::HotSpot {
             hot_memory,
             hot_reads,
             instructions: 1,
         };
-        let zipf = |theta| Pattern::Zipf {
+        let zipf = |theta| AccessPattern::Zipf {
             theta,
             instructions: 1,
         };
         let bad = [
-            (Pattern::Chase { instructions: 0 }, "instructions"),
+            (AccessPattern::Chase { instructions: 0 }, "instructions"),
             (
-                Pattern::Stride {
+                AccessPattern::Stride {
                     bytes: 0,
                     instructions: 1,
                 },
@@ -206,7 +206,7 @@ mod tests {
             (hot(0.5, 1.5), "hot_reads"),
             (hot(f64::NAN, 0.5), "hot_memory"),
             (
-                Pattern::Blocks {
+                AccessPattern::Blocks {
                     block_bytes: 4096,
                     used_bytes: 8192,
                     instructions: 1,

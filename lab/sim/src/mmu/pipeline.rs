@@ -10,15 +10,15 @@
 //! and fill buffers. These are granted in program order, but from when they are needed
 //! (`resource_slots.rs`).
 
-use super::accessed::AccessBits;
-use super::accesses::Access;
+use super::access_bits::AccessBits;
+use super::access_generator::PatternAccess;
 use super::caches::CACHE_LINE_BYTES;
-use super::counters::Counters;
+use super::counters::CoreCounters;
 use super::group::{Group, GroupCondition};
-use super::memory::Memory;
-use super::processor::Processor;
-use super::tlb::{Found, Tlb};
-use super::translation::{EntrySize, LeafSize, Mark};
+use super::memory::MemoryModel;
+use super::processor::ProcessorSpec;
+use super::tlb::{TlbLookup, TwoLevelTlb};
+use super::translation::{AccessBitMask, EntrySize, LeafSize};
 use super::walk::PageTables;
 use super::walkers::Walkers;
 use std::collections::VecDeque;
@@ -36,19 +36,19 @@ pub(crate) struct Pipeline {
     seen_if_accessed: Option<Group>,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
-    tlb: Tlb,
+    tlb: TwoLevelTlb,
     tables: PageTables,
     walkers: Walkers,
-    memory: Memory,
-    order: Order,
+    memory: MemoryModel,
+    order: ReorderBuffer,
     /// When the last access had its data.
     last_ready: f64,
-    counters: Counters,
+    counters: CoreCounters,
 }
 
 impl Pipeline {
     /// A core with `bytes` of memory, mapped by pages of this size.
-    pub(crate) fn new(processor: &Processor, bytes: u64, size: LeafSize) -> Self {
+    pub(crate) fn new(processor: &ProcessorSpec, bytes: u64, size: LeafSize) -> Self {
         Self {
             size,
             own: size.into(),
@@ -56,18 +56,18 @@ impl Pipeline {
             seen_if_accessed: None,
             ghz: processor.ghz,
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
-            tlb: Tlb::new(processor.l1_tlb, processor.l2_tlb, processor.groups),
+            tlb: TwoLevelTlb::new(processor.l1_tlb, processor.l2_tlb, processor.groups),
             tables: PageTables::new(processor.walk_caches, bytes),
             walkers: Walkers::new(processor.walkers),
-            memory: Memory::new(&processor.memory, processor.ghz, size.bytes()),
-            order: Order::new(processor.reorder_buffer, processor.width),
+            memory: MemoryModel::new(&processor.memory, processor.ghz, size.bytes()),
+            order: ReorderBuffer::new(processor.reorder_buffer, processor.width),
             last_ready: 0.0,
-            counters: Counters::default(),
+            counters: CoreCounters::default(),
         }
     }
 
     /// The same in a virtual machine; its host maps it by pages of this size.
-    pub(crate) fn in_guest(mut self, processor: &Processor, backed_by: LeafSize) -> Self {
+    pub(crate) fn in_guest(mut self, processor: &ProcessorSpec, backed_by: LeafSize) -> Self {
         self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
         self.memory.set_frames(self.tlb.bytes(self.entry_size()));
@@ -76,7 +76,7 @@ impl Pipeline {
 
     /// The same with pages in groups, if the processor supports any. Also returns how walks set
     /// access bits then.
-    pub(crate) fn in_groups(mut self, processor: &Processor) -> (Self, Mark) {
+    pub(crate) fn in_groups(mut self, processor: &ProcessorSpec) -> (Self, AccessBitMask) {
         let (size, group) = match self.size {
             LeafSize::Base => (EntrySize::BaseGroup, processor.groups.base),
             LeafSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
@@ -88,7 +88,7 @@ impl Pipeline {
             self.seen_if_accessed = seen.then_some(group);
             self.memory.set_frames(self.tlb.bytes(self.entry_size()));
         }
-        let mark = Mark::of_sizes(processor.groups)[self.own as usize];
+        let mark = AccessBitMask::of_sizes(processor.groups)[self.own as usize];
         (self, mark)
     }
 
@@ -115,9 +115,9 @@ impl Pipeline {
         self.order.done
     }
 
-    pub(crate) fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> CoreCounters {
         let cycles = self.cycles();
-        Counters {
+        CoreCounters {
             walk_active_cycles: self.walkers.active_cycles(),
             walk_pending_cycles: self.walkers.pending_cycles,
             cycles,
@@ -128,7 +128,7 @@ impl Pipeline {
 
     /// Makes one access, after the instructions before it.
     #[inline]
-    pub(crate) fn step(&mut self, access: Access, bits: &mut AccessBits) {
+    pub(crate) fn step(&mut self, access: PatternAccess, bits: &mut AccessBits) {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
         let entered = self.order.enter(access.instructions);
@@ -146,7 +146,7 @@ impl Pipeline {
 
     /// Looks up an address in the TLBs; also returns the entry that holds it afterwards.
     #[inline]
-    fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (Found, EntrySize) {
+    fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (TlbLookup, EntrySize) {
         let mut size = self.entry_size();
         if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
             let (all, others) = bits.are_set(offset, 1 << group.order);
@@ -172,10 +172,10 @@ impl Pipeline {
         let entry = self.tlb.entry(offset, size);
         let start = match found {
             // The TLB contains a page as soon as its walk has begun.
-            Found::L1 => return self.walkers.wait(entry, start),
+            TlbLookup::L1 => return self.walkers.wait(entry, start),
             found => {
                 let start = start + self.l2_tlb_hit_cycles;
-                if found == Found::L2 {
+                if found == TlbLookup::L2 {
                     self.counters.l2_tlb_hits += 1;
                     return self.walkers.wait(entry, start);
                 }
@@ -201,7 +201,7 @@ impl Pipeline {
 
 /// Order and rate in which instructions enter and leave.
 #[derive(Clone, Debug)]
-struct Order {
+struct ReorderBuffer {
     cycles_per_instruction: f64,
     reorder_buffer: u64,
     /// Accesses under way: instructions up to each, and when it can leave.
@@ -213,7 +213,7 @@ struct Order {
     done: f64,
 }
 
-impl Order {
+impl ReorderBuffer {
     fn new(reorder_buffer: u32, width: u32) -> Self {
         Self {
             cycles_per_instruction: 1.0 / f64::from(width),
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn accesses_overlap_within_the_reorder_buffer() {
         // 20 instructions, two per cycle.
-        let mut order = Order::new(20, 2);
+        let mut order = ReorderBuffer::new(20, 2);
         assert_eq!(order.enter(10), 5.0);
         order.leave(105.0);
         assert_eq!(order.enter(10), 10.0);

@@ -9,12 +9,12 @@
 //! A preset marks as "not confirmed" what could not be looked up again. Such a value is from memory
 //! of the source named there, and is a guess until it is checked.
 
-use super::caches::{CacheLevel, Replacement};
+use super::caches::{CacheLevel, CacheReplacement};
 use super::group::{Group, GroupCondition, Groups};
 use super::latency::LatencyShape;
-use super::lru::Shape;
+use super::lru::SetShape;
 use super::memory::MemorySpec;
-use super::processor::Processor;
+use super::processor::ProcessorSpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
 use super::walk::{NestedCaches, WalkCacheSizes};
 
@@ -56,7 +56,7 @@ const fn l2_tlb(
     hit_cycles: u32,
 ) -> L2Tlb {
     L2Tlb {
-        shape: Shape::new(entries, ways),
+        shape: SetShape::new(entries, ways),
         large: None,
         huge_ways,
         giant,
@@ -74,11 +74,11 @@ const fn group(order: u32, condition: GroupCondition, in_l1: bool) -> Option<Gro
 
 // Intel. None of these holds neighbouring pages in one entry.
 
-const fn intel_l1_tlb(base: Shape, giant_entries: u32) -> L1Tlb {
+const fn intel_l1_tlb(base: SetShape, giant_entries: u32) -> L1Tlb {
     L1Tlb::Split {
         base,
-        huge: Shape::new(32, 4),
-        giant: Shape::fully_associative(giant_entries),
+        huge: SetShape::new(32, 4),
+        giant: SetShape::fully_associative(giant_entries),
     }
 }
 
@@ -86,13 +86,13 @@ const INTEL_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(32, 4, 0);
 
 /// Haswell server: the E5-2690 v3 of the HawkEye paper, 12 cores. Its last-level cache has 20 ways
 /// in 12 slices; here 15 ways in a power of two of sets.
-pub const HASWELL: Processor = Processor {
+pub const HASWELL: ProcessorSpec = ProcessorSpec {
     name: "haswell",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Haswell: TLB parameters",
     ghz: 2.6,
     width: 4,
     reorder_buffer: 192,
-    l1_tlb: intel_l1_tlb(Shape::new(64, 4), 4),
+    l1_tlb: intel_l1_tlb(SetShape::new(64, 4), 4),
     l2_tlb: l2_tlb(1024, 8, 8, GiantPages::Nowhere, 7),
     groups: Groups::NONE,
     walk_caches: INTEL_WALK_CACHES,
@@ -108,19 +108,19 @@ pub const HASWELL: Processor = Processor {
         channels: 4,
         channel_gb_per_s: 17.1,
         neighbours_gb_per_s: 0.0,
-        last_level: Replacement::LeastRecentlyUsed,
+        last_level: CacheReplacement::LeastRecentlyUsed,
         walks_pass_first_level: false,
     },
 };
 
 /// Skylake server, 16 cores. Not confirmed: the 16 entries in 4 ways for pages of 1 GiB in the
 /// second level.
-pub const SKYLAKE: Processor = Processor {
+pub const SKYLAKE: ProcessorSpec = ProcessorSpec {
     name: "skylake",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Skylake client and server: \
              TLB parameters; two page walks in parallel",
     reorder_buffer: 224,
-    l2_tlb: l2_tlb(1536, 12, 12, GiantPages::Own(Shape::new(16, 4)), 7),
+    l2_tlb: l2_tlb(1536, 12, 12, GiantPages::Own(SetShape::new(16, 4)), 7),
     walkers: 2,
     memory: MemorySpec {
         caches: caches([32 * KIB, MIB, 22 * MIB], [8, 16, 11], [5, 14, 68]),
@@ -136,14 +136,14 @@ pub const SKYLAKE: Processor = Processor {
 
 /// Ice Lake server, 16 cores. Not confirmed: the ways of the second level that pages of 2 MiB and
 /// of 1 GiB may take.
-pub const ICE_LAKE: Processor = Processor {
+pub const ICE_LAKE: ProcessorSpec = ProcessorSpec {
     name: "ice-lake",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Ice Lake client: TLB \
              parameters (pages of 2 MiB and of 1 GiB take 8 of 16 ways of the second level each)",
     ghz: 2.9,
     width: 5,
     reorder_buffer: 352,
-    l1_tlb: intel_l1_tlb(Shape::new(64, 4), 8),
+    l1_tlb: intel_l1_tlb(SetShape::new(64, 4), 8),
     l2_tlb: l2_tlb(2048, 16, 8, GiantPages::Among { ways: 8 }, 7),
     walkers: 2,
     memory: MemorySpec {
@@ -159,14 +159,14 @@ pub const ICE_LAKE: Processor = Processor {
 };
 
 /// Sapphire Rapids, 32 cores. Not confirmed: the second level, taken from Ice Lake's.
-pub const SAPPHIRE_RAPIDS: Processor = Processor {
+pub const SAPPHIRE_RAPIDS: ProcessorSpec = ProcessorSpec {
     name: "sapphire-rapids",
     source: "Intel 64 and IA-32 Architectures Optimization Reference Manual, Golden Cove: 96 entries in \
              the first level, four page walkers; the second level as Ice Lake's",
     ghz: 3.0,
     width: 6,
     reorder_buffer: 512,
-    l1_tlb: intel_l1_tlb(Shape::new(96, 6), 8),
+    l1_tlb: intel_l1_tlb(SetShape::new(96, 6), 8),
     l2_tlb: ICE_LAKE.l2_tlb,
     walkers: 4,
     memory: MemorySpec {
@@ -201,14 +201,14 @@ const AMD_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(64, 64, 64);
 /// are named for 32 KiB). Not confirmed: that they share the entries of other pages, and that all
 /// four must have their access bit set. If an entry held a page with a clear bit, the processor
 /// could not set it at the first access, as the architecture requires.
-pub const ZEN_4: Processor = Processor {
+pub const ZEN_4: ProcessorSpec = ProcessorSpec {
     name: "zen-4",
     source: "AMD Software Optimization Guide for the Zen 4 Microarchitecture (57647), 2.8: 72 entries for \
              all sizes, 3,072 entries in 24 ways, six walkers, a page-directory cache of 64",
     ghz: 3.7,
     width: 6,
     reorder_buffer: 320,
-    l1_tlb: L1Tlb::Shared(Shape::fully_associative(72)),
+    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(72)),
     l2_tlb: l2_tlb(3072, 24, 24, GiantPages::AsHuge, 7),
     groups: Groups {
         base: group(2, GroupCondition::Contiguous, true),
@@ -232,14 +232,14 @@ pub const ZEN_4: Processor = Processor {
 
 /// Zen 5, one core complex of 8 cores. Assumed equal to Zen 4, not confirmed: groups, latencies,
 /// walkers and walk caches. Its own, not confirmed: the second level's ways.
-pub const ZEN_5: Processor = Processor {
+pub const ZEN_5: ProcessorSpec = ProcessorSpec {
     name: "zen-5",
     source: "B. Cohen, M. Subramony, \"Next Generation 'Zen 5' Core\" (Hot Chips 2024): 96 entries for data, 4K in \
              the second level for everything but 1 GiB, caches, 8 instructions a cycle; 448 of them under way: AMD Software \
              Optimization Guide for the Zen 5 Microarchitecture (58455)",
     width: 8,
     reorder_buffer: 448,
-    l1_tlb: L1Tlb::Shared(Shape::fully_associative(96)),
+    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(96)),
     l2_tlb: l2_tlb(4096, 16, 16, GiantPages::Nowhere, ZEN_4.l2_tlb.hit_cycles),
     memory: MemorySpec {
         caches: caches([48 * KIB, MIB, 32 * MIB], [12, 16, 16], [4, 14, 50]),
@@ -269,14 +269,14 @@ const NEOVERSE_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(32, 16, 16);
 /// Not modelled:
 /// - pages of 1 GiB as two of 512 MiB in the first level;
 /// - four neighbouring pages that the second level holds in one entry without the bit.
-pub const NEOVERSE_V2: Processor = Processor {
+pub const NEOVERSE_V2: ProcessorSpec = ProcessorSpec {
     name: "neoverse-v2",
     source: "Arm Neoverse V2 Core Technical Reference Manual (102375), memory management: 48 entries for \
              all sizes, 2,048 entries in 8 ways; Software Optimization Guide (PJDOC-466751330-593177)",
     ghz: 3.1,
     width: 8,
     reorder_buffer: 320,
-    l1_tlb: L1Tlb::Shared(Shape::fully_associative(48)),
+    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(48)),
     l2_tlb: l2_tlb(2048, 8, 8, GiantPages::Among { ways: 8 }, 5),
     groups: Groups {
         base: group(4, GroupCondition::Marked, true),
@@ -326,17 +326,17 @@ const XIANGSHAN_WALK_CACHES: WalkCacheSizes = WalkCacheSizes::new(64, 16, 16);
 /// - the second level has single entries in 32 ways instead of lines;
 /// - eight neighbouring pages don't share an entry of the first level ("TLB compression");
 /// - walks set access bits, where hardware leaves that to a fault.
-pub const XIANGSHAN: Processor = Processor {
+pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
     name: "xiangshan",
     source: "XiangShan design documents, Kunminghu V2: 48 entries for all sizes, 2,048 base pages and 16 larger \
              ones in the second level, 64-KiB groups by Svnapot; latencies chosen",
     ghz: 3.0,
     width: 6,
     reorder_buffer: 160,
-    l1_tlb: L1Tlb::Shared(Shape::fully_associative(48)),
+    l1_tlb: L1Tlb::Shared(SetShape::fully_associative(48)),
     l2_tlb: L2Tlb {
-        shape: Shape::new(2048, 32),
-        large: Some(Shape::fully_associative(16)),
+        shape: SetShape::new(2048, 32),
+        large: Some(SetShape::fully_associative(16)),
         huge_ways: 32,
         giant: GiantPages::AsHuge,
         hit_cycles: 10,
@@ -361,7 +361,7 @@ pub const XIANGSHAN: Processor = Processor {
 };
 
 /// All presets, those of one maker in order of age, the oldest first.
-pub const PROCESSORS: [Processor; 8] = [
+pub const PROCESSORS: [ProcessorSpec; 8] = [
     HASWELL,
     SKYLAKE,
     ICE_LAKE,
@@ -374,7 +374,7 @@ pub const PROCESSORS: [Processor; 8] = [
 
 /// Presets of the maker with this name (`vendor_id` in `/proc/cpuinfo`); all presets for a maker
 /// without one.
-pub fn made_by(vendor: &str) -> &'static [Processor] {
+pub fn made_by(vendor: &str) -> &'static [ProcessorSpec] {
     match vendor {
         "GenuineIntel" => &[HASWELL, SKYLAKE, ICE_LAKE, SAPPHIRE_RAPIDS],
         // The second one under licence.
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn those_of_a_maker_are_some_of_all() {
-        let names = |some: &[Processor]| some.iter().map(|p| p.name).collect::<Vec<_>>();
+        let names = |some: &[ProcessorSpec]| some.iter().map(|p| p.name).collect::<Vec<_>>();
         let all = names(&PROCESSORS);
         for vendor in ["GenuineIntel", "AuthenticAMD"] {
             let made = names(made_by(vendor));

@@ -2,7 +2,7 @@
 
 use super::error::MmuError;
 use super::group::{Group, Groups};
-use super::lru::Shape;
+use super::lru::SetShape;
 use super::memory::MemorySpec;
 use super::tlb::{GiantPages, L1Tlb, L2Tlb};
 use super::walk::{NestedCaches, WalkCacheSizes};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// One core and its private resources.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Processor {
+pub struct ProcessorSpec {
     /// Name. Not written to files.
     #[serde(skip)]
     pub name: &'static str,
@@ -48,7 +48,7 @@ const MAX_ENTRIES: u32 = 1 << 26;
 
 const MAX_WALK_ENTRIES: u32 = 255;
 
-impl Processor {
+impl ProcessorSpec {
     /// Sizes that an entry of its TLBs can have beside that of a base page.
     pub fn entry_orders(&self) -> PageOrders {
         let Groups { base, huge } = self.groups;
@@ -62,7 +62,7 @@ impl Processor {
     }
 
     pub(crate) fn check(&self) -> Result<(), MmuError> {
-        let shape = |shape: Shape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
+        let shape = |shape: SetShape| shape.sets().is_some() && shape.entries <= MAX_ENTRIES;
         let l1_tlb = match self.l1_tlb {
             L1Tlb::Split { base, huge, giant } => shape(base) && shape(huge) && shape(giant),
             L1Tlb::Shared(shared) => shape(shared),
@@ -132,7 +132,7 @@ mod tests {
     fn a_processor_that_cant_be_is_refused() {
         let good = PROCESSORS[0];
         assert_eq!(good.check(), Ok(()));
-        let part_of = |change: fn(&mut Processor)| {
+        let part_of = |change: fn(&mut ProcessorSpec)| {
             let mut bad = good;
             change(&mut bad);
             match bad.check() {
@@ -140,7 +140,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        let l2_tlb = part_of(|p| p.l2_tlb.shape = Shape::new(1000, 12));
+        let l2_tlb = part_of(|p| p.l2_tlb.shape = SetShape::new(1000, 12));
         assert_eq!(l2_tlb, "the second-level TLB");
         let ways = part_of(|p| p.l2_tlb.huge_ways = 0);
         assert_eq!(ways, "its ways for huge pages");

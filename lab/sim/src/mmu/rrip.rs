@@ -13,9 +13,9 @@
 //! Processors' own rules are not published, and differ. Those of Intel's last levels since Ivy
 //! Bridge are of this kind (A. Abel, J. Reineke, "nanoBench", ISPASS 2020).
 
-use super::lru::Shape;
+use super::lru::SetShape;
 use super::vectors::EMPTY;
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 
 /// Age of a line that is replaced next.
 const OLDEST: u8 = 3;
@@ -23,7 +23,7 @@ const OLDEST: u8 = 3;
 const NEW: u8 = OLDEST - 1;
 
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct CacheWay {
     tag: u32,
     age: u8,
 }
@@ -31,20 +31,20 @@ struct Way {
 /// Tags by set. The caller maps tags to sets.
 #[derive(Clone, Debug)]
 pub(crate) struct RripSets {
-    ways: Vec<Way>,
+    ways: Vec<CacheWay>,
     per_set: usize,
     pub(crate) set_bits: u32,
     taken_percent: u32,
-    random: Rng,
+    random: SimulationRng,
 }
 
 impl RripSets {
     /// Empty. The number of sets must be a power of two; entries beyond that are left out.
     /// `taken_percent` of the tags that miss are inserted.
-    pub(crate) fn new(shape: Shape, taken_percent: u32) -> Self {
+    pub(crate) fn new(shape: SetShape, taken_percent: u32) -> Self {
         let per_set = shape.ways.max(1);
         let set_bits = (shape.entries / per_set).max(1).ilog2();
-        let empty = Way {
+        let empty = CacheWay {
             tag: EMPTY,
             age: OLDEST,
         };
@@ -53,7 +53,7 @@ impl RripSets {
             per_set: per_set as usize,
             set_bits,
             taken_percent,
-            random: Rng::new(0, 0),
+            random: SimulationRng::new(0, 0),
         }
     }
 
@@ -92,7 +92,7 @@ impl RripSets {
             }
         }
         if let Some(way) = room {
-            *way = Way { tag, age: NEW };
+            *way = CacheWay { tag, age: NEW };
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_was_used_again_stays_while_others_pass() {
-        let mut sets = RripSets::new(Shape::new(4, 4), 100);
+        let mut sets = RripSets::new(SetShape::new(4, 4), 100);
         assert!(!sets.access(0, 1) && sets.access(0, 1));
         // The three other ways are enough for the lines that pass through. Twice, because all lines
         // age before each third of them.
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn sets_share_nothing() {
-        let mut sets = RripSets::new(Shape::new(4, 2), 100);
+        let mut sets = RripSets::new(SetShape::new(4, 2), 100);
         assert!(!sets.access(0, 1) && !sets.access(1, 1));
         assert!(sets.access(0, 1) && sets.access(1, 1));
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_part_of_what_is_new_is_taken() {
         let (tags, sets) = (1 << 14, 1 << 10);
-        let mut rrip = RripSets::new(Shape::new(tags, 16), 30);
+        let mut rrip = RripSets::new(SetShape::new(tags, 16), 30);
         // A quarter of the capacity, again and again.
         let mut lap = || {
             let used = (0..tags / 4).map(|n| rrip.access((n % sets) as usize, n));
@@ -145,7 +145,7 @@ mod tests {
             ways in 1usize..18,
             keys in proptest::collection::vec(0u32..48, 1..600),
         ) {
-            let mut sets = RripSets::new(Shape::fully_associative(ways as u32), 100);
+            let mut sets = RripSets::new(SetShape::fully_associative(ways as u32), 100);
             let mut list: Vec<Option<(u32, u8)>> = vec![None; ways];
             for key in keys {
                 let at = list.iter().position(|held| held.is_some_and(|(tag, _)| tag == key));

@@ -1,12 +1,12 @@
 //! A program on a core: its time, its counters and the access bits of its pages.
 
-use super::accessed::AccessBits;
-use super::accesses::Accesses;
-use super::counters::Counters;
+use super::access_bits::AccessBits;
+use super::access_generator::AccessGenerator;
+use super::counters::CoreCounters;
 use super::error::MmuError;
-use super::pattern::Pattern;
+use super::pattern::AccessPattern;
 use super::pipeline::Pipeline;
-use super::processor::Processor;
+use super::processor::ProcessorSpec;
 use super::translation::LeafSize;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::time::Duration;
@@ -20,9 +20,9 @@ const MAX_BYTES: u64 = 1 << 40;
 ///
 /// All pages are present and marked as accessed at the start; TLBs and caches are empty.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct PatternRun {
     regions: usize,
-    accesses: Accesses,
+    accesses: AccessGenerator,
     bits: AccessBits,
     pipeline: Pipeline,
     /// End of the run that was requested, in cycles since the start.
@@ -30,7 +30,7 @@ pub struct Run {
     ghz: f64,
 }
 
-impl Run {
+impl PatternRun {
     /// A run over `bytes` of memory (whole regions, at most 1 TiB), all mapped by pages of one
     /// size.
     ///
@@ -38,8 +38,8 @@ impl Run {
     ///
     /// What can't be simulated: see [`MmuError`].
     pub fn new(
-        processor: &Processor,
-        pattern: Pattern,
+        processor: &ProcessorSpec,
+        pattern: AccessPattern,
         bytes: u64,
         size: LeafSize,
         seed: u64,
@@ -52,7 +52,7 @@ impl Run {
         let regions = (bytes / HUGE_PAGE_BYTES) as usize;
         Ok(Self {
             regions,
-            accesses: Accesses::new(pattern, bytes, seed),
+            accesses: AccessGenerator::new(pattern, bytes, seed),
             bits: AccessBits::new(regions, size),
             pipeline: Pipeline::new(processor, bytes, size),
             until: 0.0,
@@ -63,7 +63,7 @@ impl Run {
     /// Moves the run into a virtual machine; its host maps all of the guest's memory by pages of
     /// size `backed_by`. Walks go through the host's tables too. A TLB entry holds the smaller of
     /// the guest's and the host's page.
-    pub fn in_guest(mut self, processor: &Processor, backed_by: LeafSize) -> Self {
+    pub fn in_guest(mut self, processor: &ProcessorSpec, backed_by: LeafSize) -> Self {
         self.pipeline = self.pipeline.in_guest(processor, backed_by);
         self
     }
@@ -72,7 +72,7 @@ impl Run {
     /// base pages from folios of 64 KiB, for instance. Nothing changes if the processor supports
     /// none of such pages. A remainder at the end of the memory counts as a whole group. In a
     /// virtual machine a TLB holds a group as one entry if the host's pages are at least as large.
-    pub fn in_groups(mut self, processor: &Processor) -> Self {
+    pub fn in_groups(mut self, processor: &ProcessorSpec) -> Self {
         let mark;
         (self.pipeline, mark) = self.pipeline.in_groups(processor);
         self.bits.set_mark(mark);
@@ -105,7 +105,7 @@ impl Run {
     }
 
     /// Runs for `count` accesses, and returns their counts.
-    pub fn count_accesses(&mut self, count: u64) -> Counters {
+    pub fn count_accesses(&mut self, count: u64) -> CoreCounters {
         let before = self.counters();
         self.advance_accesses(count);
         self.counters().since(&before)
@@ -145,7 +145,7 @@ impl Run {
     }
 
     /// Counts so far.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> CoreCounters {
         self.pipeline.counters()
     }
 

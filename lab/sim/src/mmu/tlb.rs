@@ -1,8 +1,8 @@
 //! Two levels of TLB for data.
 
 use super::group::Groups;
-use super::lru::Shape;
-use super::translation::{EntrySize, FirstLevel, Orders, SecondLevel};
+use super::lru::SetShape;
+use super::translation::{EntryOrders, EntrySize, FirstLevel, SecondLevel};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -13,14 +13,14 @@ pub enum L1Tlb {
     /// One TLB for each page size.
     Split {
         /// For base pages.
-        base: Shape,
+        base: SetShape,
         /// For huge pages.
-        huge: Shape,
+        huge: SetShape,
         /// For pages of 1 GiB.
-        giant: Shape,
+        giant: SetShape,
     },
     /// One TLB for all pages.
-    Shared(Shape),
+    Shared(SetShape),
 }
 
 /// Second level, which holds pages of both sizes.
@@ -28,11 +28,11 @@ pub enum L1Tlb {
 #[serde(deny_unknown_fields)]
 pub struct L2Tlb {
     /// Its size.
-    pub shape: Shape,
+    pub shape: SetShape,
     /// Shape of a separate part for all entries of more than one base page, if there is one. The
     /// fields below on huge pages and pages of 1 GiB are ignored then.
     #[serde(default)]
-    pub large: Option<Shape>,
+    pub large: Option<SetShape>,
     /// Ways of a set that huge pages may take (1 to all).
     pub huge_ways: u32,
     /// Where it holds pages of 1 GiB.
@@ -53,13 +53,13 @@ pub enum GiantPages {
         ways: u32,
     },
     /// In a TLB of their own.
-    Own(Shape),
+    Own(SetShape),
     /// Among the others, as pieces of 2 MiB that count as huge pages ("smashed").
     AsHuge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum TlbLookup {
     L1,
     L2,
     /// Nowhere: the page table must be walked.
@@ -68,7 +68,7 @@ pub(crate) enum Found {
 
 /// An entry of the second level: its number among entries of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct TlbEntryId {
     pub(crate) number: u32,
     pub(crate) size: EntrySize,
 }
@@ -76,27 +76,27 @@ pub(crate) struct Entry {
 /// Both levels. A looked-up page is in both afterwards. A page evicted from the second level may
 /// stay in the first.
 #[derive(Clone, Debug)]
-pub(crate) struct Tlb {
+pub(crate) struct TwoLevelTlb {
     first: FirstLevel,
     second: SecondLevel,
-    l1_orders: Orders,
-    orders: Orders,
+    l1_orders: EntryOrders,
+    orders: EntryOrders,
 }
 
-impl Tlb {
+impl TwoLevelTlb {
     pub(crate) fn new(l1: L1Tlb, l2: L2Tlb, groups: Groups) -> Self {
         Self {
             first: FirstLevel::new(l1),
             second: SecondLevel::new(l2),
-            l1_orders: Orders::in_l1(groups),
-            orders: Orders::new(groups),
+            l1_orders: EntryOrders::in_l1(groups),
+            orders: EntryOrders::new(groups),
         }
     }
 
     /// The entry of this size that holds the byte at `offset`.
     #[inline]
-    pub(crate) fn entry(&self, offset: u64, size: EntrySize) -> Entry {
-        Entry {
+    pub(crate) fn entry(&self, offset: u64, size: EntrySize) -> TlbEntryId {
+        TlbEntryId {
             number: self.orders.number(page(offset), size),
             size,
         }
@@ -107,15 +107,15 @@ impl Tlb {
     }
 
     #[inline]
-    pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> Found {
+    pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> TlbLookup {
         let page = page(offset);
         let in_l1 = self.l1_orders.number(page, size);
         if self.first.of_size(size).access(in_l1, size) {
-            Found::L1
+            TlbLookup::L1
         } else if self.second.access(page, size, self.orders) {
-            Found::L2
+            TlbLookup::L2
         } else {
-            Found::Nowhere
+            TlbLookup::Nowhere
         }
     }
 
@@ -125,24 +125,24 @@ impl Tlb {
         &mut self,
         offset: u64,
         sizes: [EntrySize; 2],
-    ) -> Option<(Found, EntrySize)> {
+    ) -> Option<(TlbLookup, EntrySize)> {
         let (page, l1_orders) = (page(offset), self.l1_orders);
         let number = |size| l1_orders.number(page, size);
         for size in sizes {
             if self.first.of_size(size).access_known(number(size), size) {
-                return Some((Found::L1, size));
+                return Some((TlbLookup::L1, size));
             }
         }
         let mut sizes = sizes.into_iter();
         let size = sizes.find(|size| self.second.access_known(page, *size, self.orders))?;
         self.first.of_size(size).access(number(size), size);
-        Some((Found::L2, size))
+        Some((TlbLookup::L2, size))
     }
 
     /// Drops every entry for which `keep` returns false; `keep` gets the entry's first byte and the
     /// byte after it.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
-        let keep = |orders: Orders, number: u32, size| {
+        let keep = |orders: EntryOrders, number: u32, size| {
             let bytes = orders.bytes(size);
             keep(bytes * u64::from(number), bytes * (u64::from(number) + 1))
         };
@@ -167,29 +167,29 @@ mod tests {
     fn worked_by_hand() {
         // Two sets of one way, and two sets of two ways.
         let l1 = L1Tlb::Split {
-            base: Shape::new(2, 1),
-            huge: Shape::new(1, 1),
-            giant: Shape::new(1, 1),
+            base: SetShape::new(2, 1),
+            huge: SetShape::new(1, 1),
+            giant: SetShape::new(1, 1),
         };
         let l2 = L2Tlb {
-            shape: Shape::new(4, 2),
+            shape: SetShape::new(4, 2),
             large: None,
             huge_ways: 2,
             giant: GiantPages::Nowhere,
             hit_cycles: 7,
         };
-        let mut tlb = Tlb::new(l1, l2, Groups::NONE);
+        let mut tlb = TwoLevelTlb::new(l1, l2, Groups::NONE);
         let steps = [
-            (0, Found::Nowhere),
-            (0, Found::L1),
-            (2, Found::Nowhere), // pushes 0 out of the first level
-            (0, Found::L2),
-            (1, Found::Nowhere), // another set
-            (0, Found::L1),
-            (4, Found::Nowhere), // third page of set 0: 2 was used before 0
-            (2, Found::Nowhere),
-            (0, Found::Nowhere),
-            (1, Found::L1),
+            (0, TlbLookup::Nowhere),
+            (0, TlbLookup::L1),
+            (2, TlbLookup::Nowhere), // pushes 0 out of the first level
+            (0, TlbLookup::L2),
+            (1, TlbLookup::Nowhere), // another set
+            (0, TlbLookup::L1),
+            (4, TlbLookup::Nowhere), // third page of set 0: 2 was used before 0
+            (2, TlbLookup::Nowhere),
+            (0, TlbLookup::Nowhere),
+            (1, TlbLookup::L1),
         ];
         for (step, (page, found)) in steps.into_iter().enumerate() {
             let looked_up = tlb.look_up(page << 12, EntrySize::Base);

@@ -58,7 +58,7 @@
 //!
 //! - There, the program's data uses the same caches as its page tables. Here, page tables have a
 //!   share of them.
-//! - There, walks have start times and overlap. Here, their lengths are added up, and [`Work`]
+//! - There, walks have start times and overlap. Here, their lengths are added up, and [`ProgramWork`]
 //!   gives the share that the program waits for.
 //! - There, the first-level cache may have a table's line. Here, a load takes at least the time of
 //!   the second level.
@@ -71,36 +71,36 @@
 
 mod access;
 mod associative;
+mod batch_result;
+mod chunk_tables;
 mod counters;
 mod error;
 mod guest;
-mod keys;
-mod lines;
+mod key_cache;
 mod mappings;
-mod miss;
-mod outcome;
-mod place;
-mod recent;
+mod missed_pages;
+mod recent_keys;
 mod sizes;
 mod spec;
 mod state;
+mod table_caches;
 mod tags;
 mod tlb;
 mod translator;
-mod upper;
+mod upper_entries;
 mod walker;
 
 pub use access::Access;
 pub use associative::Associative;
+pub use batch_result::{BatchResult, Fault};
 pub use counters::TranslationCounters;
 pub use error::MappingError;
-pub(super) use keys::Keys;
+pub(super) use key_cache::KeyCache;
+pub(crate) use mappings::AccessBitMask;
 pub use mappings::Mappings;
-pub(crate) use mappings::Mark;
-pub use outcome::{Done, Fault};
-pub(crate) use sizes::Orders;
+pub(crate) use sizes::EntryOrders;
 pub use sizes::{EntrySize, LeafSize};
-pub use spec::{Levels, Tables, TranslatorSpec, Work};
+pub use spec::{PageTableLevels, PageTableSetup, ProgramWork, TranslatorSpec};
 pub(super) use tlb::{FirstLevel, SecondLevel};
 pub use translator::Translator;
-pub(super) use upper::{MAX_LEVELS, UpperEntries};
+pub(super) use upper_entries::{MAX_LEVELS, UpperEntries};

@@ -100,15 +100,15 @@ fn shifted(ways: u32x4, first: u32) -> (u32x4, u32) {
 }
 
 /// A set and a tag in it.
-pub(super) type Place = (u32, u32);
+pub(super) type SetAndTag = (u32, u32);
 
 /// Uses the tags of items in order, moves the items that missed to the front, and returns their
 /// number.
 #[inline(always)]
-pub(super) fn leave_missed<const VECTORS: usize, T: Copy>(
+pub(super) fn retain_missed<const VECTORS: usize, T: Copy>(
     sets: &mut [u32x4],
     items: &mut [T],
-    place: impl Fn(T) -> Place,
+    place: impl Fn(T) -> SetAndTag,
 ) -> usize
 where
     [u32x4; VECTORS]: Pod,

@@ -2,7 +2,7 @@
 //! virtual machine those of the host as well.
 
 use super::caches::CACHE_LINE_BYTES;
-use super::translation::{Keys, LeafSize, MAX_LEVELS, UpperEntries};
+use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntries};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -46,15 +46,15 @@ pub struct NestedCaches {
 /// the host's.
 #[derive(Clone, Debug)]
 pub(crate) struct PageTables {
-    tables: Tables,
-    host: Option<Host>,
+    tables: LevelTables,
+    host: Option<HostTables>,
 }
 
 impl PageTables {
     /// Tables for `bytes` of memory, placed after it. Tables of one level are neighbours.
     pub(crate) fn new(sizes: WalkCacheSizes, bytes: u64) -> Self {
         Self {
-            tables: Tables::new(sizes, bytes / CACHE_LINE_BYTES, bytes),
+            tables: LevelTables::new(sizes, bytes / CACHE_LINE_BYTES, bytes),
             host: None,
         }
     }
@@ -62,7 +62,7 @@ impl PageTables {
     /// Makes them a guest's tables: the host maps all its memory and its tables by pages of this
     /// size.
     pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: LeafSize) -> Self {
-        self.host = Some(Host::new(caches, backed_by, self.tables.end));
+        self.host = Some(HostTables::new(caches, backed_by, self.tables.end));
         self
     }
 
@@ -95,7 +95,7 @@ impl PageTables {
 
 /// Tables of four levels, and the caches of their upper entries.
 #[derive(Clone, Debug)]
-struct Tables {
+struct LevelTables {
     upper: UpperEntries,
     /// First line of each level's tables.
     begins: [u64; LEVEL_SHIFTS.len()],
@@ -103,7 +103,7 @@ struct Tables {
     end: u64,
 }
 
-impl Tables {
+impl LevelTables {
     /// Tables for addresses below `bytes`; their lines start at `begin`.
     fn new(sizes: WalkCacheSizes, begin: u64, bytes: u64) -> Self {
         let mut end = begin;
@@ -151,19 +151,19 @@ const GUEST_END: u64 = 1 << (12 + 31);
 /// The host's tables for a guest's memory, and the core's caches of them. The guest's memory begins
 /// with that of its program.
 #[derive(Clone, Debug)]
-struct Host {
+struct HostTables {
     backed_by: LeafSize,
     /// Nested TLB, for the guest's page tables.
-    tlb: Option<Keys>,
-    tables: Tables,
+    tlb: Option<KeyCache>,
+    tables: LevelTables,
 }
 
-impl Host {
+impl HostTables {
     fn new(caches: NestedCaches, backed_by: LeafSize, begin: u64) -> Self {
         Self {
             backed_by,
-            tlb: Keys::new(caches.tlb),
-            tables: Tables::new(caches.walk_caches, begin, GUEST_END),
+            tlb: KeyCache::new(caches.tlb),
+            tables: LevelTables::new(caches.walk_caches, begin, GUEST_END),
         }
     }
 

@@ -1,12 +1,12 @@
 //! The page walkers of a core, and when they are at work.
 
-use super::slots::Slots;
-use super::tlb::Entry;
+use super::resource_slots::ResourceSlots;
+use super::tlb::TlbEntryId;
 
 /// State of the walkers. All times are in cycles since the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Walkers {
-    walks: Slots<Entry>,
+    walks: ResourceSlots<TlbEntryId>,
     /// Time up to which active cycles are counted. No walk begins before it any more.
     counted_until: f64,
     active_cycles: f64,
@@ -16,7 +16,7 @@ pub(crate) struct Walkers {
 impl Walkers {
     pub(crate) fn new(count: u32) -> Self {
         Self {
-            walks: Slots::new(count),
+            walks: ResourceSlots::new(count),
             counted_until: 0.0,
             active_cycles: 0.0,
             pending_cycles: 0.0,
@@ -26,7 +26,7 @@ impl Walkers {
     /// When a walk for this entry that is under way at `start` will be done; `start` if there is
     /// none.
     #[inline]
-    pub(crate) fn wait(&self, entry: Entry, start: f64) -> f64 {
+    pub(crate) fn wait(&self, entry: TlbEntryId, start: f64) -> f64 {
         self.walks.wait(entry, start)
     }
 
@@ -36,7 +36,7 @@ impl Walkers {
     #[inline]
     pub(crate) fn walk(
         &mut self,
-        entry: Entry,
+        entry: TlbEntryId,
         entered: f64,
         start: f64,
         walk: impl FnOnce(f64) -> f64,
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn page(number: u32) -> Entry {
-        Entry {
+    fn page(number: u32) -> TlbEntryId {
+        TlbEntryId {
             number,
             size: EntrySize::Base,
         }
@@ -86,7 +86,7 @@ mod tests {
     fn two_walkers_overlap_and_a_third_walk_waits() {
         let mut walkers = Walkers::new(2);
         let mut walk =
-            |page: Entry, start: f64| walkers.walk(page, start, start, |begin| begin + 100.0);
+            |page: TlbEntryId, start: f64| walkers.walk(page, start, start, |begin| begin + 100.0);
         assert_eq!(walk(page(1), 0.0), 100.0);
         assert_eq!(walk(page(2), 10.0), 110.0);
         assert_eq!(walk(page(3), 20.0), 200.0);

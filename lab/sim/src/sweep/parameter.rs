@@ -1,9 +1,9 @@
 //! Parameters by their keys.
 
-use crate::mmu::translation::Levels;
-use crate::mmu::{PROCESSORS, Processor};
-use crate::simulate::Setup;
-use crate::workloads::{Size, Workload, WorkloadError};
+use crate::mmu::translation::PageTableLevels;
+use crate::mmu::{PROCESSORS, ProcessorSpec};
+use crate::simulate::SimulationSetup;
+use crate::workloads::{ByteSize, WorkloadSpec, WorkloadSpecError};
 use hawkeye_policy::Rate;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,9 +15,9 @@ type Result<T, E = SweepError> = std::result::Result<T, E>;
 
 /// The run that a sweep varies.
 #[derive(Clone, Debug)]
-pub struct Base {
+pub struct SweepBase {
     /// The machine.
-    pub setup: Setup,
+    pub setup: SimulationSetup,
     /// Name of the workload in errors.
     pub name: String,
     /// The workload's text.
@@ -63,7 +63,7 @@ pub enum SweepError {
     },
     /// The workload is invalid even without the change.
     #[error(transparent)]
-    Workload(#[from] WorkloadError),
+    Workload(#[from] WorkloadSpecError),
 }
 
 impl Parameter {
@@ -83,7 +83,7 @@ impl Parameter {
     ///
     /// # Errors
     /// An unknown parameter, or a value that it can't have.
-    pub fn set(&self, base: &Base, value: &str) -> Result<(Setup, Workload)> {
+    pub fn set(&self, base: &SweepBase, value: &str) -> Result<(SimulationSetup, WorkloadSpec)> {
         let mut setup = base.setup;
         let mut path = self.key.split('.');
         let part = path.next().unwrap_or_default();
@@ -92,8 +92,8 @@ impl Parameter {
             ("machine", [key]) => self.set_machine(&mut setup, key, value)?,
             ("processor", []) => setup.processor = self.processor(value)?,
             ("processor", path) => {
-                let changed: Processor = self.changed(&setup.processor, path, value)?;
-                setup.processor = Processor {
+                let changed: ProcessorSpec = self.changed(&setup.processor, path, value)?;
+                setup.processor = ProcessorSpec {
                     name: setup.processor.name,
                     source: setup.processor.source,
                     ..changed
@@ -109,18 +109,18 @@ impl Parameter {
             ("workload", path) => return Ok((setup, self.workload(base, path, value)?)),
             _ => return Err(SweepError::Part(self.key.clone())),
         }
-        Ok((setup, Workload::parse(&base.name, &base.text)?))
+        Ok((setup, WorkloadSpec::parse(&base.name, &base.text)?))
     }
 
-    fn set_machine(&self, setup: &mut Setup, key: &str, value: &str) -> Result<()> {
+    fn set_machine(&self, setup: &mut SimulationSetup, key: &str, value: &str) -> Result<()> {
         match key {
             "memory" => {
-                let size: Result<Size, String> = value.parse();
+                let size: Result<ByteSize, String> = value.parse();
                 setup.memory_bytes = size.map_err(|e| self.refused(value, e))?.0;
             }
             "cores" => setup.cores = self.parsed(value, "a whole number")?,
             "page_table_levels" => {
-                let levels: Result<Levels, String> = value.parse();
+                let levels: Result<PageTableLevels, String> = value.parse();
                 setup.page_table_levels = levels.map_err(|e| self.refused(value, e))?;
             }
             "next_page_prefetch" => {
@@ -138,7 +138,7 @@ impl Parameter {
         Ok(())
     }
 
-    fn processor(&self, value: &str) -> Result<Processor> {
+    fn processor(&self, value: &str) -> Result<ProcessorSpec> {
         let found = PROCESSORS.iter().find(|processor| processor.name == value);
         found.copied().ok_or_else(|| {
             let known = PROCESSORS.map(|processor| processor.name).join(", ");
@@ -146,14 +146,14 @@ impl Parameter {
         })
     }
 
-    fn workload(&self, base: &Base, path: &[&str], value: &str) -> Result<Workload> {
+    fn workload(&self, base: &SweepBase, path: &[&str], value: &str) -> Result<WorkloadSpec> {
         // An error in the unchanged text is not the parameter's fault.
-        Workload::parse(&base.name, &base.text)?;
+        WorkloadSpec::parse(&base.name, &base.text)?;
         let table: Result<Table, _> = base.text.parse();
         let mut whole = Value::Table(table.map_err(|e| self.refused(value, e))?);
         self.put(&mut whole, path, value)?;
         let text = toml::to_string(&whole).map_err(|e| self.refused(value, e))?;
-        let workload = Workload::parse(&base.name, &text);
+        let workload = WorkloadSpec::parse(&base.name, &text);
         workload.map_err(|error| self.refused(value, last_line(&error.to_string())))
     }
 

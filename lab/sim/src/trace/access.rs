@@ -2,7 +2,7 @@
 
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AccessKind {
     /// Reads.
     Load,
     /// Writes.
@@ -17,7 +17,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceAccess {
     /// What it does.
-    pub kind: Kind,
+    pub kind: AccessKind,
     /// Address of its first byte. May be in a kernel's memory, if the trace contains that.
     pub address: u64,
     /// Number of bytes.
@@ -29,7 +29,7 @@ pub struct TraceAccess {
 }
 
 impl TraceAccess {
-    pub(super) const fn new(kind: Kind, address: u64) -> Self {
+    pub(super) const fn new(kind: AccessKind, address: u64) -> Self {
         Self {
             kind,
             address,

@@ -3,9 +3,9 @@
 //! (1), 2 registers written and 4 read (1 each), 2 addresses written and 4 read (8 each). An
 //! address of 0 is none.
 
-use super::error::{Position, Result, TraceError};
+use super::error::{Result, TraceError, TracePosition};
 use super::text::failed;
-use super::{Kind, TraceAccess};
+use super::{AccessKind, TraceAccess};
 use std::io::Read;
 
 pub(super) const RECORD_BYTES: usize = 64;
@@ -15,7 +15,7 @@ const WRITTEN: usize = 16;
 const READ: usize = 32;
 
 #[derive(Debug)]
-pub(super) struct Records<R> {
+pub(super) struct RecordReader<R> {
     input: R,
     record: Vec<u8>,
     /// Where the record that was read last begins.
@@ -23,7 +23,7 @@ pub(super) struct Records<R> {
     end: u64,
 }
 
-impl<R: Read> Records<R> {
+impl<R: Read> RecordReader<R> {
     pub(super) fn new(input: R) -> Self {
         Self {
             input,
@@ -33,8 +33,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    pub(super) fn position(&self) -> Position {
-        Position::Byte(self.begin)
+    pub(super) fn position(&self) -> TracePosition {
+        TracePosition::Byte(self.begin)
     }
 
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>> {
@@ -65,11 +65,13 @@ pub(super) fn accesses(record: &[u8]) -> impl Iterator<Item = TraceAccess> + use
         let bytes = record[at..].first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(bytes)
     };
-    let fetch = TraceAccess::new(Kind::Fetch, word(0));
+    let fetch = TraceAccess::new(AccessKind::Fetch, word(0));
     let loads: [u64; 4] = std::array::from_fn(|n| word(READ + 8 * n));
     let stores: [u64; 2] = std::array::from_fn(|n| word(WRITTEN + 8 * n));
-    let loads = loads.into_iter().map(|address| (Kind::Load, address));
-    let stores = stores.into_iter().map(|address| (Kind::Store, address));
+    let loads = loads.into_iter().map(|address| (AccessKind::Load, address));
+    let stores = stores
+        .into_iter()
+        .map(|address| (AccessKind::Store, address));
     let data = loads.chain(stores).filter(|(_, address)| *address != 0);
     let data = data.map(|(kind, address)| TraceAccess::new(kind, address));
     std::iter::once(fetch).chain(data)

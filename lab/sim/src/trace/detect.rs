@@ -1,11 +1,11 @@
 //! Detection of a trace's format.
 
-use super::fields::{Line, Parse};
+use super::fields::{LineParser, ParsedLine};
 use super::{champsim, drmemtrace, lackey, perf_script};
 
 /// Formats that can be read. Compression by xz is detected automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TraceFormat {
     /// Valgrind's lackey.
     Lackey,
     /// ChampSim.
@@ -17,17 +17,21 @@ pub enum Format {
 }
 
 /// Text formats, each with its line parser and with what a valid line contains.
-pub(super) const TEXTS: [(Format, Parse, &str); 3] = [
-    (Format::Lackey, lackey::parse, lackey::EXPECTED),
-    (Format::Drmemtrace, drmemtrace::parse, drmemtrace::EXPECTED),
+pub(super) const TEXTS: [(TraceFormat, LineParser, &str); 3] = [
+    (TraceFormat::Lackey, lackey::parse, lackey::EXPECTED),
     (
-        Format::PerfScript,
+        TraceFormat::Drmemtrace,
+        drmemtrace::parse,
+        drmemtrace::EXPECTED,
+    ),
+    (
+        TraceFormat::PerfScript,
         perf_script::parse,
         perf_script::EXPECTED,
     ),
 ];
 
-impl Format {
+impl TraceFormat {
     /// The format of a trace with this name and this beginning; `None` if it is no known trace.
     ///
     /// Text has the format that parses its first access. Anything else is ChampSim's if two
@@ -57,7 +61,7 @@ impl Format {
 
     fn of_text(text: &str) -> Option<Self> {
         text.lines().find_map(|line| {
-            let is_access = |parse: &Parse| matches!(parse(line), Line::Access(_));
+            let is_access = |parse: &LineParser| matches!(parse(line), ParsedLine::Access(_));
             if line.starts_with("<--record#->") {
                 return Some(Self::Drmemtrace);
             }

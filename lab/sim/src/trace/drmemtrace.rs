@@ -3,19 +3,19 @@
 //! `write` or `ifetch` with `SIZE byte(s) @ 0xADDRESS`, a marker, or something that is no access of
 //! the program.
 
-use super::fields::{Line, decimal, hex};
-use super::{Kind, TraceAccess};
+use super::fields::{ParsedLine, decimal, hex};
+use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str = "\"RECORD INSTRUCTION: THREAD read|write|ifetch SIZE byte(s) @ 0xADDRESS ...\" or a marker in <>";
 
-pub(super) fn parse(line: &str) -> Line {
-    if is_frame(line) {
-        return Line::Other;
+pub(super) fn parse(line: &str) -> ParsedLine {
+    if is_header(line) {
+        return ParsedLine::Other;
     }
-    record(line).unwrap_or(Line::Bad)
+    record(line).unwrap_or(ParsedLine::Bad)
 }
 
-fn record(line: &str) -> Option<Line> {
+fn record(line: &str) -> Option<ParsedLine> {
     let (numbers, rest) = line.split_once(':')?;
     let mut numbers = numbers.split_ascii_whitespace();
     decimal(numbers.next()?)?;
@@ -31,20 +31,20 @@ fn record(line: &str) -> Option<Line> {
     let thread = decimal(thread.get(digits..)?).filter(|_| digits < thread.len())?;
     let details = details.trim();
     if details.starts_with('<') && details.ends_with('>') {
-        return Some(Line::Other);
+        return Some(ParsedLine::Other);
     }
     let mut words = details.split_ascii_whitespace();
     let kind = match words.next()? {
-        "read" => Some(Kind::Load),
-        "write" => Some(Kind::Store),
-        "ifetch" => Some(Kind::Fetch),
+        "read" => Some(AccessKind::Load),
+        "write" => Some(AccessKind::Store),
+        "ifetch" => Some(AccessKind::Fetch),
         "iflush" | "dflush" => None,
         name if name.starts_with("pref") => None,
         // Bytes of an instruction that did not fit in the line above.
         bytes => {
             let pairs = std::iter::once(bytes).chain(words);
             let mut pairs = pairs.map(|pair| pair.len() == 2 && hex(pair).is_some());
-            return pairs.all(|is| is).then_some(Line::Other);
+            return pairs.all(|is| is).then_some(ParsedLine::Other);
         }
     };
     let bytes = decimal(words.next()?)?;
@@ -53,16 +53,16 @@ fn record(line: &str) -> Option<Line> {
     }
     let address = hex(words.next()?.strip_prefix("0x")?)?;
     let Some(kind) = kind else {
-        return Some(Line::Other);
+        return Some(ParsedLine::Other);
     };
-    Some(Line::Access(TraceAccess {
+    Some(ParsedLine::Access(TraceAccess {
         bytes: Some(u32::try_from(bytes).ok()?),
         thread: Some(thread),
         ..TraceAccess::new(kind, address)
     }))
 }
 
-pub(super) fn is_frame(line: &str) -> bool {
+pub(super) fn is_header(line: &str) -> bool {
     let total = line.trim_start().split_once(" : ");
     line.is_empty()
         || line.starts_with("Output format:")

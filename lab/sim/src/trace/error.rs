@@ -8,14 +8,14 @@ use thiserror::Error;
 
 /// Position in a trace, after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum TracePosition {
     /// A line, counted from 1.
     Line(u64),
     /// A byte, counted from 0.
     Byte(u64),
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for TracePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
@@ -41,7 +41,7 @@ pub enum TraceError {
     #[error("can't read the trace at {position}: {source}")]
     Read {
         /// The last position.
-        position: Position,
+        position: TracePosition,
         /// The reason.
         source: io::Error,
     },
@@ -49,7 +49,7 @@ pub enum TraceError {
     #[error("{position}: {found} is not a valid line or record of the trace: expected {expected}")]
     Bad {
         /// Its position.
-        position: Position,
+        position: TracePosition,
         /// Its content.
         found: String,
         /// What a valid one contains.
@@ -59,7 +59,7 @@ pub enum TraceError {
     #[error("{position}: the trace ends within {within}; it was cut off: record or copy it again")]
     Truncated {
         /// Where the line or record begins.
-        position: Position,
+        position: TracePosition,
         /// What it ends within.
         within: &'static str,
     },

@@ -1,7 +1,7 @@
 //! Numbers in lines of text.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum ParsedLine {
     Access(super::TraceAccess),
     /// A line that is not about an access.
     Other,
@@ -9,7 +9,7 @@ pub(super) enum Line {
 }
 
 /// A format's line parser.
-pub(super) type Parse = fn(&str) -> Line;
+pub(super) type LineParser = fn(&str) -> ParsedLine;
 
 /// Digits of this base and nothing else. (The standard parser accepts a sign too.)
 pub(super) fn number(digits: &str, base: u32) -> Option<u64> {

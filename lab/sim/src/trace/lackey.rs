@@ -2,26 +2,26 @@
 //! instructions as `I addr,size`, data as ` L addr,size`, ` S` and ` M`; addresses are hexadecimal,
 //! sizes decimal.
 
-use super::fields::{Line, decimal, hex};
-use super::{Kind, TraceAccess};
+use super::fields::{ParsedLine, decimal, hex};
+use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str =
     "\"I  ADDRESS,SIZE\", \" L ADDRESS,SIZE\", \" S ADDRESS,SIZE\" or \" M ADDRESS,SIZE\"";
 
-pub(super) fn parse(line: &str) -> Line {
+pub(super) fn parse(line: &str) -> ParsedLine {
     match access(line) {
-        Some(access) => Line::Access(access),
-        None if is_message(line) => Line::Other,
-        None => Line::Bad,
+        Some(access) => ParsedLine::Access(access),
+        None if is_message(line) => ParsedLine::Other,
+        None => ParsedLine::Bad,
     }
 }
 
 fn access(line: &str) -> Option<TraceAccess> {
     let (kind, rest) = match line.get(..3)? {
-        "I  " => (Kind::Fetch, &line[3..]),
-        " L " => (Kind::Load, &line[3..]),
-        " S " => (Kind::Store, &line[3..]),
-        " M " => (Kind::Modify, &line[3..]),
+        "I  " => (AccessKind::Fetch, &line[3..]),
+        " L " => (AccessKind::Load, &line[3..]),
+        " S " => (AccessKind::Store, &line[3..]),
+        " M " => (AccessKind::Modify, &line[3..]),
         _ => return None,
     };
     let (address, bytes) = rest.split_once(',')?;

@@ -1,7 +1,7 @@
 //! Traces in files.
 
-use super::detect::Format;
-use super::error::{Position, Result, TraceError};
+use super::detect::TraceFormat;
+use super::error::{Result, TraceError, TracePosition};
 use super::reader::{BadRecords, Trace};
 use super::text::failed;
 use lzma_rust2::XzReader;
@@ -56,11 +56,11 @@ impl Trace<Box<dyn BufRead>> {
     ///
     /// The same as [`open`](Self::open).
     pub fn detect(name: &str, input: impl BufRead + 'static, bad: BadRecords) -> Result<Self> {
-        let (begin, input) = look_at(input)?;
+        let (begin, input) = read_beginning(input)?;
         if !begin.starts_with(XZ) {
             return detected(name, &begin, input, bad);
         }
-        let (begin, input) = look_at(XzReader::new_mem_limit(input, true, MOST_XZ_KIB))?;
+        let (begin, input) = read_beginning(XzReader::new_mem_limit(input, true, MOST_XZ_KIB))?;
         detected(name, &begin, input, bad)
     }
 }
@@ -78,31 +78,31 @@ fn detected(
             instead,
         });
     }
-    match Format::detect(name, begin) {
+    match TraceFormat::detect(name, begin) {
         Some(format) => Ok(Trace::new(format, Box::new(input), bad)),
         None => Err(TraceError::Unknown(name.to_owned())),
     }
 }
 
 /// The beginning of some input, and the whole input.
-fn look_at<R: Read>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
+fn read_beginning<R: Read>(mut input: R) -> Result<(Vec<u8>, impl BufRead + use<R>)> {
     let mut begin = Vec::new();
     let read = input.by_ref().take(BEGIN_BYTES).read_to_end(&mut begin);
     let error = match read {
-        Err(error) if begin.is_empty() => return Err(failed(Position::Byte(0), error)),
+        Err(error) if begin.is_empty() => return Err(failed(TracePosition::Byte(0), error)),
         read => read.err(),
     };
-    let rest = BufReader::new(Rest { error, input });
+    let rest = BufReader::new(RestOfInput { error, input });
     Ok((begin.clone(), Cursor::new(begin).chain(rest)))
 }
 
 /// Input after its beginning. An error from reading the beginning is returned first.
-struct Rest<R> {
+struct RestOfInput<R> {
     error: Option<io::Error>,
     input: R,
 }
 
-impl<R: Read> Read for Rest<R> {
+impl<R: Read> Read for RestOfInput<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self.error.take() {
             Some(error) => Err(error),

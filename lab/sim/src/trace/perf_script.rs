@@ -4,20 +4,20 @@
 //!
 //! These are samples: one access of thousands.
 
-use super::fields::{Line, decimal, hex};
-use super::{Kind, TraceAccess};
+use super::fields::{ParsedLine, decimal, hex};
+use super::{AccessKind, TraceAccess};
 
 pub(super) const EXPECTED: &str = "\"COMMAND PID SECONDS.MICROSECONDS: EVENT: ADDRESS\" with an event of loads or stores, as \
      perf script -F comm,pid,time,event,addr prints it";
 
-pub(super) fn parse(line: &str) -> Line {
+pub(super) fn parse(line: &str) -> ParsedLine {
     if line.is_empty() || line.starts_with('#') {
-        return Line::Other;
+        return ParsedLine::Other;
     }
-    sample(line).unwrap_or(Line::Bad)
+    sample(line).unwrap_or(ParsedLine::Bad)
 }
 
-fn sample(line: &str) -> Option<Line> {
+fn sample(line: &str) -> Option<ParsedLine> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     // Commands can contain blanks; only times have their form.
     let at = words.iter().position(|word| time_ns(word).is_some())?;
@@ -39,9 +39,9 @@ fn sample(line: &str) -> Option<Line> {
     }
     if address == 0 {
         // A sample without an address from the processor.
-        return Some(Line::Other);
+        return Some(ParsedLine::Other);
     }
-    Some(Line::Access(TraceAccess {
+    Some(ParsedLine::Access(TraceAccess {
         thread: Some(thread),
         time_ns: Some(time),
         ..TraceAccess::new(kind(name, line)?, address)
@@ -49,13 +49,13 @@ fn sample(line: &str) -> Option<Line> {
 }
 
 /// The kind in the sample's data source, or else in its event's name.
-fn kind(event: &str, line: &str) -> Option<Kind> {
+fn kind(event: &str, line: &str) -> Option<AccessKind> {
     let operation = line.split_once("|OP ").map(|(_, operation)| operation);
     match operation {
-        Some(operation) if operation.starts_with("STORE") => Some(Kind::Store),
-        Some(operation) if operation.starts_with("LOAD") => Some(Kind::Load),
-        _ if event.contains("store") => Some(Kind::Store),
-        _ if event.contains("load") => Some(Kind::Load),
+        Some(operation) if operation.starts_with("STORE") => Some(AccessKind::Store),
+        Some(operation) if operation.starts_with("LOAD") => Some(AccessKind::Load),
+        _ if event.contains("store") => Some(AccessKind::Store),
+        _ if event.contains("load") => Some(AccessKind::Load),
         _ => None,
     }
 }

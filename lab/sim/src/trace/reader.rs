@@ -1,11 +1,11 @@
 //! Reader of a trace's accesses, in order.
 
 use super::access::TraceAccess;
-use super::champsim::{self, Records};
-use super::detect::{Format, TEXTS};
+use super::champsim::{self, RecordReader};
+use super::detect::{TEXTS, TraceFormat};
 use super::error::{Result, TraceError};
-use super::fields::{Line, Parse};
-use super::text::{Lines, Next, shown};
+use super::fields::{LineParser, ParsedLine};
+use super::text::{LineRead, LineReader, excerpt};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::BufRead;
@@ -22,7 +22,7 @@ pub enum BadRecords {
 
 /// Iterator that reads a trace as its accesses are requested. It ends after an error.
 pub struct Trace<R> {
-    input: Input<R>,
+    input: TraceInput<R>,
     /// Accesses of the instruction that was read last.
     waiting: VecDeque<TraceAccess>,
     bad: BadRecords,
@@ -30,13 +30,13 @@ pub struct Trace<R> {
     ended: bool,
 }
 
-enum Input<R> {
+enum TraceInput<R> {
     Text {
-        lines: Lines<R>,
-        parse: Parse,
+        lines: LineReader<R>,
+        parse: LineParser,
         expected: &'static str,
     },
-    Records(Records<R>),
+    Records(RecordReader<R>),
 }
 
 impl<R> fmt::Debug for Trace<R> {
@@ -50,11 +50,11 @@ impl<R> fmt::Debug for Trace<R> {
 
 impl<R: BufRead> Trace<R> {
     /// A trace of this format, not compressed.
-    pub fn new(format: Format, input: R, bad: BadRecords) -> Self {
+    pub fn new(format: TraceFormat, input: R, bad: BadRecords) -> Self {
         let input = match TEXTS.into_iter().find(|(of, ..)| *of == format) {
-            None => Input::Records(Records::new(input)),
-            Some((_, parse, expected)) => Input::Text {
-                lines: Lines::new(input),
+            None => TraceInput::Records(RecordReader::new(input)),
+            Some((_, parse, expected)) => TraceInput::Text {
+                lines: LineReader::new(input),
                 parse,
                 expected,
             },
@@ -77,24 +77,24 @@ impl<R: BufRead> Trace<R> {
     fn advance(&mut self) -> Result<bool> {
         while self.waiting.is_empty() {
             let found = match &mut self.input {
-                Input::Text {
+                TraceInput::Text {
                     lines,
                     parse,
                     expected,
                 } => next_line(lines, *parse, expected, &mut self.waiting),
-                Input::Records(records) => next_record(records, &mut self.waiting),
+                TraceInput::Records(records) => next_record(records, &mut self.waiting),
             };
             match found {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                Err(error) => self.judge(error)?,
+                Err(error) => self.skip_or_fail(error)?,
             }
         }
         Ok(true)
     }
 
     /// Skips and counts an error if [`BadRecords::Skip`] is set; else returns it.
-    fn judge(&mut self, error: TraceError) -> Result<()> {
+    fn skip_or_fail(&mut self, error: TraceError) -> Result<()> {
         let of_input = matches!(error, TraceError::Read { .. });
         if of_input || self.bad == BadRecords::Fail {
             return Err(error);
@@ -131,27 +131,27 @@ impl<R: BufRead> Iterator for Trace<R> {
 
 /// Adds what the next line contains; false at the end.
 fn next_line<R: BufRead>(
-    lines: &mut Lines<R>,
-    parse: Parse,
+    lines: &mut LineReader<R>,
+    parse: LineParser,
     expected: &'static str,
     waiting: &mut VecDeque<TraceAccess>,
 ) -> Result<bool> {
     let found = match lines.next()? {
-        Next::End => return Ok(false),
-        Next::Cut => {
+        LineRead::End => return Ok(false),
+        LineRead::Cut => {
             return Err(TraceError::Truncated {
                 position: lines.position(),
                 within: "a line",
             });
         }
-        Next::NoText(found) => found,
-        Next::Line(line) => match parse(line) {
-            Line::Access(access) => {
+        LineRead::NoText(found) => found,
+        LineRead::Line(line) => match parse(line) {
+            ParsedLine::Access(access) => {
                 waiting.push_back(access);
                 return Ok(true);
             }
-            Line::Other => return Ok(true),
-            Line::Bad => shown(line.as_bytes()),
+            ParsedLine::Other => return Ok(true),
+            ParsedLine::Bad => excerpt(line.as_bytes()),
         },
     };
     Err(TraceError::Bad {
@@ -162,7 +162,7 @@ fn next_line<R: BufRead>(
 }
 
 fn next_record<R: BufRead>(
-    records: &mut Records<R>,
+    records: &mut RecordReader<R>,
     waiting: &mut VecDeque<TraceAccess>,
 ) -> Result<bool> {
     let found = match records.next()? {
@@ -171,7 +171,7 @@ fn next_record<R: BufRead>(
             waiting.extend(champsim::accesses(record));
             return Ok(true);
         }
-        Some(record) => shown(record),
+        Some(record) => excerpt(record),
     };
     Err(TraceError::Bad {
         position: records.position(),

@@ -3,19 +3,19 @@
 
 use super::error::Result;
 use super::reader::BadRecords;
-use hawkeye_recording::{CoverageRow, RecordingError, RecordingRows, Row};
+use hawkeye_recording::{CoverageRow, RecordingError, RecordingRow, RecordingRows};
 use std::path::Path;
 
 /// Iterator that reads a recording as its rows are requested. A recording without an end is read as
 /// far as it was written. The iterator ends after an error.
-pub struct Recording {
+pub struct CoverageRows {
     rows: RecordingRows,
     bad: BadRecords,
     skipped: u64,
     ended: bool,
 }
 
-impl Recording {
+impl CoverageRows {
     /// Opens a file. With [`BadRecords::Skip`], rows with impossible values are left out and
     /// counted. Data that can't be decoded is an error nevertheless.
     ///
@@ -37,7 +37,7 @@ impl Recording {
     }
 }
 
-impl Iterator for Recording {
+impl Iterator for CoverageRows {
     type Item = Result<CoverageRow>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -50,7 +50,7 @@ impl Iterator for Recording {
                     self.ended = true;
                     return Some(Err(error.into()));
                 }
-                Ok(Row::Region(row)) => return Some(Ok(row)),
+                Ok(RecordingRow::Region(row)) => return Some(Ok(row)),
                 Ok(_) => {}
             }
         }

@@ -1,6 +1,6 @@
 //! The workloads that come with the program: `lab/sim/workloads/`.
 
-use super::{Workload, WorkloadError};
+use super::{WorkloadSpec, WorkloadSpecError};
 
 macro_rules! built_in {
     ($($name:literal),* $(,)?) => {
@@ -31,13 +31,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// None has it.
-pub fn by_name(name: &str) -> Result<Workload, WorkloadError> {
+pub fn by_name(name: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
-    let (_, text) = found.ok_or_else(|| WorkloadError::Unknown {
+    let (_, text) = found.ok_or_else(|| WorkloadSpecError::Unknown {
         name: name.to_owned(),
         known: names().collect::<Vec<_>>().join(", "),
     })?;
-    Workload::parse(name, text)
+    WorkloadSpec::parse(name, text)
 }
 
 #[cfg(test)]
@@ -59,14 +59,15 @@ mod tests {
                 "name = \"w\"\nsource = \"\"\n[[guest]]\nname = \"vm\"\nmemory = \"80GiB\"\ncores = 2\n[[guest.workload]]\nname = {name:?}\nstart_s = 60.0\n"
             )
         };
-        let parsed = Workload::parse("w", &text("cg")).unwrap_or_else(|error| panic!("{error}"));
+        let parsed =
+            WorkloadSpec::parse("w", &text("cg")).unwrap_or_else(|error| panic!("{error}"));
         let cg = by_name("cg").unwrap_or_else(|error| panic!("{error}"));
         let [guest] = &parsed.guests[..] else {
             panic!("{:?}", parsed.guests)
         };
         assert_eq!(guest.processes[0].phases, cg.processes[0].phases);
         assert_eq!(guest.processes[0].start_s, 60.0);
-        let error = Workload::parse("w", &text("nobody")).map_err(|error| error.to_string());
+        let error = WorkloadSpec::parse("w", &text("nobody")).map_err(|error| error.to_string());
         assert!(error.is_err_and(|told| told.contains("no workload \"nobody\"")));
     }
 }

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A workload that can't be run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum WorkloadError {
+pub enum WorkloadSpecError {
     /// No workload has this name.
     #[error(
         "there is no workload {name:?}; there are {known}; to use your own file, give its path (NAME.toml)"

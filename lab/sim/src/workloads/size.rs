@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 /// A size in bytes, written like `4GiB`, `512 MiB` or as a plain number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
 const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
 
-impl FromStr for Size {
+impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -29,17 +29,17 @@ impl FromStr for Size {
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
+impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum SizeText {
             Bytes(u64),
             Text(String),
         }
-        match Written::deserialize(deserializer)? {
-            Written::Bytes(bytes) => Ok(Self(bytes)),
-            Written::Text(text) => text.parse().map_err(de::Error::custom),
+        match SizeText::deserialize(deserializer)? {
+            SizeText::Bytes(bytes) => Ok(Self(bytes)),
+            SizeText::Text(text) => text.parse().map_err(de::Error::custom),
         }
     }
 }
@@ -50,11 +50,11 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_written() {
-        assert_eq!("4GiB".parse(), Ok(Size(4 << 30)));
-        assert_eq!("1.5 MiB".parse(), Ok(Size(3 << 19)));
-        assert_eq!("4096".parse(), Ok(Size(4096)));
+        assert_eq!("4GiB".parse(), Ok(ByteSize(4 << 30)));
+        assert_eq!("1.5 MiB".parse(), Ok(ByteSize(3 << 19)));
+        assert_eq!("4096".parse(), Ok(ByteSize(4096)));
         for wrong in ["", "GiB", "4GB", "-1KiB", "0", "nan", "9e99TiB"] {
-            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ByteSize>().is_err(), "{wrong}");
         }
     }
 }

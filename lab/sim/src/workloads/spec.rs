@@ -2,14 +2,14 @@
 
 mod check;
 
-use super::{Size, Tape, WorkloadError};
+use super::{ByteSize, TraceReplay, WorkloadSpecError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use serde::Deserialize;
 
 /// Processes that run together.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Workload {
+pub struct WorkloadSpec {
     /// Its name in tables.
     pub name: String,
     /// What it models, the source of its figures, and which figures were chosen.
@@ -19,20 +19,20 @@ pub struct Workload {
     pub processes: Vec<Process>,
     /// Virtual machines on it.
     #[serde(rename = "guest", default)]
-    pub guests: Vec<Guest>,
+    pub guests: Vec<GuestSpec>,
 }
 
 /// A virtual machine, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Guest {
+pub struct GuestSpec {
     /// Its name in tables.
     pub name: String,
     /// Number of such virtual machines.
     #[serde(default = "one")]
     pub count: u32,
     /// Its memory, in whole pageblocks of 2 MiB; a remainder is dropped.
-    pub memory: Size,
+    pub memory: ByteSize,
     /// Its virtual cores.
     pub cores: u32,
     /// Processes that run in it.
@@ -41,13 +41,13 @@ pub struct Guest {
     /// Workloads with programs that also run in it. The parser moves these programs to `processes`
     /// and leaves this list empty.
     #[serde(rename = "workload", default)]
-    pub workloads: Vec<Included>,
+    pub workloads: Vec<IncludedWorkload>,
 }
 
 /// The programs of another workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Included {
+pub struct IncludedWorkload {
     /// Name of the workload.
     pub name: String,
     /// Delay of their start, in seconds.
@@ -96,7 +96,7 @@ pub struct Area {
     /// Name that phases refer to.
     pub name: String,
     /// Its size, rounded up to whole regions of 2 MiB.
-    pub size: Size,
+    pub size: ByteSize,
     /// Its first byte, if the address is fixed: at the start of a region, after the areas before
     /// it.
     #[serde(skip)]
@@ -110,10 +110,10 @@ pub struct Area {
 #[serde(deny_unknown_fields)]
 pub struct Pieces {
     /// Size of each mapping, in whole base pages.
-    pub size: Size,
+    pub size: ByteSize,
     /// Unmapped address space after each mapping.
     #[serde(default)]
-    pub hole: Size,
+    pub hole: ByteSize,
 }
 
 impl Area {
@@ -126,7 +126,7 @@ impl Area {
 /// What a program writes into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Content {
+pub enum FillContent {
     /// Data.
     #[default]
     Data,
@@ -156,7 +156,7 @@ pub enum Phase {
         page_ns: f64,
         /// What it writes.
         #[serde(default)]
-        content: Content,
+        content: FillContent,
         /// Share of the cache-miss latency of a page's first access that it waits for, in per cent.
         /// Less than 100 where it waits for several pages at a time.
         #[serde(default = "hundred")]
@@ -173,7 +173,7 @@ pub enum Phase {
         idle_ns: f64,
         /// Distribution of the accesses.
         #[serde(rename = "stream")]
-        streams: Vec<Stream>,
+        streams: Vec<AccessStream>,
     },
     /// Gives random pages back. In an area in pieces it unmaps whole mappings, and the next fill
     /// maps them again.
@@ -197,20 +197,20 @@ pub enum Phase {
     },
     /// Makes the accesses of a trace, with the trace's memory as areas. Not for workload files.
     #[serde(skip)]
-    Play(Tape),
+    Play(TraceReplay),
 }
 
 /// Accesses of one kind.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
+pub struct AccessStream {
     /// Name of the area.
     pub area: String,
     /// Part of the area, as shares (0-1).
     #[serde(default = "all")]
     pub part: [f64; 2],
     /// Their pattern.
-    pub pattern: Pattern,
+    pub pattern: StreamPattern,
     /// Proportional share of the program's accesses (over 0).
     #[serde(default = "one")]
     pub weight: f64,
@@ -228,7 +228,7 @@ pub struct Stream {
 /// How accesses lie. Every pattern accesses only pages in use.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pattern {
+pub enum StreamPattern {
     /// Any word, all equally likely.
     Random,
     /// Pages by rank: `1 / rank^theta`. Popular pages are not neighbours.
@@ -285,14 +285,14 @@ impl Process {
     }
 }
 
-impl Workload {
+impl WorkloadSpec {
     /// Parses a workload; errors call it `name`.
     ///
     /// # Errors
     /// Text that is no workload (reported with line and column), or a value out of range (with its
     /// key and place).
-    pub fn parse(name: &str, text: &str) -> Result<Self, WorkloadError> {
-        let mut parsed: Self = toml::from_str(text).map_err(|error| WorkloadError::Parse {
+    pub fn parse(name: &str, text: &str) -> Result<Self, WorkloadSpecError> {
+        let mut parsed: Self = toml::from_str(text).map_err(|error| WorkloadSpecError::Parse {
             name: name.to_owned(),
             message: error.to_string().trim_end().to_owned(),
         })?;
@@ -312,8 +312,8 @@ impl Workload {
 
     /// The same programs in one virtual machine, and nothing beside it.
     #[must_use]
-    pub fn in_guest(self, memory: Size, cores: u32) -> Self {
-        let guest = Guest {
+    pub fn in_guest(self, memory: ByteSize, cores: u32) -> Self {
+        let guest = GuestSpec {
             name: "guest".to_owned(),
             count: 1,
             memory,
@@ -338,7 +338,7 @@ impl Workload {
         self.processes
             .extend(other.processes.into_iter().map(later));
         self.guests
-            .extend(other.guests.into_iter().map(|guest| Guest {
+            .extend(other.guests.into_iter().map(|guest| GuestSpec {
                 processes: guest.processes.into_iter().map(later).collect(),
                 ..guest
             }));

@@ -4,41 +4,41 @@ use crate::support::{one, reader};
 use hawkeye_manager::{Machine, MachineError, Sampling};
 use hawkeye_policy::{ProcessId, ProcessSample, Rate};
 use hawkeye_sim::engine::{Engine, ProgramFigures};
-use hawkeye_sim::simulate::{Setup, Simulated, simulate};
+use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate};
 use hawkeye_sim::systems;
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::workloads::WorkloadSpec;
 use std::time::Duration;
 
 /// A machine of 512 MiB.
-pub fn small() -> Setup {
-    Setup {
+pub fn small() -> SimulationSetup {
+    SimulationSetup {
         memory_bytes: 512 << 20,
         cores: 4,
         sample: 4_000,
-        ..Setup::default()
+        ..SimulationSetup::default()
     }
 }
 
 /// The same without a free huge page at the start, and with `rate` promotions per second.
-pub fn fragmented(rate: f64) -> Setup {
-    Setup {
+pub fn fragmented(rate: f64) -> SimulationSetup {
+    SimulationSetup {
         fragmented: 1.0,
         rate: Rate::per_second(rate).ok(),
         ..small()
     }
 }
 
-pub fn parse(text: &str) -> Workload {
-    Workload::parse("test", text).unwrap()
+pub fn parse(text: &str) -> WorkloadSpec {
+    WorkloadSpec::parse("test", text).unwrap()
 }
 
-pub fn run(system: &str, workload: &Workload, setup: &Setup) -> Simulated {
+pub fn run(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) -> SimulationResult {
     let system = systems::by_name(system).unwrap();
     simulate(&system, workload, setup).unwrap()
 }
 
 /// The first program after that.
-pub fn ran(system: &str, workload: &Workload, setup: &Setup) -> ProgramFigures {
+pub fn ran(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) -> ProgramFigures {
     run(system, workload, setup).figures.programs.swap_remove(0)
 }
 
@@ -47,7 +47,7 @@ pub fn second_phase_s(program: &ProgramFigures) -> f64 {
     program.phases[1].end_s - program.phases[1].start_s
 }
 
-pub fn engine(system: &str, workload: &Workload, setup: &Setup) -> Engine {
+pub fn engine(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) -> Engine {
     let system = systems::by_name(system).unwrap();
     Engine::new(setup, &system, workload).unwrap()
 }
@@ -64,12 +64,12 @@ pub fn sample(machine: &mut Engine, process: ProcessId) -> Result<ProcessSample,
 }
 
 /// One program with these areas and phases.
-pub fn program(areas: &str, phases: &str) -> Workload {
+pub fn program(areas: &str, phases: &str) -> WorkloadSpec {
     parse(&one(areas, phases))
 }
 
 /// One program with 128 MiB, and its accesses.
-pub fn accessing(ideal_s: f64, streams: &str) -> Workload {
+pub fn accessing(ideal_s: f64, streams: &str) -> WorkloadSpec {
     parse(&reader(128, "", ideal_s, streams))
 }
 

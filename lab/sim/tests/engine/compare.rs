@@ -1,17 +1,17 @@
 //! Many runs at once.
 
 use crate::common::{HOT_AT_THE_TOP, accessing, fragmented};
-use hawkeye_sim::simulate::{Job, Simulated, simulate_each};
+use hawkeye_sim::simulate::{SimulationJob, SimulationResult, simulate_each};
 use hawkeye_sim::systems::SYSTEMS;
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::workloads::WorkloadSpec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn compare(workload: &Workload, threads: usize, seed: u64) -> Vec<Simulated> {
-    let setup = hawkeye_sim::simulate::Setup {
+fn compare(workload: &WorkloadSpec, threads: usize, seed: u64) -> Vec<SimulationResult> {
+    let setup = hawkeye_sim::simulate::SimulationSetup {
         seed,
         ..fragmented(2.0)
     };
-    let jobs = SYSTEMS.map(|system| Job {
+    let jobs = SYSTEMS.map(|system| SimulationJob {
         system,
         workload,
         setup,

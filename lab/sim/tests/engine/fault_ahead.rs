@@ -1,14 +1,14 @@
 //! Memory prefaulted by the predictor of the live manager.
 
 use crate::common::{program, run, second_phase_s, small};
-use hawkeye_sim::simulate::{Setup, Simulated};
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::simulate::{SimulationResult, SimulationSetup};
+use hawkeye_sim::workloads::WorkloadSpec;
 
 const MIB: u64 = 1 << 20;
 
 /// Fills `pages` base pages of each region of 1 GiB, one every `page_ns` nanoseconds. Before that
 /// it waits until the manager allows prefaulting.
-fn filling(pages: u16, page_ns: f64) -> Workload {
+fn filling(pages: u16, page_ns: f64) -> WorkloadSpec {
     let fill = format!(
         r#"{{ kind = "fill", area = "data", pages_per_region = {pages}, page_ns = {page_ns} }}"#
     );
@@ -18,8 +18,8 @@ fn filling(pages: u16, page_ns: f64) -> Workload {
     )
 }
 
-fn setup(fault_ahead: bool) -> Setup {
-    Setup {
+fn setup(fault_ahead: bool) -> SimulationSetup {
+    SimulationSetup {
         memory_bytes: 2048 * MIB,
         fault_ahead,
         // Nothing is zeroed in either case.
@@ -37,7 +37,7 @@ fn a_program_that_goes_through_new_memory_waits_for_no_zeroing() {
     let filled = with.figures.filled_ahead_bytes;
     assert!((900 * MIB..=1024 * MIB).contains(&filled), "{filled}");
     // 512 regions, with a wait of 465 us for each saved; instead there are waits for cache misses.
-    let fill_s = |done: &Simulated| second_phase_s(&done.figures.programs[0]);
+    let fill_s = |done: &SimulationResult| second_phase_s(&done.figures.programs[0]);
     let saved = fill_s(&without) - fill_s(&with);
     assert!((0.15..0.25).contains(&saved), "{saved}");
     assert!(with.figures.filling_cpu_s > 0.2);
@@ -59,7 +59,7 @@ fn nothing_is_filled_where_nobody_asked_or_every_core_is_busy() {
         ("hawkeye-g", setup(true)),
         (
             "hawkeye",
-            Setup {
+            SimulationSetup {
                 cores: 1,
                 ..setup(true)
             },
@@ -72,7 +72,7 @@ fn nothing_is_filled_where_nobody_asked_or_every_core_is_busy() {
 
 #[test]
 fn what_is_filled_stays_under_the_watermark_and_is_the_same_every_time() {
-    let tight = Setup {
+    let tight = SimulationSetup {
         memory_bytes: 1100 * MIB,
         ..setup(true)
     };

@@ -4,26 +4,26 @@ use crate::common::{
     RANDOM, SEQUENTIAL, accessing, fragmented, parse, program, ran, run, second_phase_s, small,
 };
 use crate::support::{process, workload};
-use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::engine::ProgramOutcome;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
-use hawkeye_sim::simulate::{Setup, Simulated};
+use hawkeye_sim::simulate::{SimulationResult, SimulationSetup};
 use hawkeye_sim::systems;
-use hawkeye_sim::workloads::{Size, Workload};
+use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-fn in_guest(workload: Workload) -> Workload {
-    workload.in_guest(Size(256 * MIB), 4)
+fn in_guest(workload: WorkloadSpec) -> WorkloadSpec {
+    workload.in_guest(ByteSize(256 * MIB), 4)
 }
 
-fn wall_s(done: &Simulated) -> f64 {
+fn wall_s(done: &SimulationResult) -> f64 {
     done.figures.all_programs().map(|p| p.wall_s).sum()
 }
 
-fn with_guest(system: &str, setup: Setup) -> Setup {
+fn with_guest(system: &str, setup: SimulationSetup) -> SimulationSetup {
     let found = systems::by_name(system).unwrap();
-    Setup {
+    SimulationSetup {
         guest_system: Some(found),
         ..setup
     }
@@ -33,7 +33,7 @@ fn with_guest(system: &str, setup: Setup) -> Setup {
 fn nested_walks_cost_more_and_huge_pages_save_more() {
     let native = accessing(30.0, RANDOM);
     let hosted = in_guest(native.clone());
-    let overhead = |workload: &Workload, system| {
+    let overhead = |workload: &WorkloadSpec, system| {
         let done = run(system, workload, &small());
         done.figures.overhead_percent()
     };
@@ -59,7 +59,7 @@ fn huge_pages_on_both_sides_bring_more_than_on_one() {
 #[test]
 fn each_side_is_managed_by_its_own_policy() {
     let workload = in_guest(accessing(60.0, RANDOM));
-    let setup = Setup {
+    let setup = SimulationSetup {
         guest_fragmented: 1.0,
         sample: 1_000,
         ..fragmented(20.0)
@@ -116,13 +116,13 @@ fn access(accesses: f64, streams: &str) -> String {
     format!(r#"{{ kind = "access", accesses = {accesses:?}, stream = [{streams}] }}"#)
 }
 
-fn guests(guests: &[String]) -> Workload {
+fn guests(guests: &[String]) -> WorkloadSpec {
     parse(&workload(guests))
 }
 
 /// Two guests of 200 MiB on a machine of 256 MiB: one fills its memory and gives it back, then the
 /// other fills its own.
-fn overcommitted() -> Workload {
+fn overcommitted() -> WorkloadSpec {
     let random = r#"{ area = "data", pattern = "random", cycles = 100.0 }"#;
     let guest = |start_s, phases: &[String]| guest(200, 2, start_s, 160, phases);
     guests(&[
@@ -133,7 +133,7 @@ fn overcommitted() -> Workload {
 
 #[test]
 fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
-    let setup = Setup {
+    let setup = SimulationSetup {
         memory_bytes: 256 * MIB,
         swap: Some(SwapSpec::ssd(1 << 30)),
         merging: Some(MergeSpec {
@@ -144,7 +144,7 @@ fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
     let swapped = |guest| {
         let figures = run("linux-4k", &overcommitted(), &with_guest(guest, setup)).figures;
         let mut programs = figures.all_programs();
-        assert!(programs.all(|p| p.outcome == Outcome::Done));
+        assert!(programs.all(|p| p.outcome == ProgramOutcome::Done));
         figures.guests.iter().map(|g| g.swapped_bytes).sum::<u64>()
     };
     assert!(swapped("linux-4k") > 40 * MIB);
@@ -153,13 +153,13 @@ fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
 
 #[test]
 fn a_host_without_memory_or_swap_kills_a_guest() {
-    let setup = Setup {
+    let setup = SimulationSetup {
         memory_bytes: 256 * MIB,
         ..small()
     };
     let done = run("linux-4k", &overcommitted(), &setup);
     let outcomes = done.figures.all_programs().map(|p| p.outcome);
-    assert!(outcomes.eq([Outcome::Killed, Outcome::Done]));
+    assert!(outcomes.eq([ProgramOutcome::Killed, ProgramOutcome::Done]));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn pages_in_swap_are_waited_for() {
         r#"{ kind = "fill", area = "data", page_ns = 1000.0 },
            { kind = "access", accesses = 1e5, stream = [{ area = "data", pattern = "random", cycles = 100.0 }] }"#,
     );
-    let with = |memory_bytes| Setup {
+    let with = |memory_bytes| SimulationSetup {
         memory_bytes,
         swap: Some(SwapSpec::ssd(1 << 30)),
         ..small()
@@ -182,7 +182,7 @@ fn pages_in_swap_are_waited_for() {
 
 /// Workloads of two guests that fill, free and access, on a machine that is too small for them or
 /// not.
-fn programs() -> impl Strategy<Value = Workload> {
+fn programs() -> impl Strategy<Value = WorkloadSpec> {
     let phase = prop_oneof![
         (0.05f64..1.0).prop_map(free),
         (1u32..=512).prop_map(|pages| fill(500.0, pages)),
@@ -216,7 +216,7 @@ proptest! {
         seed in 0u64..1000,
     ) {
         let names = systems::SYSTEMS.map(|system| system.name);
-        let setup = Setup {
+        let setup = SimulationSetup {
             memory_bytes: mib * MIB,
             swap: Some(SwapSpec::ssd(1 << 30)),
             merging: Some(MergeSpec { pages_per_s: 20_000 }),

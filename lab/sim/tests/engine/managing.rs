@@ -1,17 +1,22 @@
 //! Which regions are promoted first.
 
 use crate::common::{HOT_AT_THE_TOP, RANDOM, accessing, fragmented, run};
-use hawkeye_manager::{Machine, Wake};
-use hawkeye_sim::simulate::{Setup, manager};
+use hawkeye_manager::{Machine, WakeReason};
+use hawkeye_sim::simulate::{SimulationSetup, manager};
 use hawkeye_sim::systems;
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::workloads::WorkloadSpec;
 
 /// Numbers of the regions that are huge after `count` promotions.
-fn first_promoted(system: &str, workload: &Workload, setup: &Setup, count: u64) -> Vec<usize> {
+fn first_promoted(
+    system: &str,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
+    count: u64,
+) -> Vec<usize> {
     let system = systems::by_name(system).unwrap();
     let mut manager = manager(&system, workload, setup).unwrap();
     while manager.journal().totals().promoted < count {
-        assert_eq!(manager.step(), Wake::Deadline, "it ended too soon");
+        assert_eq!(manager.step(), WakeReason::Deadline, "it ended too soon");
     }
     let engine = manager.machine();
     assert!(engine.now().as_secs() < 120);

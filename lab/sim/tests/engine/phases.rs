@@ -2,7 +2,7 @@
 
 use crate::common::{accessing, parse, program, ran, run, small};
 use crate::support::{process, workload};
-use hawkeye_sim::engine::{Outcome, ProgramFigures};
+use hawkeye_sim::engine::{ProgramFigures, ProgramOutcome};
 
 const MIB: f64 = 1048576.0;
 
@@ -87,7 +87,7 @@ fn all_is_over_with_the_last_that_somebody_waits_for() {
     let done = over(&[server.clone(), job]);
     assert!((30.0..31.0).contains(&done.wall_s), "{}", done.wall_s);
     let outcomes = done.programs.iter().map(|program| program.outcome);
-    assert!(outcomes.eq([Outcome::Unfinished, Outcome::Done]));
+    assert!(outcomes.eq([ProgramOutcome::Unfinished, ProgramOutcome::Done]));
     // Alone, its end is the run's end.
     let done = over(&[server]);
     assert!((90.0..91.0).contains(&done.wall_s), "{}", done.wall_s);

@@ -1,10 +1,10 @@
 //! Traces as workloads: all accesses are made, in order.
 
 use crate::common::{fragmented, ran, run, small};
-use hawkeye_sim::engine::Outcome;
-use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::engine::ProgramOutcome;
+use hawkeye_sim::simulate::SimulationSetup;
 use hawkeye_sim::trace::BadRecords;
-use hawkeye_sim::workloads::{Tape, Workload, traced};
+use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, traced};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn file(name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn workload(tape: Tape, times: u32) -> Workload {
+fn workload(tape: TraceReplay, times: u32) -> WorkloadSpec {
     traced(tape, times).unwrap().0
 }
 
@@ -48,8 +48,8 @@ fn scattered(regions: u64, count: u64) -> impl Iterator<Item = u64> {
 fn each_access_is_made_once_a_time() {
     let text = " L 555555600000,8\n S 7ffffffe0008,8\n M 555555600010,4\nI  401000,4\nI  401004,4\n L 555555a01000,8\n";
     let path = file("each.lackey", text);
-    let played = ran("linux-4k", &workload(Tape::new(path), 5), &small());
-    assert_eq!(played.outcome, Outcome::Done);
+    let played = ran("linux-4k", &workload(TraceReplay::new(path), 5), &small());
+    assert_eq!(played.outcome, ProgramOutcome::Done);
     assert_eq!(played.accesses, 20.0);
     // Two pages of the heap and one of the stack.
     assert_eq!(played.faults, 3);
@@ -62,7 +62,7 @@ fn each_access_is_made_once_a_time() {
 fn time_is_the_instructions_and_the_walks() {
     let pages = 5 * 512;
     let sweep = (0..3).flat_map(|_| (0..pages).map(|page| HEAP + page * 7919 % pages * PAGE));
-    let workload = workload(Tape::new(file("misses.lackey", &loads(sweep))), 1);
+    let workload = workload(TraceReplay::new(file("misses.lackey", &loads(sweep))), 1);
     let played = ran("linux-4k", &workload, &small());
     assert_eq!(played.faults, pages);
     assert!(played.overhead_percent > 50.0, "{played:?}");
@@ -87,9 +87,9 @@ fn managers_see_what_a_trace_touches() {
     let hot = scattered(4, 200_000).map(|address| address + 12 * REGION);
     let stack = std::iter::once(STACK);
     let text = loads(cold.chain(stack).chain(hot));
-    let tape = Tape {
+    let tape = TraceReplay {
         scale: 100_000.0,
-        ..Tape::new(file("hot.lackey", &text))
+        ..TraceReplay::new(file("hot.lackey", &text))
     };
     let workload = workload(tape, 1);
     for system in ["hawkeye-g", "hawkeye-pmu", "hawkeye"] {
@@ -114,45 +114,45 @@ fn managers_see_what_a_trace_touches() {
 #[test]
 fn what_is_swapped_out_is_brought_in_again() {
     let text = loads(scattered(12, 12_000));
-    let workload = workload(Tape::new(file("swap.lackey", &text)), 1);
-    let setup = Setup {
+    let workload = workload(TraceReplay::new(file("swap.lackey", &text)), 1);
+    let setup = SimulationSetup {
         memory_bytes: 16 << 20,
         swap: Some(hawkeye_sim::kernel::SwapSpec::ssd(1 << 30)),
         ..small()
     };
     let played = ran("linux-4k", &workload, &setup);
-    assert_eq!(played.outcome, Outcome::Done, "{played:?}");
+    assert_eq!(played.outcome, ProgramOutcome::Done, "{played:?}");
     let enough = ran("linux-4k", &workload, &small());
     assert!(played.wall_s > 2.0 * enough.wall_s, "{played:?} {enough:?}");
-    let setup = Setup {
+    let setup = SimulationSetup {
         swap: None,
         ..setup
     };
     let killed = ran("linux-4k", &workload, &setup);
-    assert_eq!(killed.outcome, Outcome::Killed);
+    assert_eq!(killed.outcome, ProgramOutcome::Killed);
 }
 
 #[test]
 fn what_is_no_workload_is_told() {
-    let refused = |tape: Tape, times: u32| match traced(tape, times) {
+    let refused = |tape: TraceReplay, times: u32| match traced(tape, times) {
         Ok(_) => panic!("it is right"),
         Err(error) => error.to_string(),
     };
     let path = file("bad.lackey", " L 1000,8\n L nothing\n L 2000,8\n");
-    let told = refused(Tape::new(path.clone()), 1);
+    let told = refused(TraceReplay::new(path.clone()), 1);
     assert!(told.contains("line 2"), "{told}");
-    let lenient = Tape {
+    let lenient = TraceReplay {
         bad: BadRecords::Skip,
-        ..Tape::new(path)
+        ..TraceReplay::new(path)
     };
     let (workload, skipped) = traced(lenient.clone(), 1).unwrap();
     assert_eq!(skipped, 1);
     assert_eq!(ran("linux-4k", &workload, &small()).accesses, 2.0);
     let code = file("code.lackey", "I  401000,4\n L ffffffff81000000,8\n");
-    assert!(refused(Tape::new(code), 1).contains("loads and stores"));
-    assert!(refused(Tape::new("/nowhere".into()), 1).contains("/nowhere"));
+    assert!(refused(TraceReplay::new(code), 1).contains("loads and stores"));
+    assert!(refused(TraceReplay::new("/nowhere".into()), 1).contains("/nowhere"));
     assert!(refused(lenient.clone(), 0).contains("repeat must be 1 or more"));
-    let slow = Tape {
+    let slow = TraceReplay {
         scale: 0.0,
         ..lenient
     };
@@ -163,7 +163,7 @@ fn what_is_no_workload_is_told() {
 #[test]
 fn a_trace_that_changes_is_an_error() {
     let path = file("gone.lackey", " L 1000,8\n");
-    let workload = workload(Tape::new(path.clone()), 1);
+    let workload = workload(TraceReplay::new(path.clone()), 1);
     std::fs::remove_file(&path).unwrap();
     let system = hawkeye_sim::systems::by_name("linux").unwrap();
     let error = hawkeye_sim::simulate::simulate(&system, &workload, &small());

@@ -2,8 +2,8 @@
 
 use crate::common::{parse, program, ran, run, small};
 use crate::support::{process, workload};
-use hawkeye_sim::engine::Outcome;
-use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::engine::ProgramOutcome;
+use hawkeye_sim::simulate::SimulationSetup;
 
 /// A small Redis: filled, most of it deleted, filled again.
 const AREAS: &str = r#"{ name = "first", size = "200MiB" }, { name = "second", size = "120MiB" }"#;
@@ -16,17 +16,17 @@ const REFILLED: &str = r#"
 
 #[test]
 fn recovery_saves_who_runs_out_of_memory_under_huge_pages() {
-    let setup = Setup {
+    let setup = SimulationSetup {
         memory_bytes: 256 << 20,
         rate: hawkeye_policy::Rate::per_second(20.0).ok(),
         ..small()
     };
     let workload = program(AREAS, REFILLED);
     let linux = ran("linux", &workload, &setup);
-    assert_eq!(linux.outcome, Outcome::Killed);
+    assert_eq!(linux.outcome, ProgramOutcome::Killed);
     for system in ["linux-4k", "hawkeye-g", "hawkeye-pmu", "hawkeye"] {
         let done = ran(system, &workload, &setup);
-        assert_eq!(done.outcome, Outcome::Done, "{system}");
+        assert_eq!(done.outcome, ProgramOutcome::Done, "{system}");
     }
 }
 
@@ -39,11 +39,11 @@ fn the_largest_is_killed() {
         process(name, &format!("start_s = {start_s:?}"), &area, phases)
     };
     let both = [filling("large", 150, 0.0), filling("small", 80, 1.0)];
-    let setup = Setup {
+    let setup = SimulationSetup {
         memory_bytes: 200 << 20,
         ..small()
     };
     let done = run("linux-4k", &parse(&workload(&both)), &setup);
-    let outcomes: Vec<Outcome> = done.figures.programs.iter().map(|p| p.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Killed, Outcome::Done]);
+    let outcomes: Vec<ProgramOutcome> = done.figures.programs.iter().map(|p| p.outcome).collect();
+    assert_eq!(outcomes, [ProgramOutcome::Killed, ProgramOutcome::Done]);
 }

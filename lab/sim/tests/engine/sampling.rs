@@ -2,22 +2,22 @@
 
 use crate::common::{accessing, engine, only, sample, small};
 use hawkeye_manager::{Machine, Sampling};
-use hawkeye_policy::{Needs, ProcessSample};
-use hawkeye_sim::simulate::Setup;
+use hawkeye_policy::{ProcessSample, SampleKinds};
+use hawkeye_sim::simulate::SimulationSetup;
 use std::time::Duration;
 
 /// 20,000 cycles of own work for each access: 130,000 accesses a second, to 32,768 pages.
 const SLOW: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 20000.0 }]"#;
 
 fn window(of: u32, window: Duration) -> ProcessSample {
-    let setup = Setup {
+    let setup = SimulationSetup {
         sample: of,
         ..small()
     };
     let mut engine = engine("linux-4k", &accessing(100.0, SLOW), &setup);
     let _ = engine.wait_until(Duration::from_secs(2));
     let process = only(&mut engine);
-    let needs = Needs::COVERAGE.with(Needs::OVERHEAD);
+    let needs = SampleKinds::COVERAGE.with(SampleKinds::OVERHEAD);
     engine.start_window(process, needs, Duration::MAX).unwrap();
     let until = engine.now() + window;
     let _ = engine.wait_until(until);

@@ -3,7 +3,7 @@
 use crate::common::{parse, run, small};
 use crate::support::{process, workload};
 use hawkeye_sim::engine::ProgramFigures;
-use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::simulate::SimulationSetup;
 
 /// A program that works for `ideal_s` by itself, with further keys.
 fn program(name: &str, keys: &str, ideal_s: f64) -> String {
@@ -15,7 +15,7 @@ fn program(name: &str, keys: &str, ideal_s: f64) -> String {
 }
 
 fn on(cores: u32, programs: &[String]) -> Vec<ProgramFigures> {
-    let setup = Setup { cores, ..small() };
+    let setup = SimulationSetup { cores, ..small() };
     let workload = parse(&workload(programs));
     run("linux", &workload, &setup).figures.programs
 }
@@ -61,7 +61,7 @@ fn threads_of_a_guest_have_its_cores() {
     let inside = |cores| {
         let workload = parse(&workload(&[program("four", "threads = 4", 80.0)]));
         let hosted = workload.in_guest("256MiB".parse().unwrap(), cores);
-        let setup = Setup {
+        let setup = SimulationSetup {
             memory_bytes: 1 << 30,
             ..small()
         };

@@ -2,11 +2,11 @@
 
 use crate::common::{RANDOM, accessing, engine, only, parse, run, sample, small};
 use crate::support::reader;
-use hawkeye_manager::{FaultPageSizes, Machine, MachineError, Promoted, Sampling};
-use hawkeye_policy::{Needs, PageOrder, PageOrders, RegionAddr};
+use hawkeye_manager::{FaultPageSizes, Machine, MachineError, PromotionResult, Sampling};
+use hawkeye_policy::{PageOrder, PageOrders, RegionAddr, SampleKinds};
 use hawkeye_sim::engine::Engine;
-use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, Processor, ZEN_4};
-use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, ProcessorSpec, ZEN_4};
+use hawkeye_sim::simulate::SimulationSetup;
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ const HUGE_BYTES: u64 = 2 << 20;
 /// Where an engine's first area begins.
 const BEGIN: u64 = 0x1000_0000_0000;
 
-fn on(processor: Processor) -> Setup {
-    Setup {
+fn on(processor: ProcessorSpec) -> SimulationSetup {
+    SimulationSetup {
         processor,
         ..small()
     }
@@ -58,7 +58,8 @@ fn what_64_kib_bring_is_up_to_the_processor() {
 fn neighbours_in_memory_are_one_entry_unmarked_on_zen() {
     let setup = on(ZEN_4);
     let workload = accessing(20.0, RANDOM);
-    let overhead = |setup: &Setup| run("linux-4k", &workload, setup).figures.overhead_percent();
+    let overhead =
+        |setup: &SimulationSetup| run("linux-4k", &workload, setup).figures.overhead_percent();
     // Filled in order, in memory that no other program uses, pages are contiguous.
     let zen = overhead(&setup);
     let mut lone = setup;
@@ -93,7 +94,7 @@ fn the_machine_says_which_sizes_there_are() {
 
 #[test]
 fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
-    let setup = Setup {
+    let setup = SimulationSetup {
         memory_bytes: 8 << 30,
         ..on(NEOVERSE_V2)
     };
@@ -101,7 +102,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     machine.wait_until(Duration::from_secs(10));
     let process = only(&mut machine);
     let overhead = |machine: &mut Engine| -> Result<f64, MachineError> {
-        machine.start_window(process, Needs::OVERHEAD, Duration::MAX)?;
+        machine.start_window(process, SampleKinds::OVERHEAD, Duration::MAX)?;
         let later = machine.now() + Duration::from_secs(3);
         machine.wait_until(later);
         let sample = sample(machine, process)?;
@@ -111,7 +112,10 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     for size in [4, 9, 13, 18].map(order) {
         for number in (0..512).step_by(size.regions() as usize) {
             let done = machine.promote(process, region(number), size, 0)?;
-            assert!(matches!(done, Promoted::Done(_)), "{size} at {number}");
+            assert!(
+                matches!(done, PromotionResult::Done(_)),
+                "{size} at {number}"
+            );
         }
         let sample = sample(&mut machine, process)?;
         assert!(sample.regions.iter().all(|r| r.order == size));
@@ -172,7 +176,7 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SizeStep {
     Promote(u64, u8),
     Recover(u64),
     Sizes(u8),
@@ -180,13 +184,13 @@ enum Step {
     Go(u64),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = SizeStep> {
     prop_oneof![
-        5 => (0..64u64, 0u8..7).prop_map(|(region, size)| Step::Promote(region, size)),
-        2 => (0..64u64).prop_map(Step::Recover),
-        1 => any::<u8>().prop_map(Step::Sizes),
-        1 => Just(Step::Sample),
-        3 => (1..2000u64).prop_map(Step::Go),
+        5 => (0..64u64, 0u8..7).prop_map(|(region, size)| SizeStep::Promote(region, size)),
+        2 => (0..64u64).prop_map(SizeStep::Recover),
+        1 => any::<u8>().prop_map(SizeStep::Sizes),
+        1 => Just(SizeStep::Sample),
+        3 => (1..2000u64).prop_map(SizeStep::Go),
     ]
 }
 
@@ -224,7 +228,7 @@ proptest! {
         which in 0usize..3,
         fragmented in prop::bool::ANY,
     ) {
-        let setup = Setup {
+        let setup = SimulationSetup {
             memory_bytes: 256 << 20,
             fragmented: if fragmented { 1.0 } else { 0.0 },
             sample: 1_000,
@@ -238,23 +242,23 @@ proptest! {
                 break;
             }
             match step {
-                Step::Promote(number, size) => {
+                SizeStep::Promote(number, size) => {
                     let sizes = machine.shape().promotable;
                     let sizes: Vec<_> = sizes.iter().collect();
                     let size = sizes[usize::from(size) % sizes.len()];
                     machine.promote(process, region(number), size, 0).ok();
                 }
-                Step::Recover(number) => { machine.recover(process, region(number)).ok(); }
-                Step::Sizes(bits) => {
+                SizeStep::Recover(number) => { machine.recover(process, region(number)).ok(); }
+                SizeStep::Sizes(bits) => {
                     let offered = machine.shape().at_faults;
                     let chosen = offered.iter().filter(|order| bits >> (order.number() - 2) & 1 == 1);
                     machine.set_fault_sizes(process, chosen.collect()).ok();
                 }
-                Step::Sample => {
-                    machine.start_window(process, Needs::OVERHEAD, Duration::MAX).ok();
+                SizeStep::Sample => {
+                    machine.start_window(process, SampleKinds::OVERHEAD, Duration::MAX).ok();
                     machine.sample(process, Duration::MAX).ok();
                 }
-                Step::Go(ms) => {
+                SizeStep::Go(ms) => {
                     let later = machine.now() + Duration::from_millis(ms);
                     machine.wait_until(later);
                 }

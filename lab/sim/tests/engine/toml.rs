@@ -1,6 +1,6 @@
 //! Errors of wrong workloads report what is wrong, and where.
 
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::workloads::WorkloadSpec;
 
 const RIGHT: &str = r#"
 name = "w"
@@ -45,7 +45,8 @@ fn check(right: &str, wrong: &str) {
     for line in wrong.trim().lines() {
         let parts: Vec<&str> = line.split('|').map(str::trim).collect();
         let text = right.replacen(parts[0], &parts[1].replace('/', "\n"), 1);
-        let error = Workload::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
+        let error =
+            WorkloadSpec::parse("w", &text).map_or_else(|e| e.to_string(), |_| String::new());
         assert!(error.contains(parts[2]), "{line}: {error:?}");
     }
 }
@@ -58,14 +59,14 @@ fn what_is_documented_is_right() {
     let examples: Vec<_> = blocks.filter_map(|b| b.split("```").next()).collect();
     assert!(!examples.is_empty());
     for example in examples {
-        let read = Workload::parse("example", example);
+        let read = WorkloadSpec::parse("example", example);
         assert!(read.is_ok(), "{read:?}");
     }
 }
 
 #[test]
 fn what_is_wrong_is_said_with_its_place() {
-    assert!(Workload::parse("w", RIGHT).is_ok());
+    assert!(WorkloadSpec::parse("w", RIGHT).is_ok());
     check(RIGHT, WRONG);
 }
 
@@ -75,9 +76,9 @@ fn guests_are_checked_like_everything_else() {
         "source = \"a test\"",
         "source = \"a test\"\n[[guest]]\nname = \"g\"\nmemory = \"16MiB\"\ncores = 2",
     );
-    let parsed = Workload::parse("w", &guest).unwrap();
+    let parsed = WorkloadSpec::parse("w", &guest).unwrap();
     assert_eq!((parsed.processes.len(), parsed.guests.len()), (0, 1));
     check(&guest, WRONG_GUESTS);
     let nobody = "name = \"w\"\nsource = \"a test\"";
-    assert!(Workload::parse("w", nobody).is_err());
+    assert!(WorkloadSpec::parse("w", nobody).is_err());
 }

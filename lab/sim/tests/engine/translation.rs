@@ -33,13 +33,13 @@ fn sequential_accesses_gain_nothing() {
 fn zeroing_past_the_caches_leaves_a_program_alone_and_through_them_does_not() {
     let workload = hawkeye_sim::workloads::by_name("omnetpp").unwrap();
     let ran_s = |system, non_temporal| {
-        let setup = hawkeye_sim::simulate::Setup {
+        let setup = hawkeye_sim::simulate::SimulationSetup {
             memory_bytes: 80 << 30,
             zeroed_before: false,
-            tuning: hawkeye_sim::Tuning {
+            tuning: hawkeye_sim::SystemOverrides {
                 zeroed_pages_per_s: Some(250_000),
                 zeroing_non_temporal: Some(non_temporal),
-                ..hawkeye_sim::Tuning::default()
+                ..hawkeye_sim::SystemOverrides::default()
             },
             ..small()
         };

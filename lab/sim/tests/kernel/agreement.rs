@@ -6,9 +6,9 @@ use hawkeye_sim::kernel::fault_policies::{
     FREEBSD, FaultPolicy, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
 use hawkeye_sim::kernel::{
-    Access, Kernel, KernelError, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
+    KernelError, PageAccess, SimulatedKernel, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
 };
-use hawkeye_sim::memory::{Content, ORDERS};
+use hawkeye_sim::memory::{FrameContent, ORDERS};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ const REGIONS: u64 = 6;
 const PAGES: u64 = REGIONS * 512;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum KernelStep {
     Touch(u64, u64, u8),
     Free(u64, u64),
     Remap(u64, u64),
@@ -29,17 +29,17 @@ enum Step {
     Zero(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = KernelStep> {
     let range = || (0..PAGES, 1..900u64);
     prop_oneof![
-        6 => (range(), 0u8..3).prop_map(|((first, count), access)| Step::Touch(first, count, access)),
-        2 => range().prop_map(|(first, count)| Step::Free(first, count)),
-        1 => range().prop_map(|(first, count)| Step::Remap(first, count)),
-        1 => any::<u8>().prop_map(Step::Sizes),
-        2 => (0..REGIONS, 0u8..12).prop_map(|(region, order)| Step::Promote(region, order)),
-        1 => (0..REGIONS).prop_map(Step::Recover),
-        1 => (0..REGIONS).prop_map(Step::Fill),
-        1 => any::<u16>().prop_map(Step::Zero),
+        6 => (range(), 0u8..3).prop_map(|((first, count), access)| KernelStep::Touch(first, count, access)),
+        2 => range().prop_map(|(first, count)| KernelStep::Free(first, count)),
+        1 => range().prop_map(|(first, count)| KernelStep::Remap(first, count)),
+        1 => any::<u8>().prop_map(KernelStep::Sizes),
+        2 => (0..REGIONS, 0u8..12).prop_map(|(region, order)| KernelStep::Promote(region, order)),
+        1 => (0..REGIONS).prop_map(KernelStep::Recover),
+        1 => (0..REGIONS).prop_map(KernelStep::Fill),
+        1 => any::<u16>().prop_map(KernelStep::Zero),
     ]
 }
 
@@ -74,8 +74,8 @@ fn orders(bits: u8) -> PageOrders {
         .collect()
 }
 
-fn access(index: u8) -> Access {
-    [Access::Read, Access::Write, Access::WriteZeros][usize::from(index)]
+fn access(index: u8) -> PageAccess {
+    [PageAccess::Read, PageAccess::Write, PageAccess::WriteZeros][usize::from(index)]
 }
 
 fn bytes(first: u64, count: u64) -> Range<u64> {
@@ -83,26 +83,26 @@ fn bytes(first: u64, count: u64) -> Range<u64> {
 }
 
 /// Does any step but touches; returns the kernel's answer.
-fn apply(kernel: &mut Kernel, space: SpaceId, step: &Step) -> String {
+fn apply(kernel: &mut SimulatedKernel, space: SpaceId, step: &KernelStep) -> String {
     match *step {
-        Step::Touch(..) => String::new(),
-        Step::Free(first, count) => {
+        KernelStep::Touch(..) => String::new(),
+        KernelStep::Free(first, count) => {
             let freed = kernel.free(space, bytes(first, count));
             format!("{:?}", freed.expect("it is mapped"))
         }
-        Step::Remap(first, count) => {
+        KernelStep::Remap(first, count) => {
             let unmapped = kernel.unmap(space, bytes(first, count));
             let mapped = kernel.map(space, bytes(first, count));
             mapped.expect("nothing is there");
             format!("{:?}", unmapped.expect("it is mapped"))
         }
-        Step::Sizes(bits) => format!("{:?}", kernel.set_fault_sizes(space, orders(bits))),
-        Step::Promote(index, size) => {
+        KernelStep::Sizes(bits) => format!("{:?}", kernel.set_fault_sizes(space, orders(bits))),
+        KernelStep::Promote(index, size) => {
             format!("{:?}", kernel.promote(space, region(index), order(size)))
         }
-        Step::Recover(index) => format!("{:?}", kernel.recover(space, region(index))),
-        Step::Fill(index) => format!("{:?}", kernel.fill_ahead(space, region(index))),
-        Step::Zero(pages) => {
+        KernelStep::Recover(index) => format!("{:?}", kernel.recover(space, region(index))),
+        KernelStep::Fill(index) => format!("{:?}", kernel.fill_ahead(space, region(index))),
+        KernelStep::Zero(pages) => {
             kernel.set_zeroing(Some(ZeroingSpec {
                 pages_per_s: pages.into(),
                 non_temporal: true,
@@ -112,7 +112,10 @@ fn apply(kernel: &mut Kernel, space: SpaceId, step: &Step) -> String {
     }
 }
 
-fn build(faults: FaultPolicy, memory_bytes: u64) -> Result<(Kernel, SpaceId), KernelError> {
+fn build(
+    faults: FaultPolicy,
+    memory_bytes: u64,
+) -> Result<(SimulatedKernel, SpaceId), KernelError> {
     let (mut kernel, space) = machine(memory_bytes, REGIONS * HUGE, faults)?;
     kernel.set_swap(Some(SwapSpec::ssd(64 * MIB)));
     Ok((kernel, space))
@@ -129,7 +132,7 @@ proptest! {
         for step in steps {
             apply(&mut kernel, space, &step);
             match step {
-                Step::Touch(first, count, kind) => {
+                KernelStep::Touch(first, count, kind) => {
                     let touched = kernel.touch(space, bytes(first, count), access(kind));
                     // Swap may be full; then the rest of the result is undefined.
                     if touched.is_err() { break }
@@ -138,7 +141,7 @@ proptest! {
                         contents.extend(pages.map(|page| (page, kind == 1)));
                     }
                 }
-                Step::Free(first, count) | Step::Remap(first, count) => {
+                KernelStep::Free(first, count) | KernelStep::Remap(first, count) => {
                     contents.retain(|page, _| *page < first || *page >= first + count);
                 }
                 _ => {}
@@ -162,8 +165,8 @@ proptest! {
         let (mut single, _) = build(policy, memory * HUGE).expect("a machine");
         bulk.watch_first_touches(space);
         single.watch_first_touches(space);
-        for step in steps.into_iter().filter(|step| !matches!(step, Step::Fill(_))) {
-            if let Step::Touch(first, count, kind) = step {
+        for step in steps.into_iter().filter(|step| !matches!(step, KernelStep::Fill(_))) {
+            if let KernelStep::Touch(first, count, kind) = step {
                 let touched = bulk.touch(space, bytes(first, count), access(kind));
                 let (mut time, mut cold) = (Duration::ZERO, 0);
                 let outcome = (first..PAGES.min(first + count)).try_for_each(|page| {
@@ -180,9 +183,9 @@ proptest! {
             prop_assert_eq!(apply(&mut bulk, space, &step), apply(&mut single, space, &step));
             prop_assert_eq!(seen(&bulk, space), seen(&single, space));
             prop_assert_eq!(bulk.take_advances(), single.take_advances());
-            for content in Content::BOTH {
+            for content in FrameContent::BOTH {
                 for order in 0..ORDERS {
-                    let of = |kernel: &Kernel| kernel.memory().free_blocks(content, order);
+                    let of = |kernel: &SimulatedKernel| kernel.memory().free_blocks(content, order);
                     prop_assert_eq!(of(&bulk), of(&single));
                 }
             }
@@ -190,7 +193,7 @@ proptest! {
     }
 }
 
-fn seen(kernel: &Kernel, space: SpaceId) -> Option<(SpaceFigures, Vec<RegionSample>)> {
+fn seen(kernel: &SimulatedKernel, space: SpaceId) -> Option<(SpaceFigures, Vec<RegionSample>)> {
     let figures = kernel.space_figures(space).ok()?;
     Some((figures, kernel.samples(space).ok()?))
 }

@@ -2,17 +2,17 @@
 
 use crate::common::*;
 use hawkeye_policy::PageOrder;
-use hawkeye_sim::kernel::Access;
+use hawkeye_sim::kernel::PageAccess;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_THP};
-use hawkeye_sim::memory::Content;
+use hawkeye_sim::memory::FrameContent;
 
 #[test]
-fn fragmentation_reaches_its_target_and_repeats() -> Outcome {
+fn fragmentation_reaches_its_target_and_repeats() -> TestResult {
     for target in [0.1, 0.5, 0.9, 1.0] {
         let fragmented = |seed| -> Result<_, hawkeye_sim::kernel::KernelError> {
             let (mut kernel, _) = machine(512 * MIB, HUGE, LINUX_THP)?;
             let taken = kernel.fragment(target, seed);
-            let parts = kernel.memory().free_blocks(Content::Dirty, 3);
+            let parts = kernel.memory().free_blocks(FrameContent::Dirty, 3);
             Ok((kernel.figures().fmfi, taken, parts))
         };
         let (fmfi, taken, _) = fragmented(1)?;
@@ -24,11 +24,11 @@ fn fragmentation_reaches_its_target_and_repeats() -> Outcome {
 }
 
 #[test]
-fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> Outcome {
+fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> TestResult {
     for (faults, huge_pages) in [(HAWKEYE_HUGE, 0), (LINUX_THP, 4)] {
         let (mut kernel, space) = machine(256 * MIB, 8 * MIB, faults)?;
         kernel.fragment(1.0, 1);
-        let touched = kernel.touch(space, bytes_at(0, 8 * MIB), Access::Write)?;
+        let touched = kernel.touch(space, bytes_at(0, 8 * MIB), PageAccess::Write)?;
         assert_eq!(huge(&kernel, space), huge_pages, "{faults:?}");
         assert_eq!(
             touched.faults.total(),
@@ -40,13 +40,13 @@ fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> Outcome {
 }
 
 #[test]
-fn programs_keep_their_pages_when_these_move() -> Outcome {
+fn programs_keep_their_pages_when_these_move() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LINUX_THP)?;
-    kernel.touch(space, bytes_at(0, 56 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 56 * MIB), PageAccess::Write)?;
     for index in 0..28 {
         kernel.free(space, bytes_at(index * HUGE, HUGE / 2))?;
     }
-    kernel.touch(space, bytes_at(56 * MIB, 8 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(56 * MIB, 8 * MIB), PageAccess::Write)?;
     let fmfi = kernel.figures().fmfi;
     assert!(fmfi > 0.5, "{fmfi}");
     let promoted = (0..4).filter(|index| {

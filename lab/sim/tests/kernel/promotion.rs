@@ -4,12 +4,12 @@ use crate::common::*;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE};
-use hawkeye_sim::kernel::{Access, KernelError};
+use hawkeye_sim::kernel::{KernelError, PageAccess};
 
 #[test]
-fn promotion_copies_what_is_there_and_zeroes_the_rest() -> Outcome {
+fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
-    kernel.touch_pages(space, region(1), PageBits::spread(100), Access::Write)?;
+    kernel.touch_pages(space, region(1), PageBits::spread(100), PageAccess::Write)?;
     let done = kernel.promote(space, region(1), PageOrder::HUGE)?;
     assert_eq!((done.copied, done.added), (100, 412));
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (1, HUGE));
@@ -23,11 +23,16 @@ fn promotion_copies_what_is_there_and_zeroes_the_rest() -> Outcome {
 }
 
 #[test]
-fn recovery_gives_exactly_the_zeros_back() -> Outcome {
+fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
     let used = PageBits::spread(100);
-    kernel.touch_pages(space, region(0), used, Access::Write)?;
-    kernel.touch_pages(space, region(0), PageBits::range(7, 1), Access::WriteZeros)?;
+    kernel.touch_pages(space, region(0), used, PageAccess::Write)?;
+    kernel.touch_pages(
+        space,
+        region(0),
+        PageBits::range(7, 1),
+        PageAccess::WriteZeros,
+    )?;
     assert_eq!(rss(&kernel, space), HUGE);
     let few = kernel.scan_zeros(space, region(0), 10)?;
     let all = kernel.scan_zeros(space, region(0), 512)?;
@@ -38,9 +43,9 @@ fn recovery_gives_exactly_the_zeros_back() -> Outcome {
     assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
     assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
     // The zero pages can still be read and written.
-    let read = kernel.touch_pages(space, region(0), PageBits::FULL, Access::Read)?;
+    let read = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Read)?;
     assert_eq!(read.faults.total(), 0);
-    let write = kernel.touch_pages(space, region(0), PageBits::FULL, Access::Write)?;
+    let write = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Write)?;
     assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
     assert_eq!(
         kernel.recover(space, region(0)),
@@ -50,17 +55,17 @@ fn recovery_gives_exactly_the_zeros_back() -> Outcome {
 }
 
 #[test]
-fn what_is_filled_ahead_is_not_faulted_in() -> Outcome {
+fn what_is_filled_ahead_is_not_faulted_in() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LINUX_BASE)?;
     kernel.watch_first_touches(space);
-    kernel.touch(space, bytes_at(0, 3 * HUGE), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 3 * HUGE), PageAccess::Write)?;
     let advances = kernel.take_advances();
     let last = advances
         .last()
         .map(|(_, advance)| (advance.region, advance.step, advance.dense));
     assert_eq!(last, Some((region(2), 1, true)));
     kernel.fill_ahead(space, region(3))?;
-    let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), Access::Write)?;
+    let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), PageAccess::Write)?;
     assert_eq!((touched.faults.total(), touched.cold), (0, 512));
     let occupied = kernel.fill_ahead(space, region(3));
     assert_eq!(occupied, Err(KernelError::NotCandidate(space, region(3))));
@@ -70,14 +75,14 @@ fn what_is_filled_ahead_is_not_faulted_in() -> Outcome {
 }
 
 #[test]
-fn a_split_without_zeros_moves_nothing() -> Outcome {
+fn a_split_without_zeros_moves_nothing() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
-    kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
+    kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
     let free = kernel.figures().free_bytes;
     kernel.recover(space, region(0))?;
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (0, HUGE));
     assert_eq!(kernel.figures().free_bytes, free);
-    let touched = kernel.touch(space, bytes_at(0, HUGE), Access::Write)?;
+    let touched = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
     assert_eq!(touched.faults.total(), 0);
     kernel.promote(space, region(0), PageOrder::HUGE)?;
     assert_eq!(huge(&kernel, space), 1);

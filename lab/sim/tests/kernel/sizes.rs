@@ -6,7 +6,7 @@ use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
-use hawkeye_sim::kernel::{Access, Kernel, KernelCosts, KernelError, SpaceId};
+use hawkeye_sim::kernel::{KernelCosts, KernelError, PageAccess, SimulatedKernel, SpaceId};
 use std::time::Duration;
 
 const K64: PageOrder = PageOrder::CONTIGUOUS;
@@ -25,17 +25,17 @@ fn only(sizes: PageOrders) -> FaultPolicy {
 }
 
 /// Memory mapped by pages of a size, in KiB.
-fn kib(kernel: &Kernel, space: SpaceId, order: PageOrder) -> u64 {
+fn kib(kernel: &SimulatedKernel, space: SpaceId, order: PageOrder) -> u64 {
     let mapped = kernel.mapped_by_size(space);
     mapped.map_or(0, |mapped| mapped.of(order) / KIB)
 }
 
 #[test]
-fn the_largest_page_that_fits_is_given() -> Outcome {
+fn the_largest_page_that_fits_is_given() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 0x0f_f000, only(MTHP_SIZES))?;
     // 1,020 KiB from an address that is aligned for any size: 512 KiB, 256, ... 16 KiB, and a rest
     // of three pages.
-    let all = kernel.touch(space, bytes_at(0, 1020 * KIB), Access::Write)?;
+    let all = kernel.touch(space, bytes_at(0, 1020 * KIB), PageAccess::Write)?;
     let by_order: Vec<u64> = (0..9).map(|number| all.faults.of(order(number))).collect();
     assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!((all.faults.total(), all.zeroed), (9, 255));
@@ -45,29 +45,29 @@ fn the_largest_page_that_fits_is_given() -> Outcome {
 }
 
 #[test]
-fn nothing_may_be_in_the_block_of_a_page() -> Outcome {
+fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
     let sizes = only(PageOrders::NONE.with(K64).with(order(2)));
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, sizes)?;
-    kernel.touch(space, bytes_at(0, 4 * KIB), Access::Read)?;
+    kernel.touch(space, bytes_at(0, 4 * KIB), PageAccess::Read)?;
     // The zero page is mapped: 64 KiB don't fit, nor do the first 16.
-    let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), Access::Write)?;
+    let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!((first.faults.base, rss(&kernel, space)), (1, 4 * KIB));
-    let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), Access::Write)?;
+    let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!(next.faults.of(order(2)), 1);
-    let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), Access::Write)?;
+    let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!((far.faults.of(K64), far.zeroed), (1, 16));
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
     // All of it is present.
-    let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), Access::Write)?;
+    let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), PageAccess::Write)?;
     assert_eq!(rest.faults.total(), 0);
     Ok(())
 }
 
 #[test]
-fn a_fault_costs_less_than_those_that_it_spares() -> Outcome {
+fn a_fault_costs_less_than_those_that_it_spares() -> TestResult {
     let costs = KernelCosts::paper();
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(K64)))?;
-    let touched = kernel.touch(space, bytes_at(0, 64 * KIB), Access::Write)?;
+    let touched = kernel.touch(space, bytes_at(0, 64 * KIB), PageAccess::Write)?;
     let zeroing = Duration::from_nanos(16 * costs.zero_base_ns);
     let fault = touched.time.saturating_sub(zeroing);
     let of = Duration::from_nanos;
@@ -77,7 +77,7 @@ fn a_fault_costs_less_than_those_that_it_spares() -> Outcome {
 }
 
 #[test]
-fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
+fn less_is_given_where_memory_for_it_is_not_free() -> TestResult {
     let sizes = only(PageOrders::NONE.with(K64).with(order(8)));
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, sizes)?;
     // One frame of each pageblock is taken, so its half has no free 1 MiB. Such halves are used
@@ -86,14 +86,14 @@ fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
     let mut faults = 0;
     let mut fallbacks = 0;
     for number in 0..16 {
-        let touched = kernel.touch(space, bytes_at(number * MIB, MIB), Access::Write)?;
+        let touched = kernel.touch(space, bytes_at(number * MIB, MIB), PageAccess::Write)?;
         faults += touched.faults.of(order(8));
         fallbacks += touched.faults.fell_back(order(8));
     }
     assert_eq!((faults, fallbacks), (16, 0));
     let (mut kernel, space) = machine(16 * MIB, 16 * MIB, sizes)?;
     kernel.fragment(1.0, 1);
-    let touched = kernel.touch(space, bytes_at(0, 12 * MIB), Access::Write)?;
+    let touched = kernel.touch(space, bytes_at(0, 12 * MIB), PageAccess::Write)?;
     let faults = touched.faults;
     assert!(
         faults.of(order(8)) < 9 && faults.fell_back(order(8)) > 0,
@@ -104,12 +104,12 @@ fn less_is_given_where_memory_for_it_is_not_free() -> Outcome {
 }
 
 #[test]
-fn processes_have_sizes_of_their_own_where_they_are_offered() -> Outcome {
+fn processes_have_sizes_of_their_own_where_they_are_offered() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_SIZES)?;
-    kernel.touch(space, bytes_at(0, MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, MIB), PageAccess::Write)?;
     assert_eq!(kib(&kernel, space, PageOrder::BASE), 1024);
     kernel.set_fault_sizes(space, PageOrders::NONE.with(K64))?;
-    kernel.touch(space, bytes_at(MIB, MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(MIB, MIB), PageAccess::Write)?;
     assert_eq!(kib(&kernel, space, K64), 1024);
     let refused = kernel.set_fault_sizes(space, PageOrders::HUGE);
     assert_eq!(refused, Err(KernelError::Sizes(PageOrders::HUGE)));
@@ -119,9 +119,9 @@ fn processes_have_sizes_of_their_own_where_they_are_offered() -> Outcome {
 }
 
 #[test]
-fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> Outcome {
+fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, only(PageOrders::NONE.with(order(5))))?;
-    kernel.touch(space, bytes_at(0, 128 * KIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 128 * KIB), PageAccess::Write)?;
     let free = kernel.figures().free_bytes;
     kernel.free(space, bytes_at(4 * KIB, 4 * KIB))?;
     assert_eq!(kernel.figures().free_bytes, free + 4 * KIB);
@@ -139,9 +139,9 @@ fn a_page_that_loses_a_part_ends_and_what_is_left_stays_as_large_as_it_can() -> 
 }
 
 #[test]
-fn what_is_swapped_out_is_no_large_page_any_more() -> Outcome {
+fn what_is_swapped_out_is_no_large_page_any_more() -> TestResult {
     let (mut kernel, space) = swapping(16 * MIB, 32 * MIB, only(PageOrders::NONE.with(K64)))?;
-    kernel.touch(space, bytes_at(0, 20 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 20 * MIB), PageAccess::Write)?;
     let figures = kernel.space_figures(space)?;
     assert!(figures.swapped_bytes > 0);
     let mapped = kernel.mapped_by_size(space)?;
@@ -152,10 +152,10 @@ fn what_is_swapped_out_is_no_large_page_any_more() -> Outcome {
 }
 
 #[test]
-fn blocks_with_anything_in_them_are_promoted() -> Outcome {
+fn blocks_with_anything_in_them_are_promoted() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
     let pages = PageBits::range(0, 17).or(PageBits::range(100, 1));
-    kernel.touch_pages(space, region(0), pages, Access::Write)?;
+    kernel.touch_pages(space, region(0), pages, PageAccess::Write)?;
     let done = kernel.promote(space, region(0), K64)?;
     // Three blocks: one is full, two have one page each.
     assert_eq!((done.copied, done.added), (18, 30));
@@ -179,18 +179,18 @@ fn blocks_with_anything_in_them_are_promoted() -> Outcome {
     Ok(())
 }
 
-fn first(kernel: &Kernel, space: SpaceId) -> Option<PageOrder> {
+fn first(kernel: &SimulatedKernel, space: SpaceId) -> Option<PageOrder> {
     kernel.sample(space, region(0)).map(|sample| sample.order)
 }
 
 #[test]
-fn regions_become_one_page_and_huge_pages_again() -> Outcome {
+fn regions_become_one_page_and_huge_pages_again() -> TestResult {
     let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
-    kernel.touch(space, bytes_at(0, 30 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 30 * MIB), PageAccess::Write)?;
     let early = kernel.promote(space, region(0), MIB_32);
     assert_eq!(early, Err(KernelError::NotCandidate(space, region(0))));
     // The last one is mapped by base pages.
-    kernel.touch(space, bytes_at(30 * MIB, HUGE), Access::Write)?;
+    kernel.touch(space, bytes_at(30 * MIB, HUGE), PageAccess::Write)?;
     kernel.free(space, bytes_at(30 * MIB + 100 * PAGE, 412 * PAGE))?;
     let done = kernel.promote(space, region(7), MIB_32)?;
     assert_eq!((done.copied, done.added), (15 * 512 + 100, 412));
@@ -218,10 +218,10 @@ fn regions_become_one_page_and_huge_pages_again() -> Outcome {
 }
 
 #[test]
-fn huge_pages_that_lie_in_a_row_are_not_copied() -> Outcome {
+fn huge_pages_that_lie_in_a_row_are_not_copied() -> TestResult {
     // Each is alone on its machine and gets the lowest free block.
     let (mut kernel, space) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
-    kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 32 * MIB), PageAccess::Write)?;
     let done = kernel.promote(space, region(0), MIB_32)?;
     assert_eq!((done.copied, done.added), (0, 0));
     assert_eq!(first(&kernel, space), Some(MIB_32));
@@ -229,11 +229,11 @@ fn huge_pages_that_lie_in_a_row_are_not_copied() -> Outcome {
 }
 
 #[test]
-fn a_range_is_emptied_of_what_can_move() -> Outcome {
+fn a_range_is_emptied_of_what_can_move() -> TestResult {
     for (memory, moves) in [(256 * MIB, true), (48 * MIB, false)] {
         let (mut kernel, space) = machine(memory, 64 * MIB, LINUX_BASE)?;
         kernel.fragment(1.0, 7);
-        kernel.touch(space, bytes_at(0, 32 * MIB), Access::Write)?;
+        kernel.touch(space, bytes_at(0, 32 * MIB), PageAccess::Write)?;
         let cached = kernel.figures().cached_bytes;
         let done = kernel.promote(space, region(0), MIB_32);
         if moves {
@@ -250,10 +250,10 @@ fn a_range_is_emptied_of_what_can_move() -> Outcome {
 }
 
 #[test]
-fn compaction_moves_large_pages_as_wholes() -> Outcome {
+fn compaction_moves_large_pages_as_wholes() -> TestResult {
     let sizes = only(PageOrders::NONE.with(K64));
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, sizes)?;
-    kernel.touch(space, bytes_at(0, 48 * MIB), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 48 * MIB), PageAccess::Write)?;
     // Three of four pages of 64 KiB are freed, everywhere.
     for number in (0..48 * 16).filter(|number| number % 4 != 0) {
         kernel.free(space, bytes_at(number * 64 * KIB, 64 * KIB))?;
@@ -272,9 +272,9 @@ fn compaction_moves_large_pages_as_wholes() -> Outcome {
 }
 
 #[test]
-fn a_gibibyte_is_one_page() -> Outcome {
+fn a_gibibyte_is_one_page() -> TestResult {
     let (mut kernel, space) = machine(4 << 30, 2 << 30, LINUX_THP)?;
-    kernel.touch(space, bytes_at(0, 1 << 30), Access::Write)?;
+    kernel.touch(space, bytes_at(0, 1 << 30), PageAccess::Write)?;
     // Another program's memory lies before it, so it has to be copied.
     let done = kernel.promote(space, region(5), PageOrder::GIANT)?;
     assert_eq!(done.copied % (512 * 512), 0);
@@ -287,12 +287,12 @@ fn a_gibibyte_is_one_page() -> Outcome {
 }
 
 #[test]
-fn what_no_region_holds_is_told() -> Outcome {
+fn what_no_region_holds_is_told() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
     assert_eq!(kernel.outside(space)?, Default::default());
     kernel.map(space, bytes_at(8 * MIB, 128 * KIB))?;
     kernel.map(space, bytes_at(16 * MIB - 4 * KIB, 2 * MIB + 4 * KIB))?;
-    kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), Access::Write)?;
+    kernel.touch(space, bytes_at(8 * MIB, 12 * KIB), PageAccess::Write)?;
     let outside = kernel.outside(space)?;
     let mut expected = [0; 9];
     (expected[0], expected[5]) = (4 * KIB, 128 * KIB);

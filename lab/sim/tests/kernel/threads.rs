@@ -3,11 +3,11 @@
 use crate::common::*;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE, LINUX_THP};
-use hawkeye_sim::kernel::{Access, MergeSpec, ZeroingSpec};
+use hawkeye_sim::kernel::{MergeSpec, PageAccess, ZeroingSpec};
 use std::time::Duration;
 
 #[test]
-fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
+fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> TestResult {
     let (mut kernel, _) = machine(256 * MIB, HUGE, HAWKEYE_HUGE)?;
     kernel.set_zeroing(Some(ZeroingSpec {
         pages_per_s: 1000,
@@ -41,10 +41,10 @@ fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> Outcome {
 
 /// A guest that zeroes its free memory in advance gives it back to the host by that.
 #[test]
-fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> Outcome {
+fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> TestResult {
     let (mut host, vm) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
-    host.touch(vm, bytes_at(0, 64 * MIB), Access::Write)?;
-    host.touch(vm, bytes_at(16 * MIB, 32 * MIB), Access::WriteZeros)?;
+    host.touch(vm, bytes_at(0, 64 * MIB), PageAccess::Write)?;
+    host.touch(vm, bytes_at(16 * MIB, 32 * MIB), PageAccess::WriteZeros)?;
     host.set_merging(Some(MergeSpec {
         pages_per_s: 100_000,
     }));
@@ -55,14 +55,14 @@ fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> Outcome {
     assert_eq!(rss(&host, vm), 32 * MIB);
     assert_eq!(host.figures().free_bytes, 224 * MIB);
     // When the guest needs it again, each page is a copy-on-write fault.
-    let back = host.touch_pages(vm, region(8), PageBits::FULL, Access::Write)?;
+    let back = host.touch_pages(vm, region(8), PageBits::FULL, PageAccess::Write)?;
     assert_eq!(back.faults.zero_page_writes, 512);
     assert_eq!(host.step(Duration::ZERO).merge_scanned, 0);
     Ok(())
 }
 
 #[test]
-fn a_kernel_without_threads_does_nothing() -> Outcome {
+fn a_kernel_without_threads_does_nothing() -> TestResult {
     let (mut kernel, _) = machine(64 * MIB, HUGE, LINUX_BASE)?;
     assert_eq!(kernel.step(Duration::from_secs(100)), Default::default());
     Ok(())

@@ -1,28 +1,29 @@
 //! The fast model and the plain one agree after any operations.
 
-use super::plain::Plain;
+use super::plain::PlainTranslator;
 use super::{FULL, random};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, LeafSize, Levels, Mappings, Tables, Translator, TranslatorSpec, Work,
+    Access, EntrySize, LeafSize, Mappings, PageTableLevels, PageTableSetup, ProgramWork,
+    Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
     GiantPages, Group, GroupCondition, Groups, HASWELL, L1Tlb, L2Tlb, NestedCaches, PROCESSORS,
-    Processor, Shape, WalkCacheSizes,
+    ProcessorSpec, SetShape, WalkCacheSizes,
 };
 use proptest::prelude::*;
 
 /// So small that it evicts all the time.
-const TINY: Processor = Processor {
+const TINY: ProcessorSpec = ProcessorSpec {
     name: "tiny",
     source: "none",
     l1_tlb: L1Tlb::Split {
-        base: Shape::new(8, 2),
-        huge: Shape::new(4, 1),
-        giant: Shape::new(2, 2),
+        base: SetShape::new(8, 2),
+        huge: SetShape::new(4, 1),
+        giant: SetShape::new(2, 2),
     },
     l2_tlb: L2Tlb {
-        shape: Shape::new(16, 4),
+        shape: SetShape::new(16, 4),
         large: None,
         huge_ways: 2,
         giant: GiantPages::Among { ways: 1 },
@@ -38,11 +39,11 @@ const TINY: Processor = Processor {
 
 /// The same with groups of these orders, in the first level or not.
 fn with_groups(
-    processor: Processor,
+    processor: ProcessorSpec,
     base: GroupCondition,
     orders: [u32; 2],
     in_l1: bool,
-) -> Processor {
+) -> ProcessorSpec {
     let group = |order, condition| {
         Some(Group {
             order,
@@ -50,7 +51,7 @@ fn with_groups(
             in_l1,
         })
     };
-    Processor {
+    ProcessorSpec {
         groups: Groups {
             base: group(orders[0], base),
             huge: group(orders[1], GroupCondition::Marked),
@@ -60,9 +61,9 @@ fn with_groups(
 }
 
 /// The presets, and variants that no preset has.
-fn processors() -> Vec<Processor> {
+fn processors() -> Vec<ProcessorSpec> {
     let mut large = TINY;
-    large.l2_tlb.large = Some(Shape::new(4, 2));
+    large.l2_tlb.large = Some(SetShape::new(4, 2));
     let (seen, marked) = (GroupCondition::Contiguous, GroupCondition::Marked);
     let mut all = vec![
         TINY,
@@ -101,16 +102,16 @@ const GROUPS: [u128; 5] = [
 ];
 
 #[derive(Clone, Debug)]
-enum Step {
+enum MappingStep {
     /// Accesses: region, page in it, store.
     Access(Vec<(usize, u64, bool)>),
-    Change(usize, Change),
+    Change(usize, MappingChange),
     InvalidateHost,
 }
 
 /// A change of one region.
 #[derive(Clone, Debug)]
-enum Change {
+enum MappingChange {
     MapPages([u64; 8], bool),
     /// Maps all pages, and makes these groups of them one entry each.
     MapGroups(usize),
@@ -124,75 +125,76 @@ enum Change {
     ClearAccessed,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = MappingStep> {
     let some = proptest::array::uniform8(any::<u64>());
     // Few pages of many, so that some are reused.
     let page = prop_oneof![0u64..12, 500u64..512, (0u64..16).prop_map(|n| n * 32)];
     let access = (0..REGIONS.len(), page, any::<bool>());
     let change = prop_oneof![
-        2 => (some, any::<bool>()).prop_map(|(p, w)| Change::MapPages(p, w)),
-        2 => Just(Change::MapPages(FULL, false)),
-        2 => (0..GROUPS.len()).prop_map(Change::MapGroups),
-        1 => (0..GROUPS.len()).prop_map(Change::SetGroups),
-        2 => Just(Change::MapHuge),
-        2 => Just(Change::MapHugeGroup),
-        1 => Just(Change::MapGiant),
-        1 => some.prop_map(Change::UnmapPages),
-        1 => Just(Change::Split),
-        2 => (0..5usize).prop_map(Change::SetHost),
-        2 => Just(Change::ClearAccessed),
+        2 => (some, any::<bool>()).prop_map(|(p, w)| MappingChange::MapPages(p, w)),
+        2 => Just(MappingChange::MapPages(FULL, false)),
+        2 => (0..GROUPS.len()).prop_map(MappingChange::MapGroups),
+        1 => (0..GROUPS.len()).prop_map(MappingChange::SetGroups),
+        2 => Just(MappingChange::MapHuge),
+        2 => Just(MappingChange::MapHugeGroup),
+        1 => Just(MappingChange::MapGiant),
+        1 => some.prop_map(MappingChange::UnmapPages),
+        1 => Just(MappingChange::Split),
+        2 => (0..5usize).prop_map(MappingChange::SetHost),
+        2 => Just(MappingChange::ClearAccessed),
     ];
     prop_oneof![
-        8 => proptest::collection::vec(access, 1..120).prop_map(Step::Access),
-        18 => (0..REGIONS.len(), change).prop_map(|(region, change)| Step::Change(region, change)),
-        1 => Just(Step::InvalidateHost),
+        8 => proptest::collection::vec(access, 1..120).prop_map(MappingStep::Access),
+        18 => (0..REGIONS.len(), change).prop_map(|(region, change)| MappingStep::Change(region, change)),
+        1 => Just(MappingStep::InvalidateHost),
     ]
 }
 
-fn tables() -> impl Strategy<Value = Tables> {
-    let levels = || prop_oneof![Just(Levels::Four), Just(Levels::Five)];
-    let nested = (levels(), levels(), 0..3usize).prop_map(|(guest, host, size)| Tables::Nested {
-        guest,
-        host,
-        tables_backed_by: SIZES[size],
-    });
-    prop_oneof![levels().prop_map(Tables::Native), nested]
+fn tables() -> impl Strategy<Value = PageTableSetup> {
+    let levels = || prop_oneof![Just(PageTableLevels::Four), Just(PageTableLevels::Five)];
+    let nested =
+        (levels(), levels(), 0..3usize).prop_map(|(guest, host, size)| PageTableSetup::Nested {
+            guest,
+            host,
+            tables_backed_by: SIZES[size],
+        });
+    prop_oneof![levels().prop_map(PageTableSetup::Native), nested]
 }
 
 /// Both models, with the same operations applied.
-struct Both {
+struct ModelPair {
     fast: Translator,
     mappings: Mappings,
-    plain: Plain,
+    plain: PlainTranslator,
 }
 
-type Checked = Result<(), TestCaseError>;
+type PropertyResult = Result<(), TestCaseError>;
 
-const WORK: Work = Work {
+const WORK: ProgramWork = ProgramWork {
     millicycles_per_access: 1700,
     waited_permille: 400,
 };
 
-impl Both {
+impl ModelPair {
     fn new(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
         let mappings = Mappings::with_groups(spec.processor.groups)?;
         Ok(Self {
             fast: Translator::new(spec)?,
             mappings,
-            plain: Plain::new(spec),
+            plain: PlainTranslator::new(spec),
         })
     }
 
-    fn step(&mut self, step: &Step) -> Checked {
+    fn step(&mut self, step: &MappingStep) -> PropertyResult {
         match step {
-            Step::Access(accesses) => self.access(accesses)?,
-            Step::Change(region, change) => self.change(REGIONS[*region], change)?,
-            Step::InvalidateHost => self.invalidate_host(),
+            MappingStep::Access(accesses) => self.access(accesses)?,
+            MappingStep::Change(region, change) => self.change(REGIONS[*region], change)?,
+            MappingStep::InvalidateHost => self.invalidate_host(),
         }
         self.compare()
     }
 
-    fn access(&mut self, accesses: &[(usize, u64, bool)]) -> Checked {
+    fn access(&mut self, accesses: &[(usize, u64, bool)]) -> PropertyResult {
         let access = |(region, page, store): &(usize, u64, bool)| {
             let address = REGIONS[*region] + page * 4096 + 8 * page;
             match store {
@@ -216,18 +218,21 @@ impl Both {
         }
     }
 
-    fn change(&mut self, begin: u64, change: &Change) -> Checked {
+    fn change(&mut self, begin: u64, change: &MappingChange) -> PropertyResult {
         let region = RegionAddr::containing(begin);
         let (fast, plain) = (&mut self.mappings, &mut self.plain);
         let only_known = matches!(
             change,
-            Change::SetGroups(_) | Change::UnmapPages(_) | Change::Split | Change::ClearAccessed
+            MappingChange::SetGroups(_)
+                | MappingChange::UnmapPages(_)
+                | MappingChange::Split
+                | MappingChange::ClearAccessed
         );
         if !only_known {
             plain.number(begin);
         }
         let (fast, plain) = match change {
-            Change::MapPages(pages, protect) => {
+            MappingChange::MapPages(pages, protect) => {
                 plain.map_pages(begin, *pages, *protect);
                 let mapped = match protect {
                     true => fast.map_protected(region, *pages),
@@ -235,41 +240,41 @@ impl Both {
                 };
                 (mapped.is_ok(), true)
             }
-            Change::MapGroups(groups) => {
+            MappingChange::MapGroups(groups) => {
                 plain.map_pages(begin, FULL, false);
                 plain.set_groups(begin, GROUPS[*groups]);
                 let mapped = fast.map_pages(region, FULL);
                 fast.set_groups(region, GROUPS[*groups]);
                 (mapped.is_ok(), true)
             }
-            Change::SetGroups(groups) => {
+            MappingChange::SetGroups(groups) => {
                 plain.set_groups(begin, GROUPS[*groups]);
                 fast.set_groups(region, GROUPS[*groups]);
                 (true, true)
             }
-            Change::MapHuge => (fast.map_huge(region).is_ok(), plain.map_huge(begin)),
-            Change::MapHugeGroup => (
+            MappingChange::MapHuge => (fast.map_huge(region).is_ok(), plain.map_huge(begin)),
+            MappingChange::MapHugeGroup => (
                 fast.map_huge_group(region).is_ok(),
                 plain.map_huge_group(begin),
             ),
-            Change::MapGiant => (
+            MappingChange::MapGiant => (
                 fast.map_giant(begin + 12_345).is_ok(),
                 plain.map_giant(begin),
             ),
-            Change::UnmapPages(pages) => (
+            MappingChange::UnmapPages(pages) => (
                 fast.unmap_pages(region, *pages).is_ok(),
                 plain.unmap_pages(begin, *pages),
             ),
-            Change::Split => {
+            MappingChange::Split => {
                 fast.split(region);
                 plain.split(begin);
                 (true, true)
             }
-            Change::SetHost(size) => {
+            MappingChange::SetHost(size) => {
                 plain.set_host(begin, EntrySize::ALL[*size]);
                 (fast.set_host(region, EntrySize::ALL[*size]).is_ok(), true)
             }
-            Change::ClearAccessed => {
+            MappingChange::ClearAccessed => {
                 fast.clear_accessed(region);
                 plain.clear_accessed(begin);
                 (true, true)
@@ -277,8 +282,8 @@ impl Both {
         };
         prop_assert_eq!(fast, plain);
         match change {
-            Change::SetHost(_) => self.invalidate_host(),
-            Change::ClearAccessed => {}
+            MappingChange::SetHost(_) => self.invalidate_host(),
+            MappingChange::ClearAccessed => {}
             _ => {
                 let end = begin + (2 << 20);
                 self.fast.invalidate(&self.mappings, begin..end);
@@ -293,7 +298,7 @@ impl Both {
         self.plain.invalidate_host();
     }
 
-    fn compare(&self) -> Checked {
+    fn compare(&self) -> PropertyResult {
         prop_assert_eq!(self.fast.counters(), self.plain.counters);
         for begin in REGIONS {
             let region = RegionAddr::containing(begin);
@@ -309,8 +314,8 @@ impl Both {
     }
 }
 
-fn check(spec: &TranslatorSpec, steps: &[Step]) -> Checked {
-    let both = Both::new(spec).map_err(|error| TestCaseError::fail(error.to_string()));
+fn check(spec: &TranslatorSpec, steps: &[MappingStep]) -> PropertyResult {
+    let both = ModelPair::new(spec).map_err(|error| TestCaseError::fail(error.to_string()));
     let mut both = both?;
     steps.iter().try_for_each(|step| both.step(step))
 }
@@ -343,7 +348,7 @@ fn as_the_plain_model_over_much_memory() -> Result<(), Box<dyn std::error::Error
         let native = TranslatorSpec::native(&processor);
         let nested = TranslatorSpec::nested(&processor, LeafSize::Base);
         for spec in [native, nested] {
-            let mut both = Both::new(&spec)?;
+            let mut both = ModelPair::new(&spec)?;
             let begin = 0x7f00_0000_0000u64;
             let regions = 256u64;
             for number in 0..regions {

@@ -1,11 +1,13 @@
 //! Both models give the same counts where they model the same things.
 
-use super::{BEGIN, FULL, Outcome, random, region};
-use hawkeye_sim::mmu::translation::{Access, LeafSize, Mappings, Translator, TranslatorSpec, Work};
-use hawkeye_sim::mmu::{Groups, PROCESSORS, Pattern, Processor, Run};
+use super::{BEGIN, FULL, TestResult, random, region};
+use hawkeye_sim::mmu::translation::{
+    Access, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
+};
+use hawkeye_sim::mmu::{AccessPattern, Groups, PROCESSORS, PatternRun, ProcessorSpec};
 
 #[test]
-fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
+fn strided_reads_hit_and_walk_as_in_the_exact_model() -> TestResult {
     for processor in PROCESSORS {
         let grouped = processor.groups != Groups::NONE;
         for size in [LeafSize::Base, LeafSize::Huge] {
@@ -25,12 +27,12 @@ fn strided_reads_hit_and_walk_as_in_the_exact_model() -> Outcome {
 /// `bytes` of memory in the fast model, mapped by pages of one size, in groups or not. A host maps
 /// it by pages of one size.
 fn mapped(
-    processor: &Processor,
+    processor: &ProcessorSpec,
     bytes: u64,
     size: LeafSize,
     in_groups: bool,
     backed_by: Option<LeafSize>,
-) -> Outcome<Mappings> {
+) -> TestResult<Mappings> {
     let mut mappings = Mappings::with_groups(processor.groups)?;
     for region in (0..bytes >> 21).map(region) {
         if let Some(pages) = backed_by {
@@ -51,18 +53,18 @@ fn mapped(
 /// Strided reads in both models, natively or in a guest, in groups or not. The host maps the
 /// guest's memory and tables by pages of one size.
 fn count_both(
-    processor: &Processor,
+    processor: &ProcessorSpec,
     size: LeafSize,
     backed_by: Option<LeafSize>,
     in_groups: bool,
     stride: u64,
-) -> Outcome {
+) -> TestResult {
     let (bytes, laps) = (64u64 << 20, 3);
-    let pattern = Pattern::Stride {
+    let pattern = AccessPattern::Stride {
         bytes: stride,
         instructions: 4,
     };
-    let mut exact = Run::new(processor, pattern, bytes, size, 1)?;
+    let mut exact = PatternRun::new(processor, pattern, bytes, size, 1)?;
     if in_groups {
         exact = exact.in_groups(processor);
     }
@@ -79,7 +81,7 @@ fn count_both(
     let mut mappings = mapped(processor, bytes, size, in_groups, backed_by)?;
     let mut fast = Translator::new(&spec)?;
     for _ in 0..laps {
-        let done = fast.translate(&mut mappings, &lap, Work::default());
+        let done = fast.translate(&mut mappings, &lap, ProgramWork::default());
         assert_eq!(done.fault, None);
     }
     let counters = fast.counters();
@@ -98,7 +100,7 @@ fn count_both(
 
 /// Each model draws its own random reads: shares agree, and walks take about the same time.
 #[test]
-fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
+fn random_walks_are_as_long_as_in_the_exact_model() -> TestResult {
     for processor in PROCESSORS {
         for gib in [1, 16] {
             count_random(&processor, gib, false)?;
@@ -111,9 +113,15 @@ fn random_walks_are_as_long_as_in_the_exact_model() -> Outcome {
 }
 
 /// Random reads over `gib` GiB of base pages in both models, in groups or not.
-fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
+fn count_random(processor: &ProcessorSpec, gib: u64, in_groups: bool) -> TestResult {
     let accesses = 400_000;
-    let mut exact = Run::new(processor, Pattern::CHASE, gib << 30, LeafSize::Base, 1)?;
+    let mut exact = PatternRun::new(
+        processor,
+        AccessPattern::CHASE,
+        gib << 30,
+        LeafSize::Base,
+        1,
+    )?;
     if in_groups {
         exact = exact.in_groups(processor);
     }
@@ -125,9 +133,9 @@ fn count_random(processor: &Processor, gib: u64, in_groups: bool) -> Outcome {
     let random = random(3).map(|n| Access::load(BEGIN + (n >> 16) % (gib << 30)));
     let batch: Vec<_> = random.take(2 * accesses as usize).collect();
     let (warm, measured) = batch.split_at(accesses as usize);
-    fast.translate(&mut mappings, warm, Work::default());
+    fast.translate(&mut mappings, warm, ProgramWork::default());
     let before = fast.counters();
-    fast.translate(&mut mappings, measured, Work::default());
+    fast.translate(&mut mappings, measured, ProgramWork::default());
     let counters = fast.counters().since(&before);
 
     let what = format!("{}, {gib} GiB, in groups: {in_groups}", processor.name);

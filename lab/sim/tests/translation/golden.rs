@@ -1,18 +1,18 @@
 //! Small cases worked out by hand.
 
-use super::{BEGIN, FULL, Machine, Outcome, region};
+use super::{BEGIN, FULL, Machine, TestResult, region};
 use hawkeye_sim::mmu::translation::{
-    Access, LeafSize, Levels, Tables, Translator, TranslatorSpec, Work,
+    Access, LeafSize, PageTableLevels, PageTableSetup, ProgramWork, Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    CacheLevel, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, Processor, SKYLAKE, Shape,
+    CacheLevel, GiantPages, L1Tlb, L2Tlb, MmuError, NestedCaches, ProcessorSpec, SKYLAKE, SetShape,
     WalkCacheSizes,
 };
 
 const PAGE: u64 = 4096;
 
 /// No walk caches. The second-level cache takes 10 cycles, the last level 40, memory 200.
-fn bare() -> Processor {
+fn bare() -> ProcessorSpec {
     let none = WalkCacheSizes::new(0, 0, 0);
     let mut processor = SKYLAKE;
     processor.walk_caches = none;
@@ -30,7 +30,7 @@ fn bare() -> Processor {
 }
 
 /// A core, and a region mapped by pages of these sizes, with all access bits clear.
-fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> Outcome<Machine> {
+fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<Machine> {
     let mut machine = Machine::new(spec)?;
     let mappings = &mut machine.mappings;
     match size {
@@ -44,21 +44,21 @@ fn mapped(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> Outcome<Mach
 }
 
 /// The same with base pages.
-fn native(spec: &TranslatorSpec) -> Outcome<Machine> {
+fn native(spec: &TranslatorSpec) -> TestResult<Machine> {
     mapped(spec, LeafSize::Base, LeafSize::Giant)
 }
 
-fn loads(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> Outcome<u64> {
+fn loads(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<u64> {
     let counters = mapped(spec, size, host)?.load(&[0]);
     assert_eq!(counters.walks_of(size.min(host)), 1);
     Ok(counters.walk_loads.iter().sum())
 }
 
 #[test]
-fn a_walk_loads_an_entry_a_level() -> Outcome {
+fn a_walk_loads_an_entry_a_level() -> TestResult {
     let four = TranslatorSpec::native(&bare());
     let five = TranslatorSpec {
-        tables: Tables::Native(Levels::Five),
+        tables: PageTableSetup::Native(PageTableLevels::Five),
         ..four
     };
     for (size, expected) in [
@@ -74,7 +74,7 @@ fn a_walk_loads_an_entry_a_level() -> Outcome {
 
 /// Bhargava et al. (2008), figure 1: (guest + 1) * (host + 1) - 1 loads with as many levels each.
 #[test]
-fn a_nested_walk_loads_24() -> Outcome {
+fn a_nested_walk_loads_24() -> TestResult {
     let spec = |tables_backed_by| TranslatorSpec::nested(&bare(), tables_backed_by);
     let base = spec(LeafSize::Base);
     assert_eq!(loads(&base, LeafSize::Base, LeafSize::Base)?, 24);
@@ -84,9 +84,9 @@ fn a_nested_walk_loads_24() -> Outcome {
     let huge = spec(LeafSize::Huge);
     assert_eq!(loads(&huge, LeafSize::Huge, LeafSize::Huge)?, 3 * 4 + 3);
     let five = TranslatorSpec {
-        tables: Tables::Nested {
-            guest: Levels::Five,
-            host: Levels::Five,
+        tables: PageTableSetup::Nested {
+            guest: PageTableLevels::Five,
+            host: PageTableLevels::Five,
             tables_backed_by: LeafSize::Base,
         },
         ..base
@@ -96,7 +96,7 @@ fn a_nested_walk_loads_24() -> Outcome {
 }
 
 #[test]
-fn cycles_are_those_of_where_lines_are() -> Outcome {
+fn cycles_are_those_of_where_lines_are() -> TestResult {
     let Machine {
         mut mappings,
         mut core,
@@ -108,7 +108,7 @@ fn cycles_are_those_of_where_lines_are() -> Outcome {
         Access::store(BEGIN + PAGE),
         Access::load(BEGIN + 8 * PAGE),
     ];
-    let work = Work {
+    let work = ProgramWork {
         millicycles_per_access: 2500,
         waited_permille: 500,
     };
@@ -124,7 +124,7 @@ fn cycles_are_those_of_where_lines_are() -> Outcome {
 }
 
 #[test]
-fn lines_that_the_second_level_lost_are_in_the_last() -> Outcome {
+fn lines_that_the_second_level_lost_are_in_the_last() -> TestResult {
     let mut processor = bare();
     // One set of four lines.
     processor.memory.caches[1] = CacheLevel {
@@ -143,19 +143,19 @@ fn lines_that_the_second_level_lost_are_in_the_last() -> Outcome {
 }
 
 #[test]
-fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
+fn hits_cost_nothing_or_the_second_levels_time() -> TestResult {
     let tlb = L2Tlb {
-        shape: Shape::new(1536, 12),
+        shape: SetShape::new(1536, 12),
         large: None,
         huge_ways: 12,
         giant: GiantPages::Nowhere,
         hit_cycles: 7,
     };
-    let processor = Processor {
+    let processor = ProcessorSpec {
         l1_tlb: L1Tlb::Split {
-            base: Shape::new(4, 1),
-            huge: Shape::new(1, 1),
-            giant: Shape::new(1, 1),
+            base: SetShape::new(4, 1),
+            huge: SetShape::new(1, 1),
+            giant: SetShape::new(1, 1),
         },
         l2_tlb: tlb,
         ..bare()
@@ -171,8 +171,8 @@ fn hits_cost_nothing_or_the_second_levels_time() -> Outcome {
 }
 
 #[test]
-fn giant_pages_are_where_the_processor_has_them() -> Outcome {
-    let walks = |giant, gibs: u64| -> Outcome<u64> {
+fn giant_pages_are_where_the_processor_has_them() -> TestResult {
+    let walks = |giant, gibs: u64| -> TestResult<u64> {
         let mut processor = bare();
         processor.l2_tlb.giant = giant;
         let mut machine = Machine::new(&TranslatorSpec::native(&processor))?;
@@ -185,8 +185,8 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
     // Four in the first level.
     assert_eq!(walks(GiantPages::Nowhere, 4)?, 4);
     assert_eq!(walks(GiantPages::Nowhere, 5)?, 10);
-    assert_eq!(walks(GiantPages::Own(Shape::new(16, 4)), 16)?, 16);
-    assert_eq!(walks(GiantPages::Own(Shape::new(16, 4)), 17)?, 17 + 5);
+    assert_eq!(walks(GiantPages::Own(SetShape::new(16, 4)), 16)?, 16);
+    assert_eq!(walks(GiantPages::Own(SetShape::new(16, 4)), 17)?, 17 + 5);
     assert_eq!(walks(GiantPages::Among { ways: 1 }, 128)?, 128);
     // Pieces of 2 MiB at a distance of 1 GiB all map to one set of 12 ways.
     assert_eq!(walks(GiantPages::AsHuge, 12)?, 12);
@@ -195,8 +195,8 @@ fn giant_pages_are_where_the_processor_has_them() -> Outcome {
 }
 
 #[test]
-fn a_stream_is_walked_for_ahead() -> Outcome {
-    let count = |next_page_prefetch| -> Outcome<_> {
+fn a_stream_is_walked_for_ahead() -> TestResult {
+    let count = |next_page_prefetch| -> TestResult<_> {
         let spec = TranslatorSpec {
             next_page_prefetch,
             ..TranslatorSpec::native(&SKYLAKE)
@@ -229,6 +229,6 @@ fn what_cant_be_built_is_refused() {
     };
     assert_eq!(refused(share), "the share of page tables in its caches");
     let mut two_sets = spec;
-    two_sets.processor.l2_tlb.shape = Shape::new(24, 12);
+    two_sets.processor.l2_tlb.shape = SetShape::new(24, 12);
     assert_eq!(refused(two_sets), "each TLB");
 }

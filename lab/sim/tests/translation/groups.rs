@@ -1,17 +1,17 @@
 //! Groups of pages and pages of 1 GiB, worked out by hand.
 
-use super::{BEGIN, FULL, Machine, Outcome, region};
+use super::{BEGIN, FULL, Machine, TestResult, region};
 use hawkeye_sim::mmu::translation::{EntrySize, LeafSize, Mappings, Translator, TranslatorSpec};
 use hawkeye_sim::mmu::{
-    Group, GroupCondition, Groups, NEOVERSE_V2, Processor, SKYLAKE, XIANGSHAN, ZEN_4,
+    Group, GroupCondition, Groups, NEOVERSE_V2, ProcessorSpec, SKYLAKE, XIANGSHAN, ZEN_4,
 };
 
-fn native(processor: &Processor) -> TranslatorSpec {
+fn native(processor: &ProcessorSpec) -> TranslatorSpec {
     TranslatorSpec::native(processor)
 }
 
 #[test]
-fn marked_neighbours_are_one_entry_and_have_one_access_bit() -> Outcome {
+fn marked_neighbours_are_one_entry_and_have_one_access_bit() -> TestResult {
     let mut arm = Machine::grouped(&native(&NEOVERSE_V2))?;
     let counted = arm.load(&[3, 15, 0, 16]);
     assert_eq!(counted.walks_of(EntrySize::BaseGroup), 2);
@@ -28,7 +28,7 @@ fn marked_neighbours_are_one_entry_and_have_one_access_bit() -> Outcome {
 }
 
 #[test]
-fn a_walk_reads_the_entry_of_the_page_that_was_missed() -> Outcome {
+fn a_walk_reads_the_entry_of_the_page_that_was_missed() -> TestResult {
     let mut arm = Machine::grouped(&native(&NEOVERSE_V2))?;
     arm.load(&[0]);
     // The table's lines hold eight entries: page 12 is in another line.
@@ -43,7 +43,7 @@ fn a_walk_reads_the_entry_of_the_page_that_was_missed() -> Outcome {
 }
 
 #[test]
-fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> Outcome {
+fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> TestResult {
     let mut amd = Machine::grouped(&native(&ZEN_4))?;
     let counted = amd.load(&[4, 5, 6]);
     assert_eq!(counted.walks_of(EntrySize::Base), 3);
@@ -64,7 +64,7 @@ fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> Outcome {
 }
 
 #[test]
-fn pages_that_a_fault_maps_are_seen_as_one_at_once() -> Outcome {
+fn pages_that_a_fault_maps_are_seen_as_one_at_once() -> TestResult {
     let mut amd = Machine::new(&native(&ZEN_4))?;
     amd.map([0xff, 0, 0, 0, 0, 0, 0, 0])?;
     // The second of these groups has pages that are not present.
@@ -76,7 +76,7 @@ fn pages_that_a_fault_maps_are_seen_as_one_at_once() -> Outcome {
 }
 
 #[test]
-fn what_changes_a_page_ends_its_group() -> Outcome {
+fn what_changes_a_page_ends_its_group() -> TestResult {
     let mut arm = Machine::grouped(&native(&NEOVERSE_V2))?;
     arm.load(&[0]);
     let only = |page: u32| [1u64 << page, 0, 0, 0, 0, 0, 0, 0];
@@ -101,7 +101,7 @@ fn what_changes_a_page_ends_its_group() -> Outcome {
 }
 
 #[test]
-fn huge_pages_are_groups_too() -> Outcome {
+fn huge_pages_are_groups_too() -> TestResult {
     let mut arm = Machine::new(&native(&NEOVERSE_V2))?;
     arm.mappings.map_huge_group(region(5))?;
     for number in 0..16 {
@@ -124,7 +124,7 @@ fn huge_pages_are_groups_too() -> Outcome {
 }
 
 #[test]
-fn a_host_holds_what_its_own_pages_are_as_large_as() -> Outcome {
+fn a_host_holds_what_its_own_pages_are_as_large_as() -> TestResult {
     let spec = TranslatorSpec::nested(&NEOVERSE_V2, LeafSize::Base);
     for host in EntrySize::ALL {
         let mut guest = Machine::grouped(&spec)?;
@@ -145,7 +145,7 @@ fn a_host_holds_what_its_own_pages_are_as_large_as() -> Outcome {
 }
 
 #[test]
-fn where_a_processor_knows_none_there_are_none() -> Outcome {
+fn where_a_processor_knows_none_there_are_none() -> TestResult {
     let mut intel = Machine::grouped(&native(&SKYLAKE))?;
     assert_eq!(intel.mappings.base_groups(region(0)), 0);
     assert_eq!(intel.load(&[0, 1]).walks_of(EntrySize::Base), 2);
@@ -156,7 +156,7 @@ fn where_a_processor_knows_none_there_are_none() -> Outcome {
 }
 
 #[test]
-fn larger_pages_may_have_few_entries_of_their_own() -> Outcome {
+fn larger_pages_may_have_few_entries_of_their_own() -> TestResult {
     let mut riscv = Machine::grouped(&native(&XIANGSHAN))?;
     let groups = |count: u64| (0..count).map(|number| number * 16).collect::<Vec<u64>>();
     // 48 entries in the first level, 16 in the second: of 32 pages used twice all hit; of 64 none
@@ -178,7 +178,7 @@ fn larger_pages_may_have_few_entries_of_their_own() -> Outcome {
 }
 
 #[test]
-fn pages_of_a_gibibyte_are_reached_all_the_way() -> Outcome {
+fn pages_of_a_gibibyte_are_reached_all_the_way() -> TestResult {
     for processor in hawkeye_sim::mmu::PROCESSORS {
         let mut machine = Machine::new(&native(&processor))?;
         machine.mappings.map_giant(BEGIN)?;
@@ -207,7 +207,7 @@ fn groups_that_cant_be_are_refused() {
             base: group.filter(|_| !huge),
             huge: group.filter(|_| huge),
         };
-        let processor = Processor { groups, ..SKYLAKE };
+        let processor = ProcessorSpec { groups, ..SKYLAKE };
         let core = Translator::new(&native(&processor)).is_err();
         assert_eq!(core, Mappings::with_groups(groups).is_err());
         core

@@ -10,10 +10,10 @@ mod plain;
 
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::translation::{
-    Access, Mappings, TranslationCounters, Translator, TranslatorSpec, Work,
+    Access, Mappings, ProgramWork, TranslationCounters, Translator, TranslatorSpec,
 };
 
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
 /// Where programs have their memory; also that of a run of the exact model.
 const BEGIN: u64 = 0x7f00_0000_0000;
@@ -36,7 +36,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(spec: &TranslatorSpec) -> Outcome<Self> {
+    fn new(spec: &TranslatorSpec) -> TestResult<Self> {
         Ok(Self {
             mappings: Mappings::with_groups(spec.processor.groups)?,
             core: Translator::new(spec)?,
@@ -44,7 +44,7 @@ impl Machine {
     }
 
     /// The same with a region of base pages in groups, all bits cleared.
-    fn grouped(spec: &TranslatorSpec) -> Outcome<Self> {
+    fn grouped(spec: &TranslatorSpec) -> TestResult<Self> {
         let mut machine = Self::new(spec)?;
         machine.map(FULL)?;
         machine.group(u128::MAX);
@@ -52,7 +52,7 @@ impl Machine {
         Ok(machine)
     }
 
-    fn map(&mut self, pages: [u64; 8]) -> Outcome {
+    fn map(&mut self, pages: [u64; 8]) -> TestResult {
         Ok(self.mappings.map_pages(region(0), pages)?)
     }
 
@@ -74,7 +74,7 @@ impl Machine {
             .map(|page| Access::load(BEGIN + page * 4096))
             .collect();
         let before = self.core.counters();
-        let work = Work::default();
+        let work = ProgramWork::default();
         let done = self.core.translate(&mut self.mappings, &accesses, work);
         assert_eq!(done.fault, None);
         self.core.counters().since(&before)

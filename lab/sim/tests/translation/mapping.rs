@@ -1,11 +1,12 @@
 //! The plain model's mappings, and operations that exist only in the fast model.
 
-use super::plain::{Plain, Region};
-use super::{BEGIN, FULL, Outcome};
+use super::plain::{PlainRegion, PlainTranslator};
+use super::{BEGIN, FULL, TestResult};
 use hawkeye_policy::RegionAddr;
 use hawkeye_sim::mmu::SKYLAKE;
 use hawkeye_sim::mmu::translation::{
-    Access, EntrySize, Fault, LeafSize, MappingError, Mappings, Translator, TranslatorSpec, Work,
+    Access, EntrySize, Fault, LeafSize, MappingError, Mappings, ProgramWork, Translator,
+    TranslatorSpec,
 };
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ fn numbers(begin: u64, pages: [u64; 8]) -> impl Iterator<Item = u64> {
     chosen.map(move |n| (begin >> 12) + n)
 }
 
-impl Region {
+impl PlainRegion {
     fn clear(&mut self) {
         self.present.clear();
         self.protected.clear();
@@ -22,8 +23,8 @@ impl Region {
     }
 }
 
-impl Plain {
-    fn region(&mut self, begin: u64) -> &mut Region {
+impl PlainTranslator {
+    fn region(&mut self, begin: u64) -> &mut PlainRegion {
         self.regions.entry(begin >> 21).or_default()
     }
 
@@ -52,7 +53,7 @@ impl Plain {
     }
 
     /// Keeps only groups with all pages present and alike.
-    fn drop_unlike(&self, region: &mut Region) {
+    fn drop_unlike(&self, region: &mut PlainRegion) {
         let Some(group) = self.base_group else {
             return;
         };
@@ -66,7 +67,7 @@ impl Plain {
 
     /// Changes a region of base pages, and carries access bits over. Each page of a group that ends
     /// gets the group's bit; a new group gets one bit for all its pages.
-    fn change_groups(&mut self, begin: u64, change: impl FnOnce(&Self, &mut Region)) {
+    fn change_groups(&mut self, begin: u64, change: impl FnOnce(&Self, &mut PlainRegion)) {
         let bits = self.accessed_bits(begin);
         let accessed: Vec<u64> = numbers(begin, bits).collect();
         let mut region = self.region(begin).clone();
@@ -299,7 +300,7 @@ impl Plain {
 }
 
 #[test]
-fn faults_say_what_is_missing() -> Outcome {
+fn faults_say_what_is_missing() -> TestResult {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(BEGIN);
     mappings.map_pages(region, [0b001, 0, 0, 0, 0, 0, 0, 0])?;
@@ -312,7 +313,7 @@ fn faults_say_what_is_missing() -> Outcome {
         Access::load(BEGIN + 8192),
     ];
     let mut translate = |core: &mut Translator, from: usize| {
-        core.translate(&mut mappings, &batch[from..], Work::default())
+        core.translate(&mut mappings, &batch[from..], ProgramWork::default())
     };
     let done = translate(&mut core, 0);
     assert_eq!(
@@ -325,14 +326,14 @@ fn faults_say_what_is_missing() -> Outcome {
         (0, Some(Fault::Unmapped(batch[3])))
     );
     let beyond = Access::load(1 << 60);
-    let done = core.translate(&mut mappings, &[beyond], Work::default());
+    let done = core.translate(&mut mappings, &[beyond], ProgramWork::default());
     assert_eq!(done.fault, Some(Fault::Unmapped(beyond)));
     assert_eq!(core.counters().accesses, 2);
     Ok(())
 }
 
 #[test]
-fn what_cant_be_mapped_is_refused() -> Outcome {
+fn what_cant_be_mapped_is_refused() -> TestResult {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(1 << 57);
     let address = Err(MappingError::Address(1 << 57));

@@ -5,17 +5,17 @@ mod lists;
 mod walks;
 
 use hawkeye_sim::mmu::translation::{
-    EntrySize, LeafSize, TranslationCounters as Counters, TranslatorSpec, Work,
+    EntrySize, LeafSize, ProgramWork, TranslationCounters as Counters, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{GiantPages, Group, GroupCondition, L1Tlb};
-use lists::{Entry, Lru, Tlb};
+use lists::{PlainEntry, PlainLru, PlainTlb};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A page: size, number among the pages of its size.
-type Page = (LeafSize, u64);
+type PlainPage = (LeafSize, u64);
 
 #[derive(Clone, Debug)]
-pub struct Region {
+pub struct PlainRegion {
     pub size: Option<LeafSize>,
     pub host: EntrySize,
     pub in_huge_group: bool,
@@ -25,7 +25,7 @@ pub struct Region {
     pub protected: BTreeSet<u64>,
 }
 
-impl Default for Region {
+impl Default for PlainRegion {
     fn default() -> Self {
         Self {
             size: None,
@@ -40,35 +40,35 @@ impl Default for Region {
 
 /// A line of a table: its kind (5 levels each of the address space, of the host for memory, of the
 /// host for tables) and its number.
-type Line = (u32, u32);
+type PlainLine = (u32, u32);
 
-pub struct Plain {
+pub struct PlainTranslator {
     spec: TranslatorSpec,
-    pub regions: BTreeMap<u64, Region>,
-    pub accessed: BTreeSet<Page>,
+    pub regions: BTreeMap<u64, PlainRegion>,
+    pub accessed: BTreeSet<PlainPage>,
     pub base_group: Option<Group>,
     pub huge_group: Option<Group>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
     numbers: [BTreeMap<u64, u32>; 3],
-    l1: [Tlb; 3],
+    l1: [PlainTlb; 3],
     l1_is_shared: bool,
-    l2: Tlb,
-    l2_giant: Option<Tlb>,
-    l2_large: Option<Tlb>,
-    upper: [Lru<u32>; 3],
-    host_upper: [Lru<(bool, u32)>; 3],
-    nested_tlb: Lru<u32>,
-    caches: [BTreeMap<u64, Lru<Line>>; 2],
+    l2: PlainTlb,
+    l2_giant: Option<PlainTlb>,
+    l2_large: Option<PlainTlb>,
+    upper: [PlainLru<u32>; 3],
+    host_upper: [PlainLru<(bool, u32)>; 3],
+    nested_tlb: PlainLru<u32>,
+    caches: [BTreeMap<u64, PlainLru<PlainLine>>; 2],
     missed_last: Option<u64>,
     pub counters: Counters,
 }
 
-impl Plain {
+impl PlainTranslator {
     pub fn new(spec: &TranslatorSpec) -> Self {
         let processor = &spec.processor;
         let (l1, l1_is_shared) = match processor.l1_tlb {
-            L1Tlb::Split { base, huge, giant } => ([base, huge, giant].map(Tlb::new), false),
-            L1Tlb::Shared(shape) => ([shape; 3].map(Tlb::new), true),
+            L1Tlb::Split { base, huge, giant } => ([base, huge, giant].map(PlainTlb::new), false),
+            L1Tlb::Shared(shape) => ([shape; 3].map(PlainTlb::new), true),
         };
         let upper = |c: hawkeye_sim::mmu::WalkCacheSizes| [c.pde, c.pdpte, c.pml4e];
         let nested = processor.nested;
@@ -81,15 +81,15 @@ impl Plain {
             numbers: Default::default(),
             l1,
             l1_is_shared,
-            l2: Tlb::new(processor.l2_tlb.shape),
+            l2: PlainTlb::new(processor.l2_tlb.shape),
             l2_giant: match processor.l2_tlb.giant {
-                GiantPages::Own(shape) => Some(Tlb::new(shape)),
+                GiantPages::Own(shape) => Some(PlainTlb::new(shape)),
                 _ => None,
             },
-            l2_large: processor.l2_tlb.large.map(Tlb::new),
-            upper: upper(processor.walk_caches).map(|n| Lru::new(n as usize)),
-            host_upper: upper(nested.walk_caches).map(|n| Lru::new(n as usize)),
-            nested_tlb: Lru::new(nested.tlb as usize),
+            l2_large: processor.l2_tlb.large.map(PlainTlb::new),
+            upper: upper(processor.walk_caches).map(|n| PlainLru::new(n as usize)),
+            host_upper: upper(nested.walk_caches).map(|n| PlainLru::new(n as usize)),
+            nested_tlb: PlainLru::new(nested.tlb as usize),
             caches: Default::default(),
             missed_last: None,
             counters: Counters::default(),
@@ -123,7 +123,7 @@ impl Plain {
     }
 
     /// Makes one access; false if it faults.
-    pub fn access(&mut self, address: u64, store: bool, work: Work) -> bool {
+    pub fn access(&mut self, address: u64, store: bool, work: ProgramWork) -> bool {
         let Some(region) = self.regions.get(&(address >> 21)).cloned() else {
             return false;
         };
@@ -170,7 +170,7 @@ impl Plain {
         store: bool,
         counters: &mut Counters,
     ) -> u64 {
-        if self.first_level(entry, address, Lru::access) {
+        if self.first_level(entry, address, PlainLru::access) {
             return 0;
         }
         counters.l1_misses += 1;
@@ -189,7 +189,7 @@ impl Plain {
     fn translate_seeming(&mut self, address: u64, store: bool, counters: &mut Counters) -> u64 {
         let both = [EntrySize::BaseGroup, EntrySize::Base];
         for size in both {
-            if self.first_level(size, address, Lru::access_known) {
+            if self.first_level(size, address, PlainLru::access_known) {
                 return 0;
             }
         }
@@ -201,7 +201,7 @@ impl Plain {
                 _ => &mut self.l2,
             };
             if level.set(entry).access_known(entry) {
-                self.first_level(size, address, Lru::access);
+                self.first_level(size, address, PlainLru::access);
                 return u64::from(self.spec.processor.l2_tlb.hit_cycles);
             }
         }
@@ -212,7 +212,7 @@ impl Plain {
         };
         counters.walks_by_size[size as usize] += 1;
         self.second_level(size, address);
-        self.first_level(size, address, Lru::access);
+        self.first_level(size, address, PlainLru::access);
         cycles
     }
 
@@ -237,7 +237,7 @@ impl Plain {
 
     /// Position of the access bit of an address. In a marked group the first page's bit stands for
     /// all.
-    pub fn bit_of(&self, leaf: LeafSize, address: u64) -> Page {
+    pub fn bit_of(&self, leaf: LeafSize, address: u64) -> PlainPage {
         let region = &self.regions[&(address >> 21)];
         let number = address / leaf.bytes();
         let group = match leaf {
@@ -253,7 +253,7 @@ impl Plain {
         }
     }
 
-    fn in_group(&self, region: &Region, page: u64) -> bool {
+    fn in_group(&self, region: &PlainRegion, page: u64) -> bool {
         let group = self.base_group;
         group.is_some_and(|group| region.groups.contains(&(page >> group.order)))
     }
@@ -285,13 +285,13 @@ impl Plain {
 
     /// Pieces of 1 GiB are numbered in order of their first mapping, and what is in them by
     /// address.
-    fn numbered(&self, size: EntrySize, address: u64, in_l1: bool) -> Entry {
+    fn numbered(&self, size: EntrySize, address: u64, in_l1: bool) -> PlainEntry {
         let piece = u64::from(self.number_of(0, address));
         let counted = piece << 30 | address & ((1 << 30) - 1);
         (size, counted / self.bytes(size, in_l1))
     }
 
-    fn entry(&self, size: EntrySize, address: u64) -> Entry {
+    fn entry(&self, size: EntrySize, address: u64) -> PlainEntry {
         self.numbered(size, address, false)
     }
 
@@ -300,7 +300,7 @@ impl Plain {
         &mut self,
         size: EntrySize,
         address: u64,
-        access: fn(&mut Lru<Entry>, Entry) -> bool,
+        access: fn(&mut PlainLru<PlainEntry>, PlainEntry) -> bool,
     ) -> bool {
         let entry = self.numbered(size, address, true);
         let own = size.leaf() as usize;
@@ -366,7 +366,7 @@ impl Plain {
             .collect();
         let [in_l2, in_l1] =
             [false, true].map(|in_l1| EntrySize::ALL.map(|size| self.bytes(size, in_l1)));
-        let keep = |bytes: &[u64; 5], entry: &Entry| {
+        let keep = |bytes: &[u64; 5], entry: &PlainEntry| {
             let bytes = bytes[entry.0 as usize];
             let counted = entry.1 * bytes;
             let first = pieces[&(counted >> 30)] << 30 | counted & ((1 << 30) - 1);

@@ -2,7 +2,7 @@
 //! part, at random.
 
 use super::AccessArgs;
-use super::pace::{Pace, Turn};
+use super::pace::{NextStep, ReadSchedule};
 use crate::prelude::*;
 
 /// Options of `blocks`.
@@ -34,12 +34,12 @@ struct Blocks<'a> {
     args: &'a BlocksArgs,
     blocks: Vec<Mapping>,
     used_bytes: usize,
-    rng: Rng,
+    rng: WorkloadRng,
 }
 
 impl<'a> Blocks<'a> {
     /// Maps and fills the blocks. Returns the total time of filling.
-    fn new(args: &'a BlocksArgs) -> Result<(Self, Duration)> {
+    fn new(args: &'a BlocksArgs) -> WorkloadResult<(Self, Duration)> {
         let whole = |kib: u64| (kib << 10) as usize;
         let (block, used_bytes) = (whole(args.block_kib), whole(args.used_kib));
         if block % PAGE != 0 || used_bytes % PAGE != 0 || used_bytes > block {
@@ -51,7 +51,7 @@ impl<'a> Blocks<'a> {
             args,
             blocks: Vec::with_capacity(count.max(1)),
             used_bytes,
-            rng: Rng::new(args.access.seed, 0),
+            rng: WorkloadRng::new(args.access.seed, 0),
         };
         let mut filling = Duration::ZERO;
         for _ in 0..count.max(1) {
@@ -74,7 +74,7 @@ impl<'a> Blocks<'a> {
         Ok((this, filling))
     }
 
-    fn map(&self) -> Result<Mapping> {
+    fn map(&self) -> WorkloadResult<Mapping> {
         let block = (self.args.block_kib << 10) as usize;
         let guard = if self.args.guards { PAGE } else { 0 };
         let mut mapping = Mapping::plain(block + guard)?;
@@ -109,7 +109,7 @@ impl<'a> Blocks<'a> {
         self.rng = rng;
     }
 
-    fn renew(&mut self) -> Result<()> {
+    fn renew(&mut self) -> WorkloadResult<()> {
         let index = self.rng.below(self.blocks.len());
         drop(self.blocks.swap_remove(index));
         let mut mapping = self.map()?;
@@ -118,7 +118,7 @@ impl<'a> Blocks<'a> {
         Ok(())
     }
 
-    fn verify(&self) -> Result<()> {
+    fn verify(&self) -> WorkloadResult<()> {
         for block in &self.blocks {
             for offset in (0..self.used_bytes).step_by(PAGE) {
                 let (expected, found) = (stamp(block, offset), block.read(offset));
@@ -138,20 +138,20 @@ fn stamp(block: &Mapping, offset: usize) -> u64 {
 
 /// Maps, fills, reads until there is a reason to end, and verifies. Reports the time of filling
 /// before it is ready.
-pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> Result<()> {
+pub(crate) fn blocks(args: &BlocksArgs, console: &mut Console) -> WorkloadResult<()> {
     let (mut blocks, filling) = Blocks::new(args)?;
-    console.emit(&Event::Touched {
+    console.emit(&WorkloadEvent::Touched {
         elapsed_s: filling.as_secs_f64(),
         mean_ns: 0.0,
         p99_ns: 0.0,
         longest_ns: 0,
     })?;
     let used_bytes = (blocks.blocks.len() * blocks.used_bytes) as u64;
-    console.emit(&Event::Ready(ready(0, used_bytes, 0)))?;
-    let mut pace = Pace::new(&args.access);
+    console.emit(&WorkloadEvent::Ready(ready(0, used_bytes, 0)))?;
+    let mut pace = ReadSchedule::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
-    while let Turn::Read(count) = pace.turn(console)? {
+    while let NextStep::Read(count) = pace.turn(console)? {
         blocks.read(count);
         while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
             blocks.renew()?;

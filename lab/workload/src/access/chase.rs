@@ -1,7 +1,7 @@
 //! A pointer chase: every read yields the address of the next one.
 
 use super::cycle::Cycle;
-use super::walk::{Area, Chooser, Layout, Walk};
+use super::walk::{AccessPattern, HotColdLayout, MemoryPart, PartChooser};
 use crate::memory::Mapping;
 
 /// Bytes per node of the cycle: a cache line.
@@ -9,14 +9,14 @@ const NODE: usize = 64;
 
 /// One cycle through each part of the memory, in random order.
 pub(super) struct Chase {
-    chooser: Chooser,
+    chooser: PartChooser,
     /// Byte offset of the current node of each part.
     at: [usize; 2],
 }
 
 impl Chase {
     /// Writes the cycles into memory: the first word of each node is the offset of the next.
-    pub(super) fn new(memory: &mut Mapping, layout: Layout, seed: u64) -> Self {
+    pub(super) fn new(memory: &mut Mapping, layout: HotColdLayout, seed: u64) -> Self {
         for area in [layout.cold, layout.hot] {
             let cycle = Cycle::new(area.bytes / NODE, seed);
             for node in 0..area.bytes / NODE {
@@ -24,15 +24,15 @@ impl Chase {
                 memory.write(area.offset + node * NODE, next as u64);
             }
         }
-        let begin = |area: Area| area.offset;
+        let begin = |area: MemoryPart| area.offset;
         Self {
-            chooser: Chooser::new(layout, seed),
+            chooser: PartChooser::new(layout, seed),
             at: [layout.cold, layout.hot].map(begin),
         }
     }
 }
 
-impl Walk for Chase {
+impl AccessPattern for Chase {
     fn read(&mut self, memory: &Mapping, count: usize) {
         let at = &mut self.at[self.chooser.choose()];
         for _ in 0..count {
@@ -50,12 +50,12 @@ mod tests {
     fn the_chase_stays_in_its_part() {
         let mut memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
         let half = REGION / 2;
-        let layout = Layout {
-            cold: Area {
+        let layout = HotColdLayout {
+            cold: MemoryPart {
                 offset: 0,
                 bytes: half,
             },
-            hot: Area {
+            hot: MemoryPart {
                 offset: half,
                 bytes: half,
             },

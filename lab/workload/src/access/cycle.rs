@@ -1,6 +1,6 @@
 //! A permutation that needs no table.
 
-use crate::rng::{Rng, mix};
+use crate::rng::{WorkloadRng, mix};
 
 /// A permutation of the numbers below `count` that is one single cycle.
 ///
@@ -20,7 +20,7 @@ impl Cycle {
     pub(super) fn new(count: usize, seed: u64) -> Self {
         let size = count.next_power_of_two() as u64;
         let bits = size.trailing_zeros();
-        let increment = mix(Rng::new(seed, 2).next()) | 1;
+        let increment = mix(WorkloadRng::new(seed, 2).next()) | 1;
         Self {
             count,
             mask: size - 1,

@@ -4,14 +4,14 @@ use super::{AccessArgs, BATCH};
 use crate::prelude::*;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum NextStep {
     /// Make this number of reads, then call again.
     Read(usize),
     End,
 }
 
 /// Counts reads and listens to requests between them.
-pub(super) struct Pace {
+pub(super) struct ReadSchedule {
     report: Option<Duration>,
     end_after: Option<Duration>,
     end_at: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Pace {
     interval: (Instant, u64),
 }
 
-impl Pace {
+impl ReadSchedule {
     pub(super) fn new(args: &AccessArgs) -> Self {
         Self {
             report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
@@ -40,22 +40,22 @@ impl Pace {
     }
 
     /// Called between batches of reads.
-    pub(super) fn turn(&mut self, console: &mut Console) -> Result<Turn> {
+    pub(super) fn turn(&mut self, console: &mut Console) -> WorkloadResult<NextStep> {
         while let Some(input) = if self.running {
             console.poll()
         } else {
             Some(console.next())
         } {
             match input {
-                Input::Request(Request::Go) if self.running => {}
-                Input::Request(Request::Go) => {
+                ConsoleInput::Request(WorkloadRequest::Go) if self.running => {}
+                ConsoleInput::Request(WorkloadRequest::Go) => {
                     self.running = true;
                     self.interval = (Instant::now(), self.accesses);
                 }
-                Input::Request(Request::Stop) => self.running = false,
-                Input::Request(Request::Quit) => return self.end(console),
-                Input::End if self.running && self.ends_by_itself() => break,
-                Input::End => return self.end(console),
+                ConsoleInput::Request(WorkloadRequest::Stop) => self.running = false,
+                ConsoleInput::Request(WorkloadRequest::Quit) => return self.end(console),
+                ConsoleInput::End if self.running && self.ends_by_itself() => break,
+                ConsoleInput::End => return self.end(console),
                 other => console.refuse(other)?,
             }
         }
@@ -71,7 +71,7 @@ impl Pace {
         if self.report.is_some_and(|report| interval >= report) {
             let accesses_per_s = (self.accesses - self.interval.1) as f64 / interval.as_secs_f64();
             let (elapsed_s, accesses) = (elapsed.as_secs_f64(), self.accesses);
-            console.emit(&Event::Rate {
+            console.emit(&WorkloadEvent::Rate {
                 elapsed_s,
                 accesses,
                 accesses_per_s,
@@ -80,21 +80,21 @@ impl Pace {
         }
         let count = left.min(BATCH as u64);
         self.accesses += count;
-        Ok(Turn::Read(count as usize))
+        Ok(NextStep::Read(count as usize))
     }
 
     fn ends_by_itself(&self) -> bool {
         self.end_after.is_some() || self.end_at.is_some()
     }
 
-    fn end(&self, console: &mut Console) -> Result<Turn> {
+    fn end(&self, console: &mut Console) -> WorkloadResult<NextStep> {
         let elapsed_s = self
             .begun
             .map_or(0.0, |begun| begun.elapsed().as_secs_f64());
-        console.emit(&Event::Finished {
+        console.emit(&WorkloadEvent::Finished {
             elapsed_s,
             accesses: self.accesses,
         })?;
-        Ok(Turn::End)
+        Ok(NextStep::End)
     }
 }

@@ -3,10 +3,10 @@
 //! The loops are tight: a few instructions beside the read itself, and nothing shared.
 
 use crate::memory::Mapping;
-use crate::rng::{Rng, scale};
+use crate::rng::{WorkloadRng, scale};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Area {
+pub(super) struct MemoryPart {
     /// Byte offset of its first byte.
     pub offset: usize,
     /// Its length in bytes; it may be empty.
@@ -15,14 +15,14 @@ pub(super) struct Area {
 
 /// The cold and the hot part of the memory, and how often each is read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    pub cold: Area,
-    pub hot: Area,
+pub(super) struct HotColdLayout {
+    pub cold: MemoryPart,
+    pub hot: MemoryPart,
     /// Share of the reads that goes to the hot part.
     pub hot_percent: u8,
 }
 
-impl Layout {
+impl HotColdLayout {
     /// A draw of 32 bits below this goes to the hot part. An empty part is never drawn.
     fn threshold(self) -> u64 {
         match (self.cold.bytes, self.hot.bytes) {
@@ -34,29 +34,29 @@ impl Layout {
 }
 
 /// Makes reads in a certain order.
-pub(super) trait Walk {
+pub(super) trait AccessPattern {
     fn read(&mut self, memory: &Mapping, count: usize);
 }
 
 pub(super) struct RandomReads {
-    layout: Layout,
+    layout: HotColdLayout,
     threshold: u64,
-    rng: Rng,
+    rng: WorkloadRng,
 }
 
 impl RandomReads {
-    pub(super) fn new(layout: Layout, seed: u64) -> Self {
+    pub(super) fn new(layout: HotColdLayout, seed: u64) -> Self {
         Self {
             layout,
             threshold: layout.threshold(),
-            rng: Rng::new(seed, 0),
+            rng: WorkloadRng::new(seed, 0),
         }
     }
 }
 
-impl Walk for RandomReads {
+impl AccessPattern for RandomReads {
     fn read(&mut self, memory: &Mapping, count: usize) {
-        let Layout { cold, hot, .. } = self.layout;
+        let HotColdLayout { cold, hot, .. } = self.layout;
         let mut rng = self.rng.clone();
         for _ in 0..count {
             let draw = rng.next();
@@ -74,16 +74,16 @@ impl Walk for RandomReads {
 }
 
 /// Chooses a part of the memory for a whole batch of reads.
-pub(super) struct Chooser {
+pub(super) struct PartChooser {
     threshold: u64,
-    rng: Rng,
+    rng: WorkloadRng,
 }
 
-impl Chooser {
-    pub(super) fn new(layout: Layout, seed: u64) -> Self {
+impl PartChooser {
+    pub(super) fn new(layout: HotColdLayout, seed: u64) -> Self {
         Self {
             threshold: layout.threshold(),
-            rng: Rng::new(seed, 1),
+            rng: WorkloadRng::new(seed, 1),
         }
     }
 
@@ -95,24 +95,24 @@ impl Chooser {
 
 /// Reads at a constant distance, from the first byte of each part again and again.
 pub(super) struct Stride {
-    chooser: Chooser,
+    chooser: PartChooser,
     /// Each part, and the place in it of the next read.
-    cursors: [(Area, usize); 2],
+    cursors: [(MemoryPart, usize); 2],
     distance: usize,
 }
 
 impl Stride {
-    pub(super) fn new(layout: Layout, distance: usize, seed: u64) -> Self {
+    pub(super) fn new(layout: HotColdLayout, distance: usize, seed: u64) -> Self {
         let cursors = [(layout.cold, 0), (layout.hot, 0)];
         Self {
-            chooser: Chooser::new(layout, seed),
+            chooser: PartChooser::new(layout, seed),
             cursors,
             distance,
         }
     }
 }
 
-impl Walk for Stride {
+impl AccessPattern for Stride {
     fn read(&mut self, memory: &Mapping, count: usize) {
         let (area, next) = &mut self.cursors[self.chooser.choose()];
         let (mut at, end) = (area.offset + *next, area.offset + area.bytes);
@@ -131,19 +131,19 @@ impl Walk for Stride {
 mod tests {
     use super::*;
 
-    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> Chooser {
-        let layout = Layout {
-            cold: Area {
+    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> PartChooser {
+        let layout = HotColdLayout {
+            cold: MemoryPart {
                 offset: 0,
                 bytes: cold,
             },
-            hot: Area {
+            hot: MemoryPart {
                 offset: cold,
                 bytes: hot,
             },
             hot_percent,
         };
-        Chooser::new(layout, 3)
+        PartChooser::new(layout, 3)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::AccessArgs;
 use super::cycle::Cycle;
-use super::walk::Walk;
+use super::walk::AccessPattern;
 use crate::prelude::*;
 use rand_distr::Distribution;
 
@@ -24,17 +24,17 @@ pub(super) struct Zipf {
     ranks: rand_distr::Zipf<f64>,
     /// Maps ranks to pages.
     pages: Cycle,
-    rng: Rng,
+    rng: WorkloadRng,
 }
 
 impl Zipf {
-    pub(super) fn new(memory: &Mapping, theta: f64, seed: u64) -> Result<Self> {
+    pub(super) fn new(memory: &Mapping, theta: f64, seed: u64) -> WorkloadResult<Self> {
         let refused = |error| WorkloadError::Usage(format!("--theta {theta}: {error}"));
         let ranks = rand_distr::Zipf::new(memory.pages() as f64, theta).map_err(refused)?;
         Ok(Self {
             ranks,
             pages: Cycle::new(memory.pages(), seed),
-            rng: Rng::new(seed, 0),
+            rng: WorkloadRng::new(seed, 0),
         })
     }
 
@@ -45,7 +45,7 @@ impl Zipf {
     }
 }
 
-impl Walk for Zipf {
+impl AccessPattern for Zipf {
     fn read(&mut self, memory: &Mapping, count: usize) {
         for _ in 0..count {
             let offset = self.page() * PAGE + self.rng.below(PAGE_WORDS) * 8;

@@ -1,7 +1,7 @@
 //! A connection to a key-value server.
 
-use super::dialect::Dialect;
-use super::hot::Hot;
+use super::dialect::ServerProtocol;
+use super::hot::HotKeys;
 use super::pace::SILENCE;
 use crate::prelude::*;
 use std::io::{BufReader, Write};
@@ -10,20 +10,20 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Questions {
-    pub dialect: Dialect,
+pub(super) struct RequestMix {
+    pub dialect: ServerProtocol,
     /// Keys below this number are stored.
     pub keys: u64,
     pub value_bytes: usize,
     /// The choice of keys to request.
-    pub hot: Hot,
+    pub hot: HotKeys,
 }
 
 /// Values stored at a time.
 const FILL_BATCH: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum PendingRequest {
     Value(u64),
     Storing,
 }
@@ -31,14 +31,14 @@ enum Asked {
 pub(super) struct Connection {
     stream: UnixStream,
     answers: BufReader<UnixStream>,
-    questions: Questions,
+    questions: RequestMix,
     value: Vec<u8>,
     requests: Vec<u8>,
-    asked: Vec<Asked>,
+    asked: Vec<PendingRequest>,
 }
 
 impl Connection {
-    pub(super) fn open(socket: &Path, questions: Questions) -> Result<Self> {
+    pub(super) fn open(socket: &Path, questions: RequestMix) -> WorkloadResult<Self> {
         let open = || {
             let stream = UnixStream::connect(socket)?;
             stream.set_read_timeout(Some(SILENCE))?;
@@ -60,36 +60,38 @@ impl Connection {
         })
     }
 
-    pub(super) fn ask(&mut self, count: usize, rng: &mut Rng) -> Result<()> {
-        let Questions {
+    pub(super) fn ask(&mut self, count: usize, rng: &mut WorkloadRng) -> WorkloadResult<()> {
+        let RequestMix {
             dialect, keys, hot, ..
         } = self.questions;
         for _ in 0..count {
             let key = hot.pick(keys, rng);
             dialect.get(key, &mut self.requests);
-            self.asked.push(Asked::Value(key));
+            self.asked.push(PendingRequest::Value(key));
         }
         self.send()
     }
 
-    pub(super) fn store(&mut self, key: u64) -> Result<()> {
+    pub(super) fn store(&mut self, key: u64) -> WorkloadResult<()> {
         let dialect = self.questions.dialect;
         dialect.set(key, &self.value, &mut self.requests);
-        self.asked.push(Asked::Storing);
+        self.asked.push(PendingRequest::Storing);
         self.send()
     }
 
     /// Reads the answers to all requests in flight. Returns their number.
-    pub(super) fn read_answers(&mut self) -> Result<u64> {
-        let Questions {
+    pub(super) fn read_answers(&mut self) -> WorkloadResult<u64> {
+        let RequestMix {
             dialect,
             value_bytes,
             ..
         } = self.questions;
         for asked in &self.asked {
             match *asked {
-                Asked::Value(key) => dialect.expect_value(key, value_bytes, &mut self.answers)?,
-                Asked::Storing => dialect.expect_stored(&mut self.answers)?,
+                PendingRequest::Value(key) => {
+                    dialect.expect_value(key, value_bytes, &mut self.answers)?
+                }
+                PendingRequest::Storing => dialect.expect_stored(&mut self.answers)?,
             }
         }
         let answered = self.asked.len() as u64;
@@ -97,12 +99,12 @@ impl Connection {
         Ok(answered)
     }
 
-    pub(super) fn fill(&mut self) -> Result<()> {
-        let Questions { dialect, keys, .. } = self.questions;
+    pub(super) fn fill(&mut self) -> WorkloadResult<()> {
+        let RequestMix { dialect, keys, .. } = self.questions;
         for first in (0..keys).step_by(FILL_BATCH as usize) {
             for key in first..keys.min(first + FILL_BATCH) {
                 dialect.set(key, &self.value, &mut self.requests);
-                self.asked.push(Asked::Storing);
+                self.asked.push(PendingRequest::Storing);
             }
             self.send()?;
             self.read_answers()?;
@@ -110,7 +112,7 @@ impl Connection {
         Ok(())
     }
 
-    fn send(&mut self) -> Result<()> {
+    fn send(&mut self) -> WorkloadResult<()> {
         let sent = self.stream.write_all(&self.requests);
         self.requests.clear();
         sent.map_err(|error| WorkloadError::Server(format!("sending to the server: {error}")))

@@ -1,18 +1,18 @@
 //! Protocols of key-value servers: requests and answers.
 
-use crate::error::{Result, WorkloadError};
+use crate::error::{WorkloadError, WorkloadResult};
 use std::io::{BufRead, Read};
 
 /// A server's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Dialect {
+pub enum ServerProtocol {
     /// RESP, version 2.
     Redis,
     /// memcached's text protocol.
     Memcached,
 }
 
-impl Dialect {
+impl ServerProtocol {
     /// Appends the request for a key's value.
     pub(super) fn get(self, key: u64, out: &mut Vec<u8>) {
         let text = match self {
@@ -40,7 +40,7 @@ impl Dialect {
         key: u64,
         bytes: usize,
         answer: &mut impl BufRead,
-    ) -> Result<()> {
+    ) -> WorkloadResult<()> {
         match self {
             Self::Redis => {
                 expect_line(answer, &format!("${bytes}"))?;
@@ -56,7 +56,7 @@ impl Dialect {
         }
     }
 
-    pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> Result<()> {
+    pub(super) fn expect_stored(self, answer: &mut impl BufRead) -> WorkloadResult<()> {
         let stored = match self {
             Self::Redis => "+OK",
             Self::Memcached => "STORED",
@@ -72,7 +72,7 @@ fn name(key: u64) -> String {
 
 const LONGEST_LINE: u64 = 256;
 
-fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<()> {
+fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> {
     let mut line = Vec::new();
     answer
         .take(LONGEST_LINE)
@@ -88,7 +88,7 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> Result<()> {
 }
 
 /// Skips bytes without copying them.
-fn skip(answer: &mut impl BufRead, mut bytes: usize) -> Result<()> {
+fn skip(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     while bytes > 0 {
         let there = answer.fill_buf().map_err(unreadable)?.len().min(bytes);
         if there == 0 {
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     fn requests_are_as_the_servers_want_them() {
         let mut out = Vec::new();
-        Dialect::Redis.get(7, &mut out);
-        Dialect::Memcached.get(7, &mut out);
-        Dialect::Redis.set(8, b"abc", &mut out);
-        Dialect::Memcached.set(8, b"abc", &mut out);
+        ServerProtocol::Redis.get(7, &mut out);
+        ServerProtocol::Memcached.get(7, &mut out);
+        ServerProtocol::Redis.set(8, b"abc", &mut out);
+        ServerProtocol::Memcached.set(8, b"abc", &mut out);
         let wanted = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000007\r\n\
              get key:000000000007\r\n\
              *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000008\r\n$3\r\nabc\r\n\
@@ -125,17 +125,23 @@ mod tests {
     #[test]
     fn pipelined_answers_are_read_one_by_one() {
         let mut redis: &[u8] = b"+OK\r\n$3\r\nabc\r\n$3\r\n\r\n\r\r\n";
-        Dialect::Redis.expect_stored(&mut redis).unwrap();
-        Dialect::Redis.expect_value(0, 3, &mut redis).unwrap();
-        Dialect::Redis.expect_value(1, 3, &mut redis).unwrap();
+        ServerProtocol::Redis.expect_stored(&mut redis).unwrap();
+        ServerProtocol::Redis
+            .expect_value(0, 3, &mut redis)
+            .unwrap();
+        ServerProtocol::Redis
+            .expect_value(1, 3, &mut redis)
+            .unwrap();
         assert!(redis.is_empty());
         let mut memcached: &[u8] =
             b"STORED\r\nVALUE key:000000000001 0 3\r\nabc\r\nEND\r\nVALUE key:000000000002 0 0\r\n\r\nEND\r\n";
-        Dialect::Memcached.expect_stored(&mut memcached).unwrap();
-        Dialect::Memcached
+        ServerProtocol::Memcached
+            .expect_stored(&mut memcached)
+            .unwrap();
+        ServerProtocol::Memcached
             .expect_value(1, 3, &mut memcached)
             .unwrap();
-        Dialect::Memcached
+        ServerProtocol::Memcached
             .expect_value(2, 0, &mut memcached)
             .unwrap();
         assert!(memcached.is_empty());
@@ -143,18 +149,20 @@ mod tests {
 
     #[test]
     fn another_answer_is_told() {
-        let told = |dialect: Dialect, mut answer: &[u8]| {
+        let told = |dialect: ServerProtocol, mut answer: &[u8]| {
             let error = dialect.expect_value(1, 3, &mut answer).unwrap_err();
             error.to_string()
         };
-        assert!(told(Dialect::Redis, b"$-1\r\n").contains("\"$-1\" instead of \"$3\""));
-        assert!(told(Dialect::Memcached, b"END\r\n").contains("\"END\" instead of"));
-        assert!(told(Dialect::Redis, b"$3\r\nab").contains("could not be read"));
-        assert!(told(Dialect::Redis, b"").contains("\"\""));
+        assert!(told(ServerProtocol::Redis, b"$-1\r\n").contains("\"$-1\" instead of \"$3\""));
+        assert!(told(ServerProtocol::Memcached, b"END\r\n").contains("\"END\" instead of"));
+        assert!(told(ServerProtocol::Redis, b"$3\r\nab").contains("could not be read"));
+        assert!(told(ServerProtocol::Redis, b"").contains("\"\""));
         let endless = [b'x'; 100_000];
-        assert!(told(Dialect::Redis, &endless).len() < 1000);
+        assert!(told(ServerProtocol::Redis, &endless).len() < 1000);
         let mut full: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-        let error = Dialect::Memcached.expect_stored(&mut full).unwrap_err();
+        let error = ServerProtocol::Memcached
+            .expect_stored(&mut full)
+            .unwrap_err();
         assert!(error.to_string().contains("out of memory"), "{error}");
     }
 }

@@ -1,9 +1,9 @@
 //! Latency of a server for single requests at a fixed pace. Requests do not wait for the answers to
 //! earlier ones.
 
-use super::connection::{Connection, Questions};
-use super::pace::{Latencies, Pace, SILENCE, WithCores};
-use super::waits::{Waits, meet};
+use super::connection::{Connection, RequestMix};
+use super::pace::{Latencies, RequestSchedule, SILENCE, UndelayedAnswers};
+use super::waits::{CoreWaits, overlap};
 use crate::prelude::*;
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -23,46 +23,50 @@ const DIGITS: u8 = 3;
 ///
 /// # Errors
 /// The server can't keep the pace, or gives an invalid answer.
-pub(super) fn latencies(socket: &Path, questions: Questions, pace: Pace) -> Result<Latencies> {
-    Asker::new(socket, questions, pace)?.run()
+pub(super) fn latencies(
+    socket: &Path,
+    questions: RequestMix,
+    pace: RequestSchedule,
+) -> WorkloadResult<Latencies> {
+    LatencyClient::new(socket, questions, pace)?.run()
 }
 
-struct Asker {
-    questions: Questions,
-    pace: Pace,
+struct LatencyClient {
+    questions: RequestMix,
+    pace: RequestSchedule,
     connections: Vec<Connection>,
     free: Vec<usize>,
     /// Indexes of connections that wait for an answer, and the time at which their request was due.
     busy: Vec<(usize, Duration)>,
-    rng: Rng,
+    rng: WorkloadRng,
     inserted: u64,
     answers: Vec<Answer>,
-    waits: Option<Waits>,
+    waits: Option<CoreWaits>,
 }
 
 /// Time at which the request was due, and that of the answer, since the first request was due.
 type Answer = Range<Duration>;
 
-impl Asker {
-    fn new(socket: &Path, questions: Questions, pace: Pace) -> Result<Self> {
-        let connections: Result<Vec<_>, _> = (0..CONNECTIONS)
+impl LatencyClient {
+    fn new(socket: &Path, questions: RequestMix, pace: RequestSchedule) -> WorkloadResult<Self> {
+        let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
             .map(|_| Connection::open(socket, questions))
             .collect();
         let connections = connections?;
         Ok(Self {
             questions,
             pace,
-            waits: Waits::of_peer(&connections[0]),
+            waits: CoreWaits::of_peer(&connections[0]),
             connections,
             free: (0..CONNECTIONS).collect(),
             busy: Vec::new(),
-            rng: Rng::new(2, 0),
+            rng: WorkloadRng::new(2, 0),
             inserted: 0,
             answers: Vec::with_capacity(pace.count() as usize),
         })
     }
 
-    fn run(mut self) -> Result<Latencies> {
+    fn run(mut self) -> WorkloadResult<Latencies> {
         let questions_per_s = self.pace.questions_per_s;
         let at_most = self.pace.at_most();
         let count = self.pace.count();
@@ -88,11 +92,11 @@ impl Asker {
             let next = (asked < count && !self.free.is_empty()).then(|| due(asked));
             self.wait(begun, next)?;
         }
-        let waits = self.waits.map(Waits::into_seen);
+        let waits = self.waits.map(CoreWaits::into_seen);
         latencies_of(&self.answers, self.inserted, waits.as_deref())
     }
 
-    fn ask(&mut self, connection: usize) -> Result<()> {
+    fn ask(&mut self, connection: usize) -> WorkloadResult<()> {
         let connection = &mut self.connections[connection];
         if self.rng.below(100) < usize::from(self.pace.writes_percent) {
             self.inserted += 1;
@@ -103,7 +107,7 @@ impl Asker {
     }
 
     /// Waits until a request is due or there are answers, and counts these.
-    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> Result<()> {
+    fn wait(&mut self, begun: Instant, next: Option<Duration>) -> WorkloadResult<()> {
         let most = next.map_or(SILENCE, |due| due.saturating_sub(begun.elapsed()));
         let mut polled: Vec<_> = self
             .busy
@@ -138,7 +142,7 @@ impl Asker {
         }
         self.busy = waiting;
         if let Some(waits) = &mut self.waits {
-            waits.look(begun.elapsed(), longest);
+            waits.read_waits(begun.elapsed(), longest);
         }
         Ok(())
     }
@@ -148,15 +152,15 @@ fn latencies_of(
     answers: &[Answer],
     inserted: u64,
     waits: Option<&[Range<Duration>]>,
-) -> Result<Latencies> {
+) -> WorkloadResult<Latencies> {
     let all = histogram(answers.iter())?;
     let us = |of: &Histogram<u64>, share| of.value_at_quantile(share) as f64 / 1e3;
     let with_cores = match waits {
         None => None,
         Some(waits) => {
-            let met = |answer: &&Answer| waits.iter().any(|wait| meet(wait, answer));
+            let met = |answer: &&Answer| waits.iter().any(|wait| overlap(wait, answer));
             let with_cores = histogram(answers.iter().filter(|answer| !met(answer)))?;
-            Some(WithCores {
+            Some(UndelayedAnswers {
                 percent: with_cores.len() as f64 * 100.0 / answers.len().max(1) as f64,
                 p999_us: us(&with_cores, 0.999),
             })
@@ -173,7 +177,7 @@ fn latencies_of(
     })
 }
 
-fn histogram<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<Histogram<u64>> {
+fn histogram<'a>(answers: impl Iterator<Item = &'a Answer>) -> WorkloadResult<Histogram<u64>> {
     let mut nanoseconds = Histogram::new(DIGITS).map_err(WorkloadError::uncountable)?;
     for answer in answers {
         let took = (answer.end - answer.start).as_nanos() as u64;

@@ -11,7 +11,7 @@ const LATEST: u32 = 3;
 
 /// Schedule and kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct RequestSchedule {
     /// Duration of the requests; to the millisecond.
     pub length: Duration,
     /// Requests per second, at equal distances. The server must be able to answer more.
@@ -20,7 +20,7 @@ pub struct Pace {
     pub writes_percent: u8,
 }
 
-impl Pace {
+impl RequestSchedule {
     pub(super) fn count(&self) -> u64 {
         (self.length.as_secs_f64() * f64::from(self.questions_per_s)) as u64
     }
@@ -48,12 +48,12 @@ pub struct Latencies {
     /// The longest time, in microseconds.
     pub longest_us: f64,
     /// Answers during which no thread waited for a core, if the kernel reports such waits.
-    pub with_cores: Option<WithCores>,
+    pub with_cores: Option<UndelayedAnswers>,
 }
 
 /// Answers during which neither the server nor its client waited for a core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WithCores {
+pub struct UndelayedAnswers {
     /// Share of all answers, in per cent.
     pub percent: f64,
     /// 999 of 1000 of them took at most this time, in microseconds.

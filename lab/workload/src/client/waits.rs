@@ -1,7 +1,7 @@
 //! Times at which a server or its client waited for a core. On a machine without spare cores, other
 //! programs' work adds milliseconds to the tail of the latencies, independent of memory.
 
-use hawkeye_linux::processes::scheduled::Scheduled;
+use hawkeye_linux::processes::schedstat::SchedStat;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use std::fs::{self, File};
 use std::ops::Range;
@@ -27,17 +27,17 @@ fn wait_seen(before: Duration, now: Duration, waited: Duration) -> Range<Duratio
 }
 
 /// Whether the ranges share a point in time, including their ends.
-pub(super) fn meet(a: &Range<Duration>, b: &Range<Duration>) -> bool {
+pub(super) fn overlap(a: &Range<Duration>, b: &Range<Duration>) -> bool {
     a.start <= b.end && b.start <= a.end
 }
 
-pub(super) struct Waits {
+pub(super) struct CoreWaits {
     threads: Vec<(File, Duration)>,
     looked: Duration,
     seen: Vec<Range<Duration>>,
 }
 
-impl Waits {
+impl CoreWaits {
     /// Observes the peer of a unix socket, and the calling thread. `None` where the kernel does not
     /// count the waits of threads (`CONFIG_SCHED_INFO`).
     pub(super) fn of_peer(socket: &impl AsFd) -> Option<Self> {
@@ -58,7 +58,7 @@ impl Waits {
     }
 
     /// Reads the waits of all threads, if a read is due.
-    pub(super) fn look(&mut self, now: Duration, longest: Duration) {
+    pub(super) fn read_waits(&mut self, now: Duration, longest: Duration) {
         if now < self.looked + DISTANCE && longest < SLOW {
             return;
         }
@@ -87,7 +87,7 @@ fn waited(schedstat: &File) -> Option<Duration> {
     let mut line = [0; 96];
     let length = schedstat.read_at(&mut line, 0).ok()?;
     let line = std::str::from_utf8(&line[..length]).ok()?;
-    Some(Scheduled::parse(line)?.waited)
+    Some(SchedStat::parse(line)?.waited)
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_wait_meets_what_overlaps_it() {
         let wait = wait_seen(ms(10), ms(11), ms(4));
-        let meets = |from, to| meet(&wait, &(ms(from)..ms(to)));
+        let meets = |from, to| overlap(&wait, &(ms(from)..ms(to)));
         assert!(meets(15, 16) && meets(6, 7));
         assert!(meets(0, 20) && meets(8, 8));
         assert!(!meets(0, 6) && !meets(16, 20));
@@ -125,18 +125,18 @@ mod tests {
         let one = CoreSet::of(&[first]).expect("there is one");
         let begun = Instant::now();
         let looking = std::thread::spawn(move || {
-            let _stay = one.stay();
+            let _stay = one.restrict_thread();
             let (here, _there) = UnixStream::pair().expect("sockets");
-            let Some(mut waits) = Waits::of_peer(&here) else {
+            let Some(mut waits) = CoreWaits::of_peer(&here) else {
                 return this_test!().skip("this kernel does not count how long threads wait");
             };
             while begun.elapsed() < ms(200) {
-                waits.look(begun.elapsed(), Duration::ZERO);
+                waits.read_waits(begun.elapsed(), Duration::ZERO);
             }
             assert!(!waits.into_seen().is_empty());
         });
         let busy = std::thread::spawn(move || {
-            let _stay = one.stay();
+            let _stay = one.restrict_thread();
             while begun.elapsed() < ms(200) {}
         });
         busy.join().expect("ends");

@@ -1,7 +1,7 @@
 //! The choice of pages to hold: at most one in each physical block of a huge page's size.
 
 use crate::prelude::*;
-use hawkeye_linux::memory::fragmentation::FreeMemory;
+use hawkeye_linux::memory::fragmentation::FreeBlocks;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
 
 /// The frame of each filled page; 0 if it is no longer known.
-pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>> {
+pub(super) fn frames(memory: &Mapping, filled: usize) -> WorkloadResult<Vec<u64>> {
     let failed = || WorkloadError::system("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
@@ -40,14 +40,14 @@ pub(super) fn frames(memory: &Mapping, filled: usize) -> Result<Vec<u64>> {
 
 /// Number of the `whole` blocks in which a page must stay. Free memory then has this FMFI after all
 /// other filled pages are given back. `free` is the free memory before that.
-fn needed(whole: usize, free: FreeMemory, filled: usize, fmfi: f64) -> usize {
+fn needed(whole: usize, free: FreeBlocks, filled: usize, fmfi: f64) -> usize {
     let free_then = free.bytes as f64 + filled as f64;
     let huge_then = free.huge_bytes as f64 + (whole * REGION) as f64;
     let excess = huge_then - (1.0 - fmfi) * free_then;
     ((excess / REGION as f64).max(0.0).round() as usize).min(whole)
 }
 
-pub(super) struct Holding {
+pub(super) struct HeldPages {
     /// Pages in blocks that the workload fills as a whole: without such a page, each would be a
     /// free huge page.
     whole: Vec<usize>,
@@ -56,14 +56,14 @@ pub(super) struct Holding {
     partial: Vec<(usize, usize)>,
 }
 
-impl Holding {
+impl HeldPages {
     pub(super) fn choose(frames: &[u64]) -> Self {
         let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {
             let pages = blocks.entry(frame / REGION_PAGES as u64).or_default();
             pages.push(page);
         }
-        let mut random = Rng::new(1, 0);
+        let mut random = WorkloadRng::new(1, 0);
         let (mut whole, mut partial) = (Vec::new(), Vec::new());
         for pages in blocks.values() {
             let Some(kept) = pages.get(random.below(pages.len())) else {
@@ -89,7 +89,11 @@ impl Holding {
     }
 
     /// Gives back all filled pages that are not held.
-    pub(super) fn free_the_others(&self, memory: &mut Mapping, filled: usize) -> Result<()> {
+    pub(super) fn free_the_others(
+        &self,
+        memory: &mut Mapping,
+        filled: usize,
+    ) -> WorkloadResult<()> {
         let mut from = 0;
         for page in self.kept().into_iter().chain([filled / PAGE]) {
             if page > from {
@@ -102,7 +106,7 @@ impl Holding {
 
     /// Reduces the held pages to those that are needed for this FMFI after the others are given
     /// back.
-    pub(super) fn hold_as_many_as_needed(&mut self, free: FreeMemory, filled: usize, fmfi: f64) {
+    pub(super) fn hold_as_many_as_needed(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
         let needed = needed(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
         // The other blocks are no huge pages now, but become huge pages when the pages in them are
@@ -130,8 +134,8 @@ mod tests {
     #[test]
     fn one_page_of_each_block_is_held() {
         let frames = three_blocks();
-        let mut holding = Holding::choose(&frames);
-        let of = |holding: &Holding| -> Vec<u64> {
+        let mut holding = HeldPages::choose(&frames);
+        let of = |holding: &HeldPages| -> Vec<u64> {
             let kept = holding.kept();
             kept.iter().map(|page| frames[*page] / 512).collect()
         };
@@ -141,7 +145,7 @@ mod tests {
             [1, 2, 4].iter().all(|block| blocks.contains(block)),
             "{blocks:?}"
         );
-        let none = FreeMemory {
+        let none = FreeBlocks {
             bytes: 0,
             huge_bytes: 0,
         };
@@ -154,12 +158,12 @@ mod tests {
     fn blocks_of_which_others_have_a_part_are_held_as_far_as_what_is_asked_for_goes() {
         // Of 100 blocks, other memory has half of each, and this workload has half of each.
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
-        let free = FreeMemory {
+        let free = FreeBlocks {
             bytes: 0,
             huge_bytes: 0,
         };
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
-            let mut holding = Holding::choose(&frames);
+            let mut holding = HeldPages::choose(&frames);
             holding.hold_as_many_as_needed(free, frames.len() * PAGE, fmfi);
             assert_eq!(holding.kept().len(), held, "{fmfi}");
         }
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn as_many_blocks_are_spoilt_as_the_index_needs() {
-        let free = FreeMemory {
+        let free = FreeBlocks {
             bytes: 10 * REGION as u64,
             huge_bytes: 0,
         };
@@ -175,7 +179,7 @@ mod tests {
         assert_eq!(needed(90, free, 90 * REGION, 0.9), 80);
         assert_eq!(needed(90, free, 90 * REGION, 0.1), 0);
         assert_eq!(needed(90, free, 90 * REGION, 0.0), 0);
-        let whole = FreeMemory {
+        let whole = FreeBlocks {
             huge_bytes: free.bytes,
             ..free
         };

@@ -10,16 +10,16 @@ use std::os::fd::{AsFd, OwnedFd};
 const PAGES_PER_PIPE: usize = 256;
 
 /// Pages of a mapping. They are pinned for this value's life, even if the mapping goes away.
-pub(super) struct Pins {
+pub(super) struct PinnedPages {
     _pipes: Vec<(OwnedFd, OwnedFd)>,
 }
 
-impl Pins {
+impl PinnedPages {
     /// Pins these pages, which must be filled.
     ///
     /// # Errors
     /// No pipe is available, or none is large enough.
-    pub(super) fn on(memory: &Mapping, pages: &[usize]) -> Result<Self> {
+    pub(super) fn on(memory: &Mapping, pages: &[usize]) -> WorkloadResult<Self> {
         let mut pipes = Vec::new();
         for some in pages.chunks(PAGES_PER_PIPE) {
             let pipe = pipe_of(PAGES_PER_PIPE * PAGE).map_err(WorkloadError::system("a pipe"))?;

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 /// Expected contents of one page. No two generations of a page are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contents {
+pub(super) enum ExpectedPage {
     /// Nothing but zeros: never written, given back, or overwritten with zeros.
     Zero,
     /// Every word differs from zero and depends on the page, the generation and its place.
@@ -19,19 +19,19 @@ pub(super) type Mismatch = [u64; 4];
 
 /// The shadow of one mapping. Pages keep their identity when the mapping moves or is cut.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
+pub(super) struct ShadowPages {
     /// Identity of the mapping that the pages were first part of, in all threads.
     tag: u64,
     first: u64,
-    pages: Vec<Contents>,
+    pages: Vec<ExpectedPage>,
 }
 
-impl Model {
+impl ShadowPages {
     pub(super) fn new(tag: u64, pages: usize) -> Self {
         Self {
             tag,
             first: 0,
-            pages: vec![Contents::Zero; pages],
+            pages: vec![ExpectedPage::Zero; pages],
         }
     }
 
@@ -39,13 +39,13 @@ impl Model {
         self.pages.len()
     }
 
-    pub(super) fn set(&mut self, page: usize, contents: Contents) {
+    pub(super) fn set(&mut self, page: usize, contents: ExpectedPage) {
         self.pages[page] = contents;
     }
 
     /// Records that the mapping is longer, with zero pages, or shorter.
     pub(super) fn resize(&mut self, pages: usize) {
-        self.pages.resize(pages, Contents::Zero);
+        self.pages.resize(pages, ExpectedPage::Zero);
     }
 
     pub(super) fn split_off(&mut self, at: usize) -> Self {
@@ -64,9 +64,9 @@ impl Model {
             mix(mix(identity) ^ u64::from(generation))
         };
         match self.pages[page] {
-            Contents::Zero => PageWords::Zero,
-            Contents::Full(generation) => PageWords::Full(hash(generation)),
-            Contents::Sparse(generation, byte) => {
+            ExpectedPage::Zero => PageWords::Zero,
+            ExpectedPage::Full(generation) => PageWords::Full(hash(generation)),
+            ExpectedPage::Sparse(generation, byte) => {
                 let mut word = [0; 8];
                 word[usize::from(byte) % 8] = hash(generation).to_ne_bytes()[0] | 1;
                 PageWords::Sparse {
@@ -80,7 +80,11 @@ impl Model {
     /// Compares a page with its expected contents; `read` returns the words of the page. It
     /// allocates nothing and takes no lock, so that a forked child can use it.
     #[inline]
-    pub(super) fn check(&self, page: usize, read: impl Fn(usize) -> u64) -> Result<(), Mismatch> {
+    pub(super) fn check(
+        &self,
+        page: usize,
+        read: impl Fn(usize) -> u64,
+    ) -> WorkloadResult<(), Mismatch> {
         let words = self.expected(page);
         for word in 0..PAGE_WORDS {
             let (expected, found) = (words.word(word), read(word));
@@ -123,22 +127,22 @@ mod tests {
     use super::*;
 
     /// Writes a plain vector that stands for memory.
-    fn write(model: &Model) -> Vec<u64> {
+    fn write(model: &ShadowPages) -> Vec<u64> {
         let page = |page| (0..PAGE_WORDS).map(move |word| model.expected(page).word(word));
         (0..model.len()).flat_map(page).collect()
     }
 
-    fn check(model: &Model, memory: &[u64]) -> Result<(), Mismatch> {
+    fn check(model: &ShadowPages, memory: &[u64]) -> WorkloadResult<(), Mismatch> {
         (0..model.len())
             .try_for_each(|page| model.check(page, |word| memory[page * PAGE_WORDS + word]))
     }
 
-    fn model() -> Model {
-        let mut model = Model::new(77, 6);
-        model.set(1, Contents::Full(1));
-        model.set(2, Contents::Full(2));
-        model.set(3, Contents::Sparse(3, 0));
-        model.set(4, Contents::Sparse(4, 4095));
+    fn model() -> ShadowPages {
+        let mut model = ShadowPages::new(77, 6);
+        model.set(1, ExpectedPage::Full(1));
+        model.set(2, ExpectedPage::Full(2));
+        model.set(3, ExpectedPage::Sparse(3, 0));
+        model.set(4, ExpectedPage::Sparse(4, 4095));
         model
     }
 
@@ -170,9 +174,9 @@ mod tests {
     fn an_older_generation_and_another_page_are_found() {
         let mut model = model();
         let memory = write(&model);
-        model.set(1, Contents::Full(9));
+        model.set(1, ExpectedPage::Full(9));
         assert_eq!(check(&model, &memory).unwrap_err()[0], 1);
-        model.set(1, Contents::Full(2)); // the same generation as page 2
+        model.set(1, ExpectedPage::Full(2)); // the same generation as page 2
         let mut memory = write(&model);
         assert_eq!(check(&model, &memory), Ok(()));
         memory.copy_within(2 * PAGE_WORDS..3 * PAGE_WORDS, PAGE_WORDS);

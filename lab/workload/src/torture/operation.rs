@@ -1,25 +1,25 @@
 //! Operations of a torture thread on its memory.
 
-use crate::rng::Rng;
+use crate::rng::WorkloadRng;
 
-const OPERATIONS: [(Operation, usize); 13] = [
-    (Operation::Write, 250),
-    (Operation::Sparse, 170),
-    (Operation::Zero, 50),
-    (Operation::Verify, 250),
-    (Operation::Discard, 100),
-    (Operation::Protect, 50),
-    (Operation::Forbid, 20),
-    (Operation::Move, 30),
-    (Operation::Resize, 20),
-    (Operation::Cut, 20),
-    (Operation::Unmap, 15),
-    (Operation::Map, 30),
-    (Operation::Fork, 2),
+const OPERATIONS: [(TortureOperation, usize); 13] = [
+    (TortureOperation::Write, 250),
+    (TortureOperation::Sparse, 170),
+    (TortureOperation::Zero, 50),
+    (TortureOperation::Verify, 250),
+    (TortureOperation::Discard, 100),
+    (TortureOperation::Protect, 50),
+    (TortureOperation::Forbid, 20),
+    (TortureOperation::Move, 30),
+    (TortureOperation::Resize, 20),
+    (TortureOperation::Cut, 20),
+    (TortureOperation::Unmap, 15),
+    (TortureOperation::Map, 30),
+    (TortureOperation::Fork, 2),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum TortureOperation {
     Write,
     /// Write single bytes to a few pages of a range, between zero pages.
     Sparse,
@@ -40,9 +40,9 @@ pub(super) enum Operation {
     Fork,
 }
 
-impl Operation {
+impl TortureOperation {
     /// A random operation, by weight.
-    pub(super) fn draw(rng: &mut Rng) -> Self {
+    pub(super) fn draw(rng: &mut WorkloadRng) -> Self {
         let total = OPERATIONS.iter().map(|(_, weight)| weight).sum();
         let mut left = rng.below(total);
         for (operation, weight) in OPERATIONS {

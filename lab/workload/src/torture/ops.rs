@@ -1,10 +1,10 @@
 //! The operations of a torture thread.
 
-use super::model::Contents;
-use super::operation::Operation;
-use super::piece::Piece;
-use super::snapshot::Snapshots;
-use super::torturer::Torturer;
+use super::model::ExpectedPage;
+use super::operation::TortureOperation;
+use super::piece::ShadowedMapping;
+use super::snapshot::SnapshotChecker;
+use super::torturer::TortureThread;
 use crate::prelude::*;
 
 /// Largest number of mappings of one thread; beyond it the smallest one is unmapped.
@@ -12,16 +12,16 @@ const MOST_PIECES: usize = 48;
 /// Writes that the parent makes while a child checks its snapshot.
 const WRITES_DURING_FORK: usize = 24;
 
-impl Torturer {
+impl TortureThread {
     /// Gives a range new contents of the kind of the current operation.
-    pub(super) fn write(&mut self) -> Result<()> {
+    pub(super) fn write(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
         if self.rng.one_in(2) {
             self.check(at, range.clone())?;
         }
         for page in range {
             // A sparse write skips most pages of its range, so that zero pages lie among used ones.
-            if self.during == Operation::Sparse && !self.rng.one_in(8) {
+            if self.during == TortureOperation::Sparse && !self.rng.one_in(8) {
                 continue;
             }
             self.write_page(at, page);
@@ -33,27 +33,27 @@ impl Torturer {
         self.generation += 1;
         let generation = self.generation;
         let contents = match self.during {
-            Operation::Zero => Contents::Zero,
-            Operation::Sparse => {
+            TortureOperation::Zero => ExpectedPage::Zero,
+            TortureOperation::Sparse => {
                 let byte = if self.rng.one_in(4) {
                     PAGE - 1
                 } else {
                     self.rng.below(PAGE)
                 };
-                Contents::Sparse(generation, byte as u16)
+                ExpectedPage::Sparse(generation, byte as u16)
             }
-            _ => Contents::Full(generation),
+            _ => ExpectedPage::Full(generation),
         };
         self.pieces[at].write(page, contents);
         self.totals.written_bytes += PAGE as u64;
     }
 
-    pub(super) fn verify(&mut self) -> Result<()> {
+    pub(super) fn verify(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
         self.check(at, range)
     }
 
-    pub(super) fn discard(&mut self) -> Result<()> {
+    pub(super) fn discard(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
         if self.rng.one_in(2) {
             self.check(at, range.clone())?;
@@ -68,9 +68,9 @@ impl Torturer {
     }
 
     /// Forbids writes, or all accesses, for a moment.
-    pub(super) fn protect(&mut self) -> Result<()> {
+    pub(super) fn protect(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
-        let forbidden = self.during == Operation::Forbid;
+        let forbidden = self.during == TortureOperation::Forbid;
         let protection = if forbidden {
             Protection::Nothing
         } else {
@@ -93,7 +93,7 @@ impl Torturer {
         self.check(at, range)
     }
 
-    pub(super) fn relocate(&mut self) -> Result<()> {
+    pub(super) fn relocate(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
         let shift = if self.rng.one_in(2) {
             0
@@ -105,7 +105,7 @@ impl Torturer {
         self.check(at, range)
     }
 
-    pub(super) fn resize(&mut self) -> Result<()> {
+    pub(super) fn resize(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
         let before = self.pieces[at].pages();
         let free = self.most_pages.saturating_sub(self.mapped);
@@ -121,7 +121,7 @@ impl Torturer {
         self.check(at, before.min(after)..after.min(before + REGION_PAGES))
     }
 
-    pub(super) fn cut(&mut self) -> Result<()> {
+    pub(super) fn cut(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick();
         self.check(at, range.clone())?;
         self.mapped -= range.len();
@@ -135,18 +135,18 @@ impl Torturer {
         }
     }
 
-    pub(super) fn unmap(&mut self) -> Result<()> {
+    pub(super) fn unmap(&mut self) -> WorkloadResult<()> {
         let at = self.rng.below(self.pieces.len());
         self.unmap_piece(at)
     }
 
-    fn unmap_smallest(&mut self) -> Result<()> {
+    fn unmap_smallest(&mut self) -> WorkloadResult<()> {
         let pages = |at: &usize| self.pieces[*at].pages();
         let smallest = (0..self.pieces.len()).min_by_key(pages);
         smallest.map_or(Ok(()), |at| self.unmap_piece(at))
     }
 
-    fn unmap_piece(&mut self, at: usize) -> Result<()> {
+    fn unmap_piece(&mut self, at: usize) -> WorkloadResult<()> {
         self.check(at, 0..self.pieces[at].pages())?;
         self.mapped -= self.pieces.swap_remove(at).pages();
         self.totals.unmaps += 1;
@@ -154,7 +154,7 @@ impl Torturer {
     }
 
     /// Makes a new mapping, if there is room for one.
-    pub(super) fn map(&mut self) -> Result<()> {
+    pub(super) fn map(&mut self) -> WorkloadResult<()> {
         let free = self.most_pages.saturating_sub(self.mapped) / REGION_PAGES;
         if free == 0 {
             return Ok(());
@@ -166,32 +166,33 @@ impl Torturer {
             .unwrap_or(if huge { Pages::Huge } else { Pages::Default });
         let memory = Mapping::private(regions * REGION_PAGES * PAGE, kind, |_| ())?;
         self.mapped += memory.pages();
-        self.pieces.push(Piece::new(memory, self.next_tag));
+        self.pieces
+            .push(ShadowedMapping::new(memory, self.next_tag));
         self.next_tag += 1;
         self.totals.maps += 1;
         Ok(())
     }
 
     /// Forks a child that checks a snapshot of a mapping while this thread goes on writing.
-    pub(super) fn fork(&mut self) -> Result<()> {
+    pub(super) fn fork(&mut self) -> WorkloadResult<()> {
         let (at, _) = self.pick();
         let most = 8 * REGION_PAGES;
         let first = self.rng.below(self.pieces[at].pages());
         let range = first..self.pieces[at].pages().min(first + most);
-        let turn = Snapshots::take_turn();
+        let turn = SnapshotChecker::lock_children();
         let Some(child) = self.snapshots.fork(&mut self.pieces[at], range.clone())? else {
             self.totals.refused += 1;
             return Ok(());
         };
         self.totals.forks += 1;
-        self.during = Operation::Write;
+        self.during = TortureOperation::Write;
         for _ in 0..WRITES_DURING_FORK {
             self.write()?;
         }
         for page in range.clone().step_by(3) {
             self.write_page(at, page);
         }
-        self.during = Operation::Fork;
+        self.during = TortureOperation::Fork;
         let seen = self.snapshots.wait(child)?;
         drop(turn);
         self.totals.verified_bytes += (range.len() * PAGE) as u64;

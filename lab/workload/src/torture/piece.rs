@@ -1,18 +1,18 @@
 //! One mapping of a torture thread, together with its shadow.
 
-use super::model::{Contents, Mismatch, Model};
+use super::model::{ExpectedPage, Mismatch, ShadowPages};
 use crate::prelude::*;
 use std::ops::Range;
 
 /// A mapping and its expected contents. Both always change together.
-pub(super) struct Piece {
+pub(super) struct ShadowedMapping {
     memory: Mapping,
-    model: Model,
+    model: ShadowPages,
 }
 
-impl Piece {
+impl ShadowedMapping {
     pub(super) fn new(memory: Mapping, tag: u64) -> Self {
-        let model = Model::new(tag, memory.pages());
+        let model = ShadowPages::new(tag, memory.pages());
         Self { memory, model }
     }
 
@@ -33,11 +33,11 @@ impl Piece {
         (start.next_multiple_of(REGION as u64) - start) as usize / PAGE
     }
 
-    pub(super) fn write(&mut self, page: usize, contents: Contents) {
+    pub(super) fn write(&mut self, page: usize, contents: ExpectedPage) {
         let before = self.model.expected(page);
         self.model.set(page, contents);
         let words = self.model.expected(page);
-        if matches!(contents, Contents::Sparse(..)) && before.is_zero() {
+        if matches!(contents, ExpectedPage::Sparse(..)) && before.is_zero() {
             // Only the one byte: the rest of a zero page stays zero.
             for word in (0..PAGE_WORDS).filter(|word| words.word(*word) != 0) {
                 self.memory.write(page * PAGE + word * 8, words.word(word));
@@ -50,17 +50,17 @@ impl Piece {
     }
 
     /// Compares pages with their shadow. Allocates nothing, takes no lock.
-    pub(super) fn check(&self, mut pages: Range<usize>) -> Result<(), Mismatch> {
+    pub(super) fn check(&self, mut pages: Range<usize>) -> WorkloadResult<(), Mismatch> {
         pages.try_for_each(|page| {
             self.model
                 .check(page, |word| self.memory.read(page * PAGE + word * 8))
         })
     }
 
-    pub(super) fn discard(&mut self, pages: Range<usize>) -> Result<(), MemoryError> {
+    pub(super) fn discard(&mut self, pages: Range<usize>) -> WorkloadResult<(), MemoryError> {
         self.memory
             .discard(pages.start * PAGE, pages.len() * PAGE)?;
-        pages.for_each(|page| self.model.set(page, Contents::Zero));
+        pages.for_each(|page| self.model.set(page, ExpectedPage::Zero));
         Ok(())
     }
 
@@ -68,19 +68,19 @@ impl Piece {
         &mut self,
         pages: Range<usize>,
         protection: Protection,
-    ) -> Result<(), MemoryError> {
+    ) -> WorkloadResult<(), MemoryError> {
         self.memory
             .protect(pages.start * PAGE, pages.len() * PAGE, protection)
     }
 
-    pub(super) fn resize(&mut self, pages: usize) -> Result<(), MemoryError> {
+    pub(super) fn resize(&mut self, pages: usize) -> WorkloadResult<(), MemoryError> {
         self.memory.resize(pages * PAGE)?;
         self.model.resize(pages);
         Ok(())
     }
 
     /// Moves the mapping to `shift` pages after the beginning of a region.
-    pub(super) fn relocate(&mut self, shift: usize) -> Result<(), MemoryError> {
+    pub(super) fn relocate(&mut self, shift: usize) -> WorkloadResult<(), MemoryError> {
         self.memory.relocate(shift * PAGE)
     }
 

@@ -1,9 +1,9 @@
 //! Forked children that check a snapshot of their parent's memory.
 
-use super::model::{Contents, Mismatch};
-use super::piece::Piece;
+use super::model::{ExpectedPage, Mismatch};
+use super::piece::ShadowedMapping;
 use crate::prelude::*;
-use crate::process::{Child, exit_code};
+use crate::process::{ForkedChild, exit_code};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,30 +17,34 @@ const WRONG: u8 = 3;
 const WRITE_EVERY: usize = 7;
 
 /// Forks children for one thread, and reads their reports.
-pub(super) struct Snapshots {
+pub(super) struct SnapshotChecker {
     /// Shared with the children, which write their results to it.
     report: Mapping,
 }
 
-impl Snapshots {
-    pub(super) fn new() -> Result<Self> {
+impl SnapshotChecker {
+    pub(super) fn new() -> WorkloadResult<Self> {
         Ok(Self {
             report: Mapping::shared(PAGE)?,
         })
     }
 
     /// Waits until no other thread has a child.
-    pub(super) fn take_turn() -> MutexGuard<'static, ()> {
+    pub(super) fn lock_children() -> MutexGuard<'static, ()> {
         TURN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forks a child that checks pages of a mapping, then writes to its copy of them and checks
     /// that. Returns `None` if the kernel has no memory for a child.
-    pub(super) fn fork(&mut self, piece: &mut Piece, pages: Range<usize>) -> Result<Option<Child>> {
+    pub(super) fn fork(
+        &mut self,
+        piece: &mut ShadowedMapping,
+        pages: Range<usize>,
+    ) -> WorkloadResult<Option<ForkedChild>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already;
         // `ShadowedMapping::check` and `ShadowedMapping::write` neither allocate nor lock.
-        let forked = unsafe { Child::fork(|| look(piece, pages, report)) };
+        let forked = unsafe { ForkedChild::fork(|| check_in_child(piece, pages, report)) };
         match forked {
             Ok(child) => Ok(Some(child)),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) => {
@@ -53,7 +57,10 @@ impl Snapshots {
         }
     }
 
-    pub(super) fn wait(&mut self, child: Child) -> Result<Result<(), Mismatch>> {
+    pub(super) fn wait(
+        &mut self,
+        child: ForkedChild,
+    ) -> WorkloadResult<WorkloadResult<(), Mismatch>> {
         let status = child.wait().map_err(WorkloadError::system("waitpid"))?;
         match exit_code(status).and_then(|code| u8::try_from(code).ok()) {
             Some(RIGHT) => Ok(Ok(())),
@@ -64,11 +71,11 @@ impl Snapshots {
 }
 
 /// The child's work: memory only, no allocation, no lock.
-fn look(piece: &mut Piece, pages: Range<usize>, report: &mut Mapping) -> u8 {
+fn check_in_child(piece: &mut ShadowedMapping, pages: Range<usize>, report: &mut Mapping) -> u8 {
     let mut seen = piece.check(pages.clone());
     if seen.is_ok() {
         for page in pages.clone().step_by(WRITE_EVERY) {
-            piece.write(page, Contents::Full(u32::MAX));
+            piece.write(page, ExpectedPage::Full(u32::MAX));
         }
         seen = piece.check(pages);
     }
@@ -89,10 +96,10 @@ mod tests {
     #[test]
     fn a_child_finds_a_wrong_byte_and_leaves_its_parent_alone() {
         let memory = Mapping::private(REGION, Pages::Default, |_| ()).unwrap();
-        let mut piece = Piece::new(memory, 1);
-        piece.write(5, Contents::Full(1));
-        let mut snapshots = Snapshots::new().unwrap();
-        let mut look = |piece: &mut Piece| {
+        let mut piece = ShadowedMapping::new(memory, 1);
+        piece.write(5, ExpectedPage::Full(1));
+        let mut snapshots = SnapshotChecker::new().unwrap();
+        let mut look = |piece: &mut ShadowedMapping| {
             let child = snapshots.fork(piece, 0..REGION_PAGES).unwrap().unwrap();
             snapshots.wait(child).unwrap()
         };

@@ -2,9 +2,9 @@
 
 use super::TortureArgs;
 use super::model::Mismatch;
-use super::operation::Operation;
-use super::piece::Piece;
-use super::snapshot::Snapshots;
+use super::operation::TortureOperation;
+use super::piece::ShadowedMapping;
+use super::snapshot::SnapshotChecker;
 use crate::prelude::*;
 use std::ops::Range;
 
@@ -12,38 +12,42 @@ use std::ops::Range;
 const FIRST_FORK: u64 = 40;
 
 /// A thread's mappings, its shadow of them, and its random numbers.
-pub(super) struct Torturer {
+pub(super) struct TortureThread {
     thread: usize,
     /// Largest number of pages that it maps.
     pub(super) most_pages: usize,
     /// The kind of pages that it requests; `None` for either kind, at random.
     pub(super) kind: Option<Pages>,
-    pub(super) rng: Rng,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) rng: WorkloadRng,
+    pub(super) pieces: Vec<ShadowedMapping>,
     pub(super) mapped: usize,
     /// Identity of the next mapping.
     pub(super) next_tag: u64,
     /// Generation of the last written page.
     pub(super) generation: u32,
-    pub(super) during: Operation,
-    pub(super) snapshots: Snapshots,
+    pub(super) during: TortureOperation,
+    pub(super) snapshots: SnapshotChecker,
     pub totals: TortureTotals,
 }
 
-impl Torturer {
+impl TortureThread {
     /// Maps three quarters of what the thread may use.
-    pub(super) fn new(thread: usize, most_pages: usize, args: &TortureArgs) -> Result<Self> {
+    pub(super) fn new(
+        thread: usize,
+        most_pages: usize,
+        args: &TortureArgs,
+    ) -> WorkloadResult<Self> {
         let mut this = Self {
             thread,
             most_pages,
             kind: args.pages,
-            rng: Rng::new(args.seed, thread as u64),
+            rng: WorkloadRng::new(args.seed, thread as u64),
             pieces: Vec::new(),
             mapped: 0,
             next_tag: (thread as u64) << 32,
             generation: 0,
-            during: Operation::Map,
-            snapshots: Snapshots::new()?,
+            during: TortureOperation::Map,
+            snapshots: SnapshotChecker::new()?,
             totals: TortureTotals::default(),
         };
         while this.mapped < this.most_pages * 3 / 4 {
@@ -52,27 +56,29 @@ impl Torturer {
         Ok(this)
     }
 
-    pub(super) fn step(&mut self) -> Result<()> {
+    pub(super) fn step(&mut self) -> WorkloadResult<()> {
         self.totals.operations += 1;
         self.during = if self.totals.operations == FIRST_FORK {
-            Operation::Fork
+            TortureOperation::Fork
         } else if self.pieces.is_empty() {
-            Operation::Map
+            TortureOperation::Map
         } else {
-            Operation::draw(&mut self.rng)
+            TortureOperation::draw(&mut self.rng)
         };
         let result = match self.during {
-            Operation::Map => self.map(),
+            TortureOperation::Map => self.map(),
             _ if self.pieces.is_empty() => Ok(()),
-            Operation::Write | Operation::Sparse | Operation::Zero => self.write(),
-            Operation::Verify => self.verify(),
-            Operation::Discard => self.discard(),
-            Operation::Protect | Operation::Forbid => self.protect(),
-            Operation::Move => self.relocate(),
-            Operation::Resize => self.resize(),
-            Operation::Cut => self.cut(),
-            Operation::Unmap => self.unmap(),
-            Operation::Fork => self.fork(),
+            TortureOperation::Write | TortureOperation::Sparse | TortureOperation::Zero => {
+                self.write()
+            }
+            TortureOperation::Verify => self.verify(),
+            TortureOperation::Discard => self.discard(),
+            TortureOperation::Protect | TortureOperation::Forbid => self.protect(),
+            TortureOperation::Move => self.relocate(),
+            TortureOperation::Resize => self.resize(),
+            TortureOperation::Cut => self.cut(),
+            TortureOperation::Unmap => self.unmap(),
+            TortureOperation::Fork => self.fork(),
         };
         match result {
             Err(WorkloadError::Memory(error)) if is_shortage(&error) => {
@@ -83,8 +89,8 @@ impl Torturer {
         }
     }
 
-    pub(super) fn finish(&mut self) -> Result<()> {
-        self.during = Operation::Verify;
+    pub(super) fn finish(&mut self) -> WorkloadResult<()> {
+        self.during = TortureOperation::Verify;
         (0..self.pieces.len()).try_for_each(|at| self.check(at, 0..self.pieces[at].pages()))
     }
 
@@ -102,7 +108,7 @@ impl Torturer {
             return self.rng.below(self.pieces.len());
         }
         let mut left = self.rng.below(self.mapped);
-        let holds = |piece: &Piece| match left.checked_sub(piece.pages()) {
+        let holds = |piece: &ShadowedMapping| match left.checked_sub(piece.pages()) {
             Some(rest) => {
                 left = rest;
                 false
@@ -129,7 +135,7 @@ impl Torturer {
     }
 
     /// Compares pages of a mapping with its shadow.
-    pub(super) fn check(&mut self, at: usize, range: Range<usize>) -> Result<()> {
+    pub(super) fn check(&mut self, at: usize, range: Range<usize>) -> WorkloadResult<()> {
         self.totals.verified_bytes += (range.len() * PAGE) as u64;
         let seen = self.pieces[at].check(range);
         seen.map_err(|mismatch| self.wrong(at, mismatch, false))

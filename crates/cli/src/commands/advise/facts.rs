@@ -1,49 +1,52 @@
 //! What was measured about a process: plain values, from which `findings` derives the advice.
 
-use hawkeye_linux::processes::surroundings::{Advice, Place, Surroundings};
+use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
 use serde::Serialize;
 
 /// Everything that the advice is derived from.
 #[derive(Clone, Debug, Serialize)]
-pub struct Facts {
+pub struct AdviceFacts {
     /// The process id.
     pub pid: u32,
     /// How long it was measured.
     pub seconds: f64,
     /// Cost of address translation, where it could be measured.
-    pub cost: Result<Cost, NotMeasured>,
+    pub cost: Result<TranslationCost, NotMeasured>,
     /// Its regions under base pages, in order of importance.
-    pub regions: Vec<Region>,
+    pub regions: Vec<RegionFacts>,
     /// Regions under huge pages.
     pub huge_regions: u64,
     /// Zeros found in the searched part of its huge pages.
-    pub zeros: Zeros,
+    pub zeros: ZeroPageFacts,
     /// Whether zeros in its huge pages can be given back. This depends on the kernel and, where
     /// recovery takes swap, on the swap of its cgroup.
     pub recovery_possible: bool,
     /// Settings of the process, its mappings and the kernel's settings.
-    pub surroundings: Surroundings,
+    pub surroundings: HugePageContext,
     /// The machine's memory.
     pub memory: MemoryUse,
     /// A manager that runs at the same time, if there is one.
-    pub manager: Option<RunningManager>,
+    pub manager: Option<OtherManager>,
     /// The fullest of its cgroups that have a limit.
-    pub cgroup: Option<Group>,
+    pub cgroup: Option<CgroupFacts>,
 }
 
-impl Facts {
+impl AdviceFacts {
     /// Regions under base pages inside a place, in order of importance.
-    pub fn regions_in<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Region> {
-        let inside = |region: &&Region| (place.start..place.end).contains(&region.start);
+    pub fn regions_in<'a>(
+        &'a self,
+        place: &'a MappingGroup,
+    ) -> impl Iterator<Item = &'a RegionFacts> {
+        let inside = |region: &&RegionFacts| (place.start..place.end).contains(&region.start);
         self.regions.iter().filter(inside)
     }
 
     /// Whether most page walks are in memory that the program excludes from huge pages
     /// (`MADV_NOHUGEPAGE`). Huge pages elsewhere then bring little.
-    pub fn mostly_refused(&self) -> bool {
+    pub fn walks_mostly_excluded(&self) -> bool {
         let places = self.surroundings.places.iter();
-        let refused = places.filter(|place| place.advice == Advice::NoHuge);
+        let refused = places.filter(|place| place.advice == HugePageAdvice::NoHuge);
         let share: f64 = refused
             .flat_map(|place| self.regions_in(place))
             .map(|region| region.share)
@@ -66,7 +69,7 @@ pub enum NotMeasured {
 
 /// Cost of address translation for a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Cost {
+pub struct TranslationCost {
     /// The median of all windows.
     pub overhead: Overhead,
     /// The part that comes from memory already under huge pages, in per cent of its CPU time.
@@ -81,7 +84,7 @@ pub struct Cost {
 
 /// A region under base pages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Region {
+pub struct RegionFacts {
     /// Address of its first byte.
     pub start: u64,
     /// Base pages present.
@@ -96,7 +99,7 @@ pub struct Region {
     pub ranked: bool,
 }
 
-impl Region {
+impl RegionFacts {
     /// Memory that the process would additionally hold if the region were huge, in bytes.
     pub fn added_bytes(&self) -> u64 {
         let there = self.present.saturating_add(self.swapped);
@@ -106,7 +109,7 @@ impl Region {
 
 /// Zeros in huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Zeros {
+pub struct ZeroPageFacts {
     /// Huge pages searched.
     pub searched: u64,
     /// Base pages in them that are filled with zeros.
@@ -117,7 +120,7 @@ pub struct Zeros {
 
 /// A manager that ran while the process was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RunningManager {
+pub struct OtherManager {
     /// Process and purpose, as the manager describes itself.
     pub holder: String,
     /// Whether it manages this process; known only of a daemon, which answers requests.
@@ -126,7 +129,7 @@ pub struct RunningManager {
 
 /// A cgroup with a limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct CgroupFacts {
     /// Its path.
     pub name: String,
     /// Its memory.

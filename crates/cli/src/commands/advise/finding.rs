@@ -1,17 +1,17 @@
 //! The types of findings; no logic.
 
-use super::facts::{Cost, NotMeasured, RunningManager};
-use hawkeye_policy::{MemoryUse, Terms};
+use super::facts::{NotMeasured, OtherManager, TranslationCost};
+use hawkeye_policy::{MemoryUse, ProcessRules};
 use serde::Serialize;
 
 /// Savings below this are not worth acting on, in per cent of a process's CPU time. The policies
 /// use the same limit.
-pub const WORTH_PERCENT: f64 = Terms::MIN_OVERHEAD_PERCENT;
+pub const WORTH_PERCENT: f64 = ProcessRules::MIN_OVERHEAD_PERCENT;
 
 /// How a process would be affected by huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum AdviceVerdict {
     /// More huge pages would make it faster.
     Gains,
     /// The estimate is below the limit, but a gain can't be ruled out.
@@ -33,7 +33,7 @@ pub enum Finding {
     Costs {
         /// The cost, and how it was measured.
         #[serde(flatten)]
-        cost: Cost,
+        cost: TranslationCost,
     },
     /// The cost of address translation could not be measured.
     NotMeasured(NotMeasured),
@@ -94,7 +94,7 @@ pub enum Finding {
         recoverable_bytes: u64,
     },
     /// A manager runs at the same time, and may read the same access bits.
-    ManagerRuns(RunningManager),
+    ManagerRuns(OtherManager),
     /// Huge pages are disabled for the process (`PR_SET_THP_DISABLE`).
     ThpDisabled,
     /// The program excludes memory from huge pages.
@@ -146,7 +146,7 @@ pub enum Finding {
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Takes {
+pub enum EffectiveFrom {
     /// In the running process.
     AtOnce,
     /// At its next start.
@@ -159,16 +159,16 @@ pub struct Remedy {
     /// What it does and what it affects, as a clause.
     pub does: String,
     /// When it takes effect.
-    pub takes: Takes,
+    pub takes: EffectiveFrom,
     /// The command, or the text and the file to put it in.
     pub command: String,
 }
 
 /// The judgement of a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice {
+pub struct Recommendation {
     /// The judgement in one word.
-    pub verdict: Verdict,
+    pub verdict: AdviceVerdict,
     /// The details.
     pub findings: Vec<Finding>,
     /// Remedies, the most direct one first; none where there is nothing to gain.

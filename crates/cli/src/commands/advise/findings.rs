@@ -1,40 +1,40 @@
 //! Derives findings and remedies from facts. Pure.
 
-use super::facts::{Facts, NotMeasured, Region};
-use super::finding::{Advice, Finding, Verdict, WORTH_PERCENT};
+use super::facts::{AdviceFacts, NotMeasured, RegionFacts};
+use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
 use super::remedies::remedies;
-use hawkeye_linux::processes::surroundings::{Advice as Said, Place};
+use hawkeye_linux::processes::huge_page_context::{HugePageAdvice as Said, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
 
 /// Derives the advice.
-pub fn advise(facts: &Facts) -> Advice {
+pub fn advise(facts: &AdviceFacts) -> Recommendation {
     let mut findings = Vec::new();
-    let verdict = gain(facts, &mut findings);
+    let verdict = judge_gain(facts, &mut findings);
     findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
-    waste(facts, verdict, &mut findings);
+    add_memory_waste(facts, verdict, &mut findings);
     if facts.regions.iter().any(|region| region.present > 0) {
-        settings(facts, &mut findings);
+        add_setting_conflicts(facts, &mut findings);
     }
-    shared(facts, &mut findings);
-    if matches!(verdict, Verdict::Gains | Verdict::MayGain) {
-        limits(facts, &mut findings);
+    add_shared_memory(facts, &mut findings);
+    if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
+        add_limits(facts, &mut findings);
     }
-    Advice {
+    Recommendation {
         remedies: remedies(facts, verdict, &findings),
         verdict,
         findings,
     }
 }
 
-fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
+fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict {
     let cost = match &facts.cost {
         Ok(cost) => cost,
         Err(why) => {
             findings.push(Finding::NotMeasured(why.clone()));
             return match why {
-                NotMeasured::TooSmall => Verdict::GainsNothing,
+                NotMeasured::TooSmall => AdviceVerdict::GainsNothing,
                 // An idle process may gain once it works.
-                NotMeasured::Idle | NotMeasured::Unseen => Verdict::Unknown,
+                NotMeasured::Idle | NotMeasured::Unseen => AdviceVerdict::Unknown,
             };
         }
     };
@@ -50,8 +50,8 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
     let regions = facts.regions.len() as u64;
     if regions == 0 {
         return match facts.huge_regions {
-            0 => Verdict::GainsNothing,
-            _ => Verdict::HasThem,
+            0 => AdviceVerdict::GainsNothing,
+            _ => AdviceVerdict::HasThem,
         };
     }
     findings.push(Finding::WouldSave {
@@ -62,17 +62,17 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
         regions,
     });
     let verdict = if saved(percent) >= WORTH_PERCENT {
-        Verdict::Gains
+        AdviceVerdict::Gains
     } else if saved(high_percent) >= WORTH_PERCENT || at_least {
-        Verdict::MayGain
+        AdviceVerdict::MayGain
     } else if facts.huge_regions > regions {
-        Verdict::HasThem
+        AdviceVerdict::HasThem
     } else {
-        Verdict::GainsNothing
+        AdviceVerdict::GainsNothing
     };
-    if matches!(verdict, Verdict::Gains | Verdict::MayGain) {
-        concentration(&facts.regions, findings);
-        places(facts, findings);
+    if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
+        add_concentration(&facts.regions, findings);
+        add_mapping_groups(facts, findings);
     }
     verdict
 }
@@ -80,8 +80,8 @@ fn gain(facts: &Facts, findings: &mut Vec<Finding>) -> Verdict {
 /// Share of the gain in the hottest regions: how many regions make up half of it, and nine tenths.
 ///
 /// Ranked regions stand for all. In a large process too few are ranked, and nothing is reported.
-fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
-    let regions: Vec<&Region> = all.iter().filter(|region| region.ranked).collect();
+fn add_concentration(all: &[RegionFacts], findings: &mut Vec<Finding>) {
+    let regions: Vec<&RegionFacts> = all.iter().filter(|region| region.ranked).collect();
     let total: f64 = regions.iter().map(|region| region.share).sum();
     if regions.len() * 2 < all.len() || total <= 0.0 {
         return;
@@ -110,12 +110,12 @@ fn concentration(all: &[Region], findings: &mut Vec<Finding>) {
 /// Mappings listed at most.
 const MOST_PLACES: usize = 5;
 
-fn places(facts: &Facts, findings: &mut Vec<Finding>) {
+fn add_mapping_groups(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let shares = facts.surroundings.places.iter().map(|place| {
         let shares = facts.regions_in(place).map(|region| region.share * 100.0);
         (shares.sum(), place)
     });
-    let mut shares: Vec<(f64, &Place)> = shares.filter(|(share, _)| *share >= 1.0).collect();
+    let mut shares: Vec<(f64, &MappingGroup)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share_percent, place) in shares.into_iter().take(MOST_PLACES) {
         findings.push(Finding::At {
@@ -129,14 +129,18 @@ fn places(facts: &Facts, findings: &mut Vec<Finding>) {
 }
 
 /// Memory of a place under base pages, in bytes.
-fn base_bytes(place: &Place) -> u64 {
+fn base_bytes(place: &MappingGroup) -> u64 {
     place.resident_bytes.saturating_sub(place.huge_bytes)
 }
 
-fn waste(facts: &Facts, verdict: Verdict, findings: &mut Vec<Finding>) {
-    let bytes = facts.regions.iter().map(Region::added_bytes).sum();
+fn add_memory_waste(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &mut Vec<Finding>) {
+    let bytes = facts.regions.iter().map(RegionFacts::added_bytes).sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
-    if !matches!(verdict, Verdict::GainsNothing | Verdict::HasThem) && present > 0 {
+    if !matches!(
+        verdict,
+        AdviceVerdict::GainsNothing | AdviceVerdict::HasThem
+    ) && present > 0
+    {
         let of_bytes = present * hawkeye_policy::BASE_PAGE_BYTES;
         findings.push(Finding::WouldAdd { bytes, of_bytes });
     }
@@ -161,13 +165,14 @@ fn waste(facts: &Facts, verdict: Verdict, findings: &mut Vec<Finding>) {
 }
 
 /// What keeps eligible memory from becoming huge.
-fn settings(facts: &Facts, findings: &mut Vec<Finding>) {
+fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let around = &facts.surroundings;
     if around.thp_disabled {
         findings.push(Finding::ThpDisabled);
     }
-    let could =
-        |place: &&Place| place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES;
+    let could = |place: &&MappingGroup| {
+        place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES
+    };
     let could = around.places.iter().filter(could);
     let base = |said: Said| -> u64 {
         let of = could.clone().filter(|place| place.advice == said);
@@ -189,7 +194,7 @@ fn settings(facts: &Facts, findings: &mut Vec<Finding>) {
         Some("always") if silent + advised >= HUGE_PAGE_BYTES && !around.thp_disabled => {
             findings.push(Finding::KernelSaysAlways {
                 bytes: silent + advised,
-                khugepaged_s: khugepaged_s(facts, silent + advised),
+                khugepaged_s: khugepaged_scan_s(facts, silent + advised),
             });
         }
         _ => {}
@@ -197,7 +202,7 @@ fn settings(facts: &Facts, findings: &mut Vec<Finding>) {
 }
 
 /// Time that khugepaged needs to scan `bytes` if it does nothing else, in seconds.
-fn khugepaged_s(facts: &Facts, bytes: u64) -> Option<f64> {
+fn khugepaged_scan_s(facts: &AdviceFacts, bytes: u64) -> Option<f64> {
     let settings = &facts.surroundings.settings;
     let number = |text: &Option<String>| text.as_ref()?.parse::<f64>().ok();
     let sleep_s = number(&settings.khugepaged_scan_sleep_ms)? / 1e3;
@@ -206,7 +211,7 @@ fn khugepaged_s(facts: &Facts, bytes: u64) -> Option<f64> {
     Some(scans * sleep_s)
 }
 
-fn shared(facts: &Facts, findings: &mut Vec<Finding>) {
+fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let places = facts.surroundings.places.iter();
     let shared = places.clone().filter(|place| place.shared_memory);
     let bytes: u64 = shared.map(base_bytes).sum();
@@ -220,9 +225,9 @@ fn shared(facts: &Facts, findings: &mut Vec<Finding>) {
     }
 }
 
-fn limits(facts: &Facts, findings: &mut Vec<Finding>) {
+fn add_limits(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let high_percent = Watermarks::default().high_percent();
-    let added: u64 = facts.regions.iter().map(Region::added_bytes).sum();
+    let added: u64 = facts.regions.iter().map(RegionFacts::added_bytes).sum();
     let group = facts.cgroup.as_ref();
     let group = group.map(|group| (Some(group.name.clone()), group.usage));
     for (cgroup, usage) in [Some((None, facts.memory)), group].into_iter().flatten() {

@@ -1,11 +1,11 @@
 //! Commands that would change what was found. Nothing here runs them.
 
-use super::facts::Facts;
-use super::finding::{Finding, Remedy, Takes, Verdict};
-use hawkeye_linux::processes::surroundings::Allocator;
-use hawkeye_policy::Identity;
+use super::facts::AdviceFacts;
+use super::finding::{AdviceVerdict, EffectiveFrom, Finding, Remedy};
+use hawkeye_linux::processes::huge_page_context::Allocator;
+use hawkeye_policy::ProcessIdentity;
 
-fn remedy(takes: Takes, does: impl Into<String>, command: impl Into<String>) -> Remedy {
+fn remedy(takes: EffectiveFrom, does: impl Into<String>, command: impl Into<String>) -> Remedy {
     Remedy {
         does: does.into(),
         takes,
@@ -14,18 +14,18 @@ fn remedy(takes: Takes, does: impl Into<String>, command: impl Into<String>) -> 
 }
 
 /// The remedies, the most direct one first.
-pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Remedy> {
+pub fn remedies(facts: &AdviceFacts, verdict: AdviceVerdict, findings: &[Finding]) -> Vec<Remedy> {
     let recoverable = findings.iter().any(|finding| {
         matches!(finding, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes >= 64 << 20)
     });
     let mut remedies = Vec::new();
-    if verdict == Verdict::Gains {
-        gaining(facts, findings, &mut remedies);
+    if verdict == AdviceVerdict::Gains {
+        remedies_for_gain(facts, findings, &mut remedies);
     }
     // A machine has at most one manager.
     if recoverable && facts.manager.is_none() {
         remedies.push(remedy(
-            Takes::AtOnce,
+            EffectiveFrom::AtOnce,
             "recover its empty memory while it runs, from 85 % of memory in use down to 70 %, and promote nothing",
             format!("hawkeye attach --policy none --watermarks 85,70 {}", facts.pid),
         ));
@@ -33,13 +33,17 @@ pub fn remedies(facts: &Facts, verdict: Verdict, findings: &[Finding]) -> Vec<Re
     remedies
 }
 
-fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
+fn remedies_for_gain(facts: &AdviceFacts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
     let around = &facts.surroundings;
     let pid = facts.pid;
     let manager = facts.manager.as_ref();
     if manager.is_some_and(|manager| manager.manages.is_some()) {
         let does = "show why the daemon gives it huge pages, or does not";
-        remedies.push(remedy(Takes::AtOnce, does, format!("hawkeye why {pid}")));
+        remedies.push(remedy(
+            EffectiveFrom::AtOnce,
+            does,
+            format!("hawkeye why {pid}"),
+        ));
     }
     let found = |kind: fn(&Finding) -> bool| findings.iter().any(kind);
     let short = found(|f| matches!(f, Finding::MemoryShort { .. }));
@@ -50,26 +54,30 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
         )
     });
     // Neither a manager nor the kernel overrides the program's own setting.
-    let refused = facts.mostly_refused();
+    let refused = facts.walks_mostly_excluded();
     if around.thp_disabled {
-        remedies.push(allow(facts));
+        remedies.push(allow_thp(facts));
     } else if !short && !refused {
         if manager.is_none() {
             let does = "give it huge pages where they save most, until interrupted";
-            remedies.push(remedy(Takes::AtOnce, does, format!("hawkeye attach {pid}")));
+            remedies.push(remedy(
+                EffectiveFrom::AtOnce,
+                does,
+                format!("hawkeye attach {pid}"),
+            ));
         }
         if manager.is_none_or(|manager| manager.manages != Some(true)) {
             remedies.push(remedy(
-                Takes::AtOnce,
+                EffectiveFrom::AtOnce,
                 "let the daemon give it huge pages where they save most, at every start of this program; in /etc/hawkeye/hawkeye.toml",
-                rule(facts),
+                rule_text(facts),
             ));
         }
     }
-    remedies.extend(own_settings(facts));
+    remedies.extend(allocator_remedy(facts));
     if not_given && !around.thp_disabled && !refused {
         remedies.push(remedy(
-            Takes::AtNextStart,
+            EffectiveFrom::AtNextStart,
             "let the kernel give huge pages to EVERY program at first touches, used or not. This takes more memory, and page faults wait where memory is fragmented",
             format!("echo always > {}", around.settings.enabled_file),
         ));
@@ -77,32 +85,32 @@ fn gaining(facts: &Facts, findings: &[Finding], remedies: &mut Vec<Remedy>) {
 }
 
 /// The remedy for `PR_SET_THP_DISABLE`.
-fn allow(facts: &Facts) -> Remedy {
+fn allow_thp(facts: &AdviceFacts) -> Remedy {
     let identity = &facts.surroundings.identity;
     if identity.command.starts_with("redis-server") {
         let does = "keep Redis from disabling huge pages for itself; in redis.conf";
-        return remedy(Takes::AtNextStart, does, "disable-thp no");
+        return remedy(EffectiveFrom::AtNextStart, does, "disable-thp no");
     }
     let what = "find what calls prctl(PR_SET_THP_DISABLE): the program itself, or the wrapper or container runtime that started it";
-    let (unit, command) = match service(identity) {
+    let (unit, command) = match systemd_service(identity) {
         Some(service) => (
             "; or MemoryTHP= of its unit, where systemd supports that",
             service.command("cat"),
         ),
         None => ("", format!("ps -o pid,ppid,args -p {}", facts.pid)),
     };
-    remedy(Takes::AtNextStart, format!("{what}{unit}"), command)
+    remedy(EffectiveFrom::AtNextStart, format!("{what}{unit}"), command)
 }
 
 /// A systemd unit that starts a program. A session's unit (a scope) says nothing about the programs
 /// in it.
-struct Service<'a> {
+struct SystemdService<'a> {
     unit: &'a str,
     /// Whether it belongs to a user's own manager.
     of_user: bool,
 }
 
-impl Service<'_> {
+impl SystemdService<'_> {
     /// The `systemctl` command with this verb.
     fn command(&self, verb: &str) -> String {
         let user = if self.of_user { "--user " } else { "" };
@@ -110,17 +118,18 @@ impl Service<'_> {
     }
 }
 
-fn service(identity: &Identity) -> Option<Service<'_>> {
+fn systemd_service(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
     let unit = identity.unit.as_deref()?;
     let above = identity.cgroup.split_once(unit)?.0;
     let of_user = above.split('/').any(|part| part.starts_with("user@"));
     // Names that need a shell's escapes are not ones that people choose.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
-    (unit.ends_with(".service") && unit.chars().all(plain)).then_some(Service { unit, of_user })
+    (unit.ends_with(".service") && unit.chars().all(plain))
+        .then_some(SystemdService { unit, of_user })
 }
 
 /// A rule for this program in the daemon's configuration.
-fn rule(facts: &Facts) -> String {
+fn rule_text(facts: &AdviceFacts) -> String {
     let identity = &facts.surroundings.identity;
     // `?` replaces characters that a pattern would interpret.
     let plain = |name: &str| -> String {
@@ -140,11 +149,11 @@ fn rule(facts: &Facts) -> String {
 }
 
 /// The setting of the program's own allocator.
-fn own_settings(facts: &Facts) -> Option<Remedy> {
+fn allocator_remedy(facts: &AdviceFacts) -> Option<Remedy> {
     let around = &facts.surroundings;
     let jemalloc = matches!(around.allocator, Allocator::Jemalloc { .. });
     // jemalloc calls MADV_NOHUGEPAGE only when it is configured to.
-    if around.thp_disabled || (facts.mostly_refused() && !jemalloc) {
+    if around.thp_disabled || (facts.walks_mostly_excluded() && !jemalloc) {
         return None;
     }
     // Allocators ask by madvise, which the kernel ignores under `never`.
@@ -156,7 +165,7 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
         let requested = java.transparent || java.large_pages;
         let command = "java -XX:+UseTransparentHugePages ...";
         let does = "request huge pages for the Java heap (madvise), used or not";
-        return (!requested).then(|| remedy(Takes::AtNextStart, does, command));
+        return (!requested).then(|| remedy(EffectiveFrom::AtNextStart, does, command));
     }
     let (variable, condition) = match &around.allocator {
         Allocator::Glibc {
@@ -173,7 +182,7 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
         }
         _ => return None,
     };
-    let command = match service(&around.identity) {
+    let command = match systemd_service(&around.identity) {
         Some(service) => {
             let edit = service.command("edit");
             format!("{edit}   # [Service] Environment={variable}")
@@ -181,7 +190,7 @@ fn own_settings(facts: &Facts) -> Option<Remedy> {
         None => format!("{variable} {} ...", around.identity.command),
     };
     let does = format!("{asks}{condition}");
-    Some(remedy(Takes::AtNextStart, does, command))
+    Some(remedy(EffectiveFrom::AtNextStart, does, command))
 }
 
 /// The present value with this option added. `None` where the value can't be copied safely into a
@@ -203,7 +212,7 @@ mod tests {
     use super::super::findings::tests::facts;
     use super::*;
     use crate::config::Config;
-    use hawkeye_linux::processes::surroundings::JavaFlags;
+    use hawkeye_linux::processes::huge_page_context::JavaFlags;
 
     #[test]
     fn the_proposed_rule_is_valid_and_includes_the_program() {
@@ -216,9 +225,9 @@ mod tests {
         ] {
             facts.surroundings.identity.command = command.into();
             facts.surroundings.identity.unit = unit.map(str::to_owned);
-            let rule = rule(&facts);
+            let rule = rule_text(&facts);
             let config = Config::parse("advice", &rule).expect("the rule can be parsed");
-            let verdict = config.rules.judge(&facts.surroundings.identity);
+            let verdict = config.rules.evaluate(&facts.surroundings.identity);
             let verdict = format!("{verdict:?}");
             assert!(verdict.contains("Include"), "{rule}: {verdict}");
             assert!(!rule.contains("session"), "{rule}");
@@ -228,12 +237,12 @@ mod tests {
     #[test]
     fn only_services_count_as_units_and_user_services_use_their_own_manager() {
         let cat = |cgroup: &str, unit: &str| {
-            let identity = Identity {
+            let identity = ProcessIdentity {
                 cgroup: cgroup.into(),
                 unit: Some(unit.into()),
-                ..Identity::default()
+                ..ProcessIdentity::default()
             };
-            service(&identity).map_or_else(String::new, |service| service.command("cat"))
+            systemd_service(&identity).map_or_else(String::new, |service| service.command("cat"))
         };
         let of_system = cat("/system.slice/redis.service", "redis.service");
         assert_eq!(of_system, "systemctl cat redis.service");
@@ -252,7 +261,7 @@ mod tests {
             let mut facts = facts();
             facts.surroundings.allocator = allocator;
             facts.surroundings.java = java;
-            own_settings(&facts).map(|remedy| remedy.command)
+            allocator_remedy(&facts).map(|remedy| remedy.command)
         };
         let glibc = |hugetlb, tunables: Option<&str>| Allocator::Glibc {
             hugetlb,
@@ -282,6 +291,6 @@ mod tests {
         assert!(has(command(untuned(), java), "UseTransparentHugePages"));
         let mut never = facts();
         never.surroundings.settings.enabled = Some("never".into());
-        assert_eq!(own_settings(&never), None);
+        assert_eq!(allocator_remedy(&never), None);
     }
 }

@@ -1,39 +1,41 @@
 //! Findings as sentences.
 
-use super::facts::{Cost, Facts, NotMeasured, RunningManager};
-use super::finding::{Advice, Finding, Takes, Verdict, WORTH_PERCENT};
-use crate::words::{self, say};
+use super::facts::{AdviceFacts, NotMeasured, OtherManager, TranslationCost};
+use super::finding::{AdviceVerdict, EffectiveFrom, Finding, Recommendation, WORTH_PERCENT};
+use crate::text_format::{self, push_wrapped};
 use hawkeye_policy::OverheadSource;
 
 /// The whole advice as text.
-pub fn text(facts: &Facts, advice: &Advice) -> String {
+pub fn text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
     let mut out = String::new();
-    let name = words::clipped(&identity.command, 15);
+    let name = text_format::clipped(&identity.command, 15);
     let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict(advice.verdict));
     let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
-    say(&mut out, &whole, 0);
+    push_wrapped(&mut out, &whole, 0);
     for finding in &advice.findings {
         let line = format!("- {}", sentence(finding));
-        say(&mut out, &words::clipped(&line, 2000), 2);
+        push_wrapped(&mut out, &text_format::clipped(&line, 2000), 2);
     }
     if advice.remedies.is_empty() {
         let end = match advice.verdict {
-            Verdict::GainsNothing | Verdict::HasThem => {
+            AdviceVerdict::GainsNothing | AdviceVerdict::HasThem => {
                 "Nothing was changed, and nothing needs to be."
             }
-            Verdict::Gains | Verdict::MayGain | Verdict::Unknown => "Nothing was changed.",
+            AdviceVerdict::Gains | AdviceVerdict::MayGain | AdviceVerdict::Unknown => {
+                "Nothing was changed."
+            }
         };
-        say(&mut out, end, 0);
+        push_wrapped(&mut out, end, 0);
         return out;
     }
-    say(&mut out, "Nothing was changed. What you can do:", 0);
+    push_wrapped(&mut out, "Nothing was changed. What you can do:", 0);
     for remedy in &advice.remedies {
         let when = match remedy.takes {
-            Takes::AtOnce => "At once",
-            Takes::AtNextStart => "From the next start",
+            EffectiveFrom::AtOnce => "At once",
+            EffectiveFrom::AtNextStart => "From the next start",
         };
-        say(&mut out, &format!("- {when}: {}:", remedy.does), 2);
+        push_wrapped(&mut out, &format!("- {when}: {}:", remedy.does), 2);
         // Not wrapped, so that the user can copy it.
         for line in remedy.command.lines() {
             out.push_str("    ");
@@ -44,19 +46,19 @@ pub fn text(facts: &Facts, advice: &Advice) -> String {
     out
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(verdict: AdviceVerdict) -> &'static str {
     match verdict {
-        Verdict::Gains => "huge pages would make it faster.",
-        Verdict::MayGain => "huge pages may make it a little faster, but probably not.",
-        Verdict::GainsNothing => "it would gain nothing from huge pages.",
-        Verdict::HasThem => "it already has the huge pages that it gains from.",
-        Verdict::Unknown => "its gain from huge pages is unknown.",
+        AdviceVerdict::Gains => "huge pages would make it faster.",
+        AdviceVerdict::MayGain => "huge pages may make it a little faster, but probably not.",
+        AdviceVerdict::GainsNothing => "it would gain nothing from huge pages.",
+        AdviceVerdict::HasThem => "it already has the huge pages that it gains from.",
+        AdviceVerdict::Unknown => "its gain from huge pages is unknown.",
     }
 }
 
 /// One finding as a sentence.
 pub fn sentence(finding: &Finding) -> String {
-    let bytes = |n: &u64| words::bytes(*n);
+    let bytes = |n: &u64| text_format::bytes(*n);
     let scope = |cgroup: &Option<String>| match cgroup {
         Some(name) => format!("its cgroup {name}"),
         None => "the machine".to_owned(),
@@ -80,7 +82,7 @@ pub fn sentence(finding: &Finding) -> String {
             regions,
         } => {
             let memory = bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES));
-            let regions = words::count(*regions);
+            let regions = text_format::count(*regions);
             let (up_to, so) = match *percent < WORTH_PERCENT {
                 true => ("", format!("under {WORTH_PERCENT} % is not worth the promotions")),
                 false => ("up to ", format!("{speedup:.2} times as fast where it only computes")),
@@ -95,7 +97,7 @@ pub fn sentence(finding: &Finding) -> String {
             added_bytes,
         } => format!(
             "The hottest {} regions ({}) account for {share_percent:.0} % of that; making them huge would add {}.",
-            words::count(*regions),
+            text_format::count(*regions),
             bytes(&(regions * hawkeye_policy::HUGE_PAGE_BYTES)),
             bytes(added_bytes),
         ),
@@ -125,7 +127,7 @@ pub fn sentence(finding: &Finding) -> String {
             bytes: wasted,
             recoverable_bytes,
         } => {
-            let [all, searched] = [*huge_regions, *searched].map(words::count);
+            let [all, searched] = [*huge_regions, *searched].map(text_format::count);
             let wasted = bytes(wasted);
             let mut text = format!(
                 "It has {all} huge pages. {zero_percent:.1} % of the memory in the {searched} that were searched holds only zeros: about {wasted} are wasted in all."
@@ -136,7 +138,7 @@ pub fn sentence(finding: &Finding) -> String {
             }
             text
         }
-        Finding::ManagerRuns(RunningManager { holder, manages }) => {
+        Finding::ManagerRuns(OtherManager { holder, manages }) => {
             let looks = match manages {
                 Some(true) => "It manages this process. Both read the same access bits: these figures are too low, and those of the manager were disturbed meanwhile.",
                 Some(false) => "It does not manage this process.",
@@ -170,7 +172,7 @@ pub fn sentence(finding: &Finding) -> String {
                 "The kernel gives huge pages to every program (enabled=always), but {} are under base pages. They were touched when no huge page was free, or before that was set.",
                 bytes(left)
             );
-            if let Some(time) = khugepaged_s.map(words::duration) {
+            if let Some(time) = khugepaged_s.map(text_format::duration) {
                 text += &format!(
                     " At its present pace, khugepaged needs {time} to scan all of it, in address order."
                 );
@@ -193,7 +195,7 @@ pub fn sentence(finding: &Finding) -> String {
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
             usage.percent(),
-            words::bytes(usage.total_bytes),
+            text_format::bytes(usage.total_bytes),
         ),
         Finding::LimitNear { cgroup, room_bytes } => format!(
             "Not all of that fits: {} has {} left below the high watermark. A manager stops promoting there; the kernel does not.",
@@ -203,7 +205,7 @@ pub fn sentence(finding: &Finding) -> String {
     }
 }
 
-fn costs(cost: &Cost) -> String {
+fn costs(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
         OverheadSource::Counters => "counted by the processor",

@@ -1,8 +1,8 @@
 //! Draws the model.
 
-use super::model::{Model, Open};
+use super::model::{OpenProcess, TopModel};
 use super::{overview, process, table};
-use crate::words;
+use crate::text_format;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
@@ -35,14 +35,14 @@ Esc              back                       ?  this help
 q, Ctrl-C        quit";
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame<'_>, model: &Model) {
+pub fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let area = frame.area();
     if area.height < LEAST_ROWS || area.width < LEAST_COLUMNS {
         let text = format!(
             "Terminal too small: at least {LEAST_COLUMNS} columns and {LEAST_ROWS} lines are needed. q quits."
         );
         frame.render_widget(
-            Paragraph::new(words::wrapped(&text, usize::from(area.width), 0)),
+            Paragraph::new(text_format::wrapped(&text, usize::from(area.width), 0)),
             area,
         );
         return;
@@ -54,7 +54,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
         (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",
         (None, _) => "up/down select  Enter open  < > sort by  r reverse  ? help  q quit",
     };
-    frame.render_widget(Paragraph::new(keys).style(model.look.head()), foot);
+    frame.render_widget(Paragraph::new(keys).style(model.theme.heading()), foot);
     if model.help {
         frame.render_widget(Paragraph::new(HELP), body);
     } else if let Some(open) = &model.open {
@@ -65,16 +65,16 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model) {
 }
 
 /// The line that says why the figures are old.
-fn trouble(model: &Model) -> Option<Line<'static>> {
+fn stale_notice(model: &TopModel) -> Option<Line<'static>> {
     let why = model.trouble.as_ref()?;
-    let text = words::clipped(&format!("NO NEW FIGURES: {why}"), 200);
-    Some(Line::styled(text, model.look.warning()))
+    let text = text_format::clipped(&format!("NO NEW FIGURES: {why}"), 200);
+    Some(Line::styled(text, model.theme.warning()))
 }
 
-fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let head = overview::lines(&model.status).into_iter();
-    let head = head.map(|line| Line::from(model.look.text(&line)));
-    let head: Vec<Line<'_>> = trouble(model).into_iter().chain(head).collect();
+    let head = head.map(|line| Line::from(model.theme.text(&line)));
+    let head: Vec<Line<'_>> = stale_notice(model).into_iter().chain(head).collect();
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
         Constraint::Min(3),
@@ -83,31 +83,34 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let [top, middle, bottom] = parts.areas(area);
     frame.render_widget(Paragraph::new(head), top);
     draw_table(frame, middle, model);
-    let mut lines = vec![Line::styled("Latest decisions", model.look.head())];
+    let mut lines = vec![Line::styled("Latest decisions", model.theme.heading())];
     let room = usize::from(DECISIONS) - 2;
     let decisions = overview::decisions(&model.status.manager, room, usize::from(area.width));
-    let decisions = decisions.iter().map(|line| model.look.text(line));
+    let decisions = decisions.iter().map(|line| model.theme.text(line));
     lines.extend(decisions.map(Line::from));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.rows();
-    let mut lines = vec![Line::styled(table::header(model.order), model.look.head())];
+    let mut lines = vec![Line::styled(
+        table::header(model.order),
+        model.theme.heading(),
+    )];
     if rows.is_empty() {
         lines.push(Line::from(" No process is managed."));
     }
-    let unlisted = table::unlisted(&model.status.manager);
+    let unlisted = table::unlisted_note(&model.status.manager);
     let room = usize::from(area.height).saturating_sub(2 + usize::from(unlisted.is_some()));
     let selected = model.selected_row();
     let first = (selected + 1).saturating_sub(room);
     for (n, row) in rows.iter().enumerate().skip(first).take(room) {
-        let mut text = model.look.text(&table::row(row));
+        let mut text = model.theme.text(&table::row(row));
         let mut style = Style::new();
         if n == selected {
             // A terminal without reversed text needs a mark.
             text.replace_range(..1, ">");
-            style = model.look.chosen();
+            style = model.theme.selected();
         }
         lines.push(Line::styled(text, style));
     }
@@ -115,21 +118,21 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &Model, open: &Open) {
-    let mut lines: Vec<Line<'_>> = trouble(model).into_iter().collect();
-    match &open.seen {
+fn draw_process(frame: &mut Frame<'_>, area: Rect, model: &TopModel, open: &OpenProcess) {
+    let mut lines: Vec<Line<'_>> = stale_notice(model).into_iter().collect();
+    match &open.details {
         Some(seen) => {
             let (strip, chosen) = (seen.strip.as_ref(), Some(open.column));
-            let text = process::lines(&seen.why, strip, chosen, &model.look);
+            let text = process::lines(&seen.why, strip, chosen, &model.theme);
             // Colour helps with one line: the one that marks huge pages.
             let huge = |line: &str| !line.is_empty() && line.chars().all(|c| "Hh+.".contains(c));
             lines.extend(text.into_iter().enumerate().map(|(n, line)| {
                 let style = match n {
-                    0 => model.look.head(),
-                    _ if huge(&line) => model.look.huge(),
+                    0 => model.theme.heading(),
+                    _ if huge(&line) => model.theme.huge_pages(),
                     _ => Style::new(),
                 };
-                Line::styled(model.look.text(&line), style)
+                Line::styled(model.theme.text(&line), style)
             }));
         }
         None => {

@@ -1,9 +1,9 @@
 //! The state of the screen, and how keys change it. Pure.
 
-use super::asker::{Answer, Opened};
-use super::look::Look;
-use super::order::{self, Order};
-use super::table::moved;
+use super::poller::{ProcessDetails, TopData};
+use super::sort_order::{self, SortOrder};
+use super::table::neighbour_column;
+use super::theme::Theme;
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::ProcessStatus;
 use anyhow::Result;
@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// What the caller does after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum KeyEffect {
     /// Draw the screen again.
     Draw,
     /// Ask the daemon at once, because something else is shown now.
@@ -21,24 +21,24 @@ pub enum Effect {
 }
 
 /// The state of the screen.
-pub struct Model {
-    pub look: Look,
-    pub order: Order,
+pub struct TopModel {
+    pub theme: Theme,
+    pub order: SortOrder,
     pub status: Box<DaemonStatus>,
     /// Why the figures are old, if they are.
     pub trouble: Option<String>,
     /// Process id in the chosen row.
     pub selected: Option<u32>,
     /// The process that is open.
-    pub open: Option<Open>,
+    pub open: Option<OpenProcess>,
     pub help: bool,
 }
 
 /// A process that is open.
-pub struct Open {
+pub struct OpenProcess {
     pub pid: u32,
     /// The last answer about it.
-    pub seen: Option<Opened>,
+    pub details: Option<ProcessDetails>,
     /// The chosen column of its strip.
     pub column: usize,
 }
@@ -46,11 +46,11 @@ pub struct Open {
 /// Rows that a page key moves by.
 const PAGE: isize = 10;
 
-impl Model {
-    pub fn new(look: Look) -> Self {
+impl TopModel {
+    pub fn new(look: Theme) -> Self {
         Self {
-            look,
-            order: Order::default(),
+            theme: look,
+            order: SortOrder::default(),
             status: Box::default(),
             trouble: None,
             selected: None,
@@ -61,7 +61,7 @@ impl Model {
 
     /// The processes in the order of display.
     pub fn rows(&self) -> Vec<&ProcessStatus> {
-        order::sorted(&self.status.manager.processes, self.order)
+        sort_order::sorted(&self.status.manager.processes, self.order)
     }
 
     /// Index of the chosen row; 0 where the chosen process is gone.
@@ -73,15 +73,15 @@ impl Model {
 
     /// Opens a process.
     pub fn open(&mut self, pid: u32) {
-        self.open = Some(Open {
+        self.open = Some(OpenProcess {
             pid,
-            seen: None,
+            details: None,
             column: 0,
         });
     }
 
     /// Stores the daemon's answer, or the error.
-    pub fn take(&mut self, answer: Result<Answer>) {
+    pub fn update(&mut self, answer: Result<TopData>) {
         match answer {
             Ok(answer) => {
                 self.trouble = None;
@@ -89,7 +89,7 @@ impl Model {
                 // Meanwhile the user may have closed this process or opened another one.
                 if let (Some(open), Some(seen)) = (&mut self.open, answer.opened) {
                     if seen.pid() == open.pid {
-                        open.seen = Some(seen);
+                        open.details = Some(seen);
                     }
                 }
             }
@@ -98,21 +98,21 @@ impl Model {
     }
 
     /// Handles a key.
-    pub fn key(&mut self, key: KeyEvent) -> Effect {
+    pub fn handle_key(&mut self, key: KeyEvent) -> KeyEffect {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            KeyCode::Char('c') if control => return Effect::Quit,
-            KeyCode::Char('q') => return Effect::Quit,
+            KeyCode::Char('c') if control => return KeyEffect::Quit,
+            KeyCode::Char('q') => return KeyEffect::Quit,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = !self.help,
             KeyCode::Esc | KeyCode::Backspace if self.help => self.help = false,
             _ if self.help => {}
-            code if self.open.is_some() => self.key_in_process(code),
-            code => return self.key_in_overview(code),
+            code if self.open.is_some() => self.handle_process_key(code),
+            code => return self.handle_overview_key(code),
         }
-        Effect::Draw
+        KeyEffect::Draw
     }
 
-    fn key_in_overview(&mut self, code: KeyCode) -> Effect {
+    fn handle_overview_key(&mut self, code: KeyCode) -> KeyEffect {
         match code {
             KeyCode::Up | KeyCode::Char('k') => self.select(-1),
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
@@ -120,20 +120,24 @@ impl Model {
             KeyCode::PageDown => self.select(PAGE),
             KeyCode::Home => self.select(isize::MIN),
             KeyCode::End => self.select(isize::MAX),
-            KeyCode::Left | KeyCode::Char('<') => self.order.by = moved(self.order.by, -1),
-            KeyCode::Right | KeyCode::Char('>') => self.order.by = moved(self.order.by, 1),
+            KeyCode::Left | KeyCode::Char('<') => {
+                self.order.by = neighbour_column(self.order.by, -1)
+            }
+            KeyCode::Right | KeyCode::Char('>') => {
+                self.order.by = neighbour_column(self.order.by, 1)
+            }
             KeyCode::Char('r') => self.order.descending = !self.order.descending,
             KeyCode::Enter => {
                 let pid = self.rows().get(self.selected_row()).map(|row| row.pid);
                 if let Some(pid) = pid {
                     self.selected = Some(pid);
                     self.open(pid);
-                    return Effect::Ask;
+                    return KeyEffect::Ask;
                 }
             }
             _ => {}
         }
-        Effect::Draw
+        KeyEffect::Draw
     }
 
     fn select(&mut self, by: isize) {
@@ -143,11 +147,11 @@ impl Model {
         self.selected = rows.get(row).map(|row| row.pid);
     }
 
-    fn key_in_process(&mut self, code: KeyCode) {
+    fn handle_process_key(&mut self, code: KeyCode) {
         let Some(open) = &mut self.open else {
             return;
         };
-        let strip = open.seen.as_ref().and_then(|seen| seen.strip.as_ref());
+        let strip = open.details.as_ref().and_then(|seen| seen.strip.as_ref());
         let last = strip.map_or(0, |strip| strip.columns.len().saturating_sub(1));
         let column = match code {
             KeyCode::Left | KeyCode::Char('<') => open.column.saturating_sub(1),

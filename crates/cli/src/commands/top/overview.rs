@@ -1,8 +1,8 @@
 //! The lines above and below the processes.
 
 use crate::daemon::protocol::DaemonStatus;
-use crate::view::{Decision, Status};
-use crate::words;
+use crate::text_format;
+use crate::view::{DecisionView, ManagerStatus};
 
 /// The state of management, in three lines of 80 columns.
 pub fn lines(status: &DaemonStatus) -> Vec<String> {
@@ -22,8 +22,8 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
         manager.manager_cpu_percent,
     );
     let (up, managed) = (
-        words::duration(manager.uptime_s),
-        words::count(manager.managed as u64),
+        text_format::duration(manager.uptime_s),
+        text_format::count(manager.managed as u64),
     );
     let first = format!(
         "hawkeye {version}, policy {policy}, up {up}; {managed} managed{stuck}; {cpu:.1} % of a core"
@@ -32,34 +32,35 @@ pub fn lines(status: &DaemonStatus) -> Vec<String> {
         Some(memory) => format!(
             "memory {:.1} % of {} in use, recovery starts over {} %; {held}",
             memory.used_bytes as f64 * 100.0 / memory.total_bytes.max(1) as f64,
-            words::bytes(memory.total_bytes),
+            text_format::bytes(memory.total_bytes),
             memory.high_percent,
         ),
         None => held,
     };
     let (totals, pace) = (&manager.totals, &manager.pace);
-    let [promoted, split] = [totals.promoted, totals.split].map(words::count);
-    let recovered = [totals.recovered_bytes, pace.recovered_bytes_per_s as u64].map(words::bytes);
+    let [promoted, split] = [totals.promoted, totals.split].map(text_format::count);
+    let recovered =
+        [totals.recovered_bytes, pace.recovered_bytes_per_s as u64].map(text_format::bytes);
     let third = format!(
         "promoted {promoted} ({:.1}/s), split {split} ({:.1}/s), recovered {} ({}/s)",
         pace.promoted_per_s, pace.split_per_s, recovered[0], recovered[1]
     );
     // Programs and users choose the names of cgroups.
     [first, second, third]
-        .map(|line| words::clipped(&line, 1000))
+        .map(|line| text_format::clipped(&line, 1000))
         .into()
 }
 
 /// The latest decisions with their reasons, newest first, in at most `room` lines. Only the last
 /// one may be cut off.
-pub fn decisions(status: &Status, room: usize, width: usize) -> Vec<String> {
+pub fn decisions(status: &ManagerStatus, room: usize, width: usize) -> Vec<String> {
     if status.latest.is_empty() {
         return vec!["  none yet".to_owned()];
     }
     let mut lines = Vec::new();
     for decision in status.latest.iter().rev() {
-        let text = words::clipped(&line(decision, status.uptime_s), 1000);
-        let text = words::wrapped(&text, width, 2);
+        let text = text_format::clipped(&line(decision, status.uptime_s), 1000);
+        let text = text_format::wrapped(&text, width, 2);
         if !lines.is_empty() && lines.len() + text.lines().count() > room {
             break;
         }
@@ -69,8 +70,8 @@ pub fn decisions(status: &Status, room: usize, width: usize) -> Vec<String> {
     lines
 }
 
-fn line(decision: &Decision, uptime_s: f64) -> String {
-    let ago = words::duration(uptime_s - decision.at_s);
+fn line(decision: &DecisionView, uptime_s: f64) -> String {
+    let ago = text_format::duration(uptime_s - decision.at_s);
     let process = match (&decision.name, decision.pid) {
         (Some(name), Some(pid)) => format!("{name} ({pid}) "),
         (None, Some(pid)) => format!("{pid} "),

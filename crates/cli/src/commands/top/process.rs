@@ -1,38 +1,38 @@
 //! The screen of one process.
 
-use super::look::Look;
-use super::order::huge_percent;
+use super::sort_order::huge_percent;
 use super::strip;
-use crate::view::{Explanation, ProcessExplanation, ProcessStatus, Strip};
-use crate::words;
+use super::theme::Theme;
+use crate::text_format;
+use crate::view::{AddressStrip, Explanation, ProcessExplanation, ProcessStatus};
 
 const WIDTH: usize = 80;
 
 /// Everything about a process, in lines of 80 columns. The strip may be wider.
 pub fn lines(
     why: &Explanation,
-    strip: Option<&Strip>,
+    strip: Option<&AddressStrip>,
     chosen: Option<usize>,
-    look: &Look,
+    look: &Theme,
 ) -> Vec<String> {
     match why {
         Explanation::NotManaged { why, .. } => wrapped(&format!("{why}."), 0),
-        Explanation::Process(why) => of_process(why, strip, chosen, look),
+        Explanation::Process(why) => process_lines(why, strip, chosen, look),
         // `top` asks about processes only.
         Explanation::Region(_) => Vec::new(),
     }
 }
 
-fn of_process(
+fn process_lines(
     why: &ProcessExplanation,
-    strip: Option<&Strip>,
+    strip: Option<&AddressStrip>,
     chosen: Option<usize>,
-    look: &Look,
+    look: &Theme,
 ) -> Vec<String> {
-    let mut lines = about(&why.process);
+    let mut lines = status_lines(&why.process);
     lines.push(String::new());
     if let Some(strip) = strip {
-        lines.extend(address_space(strip, chosen, look));
+        lines.extend(strip_lines(strip, chosen, look));
         lines.push(String::new());
     }
     match why.kept_by.as_slice() {
@@ -46,24 +46,24 @@ fn of_process(
         lines.push("Latest actions (times since the daemon started):".to_owned());
     }
     for entry in why.latest.iter().rev() {
-        let at = words::duration(entry.at_s);
+        let at = text_format::duration(entry.at_s);
         lines.extend(wrapped(&format!("{at}: {}", entry.text), 2));
     }
     lines
 }
 
-fn about(process: &ProcessStatus) -> Vec<String> {
+fn status_lines(process: &ProcessStatus) -> Vec<String> {
     let unit = process.unit.as_ref().or(process.cgroup.as_ref());
     let unit = unit.map_or_else(String::new, |unit| format!(", {unit}"));
     let head = format!("Process {} ({}){unit}", process.pid, process.name);
-    let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(words::bytes);
+    let [rss, bloat] = [process.rss_bytes, process.bloat_bytes].map(text_format::bytes);
     let huge = huge_percent(process).unwrap_or(0.0);
     let mut memory = format!("{rss} resident, {huge:.0} % huge");
     if process.bloat_bytes > 0 {
         memory += &format!(", up to {bloat} of that empty");
     }
     let [promoted, split, refused] =
-        [process.promoted, process.split, process.refused].map(words::count);
+        [process.promoted, process.split, process.refused].map(text_format::count);
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");
     let mut cost = match &process.overhead {
         Some(overhead) => format!("Address translation costs it {overhead} of its CPU time"),
@@ -74,20 +74,20 @@ fn about(process: &ProcessStatus) -> Vec<String> {
     }
     let rest = [memory, cost];
     let rest = rest.iter().flat_map(|line| wrapped(line, 2));
-    std::iter::once(words::clipped(&head, WIDTH))
+    std::iter::once(text_format::clipped(&head, WIDTH))
         .chain(rest)
         .collect()
 }
 
-fn address_space(strip: &Strip, chosen: Option<usize>, look: &Look) -> Vec<String> {
+fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec<String> {
     let Some(age_s) = strip.age_s else {
         return vec!["Its address space has not been sampled yet.".to_owned()];
     };
     let regions: u64 = strip.columns.iter().map(|column| column.regions).sum();
     let mut lines = vec![format!(
         "{} regions of 2 MiB with memory, sampled {} ago:",
-        words::count(regions),
-        words::duration(age_s)
+        text_format::count(regions),
+        text_format::duration(age_s)
     )];
     lines.extend(strip::rows(strip, chosen, look));
     lines.push(strip::LEGEND.to_owned());
@@ -98,7 +98,7 @@ fn address_space(strip: &Strip, chosen: Option<usize>, look: &Look) -> Vec<Strin
 }
 
 fn wrapped(text: &str, indent: usize) -> Vec<String> {
-    words::wrapped(&words::clipped(text, 1000), WIDTH, indent)
+    text_format::wrapped(&text_format::clipped(text, 1000), WIDTH, indent)
         .lines()
         .map(str::to_owned)
         .collect()

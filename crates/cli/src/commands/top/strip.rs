@@ -1,7 +1,7 @@
 //! An address space as one line of characters.
 
-use super::look::Look;
-use crate::view::{Column, Strip};
+use super::theme::Theme;
+use crate::view::{AddressStrip, StripColumn};
 use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
 /// Legend of the third line.
@@ -10,17 +10,17 @@ pub const LEGEND: &str =
 
 /// Draws a strip: the title of its second line, then three lines with one character per column.
 /// They show how much is accessed, what is huge, and where gaps and the chosen column are.
-pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> [String; 4] {
+pub fn rows(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> [String; 4] {
     let walked = strip.columns.iter().any(|column| column.walks_per_s > 0);
-    let walks = |column: &Column| column.walks_per_s as f64 / column.regions.max(1) as f64;
+    let walks = |column: &StripColumn| column.walks_per_s as f64 / column.regions.max(1) as f64;
     let most = strip.columns.iter().map(walks).fold(0.0, f64::max);
-    let pages = |column: &Column| {
+    let pages = |column: &StripColumn| {
         let all = column.regions * u64::from(PAGES_PER_REGION);
         column.accessed_pages as f64 / all.max(1) as f64
     };
-    let heat = |column: &Column| match walked {
-        true => shade(walks(column) / most, look),
-        false => shade(pages(column), look),
+    let heat = |column: &StripColumn| match walked {
+        true => shade_char(walks(column) / most, look),
+        false => shade_char(pages(column), look),
     };
     let marks = strip.columns.iter().enumerate().map(|(n, column)| {
         match (chosen == Some(n), column.after_gap) {
@@ -39,12 +39,12 @@ pub fn rows(strip: &Strip, chosen: Option<usize>, look: &Look) -> [String; 4] {
     [
         heat_is.to_owned(),
         strip.columns.iter().map(heat).collect(),
-        strip.columns.iter().map(kind).collect(),
+        strip.columns.iter().map(state_char).collect(),
         marks.collect(),
     ]
 }
 
-fn kind(column: &Column) -> char {
+fn state_char(column: &StripColumn) -> char {
     if column.huge == column.regions {
         'H'
     } else if column.huge > 0 {
@@ -57,7 +57,7 @@ fn kind(column: &Column) -> char {
 }
 
 /// A share (0-1) as one character. Only 0 is drawn as empty.
-fn shade(share: f64, look: &Look) -> char {
+fn shade_char(share: f64, look: &Theme) -> char {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const DIGITS: [char; 11] = [' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
     let shades: &[char] = if look.unicode { &BARS } else { &DIGITS };
@@ -67,7 +67,7 @@ fn shade(share: f64, look: &Look) -> char {
 }
 
 /// Describes the chosen column in a sentence.
-pub fn describe(column: &Column) -> String {
+pub fn describe(column: &StripColumn) -> String {
     let place = match (column.start, column.end) {
         (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),
         _ => String::new(),
@@ -86,7 +86,10 @@ pub fn describe(column: &Column) -> String {
         percent(column.accessed_pages),
     );
     if column.walks_per_s > 0 {
-        text += &format!("; {} page walks/s", crate::words::count(column.walks_per_s));
+        text += &format!(
+            "; {} page walks/s",
+            crate::text_format::count(column.walks_per_s)
+        );
     }
     text
 }
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn only_zero_is_drawn_as_empty_and_a_whole_share_as_full() {
-        let look = |unicode| Look {
+        let look = |unicode| Theme {
             colour: false,
             unicode,
         };
@@ -105,7 +108,7 @@ mod tests {
             let shares = [0.0, 0.001, 0.5, 1.0, 7.0, f64::NAN];
             shares
                 .iter()
-                .map(|share| shade(*share, &look(unicode)))
+                .map(|share| shade_char(*share, &look(unicode)))
                 .collect()
         };
         assert_eq!(shades(true), " ▁▄██ ");

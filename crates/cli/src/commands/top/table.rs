@@ -1,8 +1,8 @@
 //! Rows of processes, 80 columns wide.
 
-use super::order::{Order, SortBy, huge_percent};
-use crate::view::{ProcessStatus, Status};
-use crate::words;
+use super::sort_order::{SortBy, SortOrder, huge_percent};
+use crate::text_format;
+use crate::view::{ManagerStatus, ProcessStatus};
 
 /// Width of the mark of the chosen row, to the left of the first column.
 const MARK: usize = 1;
@@ -22,13 +22,13 @@ const COLUMNS: [(SortBy, &str, usize); 9] = [
 ];
 
 /// The column `by` columns to the right (negative: left); at the edge, the last one.
-pub fn moved(column: SortBy, by: isize) -> SortBy {
+pub fn neighbour_column(column: SortBy, by: isize) -> SortBy {
     let at = (column as usize).saturating_add_signed(by);
     COLUMNS[at.min(COLUMNS.len() - 1)].0
 }
 
 /// Names of the columns, with a mark at the one that rows are sorted by.
-pub fn header(order: Order) -> String {
+pub fn header(order: SortOrder) -> String {
     let mut line = " ".repeat(MARK);
     for (column, name, width) in COLUMNS {
         let mark = match (column == order.by, order.descending) {
@@ -51,7 +51,7 @@ pub fn row(process: &ProcessStatus) -> String {
     let mut line = " ".repeat(MARK);
     for (column, _, width) in COLUMNS {
         line += &match column {
-            SortBy::Name => format!(" {:<NAME$}", words::clipped(&process.name, NAME)),
+            SortBy::Name => format!(" {:<NAME$}", text_format::clipped(&process.name, NAME)),
             _ => format!("{:>width$}", cell(process, column)),
         };
     }
@@ -73,22 +73,22 @@ fn cell(process: &ProcessStatus, column: SortBy) -> String {
             least.to_owned() + &percent(overhead.percent)
         }),
         SortBy::Gain => process.gain_percent.map_or_else(none, percent),
-        SortBy::Resident => words::bytes(process.rss_bytes),
+        SortBy::Resident => text_format::bytes(process.rss_bytes),
         SortBy::Huge => huge_percent(process).map_or_else(none, |share| format!("{share:.0} %")),
         SortBy::Bloat if process.bloat_bytes == 0 => none(),
-        SortBy::Bloat => words::bytes(process.bloat_bytes),
+        SortBy::Bloat => text_format::bytes(process.bloat_bytes),
         SortBy::Promoted => per_s(process.pace.promoted_per_s),
         SortBy::Split => per_s(process.pace.split_per_s),
     }
 }
 
 /// A note if there are more processes than a status lists.
-pub fn unlisted(status: &Status) -> Option<String> {
+pub fn unlisted_note(status: &ManagerStatus) -> Option<String> {
     let more = status.managed.saturating_sub(status.processes.len());
     (more > 0).then(|| {
         format!(
             "and {} more with less resident memory",
-            words::count(more as u64)
+            text_format::count(more as u64)
         )
     })
 }

@@ -1,11 +1,11 @@
 //! Takes the terminal over, reads its keys, and restores it in every case.
 
-use super::asker::Asker;
 use super::draw::draw;
-use super::model::{Effect, Model};
-use crate::commands::asking::AskOptions;
+use super::model::{KeyEffect, TopModel};
+use super::poller::DaemonPoller;
+use crate::commands::client::ClientOptions;
 use anyhow::{Context, Result};
-use hawkeye_linux::stop::{StopSignals, Waited};
+use hawkeye_linux::stop::{StopSignals, WaitResult};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Why nothing can be drawn on this terminal, if that is so.
-pub fn unfit() -> Option<&'static str> {
+pub fn unsupported_reason() -> Option<&'static str> {
     if !stdin().is_terminal() || !stdout().is_terminal() {
         return Some("standard input or output is not a terminal");
     }
@@ -29,46 +29,47 @@ pub fn unfit() -> Option<&'static str> {
 }
 
 /// Restores the terminal, on errors and panics too (`ratatui::try_init` installs a hook for these).
-struct Taken;
+struct TerminalGuard;
 
-impl Drop for Taken {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         ratatui::restore();
     }
 }
 
 /// Shows the model until the user quits or a signal arrives.
-pub fn watch(mut model: Model, options: AskOptions) -> Result<()> {
+pub fn run_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
     // Before the first thread starts, because threads inherit the mask of blocked signals.
     let signals = StopSignals::take_over_with_reload()?;
-    let mut asker = Asker::start(options)?;
+    let mut asker = DaemonPoller::start(options)?;
     let mut terminal = ratatui::try_init().context("can't set up the terminal")?;
-    let _taken = Taken;
+    let _taken = TerminalGuard;
     let mut due = Instant::now() + EVERY;
     loop {
         terminal.draw(|frame| draw(frame, &model))?;
         let mut ask = Instant::now() >= due;
         if event::poll(TICK)? {
             match event::read()? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => match model.key(key) {
-                    Effect::Quit => return Ok(()),
-                    Effect::Ask => ask = true,
-                    Effect::Draw => {}
+                Event::Key(key) if key.kind != KeyEventKind::Release => match model.handle_key(key)
+                {
+                    KeyEffect::Quit => return Ok(()),
+                    KeyEffect::Ask => ask = true,
+                    KeyEffect::Draw => {}
                 },
                 Event::Resize(..) => ask = true,
                 _ => {}
             }
         }
-        if matches!(signals.wait(&[], Duration::ZERO), Waited::Signal(_)) {
+        if matches!(signals.wait(&[], Duration::ZERO), WaitResult::Signal(_)) {
             return Ok(());
         }
         if ask {
             let columns = terminal.size()?.width;
-            asker.ask((model.open.as_ref().map(|open| open.pid), columns));
+            asker.poll((model.open.as_ref().map(|open| open.pid), columns));
             due = Instant::now() + EVERY;
         }
-        if let Some(answer) = asker.answer() {
-            model.take(answer);
+        if let Some(answer) = asker.take_data() {
+            model.update(answer);
         }
     }
 }

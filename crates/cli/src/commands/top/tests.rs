@@ -1,16 +1,16 @@
 //! Compares what is drawn with snapshots (`cargo insta review` shows changes).
 
-use super::asker::{Answer, Opened};
-use super::look::Look;
-use super::model::{Effect, Model};
-use super::order::SortBy;
-use super::{draw, once, table};
+use super::model::{KeyEffect, TopModel};
+use super::poller::{ProcessDetails, TopData};
+use super::sort_order::SortBy;
+use super::theme::Theme;
+use super::{all_as_text, draw, table};
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{
-    Column, Decision, EntryView, Explanation, MemoryStatus, ProcessExplanation, ProcessStatus,
-    Status, Strip,
+    AddressStrip, DecisionView, EntryView, Explanation, ManagerStatus, MemoryStatus,
+    ProcessExplanation, ProcessStatus, StripColumn,
 };
-use hawkeye_manager::{Pace, Totals};
+use hawkeye_manager::{RecentRates, Totals};
 use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -18,7 +18,7 @@ use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
-const PLAIN: Look = Look {
+const PLAIN: Theme = Theme {
     colour: false,
     unicode: true,
 };
@@ -38,7 +38,7 @@ fn redis() -> ProcessStatus {
         }),
         gain_percent: Some(24.0),
         bloat_bytes: 12 << 20,
-        pace: Pace {
+        pace: RecentRates {
             promoted_per_s: 3.1,
             split_per_s: 0.2,
             recovered_bytes_per_s: 1e6,
@@ -65,14 +65,14 @@ fn status() -> DaemonStatus {
         gain_percent: Some(0.0),
         ..ProcessStatus::default()
     };
-    let decision = |at_s, text: &str| Decision {
+    let decision = |at_s, text: &str| DecisionView {
         at_s,
         pid: Some(4711),
         name: Some("redis-server".into()),
         text: text.into(),
     };
     DaemonStatus {
-        manager: Status {
+        manager: ManagerStatus {
             version: "0.1.0".into(),
             policy: "hawkeye".into(),
             uptime_s: 12_000.0,
@@ -99,14 +99,14 @@ fn status() -> DaemonStatus {
                     "promoted in 0.4 ms: overhead at least 31.2 %, 1200 page walks/s here: 2 MiB saves 900 us/s",
                 ),
             ],
-            ..Status::default()
+            ..ManagerStatus::default()
         },
         ..DaemonStatus::default()
     }
 }
 
-fn column(n: u64) -> Column {
-    Column {
+fn column(n: u64) -> StripColumn {
+    StripColumn {
         start: Some((n + 100) << 22),
         end: Some((n + 101) << 22),
         after_gap: n == 40,
@@ -119,7 +119,7 @@ fn column(n: u64) -> Column {
     }
 }
 
-fn opened() -> Opened {
+fn opened() -> ProcessDetails {
     let why = ProcessExplanation {
         process: redis(),
         sample: None,
@@ -130,9 +130,9 @@ fn opened() -> Opened {
             text: "promoted in 0.4 ms: bucket 9".into(),
         }],
     };
-    Opened {
+    ProcessDetails {
         why: Explanation::Process(Box::new(why)),
-        strip: Some(Strip {
+        strip: Some(AddressStrip {
             pid: 4711,
             uid: Some(0),
             age_s: Some(12.0),
@@ -142,22 +142,22 @@ fn opened() -> Opened {
     }
 }
 
-fn answer(opened: Option<Opened>) -> anyhow::Result<Answer> {
+fn answer(opened: Option<ProcessDetails>) -> anyhow::Result<TopData> {
     let status = Box::new(status());
-    Ok(Answer { status, opened })
+    Ok(TopData { status, opened })
 }
 
-fn model() -> Model {
-    let mut model = Model::new(PLAIN);
-    model.take(answer(None));
+fn model() -> TopModel {
+    let mut model = TopModel::new(PLAIN);
+    model.update(answer(None));
     model
 }
 
-fn press(model: &mut Model, code: KeyCode) -> Effect {
-    model.key(KeyEvent::new(code, KeyModifiers::NONE))
+fn press(model: &mut TopModel, code: KeyCode) -> KeyEffect {
+    model.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn screen(model: &Model, columns: u16, rows: u16) -> Terminal<TestBackend> {
+fn screen(model: &TopModel, columns: u16, rows: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
     terminal
         .draw(|frame| draw::draw(frame, model))
@@ -173,8 +173,8 @@ fn processes_in_80_by_24() {
 #[test]
 fn a_process_in_80_by_24() {
     let mut model = model();
-    assert_eq!(press(&mut model, KeyCode::Enter), Effect::Ask);
-    model.take(answer(Some(opened())));
+    assert_eq!(press(&mut model, KeyCode::Enter), KeyEffect::Ask);
+    model.update(answer(Some(opened())));
     for _ in 0..41 {
         press(&mut model, KeyCode::Right);
     }
@@ -190,17 +190,17 @@ fn help_fits_into_80_by_24() {
 
 #[test]
 fn as_text() {
-    insta::assert_snapshot!(once(&status()));
+    insta::assert_snapshot!(all_as_text(&status()));
 }
 
 #[test]
 fn a_missing_daemon_is_reported_above_the_old_figures() {
     let mut model = model();
-    model.take(Err(anyhow::anyhow!("no daemon runs")));
+    model.update(Err(anyhow::anyhow!("no daemon runs")));
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(text.contains("NO NEW FIGURES: no daemon runs"), "{text}");
     assert!(text.contains("redis-server"), "{text}");
-    model.take(answer(None));
+    model.update(answer(None));
     let text = screen(&model, 80, 24).backend().to_string();
     assert!(!text.contains("NO NEW"), "{text}");
 }
@@ -227,7 +227,7 @@ fn no_screen_size_panics_and_the_selected_row_stays_visible() {
 #[test]
 fn keys_select_sort_open_and_quit() {
     let mut model = model();
-    let pids = |model: &Model| -> Vec<u32> { model.rows().iter().map(|row| row.pid).collect() };
+    let pids = |model: &TopModel| -> Vec<u32> { model.rows().iter().map(|row| row.pid).collect() };
     // Unknown overhead is last.
     assert_eq!(pids(&model), [4711, 1234, 99]);
     press(&mut model, KeyCode::Char('r'));
@@ -248,29 +248,34 @@ fn keys_select_sort_open_and_quit() {
     assert_eq!(model.open.as_ref().map(|open| open.pid), chosen);
     // A late answer about another process is ignored.
     model.open(1);
-    model.take(answer(Some(opened())));
-    assert!(model.open.as_ref().is_some_and(|open| open.seen.is_none()));
+    model.update(answer(Some(opened())));
+    assert!(
+        model
+            .open
+            .as_ref()
+            .is_some_and(|open| open.details.is_none())
+    );
     press(&mut model, KeyCode::Esc);
     assert!(model.open.is_none());
-    assert_eq!(press(&mut model, KeyCode::Char('q')), Effect::Quit);
+    assert_eq!(press(&mut model, KeyCode::Char('q')), KeyEffect::Quit);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(model.key(interrupt), Effect::Quit);
+    assert_eq!(model.handle_key(interrupt), KeyEffect::Quit);
 }
 
 #[test]
 fn without_colour_the_text_is_the_same() {
     let colours = |look| {
         let mut model = model();
-        model.look = look;
+        model.theme = look;
         press(&mut model, KeyCode::Enter);
-        model.take(answer(Some(opened())));
+        model.update(answer(Some(opened())));
         let terminal = screen(&model, 80, 24);
         let cells = terminal.backend().buffer().content();
         let coloured = |cell: &Cell| cell.fg != Color::Reset || cell.bg != Color::Reset;
         let coloured = cells.iter().any(coloured);
         (coloured, terminal.backend().to_string())
     };
-    let look = |colour, unicode| Look { colour, unicode };
+    let look = |colour, unicode| Theme { colour, unicode };
     let (coloured, text) = colours(look(true, true));
     let (plain, same) = colours(PLAIN);
     assert!(coloured && !plain);
@@ -290,7 +295,7 @@ fn rows_are_as_wide_as_the_screen() {
             ..Overhead::exact(100.0, OverheadSource::RunRate)
         }),
         gain_percent: Some(100.0),
-        pace: Pace {
+        pace: RecentRates {
             promoted_per_s: 12_345.0,
             split_per_s: 9_999.0,
             recovered_bytes_per_s: 0.0,

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_policy::{CoverageSource, RegionAddr, Terms};
+use hawkeye_policy::{CoverageSource, ProcessRules, RegionAddr};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
@@ -78,7 +78,7 @@ fn region(state: RegionState) -> RegionExplanation {
     }
 }
 
-fn said(region: RegionExplanation) -> String {
+fn region_only(region: RegionExplanation) -> String {
     let text = text(&Explanation::Region(Box::new(region)));
     text[text.find("Region").expect("the region is named")..].to_owned()
 }
@@ -103,7 +103,7 @@ MADV_NOHUGEPAGE.
 The process was last sampled 3 s ago.
 Nothing was done to it in the last 1 min, as far back as the daemon remembers.
 ";
-    assert_eq!(said(excluded), expected);
+    assert_eq!(region_only(excluded), expected);
 }
 
 #[test]
@@ -141,7 +141,7 @@ pages.
 Before that:
 - 2 min ago: promoted in 0.4 ms: bucket 9
 ";
-    assert_eq!(said(waits), expected);
+    assert_eq!(region_only(waits), expected);
 }
 
 #[test]
@@ -150,20 +150,20 @@ fn a_huge_region_shows_what_made_it_huge() {
         latest: vec![entry(88.0, "promoted in 0.4 ms: bucket 9")],
         ..region(RegionState::Huge)
     };
-    let made = said(made);
+    let made = region_only(made);
     assert!(made.contains("one huge page maps it.\n"), "{made}");
     assert!(made.ends_with("The last decision, 12 s ago: promoted in 0.4 ms: bucket 9.\n"));
     assert!(
         !made.contains("prevents") && !made.contains("because:"),
         "{made}"
     );
-    assert!(said(region(RegionState::Huge)).contains("khugepaged"));
+    assert!(region_only(region(RegionState::Huge)).contains("khugepaged"));
     let refused = region(RegionState::CoolingDown {
         remaining_s: 20.0,
         errno: Some("EAGAIN".into()),
     });
-    assert!(said(refused).contains("(EAGAIN): left alone for 20 s more"));
-    let shared = said(region(RegionState::Shared {
+    assert!(region_only(refused).contains("(EAGAIN): left alone for 20 s more"));
+    let shared = region_only(region(RegionState::Shared {
         pages: 300,
         remaining_s: 20.0,
     }));
@@ -177,11 +177,11 @@ fn a_huge_region_shows_what_made_it_huge() {
 fn the_rule_that_includes_a_process_is_named_with_its_terms() {
     let managed = ProcessStatus {
         rule_name: Some("caches".into()),
-        terms: Terms {
+        terms: ProcessRules {
             weight: 2.0,
             max_huge_bytes: Some(8 << 30),
             rule: Some(1),
-            ..Terms::default()
+            ..ProcessRules::default()
         },
         ..redis()
     };

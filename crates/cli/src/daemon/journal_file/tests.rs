@@ -4,9 +4,9 @@ use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::process::Command;
 
-struct Folder(tempfile::TempDir);
+struct TestFolder(tempfile::TempDir);
 
-impl Folder {
+impl TestFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary folder"))
     }
@@ -16,8 +16,8 @@ impl Folder {
     }
 }
 
-fn lines(text: &str) -> Lines {
-    Lines {
+fn lines(text: &str) -> JournalLines {
+    JournalLines {
         text: format!("{{\"event\":\"{text}\"}}\n").into_bytes(),
         entries: 1,
         missed: 0,
@@ -39,9 +39,9 @@ fn events(path: &Path) -> Vec<String> {
 #[test]
 fn entries_become_lines_with_the_time_of_day() {
     let mut journal = Journal::default();
-    journal.note(Duration::from_secs(10), Event::Paused);
-    journal.note(Duration::from_secs(70), Event::Resumed);
-    let lines = Lines::since(&journal, 1, Duration::from_secs(130));
+    journal.record(Duration::from_secs(10), Event::Paused);
+    journal.record(Duration::from_secs(70), Event::Resumed);
+    let lines = JournalLines::since(&journal, 1, Duration::from_secs(130));
     assert_eq!((lines.entries, lines.missed), (1, 0));
     let line: Value = serde_json::from_slice(&lines.text).expect("one line of JSON");
     assert_eq!(line["event"], "resumed");
@@ -54,7 +54,7 @@ fn entries_become_lines_with_the_time_of_day() {
 
 #[test]
 fn at_its_size_limit_the_file_is_rotated() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     // Two lines of 14 bytes fit.
     let mut file = JournalFile::new(&folder.file(), 30);
     for n in 0..5 {
@@ -62,14 +62,14 @@ fn at_its_size_limit_the_file_is_rotated() {
             .expect("the append succeeds");
     }
     assert_eq!(events(&folder.file()), ["4"]);
-    assert_eq!(events(&rotated(&folder.file())), ["2", "3"]);
+    assert_eq!(events(&rotated_path(&folder.file())), ["2", "3"]);
     // A new daemon appends to the same file. A line longer than the limit is written nevertheless.
     let mut file = JournalFile::new(&folder.file(), 30);
     file.append(&lines("5")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["4", "5"]);
     file.append(&lines(&"x".repeat(50)))
         .expect("the append succeeds");
-    assert_eq!(events(&rotated(&folder.file())), ["4", "5"]);
+    assert_eq!(events(&rotated_path(&folder.file())), ["4", "5"]);
     let mode = fs::metadata(folder.file()).expect("the file exists").mode();
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -83,7 +83,7 @@ fn a_full_disk_loses_entries_and_says_how_many() {
         .expect_err("the disk is still full");
     assert_eq!(file.lost, 2);
     // The same journal on a disk with room.
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     file.path = folder.file();
     file.append(&lines("c")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["2 lost", "c"]);
@@ -93,8 +93,8 @@ fn a_full_disk_loses_entries_and_says_how_many() {
 
 #[test]
 fn an_incomplete_line_on_a_full_disk_is_removed() {
-    let folder = Folder::new();
-    let Some(_mounted) = Mounted::small(folder.0.path()) else {
+    let folder = TestFolder::new();
+    let Some(_mounted) = SmallTmpfs::small(folder.0.path()) else {
         return this_test!().skip("no tmpfs can be mounted here");
     };
     let mut file = JournalFile::new(&folder.file(), 1 << 30);
@@ -117,9 +117,9 @@ fn an_incomplete_line_on_a_full_disk_is_removed() {
 }
 
 /// A tmpfs of 16 KiB; unmounted when dropped.
-struct Mounted(PathBuf);
+struct SmallTmpfs(PathBuf);
 
-impl Mounted {
+impl SmallTmpfs {
     fn small(folder: &Path) -> Option<Self> {
         let mut mount = Command::new("mount");
         let options = ["-t", "tmpfs", "-o", "size=16k", "none"];
@@ -128,7 +128,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for SmallTmpfs {
     fn drop(&mut self) {
         // A lazy unmount, because a failed test may hold the file open.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
@@ -137,7 +137,7 @@ impl Drop for Mounted {
 
 #[test]
 fn a_removed_folder_loses_entries_until_it_is_back() {
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let mut file = JournalFile::new(&folder.file(), 1000);
     file.append(&lines("a")).expect("the append succeeds");
     fs::remove_dir_all(folder.0.path()).expect("the removal succeeds");
@@ -163,7 +163,7 @@ fn a_device_is_not_rotated() {
 #[test]
 fn nothing_is_written_to_a_file_of_another_user() {
     use std::os::unix::fs::{chown, lchown, symlink};
-    let folder = Folder::new();
+    let folder = TestFolder::new();
     let (theirs, target) = (folder.file(), folder.0.path().join("target"));
     fs::write(&theirs, "").expect("the file can be written");
     if chown(&theirs, Some(65534), None).is_err() {

@@ -19,7 +19,7 @@ fn redis() -> ProcessStatus {
 /// A status in which every field has a value.
 pub(crate) fn status() -> DaemonStatus {
     DaemonStatus {
-        manager: Status {
+        manager: ManagerStatus {
             version: "0.1.0".into(),
             policy: "hawkeye".into(),
             uptime_s: 90.5,
@@ -53,7 +53,7 @@ pub(crate) fn status() -> DaemonStatus {
             },
             managed: 2,
             processes: vec![redis()],
-            ..Status::default()
+            ..ManagerStatus::default()
         },
         pid: Some(812),
         config_file: Some("/etc/hawkeye/hawkeye.toml".into()),

@@ -1,7 +1,9 @@
-use super::super::calls::{Calls, calls};
 use super::super::deadline::tests::exchange;
+use super::super::request_channel::{RequestReceiver, channel};
 use super::*;
-use crate::view::{Column, EntryView, Explanation, ProcessExplanation, RegionExplanation, Strip};
+use crate::view::{
+    AddressStrip, EntryView, Explanation, ProcessExplanation, RegionExplanation, StripColumn,
+};
 use hawkeye_linux::processes::access::Credentials;
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -23,30 +25,30 @@ const fn of_uid(uid: u32) -> Peer {
 }
 
 /// A request handler for which every process belongs to [`OTHER`].
-fn desk(caller: &Caller) -> Desk {
-    Desk {
+fn request_handler(caller: &RequestSender) -> RequestHandler {
+    RequestHandler {
         may_see_addresses: |peer, _| peer == OTHER,
-        ..Desk::new(caller.clone()).expect("the rates are valid")
+        ..RequestHandler::new(caller.clone()).expect("the rates are valid")
     }
 }
 
 /// A request handler with a manager that answers by `answer` until the end.
 fn with_manager<T>(
-    answer: impl Fn(Request) -> Reply + Send + 'static,
-    test: impl FnOnce(&Desk) -> T,
+    answer: impl Fn(DaemonRequest) -> Reply + Send + 'static,
+    test: impl FnOnce(&RequestHandler) -> T,
 ) -> T {
-    let (caller, calls): (Caller, Calls) = calls(Arc::new(|| {}));
+    let (caller, calls): (RequestSender, RequestReceiver) = channel(Arc::new(|| {}));
     let over = Arc::new(AtomicBool::new(false));
     let manager = thread::spawn({
         let over = Arc::clone(&over);
         move || {
             while !over.load(Ordering::Acquire) {
-                calls.answer(&answer);
+                calls.answer_pending(&answer);
                 thread::sleep(Duration::from_millis(1));
             }
         }
     });
-    let result = test(&desk(&caller));
+    let result = test(&request_handler(&caller));
     over.store(true, Ordering::Release);
     manager.join().expect("the manager ends");
     result
@@ -54,21 +56,21 @@ fn with_manager<T>(
 
 const DONE: Reply = Reply::Done { changed: true };
 
-fn done(_: Request) -> Reply {
+fn done(_: DaemonRequest) -> Reply {
     DONE
 }
 
 /// The reply to a client that sends these bytes; `None`: nothing.
-fn answer_to(desk: &Desk, peer: Peer, request: &[u8], time: Duration) -> Option<Reply> {
+fn answer_to(desk: &RequestHandler, peer: Peer, request: &[u8], time: Duration) -> Option<Reply> {
     let line = exchange(request, false, |server| {
-        let stream = UntilDeadline::new(server, time);
-        let _ = desk.serve(stream, peer, &Permit::unlimited());
+        let stream = DeadlineStream::new(server, time);
+        let _ = desk.serve(stream, peer, &ConnectionPermit::unlimited());
     });
-    (!line.is_empty()).then(|| protocol::parse(&line).expect("a valid reply"))
+    (!line.is_empty()).then(|| protocol::decode_line(&line).expect("a valid reply"))
 }
 
-fn ask(desk: &Desk, peer: Peer, request: Request) -> Reply {
-    let line = protocol::line(&request).expect("the request serializes");
+fn ask(desk: &RequestHandler, peer: Peer, request: DaemonRequest) -> Reply {
+    let line = protocol::encode_line(&request).expect("the request serializes");
     answer_to(desk, peer, &line, CLIENT_TIME).expect("an answer")
 }
 
@@ -82,14 +84,14 @@ fn refusal(reply: Option<Reply>) -> String {
 #[test]
 fn only_root_may_change_things_and_every_user_may_read() {
     with_manager(done, |desk| {
-        for request in [Request::Pause, Request::Resume] {
+        for request in [DaemonRequest::Pause, DaemonRequest::Resume] {
             assert_eq!(ask(desk, ROOT, request), DONE);
             for peer in [OTHER, Peer { credentials: None }] {
                 let why = refusal(Some(ask(desk, peer, request)));
                 assert!(why.contains("only root"), "{why}");
             }
         }
-        let reply = ask(desk, OTHER, Request::Status);
+        let reply = ask(desk, OTHER, DaemonRequest::Status);
         assert_eq!(reply, DONE, "the request reached the manager");
     });
 }
@@ -98,13 +100,13 @@ fn only_root_may_change_things_and_every_user_may_read() {
 fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
     with_manager(done, |desk| {
         let mut others = desk.others.lock().expect("the lock is not poisoned");
-        while others.take(desk.began.elapsed(), OTHER.uid(), 1) {}
+        while others.take_tokens(desk.began.elapsed(), OTHER.uid(), 1) {}
         drop(others);
-        let why = refusal(Some(ask(desk, OTHER, Request::Status)));
+        let why = refusal(Some(ask(desk, OTHER, DaemonRequest::Status)));
         assert!(why.contains("too many"), "{why}");
         for peer in [STRANGER, ROOT] {
             assert_eq!(
-                ask(desk, peer, Request::Status),
+                ask(desk, peer, DaemonRequest::Status),
                 DONE,
                 "{peer:?} may still ask"
             );
@@ -116,7 +118,7 @@ fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
 fn requests_about_whole_processes_count_twice() {
     with_manager(done, |desk| {
         let (pid, columns) = (1, 80);
-        let strip = Request::Strip { pid, columns };
+        let strip = DaemonRequest::Strip { pid, columns };
         let began = Instant::now();
         let answers = (0..20).map(|_| ask(desk, OTHER, strip));
         let answered = answers
@@ -139,9 +141,9 @@ fn of_user(uid: u32) -> ProcessExplanation {
     why
 }
 
-fn explained(request: Request) -> Reply {
+fn explanation_of(request: DaemonRequest) -> Reply {
     let why = of_user(65_533);
-    let Request::Why { address, .. } = request else {
+    let DaemonRequest::Why { address, .. } = request else {
         return Reply::refused("only explanations here");
     };
     Reply::Explanation(match address {
@@ -157,8 +159,8 @@ fn explained(request: Request) -> Reply {
 
 #[test]
 fn only_root_and_the_owner_see_addresses() {
-    with_manager(explained, |desk| {
-        let why = |address| Request::Why { pid: 1, address };
+    with_manager(explanation_of, |desk| {
+        let why = |address| DaemonRequest::Why { pid: 1, address };
         for (peer, allowed) in [(ROOT, true), (OTHER, true), (STRANGER, false)] {
             let process = ask(desk, peer, why(None));
             let Reply::Explanation(Explanation::Process(answer)) = process else {
@@ -178,15 +180,15 @@ fn a_client_that_loses_its_process_during_the_answer_gets_no_addresses() {
     let answer = |request| {
         // The process changes its user.
         ASKED.store(true, Ordering::Release);
-        explained(request)
+        explanation_of(request)
     };
     with_manager(answer, |desk| {
-        let desk = &Desk {
+        let desk = &RequestHandler {
             may_see_addresses: |_, _| !ASKED.load(Ordering::Acquire),
-            ..Desk::new(desk.caller.clone()).expect("the rates are valid")
+            ..RequestHandler::new(desk.caller.clone()).expect("the rates are valid")
         };
         let address = Some(1 << 46);
-        let request = Request::Why { pid: 1, address };
+        let request = DaemonRequest::Why { pid: 1, address };
         let why = refusal(Some(ask(desk, OTHER, request)));
         assert!(why.contains("owner"), "{why}");
     });
@@ -197,13 +199,13 @@ fn mappings_are_not_read_for_another_user() {
     let asked_of_region = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&asked_of_region);
     let answer = move |request| {
-        let of_region = matches!(request, Request::Why { address, .. } if address.is_some());
+        let of_region = matches!(request, DaemonRequest::Why { address, .. } if address.is_some());
         seen.fetch_or(of_region, Ordering::AcqRel);
-        explained(request)
+        explanation_of(request)
     };
     with_manager(answer, |desk| {
         let address = Some(1 << 46);
-        let request = Request::Why { pid: 1, address };
+        let request = DaemonRequest::Why { pid: 1, address };
         let why = refusal(Some(ask(desk, STRANGER, request)));
         assert!(why.contains("owner"), "{why}");
         assert!(!asked_of_region.load(Ordering::Acquire));
@@ -250,8 +252,11 @@ fn a_stalling_client_is_dropped_without_an_answer() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        let stream = UntilDeadline::new(server, time);
-        assert!(desk.serve(stream, OTHER, &Permit::unlimited()).is_err());
+        let stream = DeadlineStream::new(server, time);
+        assert!(
+            desk.serve(stream, OTHER, &ConnectionPermit::unlimited())
+                .is_err()
+        );
         dripping
             .join()
             .expect("the client ends after it was dropped");
@@ -262,15 +267,18 @@ fn a_stalling_client_is_dropped_without_an_answer() {
 fn a_client_that_leaves_before_the_answer_does_no_harm() {
     with_manager(done, |desk| {
         let (mut client, server) = UnixStream::pair().expect("a socket pair");
-        let line = protocol::line(&Request::Status).expect("the request serializes");
+        let line = protocol::encode_line(&DaemonRequest::Status).expect("the request serializes");
         client.write_all(&line).expect("the request is sent");
         client
             .shutdown(Shutdown::Both)
             .expect("the connection can be shut down");
         drop(client);
-        let stream = UntilDeadline::new(server, CLIENT_TIME);
-        assert!(desk.serve(stream, ROOT, &Permit::unlimited()).is_err());
-        assert_eq!(ask(desk, ROOT, Request::Status), DONE);
+        let stream = DeadlineStream::new(server, CLIENT_TIME);
+        assert!(
+            desk.serve(stream, ROOT, &ConnectionPermit::unlimited())
+                .is_err()
+        );
+        assert_eq!(ask(desk, ROOT, DaemonRequest::Status), DONE);
     });
 }
 
@@ -302,7 +310,8 @@ fn a_client_is_served_while_others_stall_or_send_garbage() {
         let mut answer = String::new();
         garbage.read_to_string(&mut answer).expect("an answer");
         assert!(answer.contains("refused"), "{answer}");
-        let reply = super::super::client::ask(&path, Request::Pause).expect("an answer");
+        let reply =
+            super::super::client::send_request(&path, DaemonRequest::Pause).expect("an answer");
         assert_eq!(reply, DONE);
         drop(stalling);
         drop(server);
@@ -317,7 +326,7 @@ fn a_client_over_the_limit_is_refused_with_the_reason() {
     with_manager(done, |desk| {
         let _server = SocketServer::start(&path, desk.caller.clone()).expect("the server starts");
         let _stalling = stalling(30, &path);
-        let reply = super::super::client::ask(&path, Request::Status);
+        let reply = super::super::client::send_request(&path, DaemonRequest::Status);
         let error = reply.expect_err("no free connection").to_string();
         assert!(error.contains("is busy"), "{error}");
     });
@@ -338,7 +347,7 @@ fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() 
         assert!(path.exists());
     });
     fs::write(&path, "not a socket").expect("the file can be written");
-    let (caller, _calls) = calls(Arc::new(|| {}));
+    let (caller, _calls) = channel(Arc::new(|| {}));
     let error = SocketServer::start(&path, caller).err();
     assert!(error.is_some_and(|error| error.to_string().contains("is not a socket")));
     assert!(path.exists(), "files of others stay");
@@ -347,20 +356,20 @@ fn the_socket_of_an_ended_daemon_is_replaced_and_that_of_a_running_one_is_not() 
 #[test]
 fn a_strip_has_addresses_only_for_root_and_the_owner() {
     let answer = |_| {
-        Reply::Strip(Strip {
+        Reply::Strip(AddressStrip {
             uid: OTHER.uid(),
-            columns: vec![Column {
+            columns: vec![StripColumn {
                 start: Some(2 << 20),
                 end: Some(4 << 20),
                 regions: 1,
-                ..Column::default()
+                ..StripColumn::default()
             }],
-            ..Strip::default()
+            ..AddressStrip::default()
         })
     };
     with_manager(answer, |desk| {
         let (pid, columns) = (7, 80);
-        let request = Request::Strip { pid, columns };
+        let request = DaemonRequest::Strip { pid, columns };
         let start = |peer| match ask(desk, peer, request) {
             Reply::Strip(strip) => (strip.columns[0].start, strip.columns[0].regions),
             other => panic!("expected a strip, got {other:?}"),

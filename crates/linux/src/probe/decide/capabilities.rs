@@ -2,15 +2,15 @@
 //! what would provide it.
 
 use super::Capability;
-use crate::probe::checked::Checked;
-use crate::probe::facts::{Facts, PageMark};
+use crate::probe::check_result::CheckResult;
+use crate::probe::facts::{KernelFacts, MarkEffect};
 use crate::probe::small_pages::SizeFacts;
 
 /// Kernels with splits that keep marks.
 const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)";
 
 /// All capabilities, in order of importance.
-pub(super) fn all(facts: &Facts) -> Vec<Capability> {
+pub(super) fn all(facts: &KernelFacts) -> Vec<Capability> {
     let host = &facts.host;
     let levels = facts.page_table_levels;
     let levels = levels.map(|n| format!("works, {n}-level page tables"));
@@ -161,22 +161,22 @@ pub(super) fn all(facts: &Facts) -> Vec<Capability> {
 }
 
 /// Works if one size works.
-fn small_pages(sizes: &[SizeFacts]) -> Checked {
+fn small_pages(sizes: &[SizeFacts]) -> CheckResult {
     if sizes.iter().any(|size| size.tried.works()) {
-        return Checked::Works;
+        return CheckResult::Works;
     }
     sizes.first().map_or_else(
-        || Checked::Fails("this kernel has no sizes between 4 KiB and 2 MiB".into()),
+        || CheckResult::Fails("this kernel has no sizes between 4 KiB and 2 MiB".into()),
         |size| size.tried.clone(),
     )
 }
 
 /// A description in words.
-pub(super) fn describe(checked: &Checked) -> String {
+pub(super) fn describe(checked: &CheckResult) -> String {
     match checked {
-        Checked::Works => "works".into(),
-        Checked::Fails(why) => why.clone(),
-        Checked::NotTried(why) => format!("not tried: {why}"),
+        CheckResult::Works => "works".into(),
+        CheckResult::Fails(why) => why.clone(),
+        CheckResult::NotTried(why) => format!("not tried: {why}"),
     }
 }
 
@@ -197,16 +197,16 @@ fn capability(
     }
 }
 
-fn checked(checked: &Checked) -> (bool, String) {
+fn checked(checked: &CheckResult) -> (bool, String) {
     (checked.works(), describe(checked))
 }
 
-fn mark(mark: &PageMark) -> (bool, String) {
+fn mark(mark: &MarkEffect) -> (bool, String) {
     let found = match mark {
-        PageMark::Kept => "kept by a split".into(),
-        PageMark::Lost(why) => format!("lost: {why}"),
-        PageMark::Absent(why) => format!("no marks to lose: {why}"),
-        PageMark::NotTried(why) => format!("not tried: {why}"),
+        MarkEffect::Kept => "kept by a split".into(),
+        MarkEffect::Lost(why) => format!("lost: {why}"),
+        MarkEffect::Absent(why) => format!("no marks to lose: {why}"),
+        MarkEffect::NotTried(why) => format!("not tried: {why}"),
     };
     (mark.is_safe(), found)
 }

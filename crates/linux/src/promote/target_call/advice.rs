@@ -1,10 +1,10 @@
 //! The calls that the manager makes into targets, through helpers.
 
-use super::{Answer, Request, TargetCalls};
+use super::{CallResult, TargetCalls, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
-use crate::promote::remote_advice::{Advice, CLEAR, COLLAPSE, MADV_COLD, PAGE_OUT, SPLIT};
-use hawkeye_policy::whole::usize_of;
+use crate::promote::process_madvise::{CLEAR, COLLAPSE, MADV_COLD, MadviseCall, PAGE_OUT, SPLIT};
+use hawkeye_policy::saturating_cast::usize_of;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -15,34 +15,34 @@ use std::time::Duration;
 pub(crate) const CLEARED_PER_CALL: usize = 16;
 
 /// Result of clearing some regions, in order.
-pub(crate) struct Cleared {
+pub(crate) struct ClearResult {
     /// Number of regions that were cleared.
     pub(crate) done: usize,
     /// Number of regions that need no other try. It includes the first that cannot be cleared,
     /// because it was unmapped or locked meanwhile.
     pub(crate) passed: usize,
     /// `None` if none could be cleared.
-    pub(crate) answer: Option<Answer>,
+    pub(crate) answer: Option<CallResult>,
 }
 
 impl TargetCalls {
     fn advise(
         &mut self,
         process: &ProcessHandle,
-        advice: Advice,
+        advice: MadviseCall,
         ranges: &[Range<u64>],
-    ) -> Result<Answer> {
+    ) -> Result<CallResult> {
         let is_cold = advice.number == MADV_COLD;
-        let request = Request::advise(process, advice.number, ranges, is_cold)?;
-        self.make(process.id, advice.call, &request)
+        let request = TargetRequest::advise(process, advice.number, ranges, is_cold)?;
+        self.call(process.id, advice.call, &request)
     }
 
-    /// Makes a region huge ([`crate::promote::remote_advice::collapse`]).
+    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]).
     pub(crate) fn collapse(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
-    ) -> Result<Answer> {
+    ) -> Result<CallResult> {
         self.advise(
             process,
             COLLAPSE,
@@ -61,15 +61,15 @@ impl TargetCalls {
     /// - `EIO`: nothing is mapped there, or userfaultfd watches it.
     /// - `NoSuchProcess`: the process has ended or executed another program.
     pub(crate) fn map_page(&mut self, process: &ProcessHandle, address: u64) -> Result<()> {
-        let request = Request::read_memory(process, address, 1)?;
-        let answer = self.make(process.id, "reading memory", &request)?;
+        let request = TargetRequest::read_memory(process, address, 1)?;
+        let answer = self.call(process.id, "reading memory", &request)?;
         if answer.data.is_empty() {
             return Err(LinuxError::NoSuchProcess(process.id.pid));
         }
         Ok(())
     }
 
-    /// As [`crate::promote::remote_advice::split`]; returns its duration.
+    /// As [`crate::promote::process_madvise::split`]; returns its duration.
     pub(crate) fn split(
         &mut self,
         process: &ProcessHandle,
@@ -79,7 +79,7 @@ impl TargetCalls {
         Ok(self.advise(process, SPLIT, &[page])?.took)
     }
 
-    /// As [`crate::promote::remote_advice::page_out`]; returns its duration.
+    /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
     pub(crate) fn page_out(
         &mut self,
         process: &ProcessHandle,
@@ -89,7 +89,7 @@ impl TargetCalls {
     }
 
     /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions together with their TLB
-    /// entries ([`crate::promote::remote_advice::clear_accessed`]).
+    /// entries ([`crate::promote::process_madvise::clear_accessed`]).
     ///
     /// # Errors
     /// As for that function, except that regions that cannot be cleared are no error.
@@ -97,7 +97,7 @@ impl TargetCalls {
         &mut self,
         process: &ProcessHandle,
         regions: &[RegionAddr],
-    ) -> Result<Cleared> {
+    ) -> Result<ClearResult> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
         let answer = match self.advise(process, CLEAR, &ranges) {
@@ -108,7 +108,7 @@ impl TargetCalls {
         };
         let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));
         let done = (bytes / HUGE_PAGE_BYTES) as usize;
-        Ok(Cleared {
+        Ok(ClearResult {
             done,
             passed: if done == ranges.len() { done } else { done + 1 },
             answer,
@@ -116,9 +116,13 @@ impl TargetCalls {
     }
 
     /// Lists mappings by the BPF iterator of this link; returns its records.
-    pub(crate) fn list(&mut self, process: ProcessId, link: BorrowedFd<'_>) -> Result<Vec<u8>> {
-        let request = Request::list(link);
-        Ok(self.make(process, "listing mappings", &request)?.data)
+    pub(crate) fn list_mappings(
+        &mut self,
+        process: ProcessId,
+        link: BorrowedFd<'_>,
+    ) -> Result<Vec<u8>> {
+        let request = TargetRequest::list_mappings(link);
+        Ok(self.call(process, "listing mappings", &request)?.data)
     }
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of
@@ -134,8 +138,8 @@ impl TargetCalls {
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
             let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
             let length = usize::from(PAGES_PER_CALL) * usize_of(BASE_PAGE_BYTES);
-            let request = Request::read_memory(process, address, length)?;
-            let answer = self.make(process.id, "reading pages", &request)?;
+            let request = TargetRequest::read_memory(process, address, length)?;
+            let answer = self.call(process.id, "reading pages", &request)?;
             let pages = answer.data.chunks_exact(usize_of(BASE_PAGE_BYTES));
             for (index, page) in (first..).zip(pages) {
                 if page.iter().all(|&byte| byte == 0) {

@@ -11,10 +11,10 @@
 )]
 
 use super::message::{
-    ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawAnswer, RawRequest,
+    ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
 };
 use crate::processes::mapping_records::keep_new;
-use crate::promote::unpreempted::Scheduling;
+use crate::promote::sched_fifo::Scheduling;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -26,8 +26,8 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
     prepare(socket, manager);
     let usual = Scheduling::of_this_thread();
     let mut request = RawRequest::EMPTY;
-    let mut packet = Packet {
-        head: RawAnswer::default(),
+    let mut packet = ResultPacket {
+        head: RawResult::default(),
         data: [0; MAX_DATA],
     };
     loop {
@@ -38,12 +38,12 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
         let began = clock_ns(libc::CLOCK_MONOTONIC);
         let (result, data) = match request.kind {
             ADVISE => (advise(&request, descriptor, usual), 0),
-            LIST => with_data(list(descriptor, &mut packet)),
+            LIST => with_data(list_mappings(descriptor, &mut packet)),
             READ_FILE => with_data(read_file(&request, None, &mut packet.data)),
             READ_MEMORY => with_data(read_file(&request, Some(descriptor), &mut packet.data)),
             _ => (-i64::from(libc::EINVAL), 0),
         };
-        packet.head = RawAnswer {
+        packet.head = RawResult {
             result,
             began_ns: began,
             took_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(began),
@@ -59,8 +59,8 @@ pub(super) fn serve(socket: i32, manager: u32) -> ! {
 }
 
 /// Sends a packet with `data` bytes of data.
-fn send(packet: &Packet, data: usize) {
-    let length = size_of::<RawAnswer>() + data.min(MAX_DATA);
+fn send(packet: &ResultPacket, data: usize) {
+    let length = size_of::<RawResult>() + data.min(MAX_DATA);
     // SAFETY: `length` bytes of the packet exist.
     let sent = unsafe {
         libc::send(
@@ -76,8 +76,8 @@ fn send(packet: &Packet, data: usize) {
 }
 
 #[repr(C)]
-struct Packet {
-    head: RawAnswer,
+struct ResultPacket {
+    head: RawResult,
     data: [u8; MAX_DATA],
 }
 
@@ -159,7 +159,7 @@ fn with_data(result: i64) -> (i64, usize) {
 }
 
 /// The result of a system call, or minus its error.
-fn outcome(result: i64) -> i64 {
+fn result_or_error(result: i64) -> i64 {
     if result < 0 { -errno() } else { result }
 }
 
@@ -175,7 +175,7 @@ fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
     }
     // SAFETY: the ranges are ours, two words each as in an iovec; the addresses in them are the
     // target's, and only the kernel interprets them.
-    let done = outcome(unsafe {
+    let done = result_or_error(unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
             process,
@@ -194,7 +194,7 @@ fn advise(request: &RawRequest, process: i32, usual: Scheduling) -> i64 {
 /// Lists mappings by a BPF iterator. The records are in `packet`; if they exceed one packet,
 /// earlier packets were sent before. A manager that does not receive them holds up this helper and
 /// no target.
-fn list(link: i32, packet: &mut Packet) -> i64 {
+fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
     const BPF_ITER_CREATE: i32 = 33;
     #[repr(C)]
     struct IterCreate {
@@ -216,20 +216,18 @@ fn list(link: i32, packet: &mut Packet) -> i64 {
     let (mut filled, mut end) = (0, 0);
     let result = loop {
         if filled == MAX_DATA {
-            packet.head = RawAnswer {
+            packet.head = RawResult {
                 more: 1,
-                ..RawAnswer::default()
+                ..RawResult::default()
             };
             send(packet, filled);
             filled = 0;
         }
         let rest = &mut packet.data[filled..];
         // SAFETY: the buffer is ours and lives through the call.
-        let length =
-            outcome(
-                unsafe { libc::read(iterator, rest.as_mut_ptr().cast::<c_void>(), rest.len()) }
-                    as i64,
-            );
+        let length = result_or_error(unsafe {
+            libc::read(iterator, rest.as_mut_ptr().cast::<c_void>(), rest.len())
+        } as i64);
         match usize::try_from(length) {
             Ok(length) => {
                 let kept = keep_new(rest.get_mut(..length).unwrap_or_default(), &mut end);
@@ -266,7 +264,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
         let read = if process.is_some_and(has_ended) {
             -i64::from(libc::ESRCH)
         } else {
-            outcome(libc::pread(file, buffer, length, request.offset as i64) as i64)
+            result_or_error(libc::pread(file, buffer, length, request.offset as i64) as i64)
         };
         libc::close(file);
         read

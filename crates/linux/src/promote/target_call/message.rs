@@ -3,7 +3,7 @@
 use super::failed;
 use crate::error::Result;
 use crate::processes::process::ProcessHandle;
-use crate::reports::words;
+use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
@@ -19,12 +19,12 @@ pub(super) const MAX_PATH: usize = 64;
 
 /// A call to make: the bytes to send, and the descriptor on which the call works.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct TargetRequest<'a> {
     pub(super) raw: RawRequest,
     pub(super) passed: Option<BorrowedFd<'a>>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> TargetRequest<'a> {
     /// `process_madvise` with `MADV_*` on up to 64 ranges. `unpreempted`: the helper runs the call
     /// with `SCHED_FIFO`, so that it does not lose its processor meanwhile.
     ///
@@ -55,7 +55,7 @@ impl<'a> Request<'a> {
 
     /// Lists mappings by the BPF iterator of a link; the answer has the records that its program
     /// wrote.
-    pub fn list(link: BorrowedFd<'a>) -> Self {
+    pub fn list_mappings(link: BorrowedFd<'a>) -> Self {
         let raw = RawRequest {
             kind: LIST,
             ..RawRequest::EMPTY
@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
 
 /// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CallResult {
     /// The return value of the call, or the kernel's error.
     pub result: Result<u64, Errno>,
     /// Start of the call, on CLOCK_MONOTONIC.
@@ -135,7 +135,7 @@ pub(super) struct RawRequest {
 /// The head of an answer; the data follows it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub(super) struct RawAnswer {
+pub(super) struct RawResult {
     /// Return value of the call, or minus its error.
     pub result: i64,
     pub began_ns: u64,
@@ -164,8 +164,8 @@ impl RawRequest {
 }
 
 /// Receives a packet of an answer that has arrived; also returns whether it is the last one.
-pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, bool), Errno> {
-    const HEAD: usize = size_of::<RawAnswer>();
+pub(super) fn receive_result(socket: BorrowedFd<'_>) -> Result<(CallResult, bool), Errno> {
+    const HEAD: usize = size_of::<RawResult>();
     let mut packet = vec![0u8; HEAD + MAX_DATA];
     let length = recv(socket.as_raw_fd(), &mut packet, MsgFlags::empty())?;
     if length < HEAD {
@@ -174,10 +174,10 @@ pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> Result<(Answer, bool), E
     }
     packet.truncate(length);
     let data = packet.split_off(HEAD);
-    let mut words = words(&packet);
+    let mut words = decode_u64s(&packet);
     let [result, began, took, cpu, more] = std::array::from_fn(|_| words.next().unwrap_or(0));
     let result = i64::from_ne_bytes(result.to_ne_bytes());
-    let answer = Answer {
+    let answer = CallResult {
         result: match u64::try_from(result) {
             Ok(done) => Ok(done),
             Err(_) => Err(Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),

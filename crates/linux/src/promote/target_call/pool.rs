@@ -1,9 +1,9 @@
 //! Helpers for all targets, and the targets that do not answer.
 
-use super::TargetCaller;
-use super::message::{Answer, Request};
+use super::CallHelper;
+use super::message::{CallResult, TargetRequest};
 use crate::error::{LinuxError, Result};
-use hawkeye_manager::NotAnswering;
+use hawkeye_manager::UnresponsiveProcess;
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ const MAX_IDLE: usize = 1;
 pub struct TargetCalls {
     /// Longest wait for one call.
     wait: Duration,
-    pub(super) idle: Vec<TargetCaller>,
-    waiting: BTreeMap<ProcessId, Waiting>,
+    pub(super) idle: Vec<CallHelper>,
+    waiting: BTreeMap<ProcessId, UnansweredCall>,
     /// Duration of the longest call so far.
     longest: Duration,
     /// Duration of the last call.
@@ -35,8 +35,8 @@ pub struct TargetCalls {
 }
 
 #[derive(Debug)]
-struct Waiting {
-    caller: TargetCaller,
+struct UnansweredCall {
+    caller: CallHelper,
     call: &'static str,
     since: Instant,
 }
@@ -49,7 +49,7 @@ pub struct FinishedCall {
     /// Name of the call.
     pub call: &'static str,
     /// Result of the call; `None` if the helper has died.
-    pub answer: Option<Answer>,
+    pub answer: Option<CallResult>,
     /// Time since the call was made.
     pub waited: Duration,
 }
@@ -57,13 +57,13 @@ pub struct FinishedCall {
 impl Default for TargetCalls {
     /// With the loop's time limit.
     fn default() -> Self {
-        Self::waiting(WAIT)
+        Self::with_time_limit(WAIT)
     }
 }
 
 impl TargetCalls {
     /// Waits at most `wait` for one call.
-    pub(crate) fn waiting(wait: Duration) -> Self {
+    pub(crate) fn with_time_limit(wait: Duration) -> Self {
         Self {
             wait,
             idle: Vec::new(),
@@ -81,7 +81,7 @@ impl TargetCalls {
     /// No process can be started.
     pub fn prepare(&mut self) -> Result<()> {
         if self.idle.is_empty() {
-            self.idle.push(TargetCaller::start()?);
+            self.idle.push(CallHelper::start()?);
         }
         Ok(())
     }
@@ -91,34 +91,34 @@ impl TargetCalls {
     /// # Errors
     /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has
     /// not answered an earlier call; otherwise the kernel's error.
-    pub fn make(
+    pub fn call(
         &mut self,
         process: ProcessId,
         call: &'static str,
-        request: &Request<'_>,
-    ) -> Result<Answer> {
+        request: &TargetRequest<'_>,
+    ) -> Result<CallResult> {
         if self.waiting.contains_key(&process) || self.waiting.len() >= MAX_UNANSWERED {
             return Err(LinuxError::NotAnswering(process.pid));
         }
         let mut caller = match self.idle.pop() {
             Some(caller) => caller,
-            None => TargetCaller::start()?,
+            None => CallHelper::start()?,
         };
         let since = Instant::now();
         let sent = caller.send(request);
-        let answer = match sent.and_then(|()| caller.answer(self.wait)) {
+        let answer = match sent.and_then(|()| caller.wait_for_result(self.wait)) {
             Ok(answer) => answer,
             // The helper was killed: the next call gets another one.
             Err(_) => {
-                caller = TargetCaller::start()?;
+                caller = CallHelper::start()?;
                 caller.send(request)?;
-                caller.answer(self.wait)?
+                caller.wait_for_result(self.wait)?
             }
         };
         let Some(answer) = answer else {
             self.waiting.insert(
                 process,
-                Waiting {
+                UnansweredCall {
                     caller,
                     call,
                     since,
@@ -126,7 +126,7 @@ impl TargetCalls {
             );
             return Err(LinuxError::NotAnswering(process.pid));
         };
-        self.keep(caller);
+        self.return_helper(caller);
         self.count(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
@@ -135,10 +135,10 @@ impl TargetCalls {
     }
 
     /// Calls that were answered late since this was last called.
-    pub fn finished(&mut self) -> Vec<FinishedCall> {
+    pub fn take_finished(&mut self) -> Vec<FinishedCall> {
         let mut finished = Vec::new();
         for (process, mut waiting) in std::mem::take(&mut self.waiting) {
-            let answer = match waiting.caller.answer(Duration::ZERO) {
+            let answer = match waiting.caller.wait_for_result(Duration::ZERO) {
                 Ok(None) => {
                     self.waiting.insert(process, waiting);
                     continue;
@@ -146,7 +146,7 @@ impl TargetCalls {
                 answer => answer.ok().flatten(),
             };
             if let Some(answer) = &answer {
-                self.keep(waiting.caller);
+                self.return_helper(waiting.caller);
                 self.count(answer);
             }
             finished.push(FinishedCall {
@@ -161,13 +161,13 @@ impl TargetCalls {
 
     /// The helper that made the last call that was answered.
     pub(crate) fn idle_helper(&self) -> Option<u32> {
-        self.idle.last().map(TargetCaller::helper)
+        self.idle.last().map(CallHelper::helper)
     }
 
     /// Targets that have not answered yet.
-    pub fn unanswered(&self) -> impl Iterator<Item = NotAnswering> {
+    pub fn unanswered(&self) -> impl Iterator<Item = UnresponsiveProcess> {
         let waiting = self.waiting.iter();
-        waiting.map(|(process, waiting)| NotAnswering {
+        waiting.map(|(process, waiting)| UnresponsiveProcess {
             process: *process,
             call: waiting.call,
             waited: waiting.since.elapsed(),
@@ -180,32 +180,32 @@ impl TargetCalls {
     }
 
     /// Records the duration of a call that was made elsewhere.
-    pub fn note(&mut self, took: Duration) {
+    pub fn record_duration(&mut self, took: Duration) {
         self.longest = self.longest.max(took);
         self.last = took;
         self.slow += u64::from(took > SLOW);
     }
 
     /// Runs and records a call that takes no lock of a target's.
-    pub fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
+    pub fn timed<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
-        self.note(begun.elapsed());
+        self.record_duration(begun.elapsed());
         result
     }
 
     /// Duration of the longest call so far.
-    pub fn longest(&self) -> Duration {
+    pub fn longest_call(&self) -> Duration {
         self.longest
     }
 
     /// Duration of the last call.
-    pub(crate) fn last(&self) -> Duration {
+    pub(crate) fn last_call(&self) -> Duration {
         self.last
     }
 
     /// Number of calls that took longer than 30 ms.
-    pub fn slow(&self) -> u64 {
+    pub fn slow_calls(&self) -> u64 {
         self.slow
     }
 
@@ -214,12 +214,12 @@ impl TargetCalls {
         self.cpu
     }
 
-    fn count(&mut self, answer: &Answer) {
-        self.note(answer.took);
+    fn count(&mut self, answer: &CallResult) {
+        self.record_duration(answer.took);
         self.cpu += answer.cpu;
     }
 
-    fn keep(&mut self, caller: TargetCaller) {
+    fn return_helper(&mut self, caller: CallHelper) {
         if self.idle.len() < MAX_IDLE {
             self.idle.push(caller);
         }

@@ -1,9 +1,9 @@
 use super::*;
+use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::process::ProcessHandle;
-use crate::sample::page_tables::PageTables;
-use crate::takeover::thp_settings::testing::Folder;
+use crate::sample::page_tables::PageTableReader;
 use hawkeye_test_support::events::process;
 use nix::sys::mman::{ProtFlags, mprotect};
 
@@ -15,19 +15,20 @@ fn own() -> ProcessHandle {
 
 static WORD: u64 = 0x1234_5678_9abc_def0;
 
-fn word(own: &ProcessHandle) -> Request<'_> {
-    Request::read_memory(own, &raw const WORD as u64, 8).expect("the request fits into a message")
+fn word(own: &ProcessHandle) -> TargetRequest<'_> {
+    TargetRequest::read_memory(own, &raw const WORD as u64, 8)
+        .expect("the request fits into a message")
 }
 
-fn answered(caller: &mut TargetCaller, request: &Request<'_>) -> Answer {
+fn answered(caller: &mut CallHelper, request: &TargetRequest<'_>) -> CallResult {
     caller.send(request).expect("the helper runs");
-    let answer = caller.answer(LONG).expect("the helper runs");
+    let answer = caller.wait_for_result(LONG).expect("the helper runs");
     answer.expect("the helper answers")
 }
 
 #[test]
 fn a_helper_reads_memory_and_files() {
-    let mut caller = TargetCaller::start().expect("a helper starts");
+    let mut caller = CallHelper::start().expect("a helper starts");
     let answer = answered(&mut caller, &word(&own()));
     assert_eq!(answer.result, Ok(8));
     assert_eq!(answer.data, WORD.to_ne_bytes());
@@ -39,7 +40,7 @@ fn a_helper_reads_memory_and_files() {
 
 #[test]
 fn a_helper_keeps_nothing_open_but_its_socket() {
-    let mut caller = TargetCaller::start().expect("a helper starts");
+    let mut caller = CallHelper::start().expect("a helper starts");
     answered(&mut caller, &word(&own()));
     let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper())).expect("the helper runs");
     assert_eq!(open.count(), 1);
@@ -47,22 +48,22 @@ fn a_helper_keeps_nothing_open_but_its_socket() {
 
 #[test]
 fn the_kernels_error_is_returned() {
-    let mut caller = TargetCaller::start().expect("a helper starts");
+    let mut caller = CallHelper::start().expect("a helper starts");
     // The first page of an address space is never mapped.
     let own = own();
-    let cold = crate::promote::remote_advice::MADV_COLD;
-    let request = Request::advise(&own, cold, std::slice::from_ref(&(0..4096)), true)
+    let cold = crate::promote::process_madvise::MADV_COLD;
+    let request = TargetRequest::advise(&own, cold, std::slice::from_ref(&(0..4096)), true)
         .expect("the request fits into a message");
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
-fn file(path: &str, length: usize) -> Request<'_> {
-    Request::read_file(path, 0, length).expect("the request fits into a message")
+fn file(path: &str, length: usize) -> TargetRequest<'_> {
+    TargetRequest::read_file(path, 0, length).expect("the request fits into a message")
 }
 
 #[test]
 fn a_stuck_target_is_set_aside_and_others_are_served() {
-    let folder = Folder::new("stuck");
+    let folder = TestFolder::new("stuck");
     let pipe = folder.0.join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
     // The open blocks until this test writes to the pipe, as a stuck target blocks a call.
@@ -71,19 +72,19 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let own = own();
     let easy = word(&own);
     let (stuck, other) = (process(7), process(8));
-    let refused = calls.make(stuck, "reading", &never);
+    let refused = calls.call(stuck, "reading", &never);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     // The stuck target gets no other call; the other targets do.
-    let refused = calls.make(stuck, "reading", &easy);
+    let refused = calls.call(stuck, "reading", &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
-    assert!(calls.make(other, "reading", &easy).is_ok());
+    assert!(calls.call(other, "reading", &easy).is_ok());
     let unanswered: Vec<_> = calls.unanswered().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
-    assert_eq!(calls.finished(), []);
+    assert_eq!(calls.take_finished(), []);
     std::fs::write(&pipe, b"").expect("the helper waits for this");
     let deadline = Instant::now() + LONG;
     let late = loop {
-        match calls.finished().pop() {
+        match calls.take_finished().pop() {
             Some(late) => break late,
             None => assert!(
                 Instant::now() < deadline,
@@ -95,7 +96,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let answer = late.answer.expect("the helper still runs");
     // A pipe has no positions to read from.
     assert_eq!((late.process, answer.result), (stuck, Err(Errno::ESPIPE)));
-    assert!(calls.make(stuck, "reading", &easy).is_ok());
+    assert!(calls.call(stuck, "reading", &easy).is_ok());
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
-        assert!(calls.make(process(7), "reading", &easy).is_ok());
+        assert!(calls.call(process(7), "reading", &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.cpu() > Duration::ZERO);
@@ -118,7 +119,7 @@ fn a_killed_helper_is_replaced() {
     calls.prepare().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
-    assert!(calls.make(process(7), "reading", &easy).is_ok());
+    assert!(calls.call(process(7), "reading", &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
 }
 
@@ -131,7 +132,7 @@ fn a_process_that_has_ended_is_not_read() {
     child.wait().expect("the child ends");
     // As if another process had got its pid.
     handle.id.pid = std::process::id();
-    let mut caller = TargetCaller::start().expect("a helper starts");
+    let mut caller = CallHelper::start().expect("a helper starts");
     let answer = answered(&mut caller, &word(&handle));
     assert_eq!(answer.result, Err(Errno::ESRCH));
 }
@@ -142,30 +143,30 @@ fn an_abandoned_listing_disturbs_no_other() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTables::load().expect("the BPF programs load");
+    let tables = PageTableReader::load().expect("the BPF programs load");
     let many = many_mappings(5000);
     let many_end = many.address() + many.bytes() as u64;
     let target = tables
         .bind(std::process::id())
         .expect("the programs bind to the process");
     let init = tables.bind(1).expect("the programs bind to the process");
-    let mut slow = TargetCaller::start().expect("a helper starts");
+    let mut slow = CallHelper::start().expect("a helper starts");
     let helper = Pid::from_raw(slow.helper() as i32);
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
-    slow.send(&Request::list(target.list()))
+    slow.send(&TargetRequest::list_mappings(target.read_records()))
         .expect("the helper is there");
-    let given_up = slow.answer(Duration::from_millis(20));
+    let given_up = slow.wait_for_result(Duration::from_millis(20));
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
-    let mut other = TargetCaller::start().expect("a helper starts");
-    let of_init = Request::list(init.list());
+    let mut other = CallHelper::start().expect("a helper starts");
+    let of_init = TargetRequest::list_mappings(init.read_records());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
         let expected = tables.mappings(&init).expect("the mappings can be listed");
         assert_eq!(mappings_of(&listed.data).len(), expected.len());
     }
     let late = slow
-        .answer(LONG)
+        .wait_for_result(LONG)
         .expect("the helper runs")
         .expect("the helper answers");
     assert!(late.result.is_ok());

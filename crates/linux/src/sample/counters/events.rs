@@ -131,7 +131,7 @@ const NEOVERSE: EventSet = EventSet::of((0x34, None), CYCLES_PER_WALK);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoCounters {
+pub enum CountersUnavailable {
     /// The processor is not in the table.
     #[error(
         "the events that count page walks on this processor ({0}) are not known; name them in [counters] of the configuration"
@@ -151,7 +151,10 @@ pub enum NoCounters {
 ///
 /// # Errors
 /// Neither has events for this processor.
-pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, NoCounters> {
+pub fn choose(
+    cpu: &CpuIdentity,
+    overrides: CounterEvents,
+) -> Result<EventSet, CountersUnavailable> {
     let CounterEvents {
         load_walk_cycles,
         store_walk_cycles,
@@ -164,7 +167,7 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
         });
     }
     if store_walk_cycles.is_some() || cycles.is_some() {
-        return Err(NoCounters::IncompleteOverride);
+        return Err(CountersUnavailable::IncompleteOverride);
     }
     // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
     // arch/arm64/include/asm/cputype.h.
@@ -174,7 +177,7 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
             0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c
             | 0x8d | 0xa7 => Ok(SKYLAKE),
             0x8f | 0xcf | 0xad | 0xae => Ok(SAPPHIRE_RAPIDS),
-            _ => Err(NoCounters::UnknownProcessor(cpu.to_string())),
+            _ => Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
         },
         // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
         CpuIdentity::Amd {
@@ -188,7 +191,7 @@ pub fn choose(cpu: &CpuIdentity, overrides: CounterEvents) -> Result<EventSet, N
         CpuIdentity::Arm {
             part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
         } => Ok(NEOVERSE),
-        _ => Err(NoCounters::UnknownProcessor(cpu.to_string())),
+        _ => Err(CountersUnavailable::UnknownProcessor(cpu.to_string())),
     }
 }
 
@@ -245,6 +248,9 @@ mod tests {
             cycles: Some(0x3c),
             ..CounterEvents::default()
         };
-        assert_eq!(choose(&unknown, half), Err(NoCounters::IncompleteOverride));
+        assert_eq!(
+            choose(&unknown, half),
+            Err(CountersUnavailable::IncompleteOverride)
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Counts of one thread since its counters were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct EventCounts {
     /// Page walks of loads, or cycles in them.
     pub loads: u64,
     /// The same for stores; 0 where both are counted together.
@@ -21,18 +21,18 @@ pub struct Counts {
 }
 
 /// All threads of a process, by thread id.
-pub type ThreadCounts = BTreeMap<u32, Counts>;
+pub type ThreadCounts = BTreeMap<u32, EventCounts>;
 
 /// Computes overhead from the counters of one process.
 ///
 /// Two hardware threads of a core share its page walkers. Cycles in walks then include waits for
 /// the sibling's walks, so the overhead is more than huge pages would save.
 #[derive(Clone, Debug, Default)]
-pub struct Meter {
+pub struct OverheadMeter {
     before: ThreadCounts,
 }
 
-impl Meter {
+impl OverheadMeter {
     /// The overhead since the last call; `None` if nothing was counted. Threads that ended since
     /// then are lost from it; new threads count from their start.
     pub fn update(&mut self, now: ThreadCounts, events: &EventSet) -> Option<Overhead> {

@@ -1,9 +1,9 @@
 //! Counts hardware events of other processes: `perf_event_open`.
 
-use super::overhead::{Counts, ThreadCounts};
+use super::overhead::{EventCounts, ThreadCounts};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{pid_t, read};
-use crate::reports::words;
+use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
@@ -34,12 +34,12 @@ pub struct PerfSource {
     pid: u32,
     events: Vec<PerfEvent>,
     user_only: bool,
-    threads: BTreeMap<u32, Group>,
+    threads: BTreeMap<u32, EventGroup>,
 }
 
 /// The first event leads the group and is the one that is read.
 #[derive(Debug)]
-struct Group {
+struct EventGroup {
     leader: File,
     _others: Vec<OwnedFd>,
 }
@@ -113,7 +113,7 @@ impl PerfSource {
         }
     }
 
-    fn open_group(&self, thread: u32) -> Result<Group, Errno> {
+    fn open_group(&self, thread: u32) -> Result<EventGroup, Errno> {
         let mut leader: Option<OwnedFd> = None;
         let mut others = Vec::new();
         for event in &self.events {
@@ -124,7 +124,7 @@ impl PerfSource {
                 Some(_) => others.push(fd),
             }
         }
-        Ok(Group {
+        Ok(EventGroup {
             leader: leader.ok_or(Errno::EINVAL)?.into(),
             _others: others,
         })
@@ -163,8 +163,8 @@ fn open(event: PerfEvent, thread: u32, group: i32, user_only: bool) -> Result<Ow
 
 /// Counts from a read of a group of two or three events. `None`: the read was cut short, or has
 /// another number of events.
-fn group_counts(read: &[u8]) -> Option<Counts> {
-    let words: Vec<u64> = words(read).collect();
+fn group_counts(read: &[u8]) -> Option<EventCounts> {
+    let words: Vec<u64> = decode_u64s(read).collect();
     // struct read_format of a group: nr, time_enabled, time_running, values.
     let (&[_, enabled_ns, running_ns], values) = words.split_first_chunk()?;
     let (loads, stores, cycles) = match *values {
@@ -172,7 +172,7 @@ fn group_counts(read: &[u8]) -> Option<Counts> {
         [loads, stores, cycles] => (loads, stores, cycles),
         _ => return None,
     };
-    Some(Counts {
+    Some(EventCounts {
         loads,
         stores,
         cycles,

@@ -3,7 +3,7 @@
 use crate::error::{LinuxError, Result};
 use crate::own_memory::OwnMemory;
 use hawkeye_policy::BASE_PAGE_BYTES;
-use hawkeye_policy::whole::usize_of;
+use hawkeye_policy::saturating_cast::usize_of;
 use nix::errno::Errno;
 use nix::sys::mman::MmapAdvise;
 

@@ -1,7 +1,7 @@
 //! The end of physical memory.
 
 /// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.
-pub(super) fn memory_frames() -> Option<u64> {
+pub(super) fn physical_frames() -> Option<u64> {
     last_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
 }
 

@@ -1,56 +1,56 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
-use super::population::is_there;
-use super::run_rate::{Probing, Walks, first_touches_of};
-use super::{Member, Sampler, Sliced, Turn};
+use super::population::is_own_huge_page;
+use super::run_rate::{ProbeRun, WalkHistory, first_touches_of};
+use super::{SampledProcess, Sampler, SliceContext, SliceResult};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::mappings_of;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CLEARED_PER_CALL, TargetCalls};
-use crate::sample::counters::{CounterSet, Counters};
-use crate::sample::page_tables::{Detail, PageTables, RegionWalk, Target};
+use crate::sample::counters::{ProcessCounters, WalkCounters};
+use crate::sample::page_tables::{BoundTarget, PageTableReader, RegionWalk, WalkDetail};
 use hawkeye_manager::Progress;
-use hawkeye_policy::run_rate::{Estimate, ProbeSettings, WalkCosts};
+use hawkeye_policy::run_rate::{OverheadEstimate, ProbeSettings, WalkCosts};
 use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, Identity, Needs, ProcessId, ProcessSample, RegionAddr,
-    RegionSample, Terms,
+    CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample,
+    RegionAddr, RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// What sampling by access bits needs.
-pub struct AccessBits {
+pub struct AccessBitBackend {
     /// The BPF programs.
-    pub tables: PageTables,
+    pub tables: PageTableReader,
     /// Cost of page walks on this machine; `None`: overhead is not needed.
     pub walk_costs: Option<WalkCosts>,
     /// Hardware counters, where there are any; they take precedence over walk-rate sampling.
-    pub counters: Option<Counters>,
+    pub counters: Option<WalkCounters>,
     /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
 }
 
 /// Sees accesses by access bits.
 pub(super) struct AccessBitsSampler {
-    bits: AccessBits,
-    watched: HashMap<ProcessId, Watched>,
+    bits: AccessBitBackend,
+    watched: HashMap<ProcessId, SampledState>,
 }
 
 /// State of one process.
-struct Watched {
-    target: Target,
+struct SampledState {
+    target: BoundTarget,
     /// Whether its access bits were ever cleared; before that they show nothing.
     cleared: bool,
     /// Whether all of them were cleared, and not only those of a sample of its regions.
     all_cleared: bool,
     /// Its hardware counters, where there are any.
-    counters: Option<CounterSet>,
+    counters: Option<ProcessCounters>,
     /// Results of probing.
-    walks: Walks,
+    walks: WalkHistory,
     /// The start of a window under way.
-    starting: Option<WindowStart>,
+    starting: Option<WindowOpening>,
     /// The read of a sample under way.
     reading: Option<RegionWalk>,
     /// The listing and the counting of its huge pages under way.
@@ -60,7 +60,7 @@ struct Watched {
 
 /// Progress of the start of a window.
 #[derive(Debug)]
-struct WindowStart {
+struct WindowOpening {
     walk: RegionWalk,
     read: bool,
     /// Number of regions that were cleared.
@@ -76,24 +76,31 @@ const BESIDE_COVERAGE: ProbeSettings = ProbeSettings {
     ranking_regions: 0,
 };
 
-fn of<'a>(all: &'a mut HashMap<ProcessId, Watched>, member: &Member) -> Result<&'a mut Watched> {
+fn state_of<'a>(
+    all: &'a mut HashMap<ProcessId, SampledState>,
+    member: &SampledProcess,
+) -> Result<&'a mut SampledState> {
     let process = member.handle.id;
     let gone = LinuxError::NoSuchProcess(process.pid);
     all.get_mut(&process).ok_or(gone)
 }
 
 /// The mappings of a process, as they are now.
-fn mappings_now(member: &Member, target: &Target, calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
-    let records = calls.list(member.handle.id, target.list())?;
+fn mappings_now(
+    member: &SampledProcess,
+    target: &BoundTarget,
+    calls: &mut TargetCalls,
+) -> Result<Vec<Mapping>> {
+    let records = calls.list_mappings(member.handle.id, target.read_records())?;
     Ok(mappings_of(&records))
 }
 
 /// Starts a walk over what is eligible now.
-fn walk_anew(
-    member: &mut Member,
-    target: &Target,
+fn start_walk(
+    member: &mut SampledProcess,
+    target: &BoundTarget,
     calls: &mut TargetCalls,
-    detail: Detail,
+    detail: WalkDetail,
 ) -> Result<RegionWalk> {
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
@@ -103,14 +110,14 @@ fn walk_anew(
 }
 
 /// Continues a walk; returns what it found when it is done. Until then `under_way` keeps it.
-fn go_on(
-    tables: &mut PageTables,
-    target: &Target,
+fn continue_walk(
+    tables: &mut PageTableReader,
+    target: &BoundTarget,
     mut walk: RegionWalk,
     under_way: &mut Option<RegionWalk>,
     deadline: Instant,
     timed: impl FnMut(Duration),
-) -> Sliced<Vec<RegionSample>> {
+) -> SliceResult<Vec<RegionSample>> {
     if tables.walk_until(target, &mut walk, Some(deadline), timed)? {
         return Ok(Progress::Done(walk.found));
     }
@@ -119,7 +126,7 @@ fn go_on(
 }
 
 impl AccessBitsSampler {
-    pub(super) fn new(bits: AccessBits) -> Self {
+    pub(super) fn new(bits: AccessBitBackend) -> Self {
         Self {
             bits,
             watched: HashMap::new(),
@@ -127,18 +134,18 @@ impl AccessBitsSampler {
     }
 }
 
-impl AccessBits {
+impl AccessBitBackend {
     /// Whether a process has used enough CPU to probe it since the last call.
-    fn runs(&self, member: &Member, walks: &mut Walks) -> Result<bool> {
-        Ok(self.walk_costs.is_some() && walks.ran(member.handle.id.pid)?)
+    fn has_run_enough(&self, member: &SampledProcess, walks: &mut WalkHistory) -> Result<bool> {
+        Ok(self.walk_costs.is_some() && walks.has_run_enough(member.handle.id.pid)?)
     }
 
     /// Prepares to probe a process in the window that begins.
     fn start_probing(
         &self,
-        member: &Member,
-        watched: &mut Watched,
-        needs: Needs,
+        member: &SampledProcess,
+        watched: &mut SampledState,
+        needs: SampleKinds,
         regions: &[RegionSample],
     ) {
         let settings = if needs.coverage() {
@@ -151,14 +158,14 @@ impl AccessBits {
             watched.counters = counters.bind(member.handle.id.pid).ok();
         }
         let walks = &watched.walks;
-        let seen = |region| walks.last_seen(region);
+        let seen = |region| walks.last_window_of(region);
         let seed = walks.next_seed();
-        let probing = Probing::new(regions, settings, self.first_touch_cost, seed, seen);
+        let probing = ProbeRun::new(regions, settings, self.first_touch_cost, seed, seen);
         watched.walks.probing = Some(probing);
     }
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
-    fn end_window(&self, watched: &mut Watched) -> Result<()> {
+    fn end_window(&self, watched: &mut SampledState) -> Result<()> {
         let Some(costs) = &self.walk_costs else {
             return Ok(());
         };
@@ -177,16 +184,18 @@ impl AccessBits {
 impl Sampler for AccessBitsSampler {
     fn descriptors(&self) -> usize {
         let counters = self.bits.counters.as_ref();
-        ProcessHandle::DESCRIPTORS + Target::DESCRIPTORS + counters.map_or(0, Counters::descriptors)
+        ProcessHandle::DESCRIPTORS
+            + BoundTarget::DESCRIPTORS
+            + counters.map_or(0, WalkCounters::descriptors)
     }
 
     fn bind(&mut self, process: ProcessId) -> Result<()> {
-        let watched = Watched {
+        let watched = SampledState {
             target: self.bits.tables.bind(process.pid)?,
             cleared: false,
             all_cleared: false,
             counters: None,
-            walks: Walks::default(),
+            walks: WalkHistory::default(),
             starting: None,
             reading: None,
             listing: None,
@@ -200,33 +209,42 @@ impl Sampler for AccessBitsSampler {
         self.watched.retain(|process, _| there(*process));
     }
 
-    fn mappings(&mut self, member: &Member, calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
-        mappings_now(member, &of(&mut self.watched, member)?.target, calls)
+    fn mappings(
+        &mut self,
+        member: &SampledProcess,
+        calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>> {
+        mappings_now(member, &state_of(&mut self.watched, member)?.target, calls)
     }
 
-    fn start_window(&mut self, member: &mut Member, needs: Needs, turn: &mut Turn) -> Sliced<()> {
+    fn start_window(
+        &mut self,
+        member: &mut SampledProcess,
+        needs: SampleKinds,
+        turn: &mut SliceContext,
+    ) -> SliceResult<()> {
         if member.thp_disabled {
             return Ok(Progress::Done(()));
         }
         let Self { bits, watched } = self;
-        let watched = of(watched, member)?;
+        let watched = state_of(watched, member)?;
         let mut start = match watched.starting.take() {
             Some(start) => start,
             None => {
-                let idle = !needs.coverage() && !bits.runs(member, &mut watched.walks)?;
+                let idle = !needs.coverage() && !bits.has_run_enough(member, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
                     return Ok(Progress::Done(()));
                 }
-                WindowStart {
-                    walk: walk_anew(member, &watched.target, turn.calls, Detail::Regions)?,
+                WindowOpening {
+                    walk: start_walk(member, &watched.target, turn.calls, WalkDetail::Regions)?,
                     read: false,
                     cleared: 0,
                 }
             }
         };
         if !start.read {
-            let timed = |took| turn.calls.note(took);
+            let timed = |took| turn.calls.record_duration(took);
             let (target, walk) = (&watched.target, &mut start.walk);
             start.read = bits
                 .tables
@@ -243,7 +261,9 @@ impl Sampler for AccessBitsSampler {
         }
         watched.cleared = true;
         watched.all_cleared |= needs.coverage();
-        if needs.overhead() && (!needs.coverage() || bits.runs(member, &mut watched.walks)?) {
+        if needs.overhead()
+            && (!needs.coverage() || bits.has_run_enough(member, &mut watched.walks)?)
+        {
             bits.start_probing(member, watched, needs, &start.walk.found);
         }
         Ok(Progress::Done(()))
@@ -256,9 +276,13 @@ impl Sampler for AccessBitsSampler {
         }
     }
 
-    fn probe(&mut self, member: &Member, turn: &mut Turn) -> Result<Option<Duration>> {
+    fn probe(
+        &mut self,
+        member: &SampledProcess,
+        turn: &mut SliceContext,
+    ) -> Result<Option<Duration>> {
         let Self { bits, watched } = self;
-        let Watched { target, walks, .. } = of(watched, member)?;
+        let SampledState { target, walks, .. } = state_of(watched, member)?;
         match &mut walks.probing {
             Some(probing) => probing.step(
                 &mut bits.tables,
@@ -271,20 +295,24 @@ impl Sampler for AccessBitsSampler {
         }
     }
 
-    fn sample(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<ProcessSample> {
+    fn sample(
+        &mut self,
+        member: &mut SampledProcess,
+        turn: &mut SliceContext,
+    ) -> SliceResult<ProcessSample> {
         let Self { bits, watched } = self;
-        let watched = of(watched, member)?;
+        let watched = state_of(watched, member)?;
         let walk = match watched.reading.take() {
             Some(walk) => walk,
             None => {
-                let walk = walk_anew(member, &watched.target, turn.calls, Detail::Regions)?;
+                let walk = start_walk(member, &watched.target, turn.calls, WalkDetail::Regions)?;
                 bits.end_window(watched)?;
                 walk
             }
         };
-        let timed = |took| turn.calls.note(took);
+        let timed = |took| turn.calls.record_duration(took);
         let (target, reading) = (&watched.target, &mut watched.reading);
-        let found = go_on(
+        let found = continue_walk(
             &mut bits.tables,
             target,
             walk,
@@ -294,9 +322,7 @@ impl Sampler for AccessBitsSampler {
         )?;
         Ok(found.map(|regions| {
             let mut sample = member.population(regions);
-            member
-                .eligible
-                .forget_accesses_of_locked(&mut sample.regions);
+            member.eligible.clear_locked_accesses(&mut sample.regions);
             if watched.cleared {
                 sample.source = CoverageSource::AccessBits;
                 sample.first_touches = sample.regions.iter().map(first_touches_of).sum();
@@ -315,18 +341,22 @@ impl Sampler for AccessBitsSampler {
         }))
     }
 
-    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
-        let target = &of(&mut self.watched, member)?.target;
+    fn read_region(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>> {
+        let target = &state_of(&mut self.watched, member)?.target;
         self.bits.tables.region(target, region)
     }
 
     fn still_eligible(
         &mut self,
-        member: &Member,
+        member: &SampledProcess,
         region: RegionAddr,
         calls: &mut TargetCalls,
     ) -> Result<bool> {
-        let target = &of(&mut self.watched, member)?.target;
+        let target = &state_of(&mut self.watched, member)?.target;
         let start = region.start();
         let found = match self.bits.tables.mapping_at(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -338,43 +368,47 @@ impl Sampler for AccessBitsSampler {
         Ok(found.is_some_and(|m| mappings::region_eligible(&[m], region).is_ok()))
     }
 
-    fn huge_bytes(&mut self, member: &mut Member, deadline: Instant) -> Sliced<u64> {
-        let watched = of(&mut self.watched, member)?;
-        let new = || RegionWalk::new(member.eligible.ranges.clone(), Detail::HugeOnly);
+    fn huge_bytes(&mut self, member: &mut SampledProcess, deadline: Instant) -> SliceResult<u64> {
+        let watched = state_of(&mut self.watched, member)?;
+        let new = || RegionWalk::new(member.eligible.ranges.clone(), WalkDetail::HugeOnly);
         let walk = watched.measuring.take().unwrap_or_else(new);
         let (target, measuring) = (&watched.target, &mut watched.measuring);
         let tables = &mut self.bits.tables;
-        let found = go_on(tables, target, walk, measuring, deadline, |_| {})?;
-        let huge = |found: &[RegionSample]| found.iter().filter(|r| is_there(r)).count();
+        let found = continue_walk(tables, target, walk, measuring, deadline, |_| {})?;
+        let huge = |found: &[RegionSample]| found.iter().filter(|r| is_own_huge_page(r)).count();
         Ok(found.map(|found| huge(&found) as u64 * HUGE_PAGE_BYTES))
     }
 
-    fn huge_pages(&mut self, member: &mut Member, turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
-        let watched = of(&mut self.watched, member)?;
+    fn huge_pages(
+        &mut self,
+        member: &mut SampledProcess,
+        turn: &mut SliceContext,
+    ) -> SliceResult<Vec<RegionSample>> {
+        let watched = state_of(&mut self.watched, member)?;
         let walk = match watched.listing.take() {
             Some(walk) => walk,
-            None => walk_anew(member, &watched.target, turn.calls, Detail::HugeOnly)?,
+            None => start_walk(member, &watched.target, turn.calls, WalkDetail::HugeOnly)?,
         };
-        let timed = |took| turn.calls.note(took);
+        let timed = |took| turn.calls.record_duration(took);
         let (target, listing) = (&watched.target, &mut watched.listing);
         let tables = &mut self.bits.tables;
-        let found = go_on(tables, target, walk, listing, turn.deadline, timed)?;
+        let found = continue_walk(tables, target, walk, listing, turn.deadline, timed)?;
         Ok(found.map(|mut found| {
-            found.retain(|r| is_there(r) && !member.eligible.is_locked(r.region));
+            found.retain(|r| is_own_huge_page(r) && !member.eligible.is_locked(r.region));
             found
         }))
     }
 
     fn zero_pages(
         &mut self,
-        member: &Member,
+        member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
     ) -> Result<Option<u16>> {
-        let target = &of(&mut self.watched, member)?.target;
+        let target = &state_of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.scan_zeros(target, region, enough);
-        calls.time(scan)
+        calls.timed(scan)
     }
 }
 
@@ -382,13 +416,13 @@ impl Sampler for AccessBitsSampler {
 ///
 /// # Errors
 /// The process is gone, or the cost of page walks was never measured.
-pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate> {
-    let member = Member::open(pid, Identity::default(), Terms::default())?;
+pub fn estimate(bits: &mut AccessBitBackend, pid: u32, seed: u64) -> Result<OverheadEstimate> {
+    let member = SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?;
     let target = bits.tables.bind(pid)?;
     let ranges = mappings::eligible(&bits.tables.mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
-    tables.walk(&target, &ranges, Detail::Regions, &mut regions, |_| {})?;
+    tables.walk(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
     probe_once(bits, &member, &target, &regions, seed)
 }
 
@@ -397,14 +431,14 @@ pub fn estimate(bits: &mut AccessBits, pid: u32, seed: u64) -> Result<Estimate> 
 /// # Errors
 /// The process is gone, or the cost of page walks was never measured.
 pub fn probe_once(
-    bits: &mut AccessBits,
-    member: &Member,
-    target: &Target,
+    bits: &mut AccessBitBackend,
+    member: &SampledProcess,
+    target: &BoundTarget,
     regions: &[RegionSample],
     seed: u64,
-) -> Result<Estimate> {
+) -> Result<OverheadEstimate> {
     let settings = ProbeSettings::for_first_touch(bits.first_touch_cost);
-    let mut probing = Probing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
+    let mut probing = ProbeRun::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut calls = TargetCalls::default();
     while let Some(wait) = probing.step(&mut bits.tables, member, target, &mut calls, None)? {
         std::thread::sleep(wait);
@@ -421,7 +455,11 @@ pub fn probe_once(
 /// hold it for writing while it walks all anonymous memory of the process, including memory that
 /// can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
 /// `clear_refs_write`).
-fn clear(member: &Member, start: &mut WindowStart, turn: &mut Turn) -> Result<bool> {
+fn clear(
+    member: &SampledProcess,
+    start: &mut WindowOpening,
+    turn: &mut SliceContext,
+) -> Result<bool> {
     while let Some(rest) = start.walk.found.get(start.cleared..) {
         if rest.is_empty() {
             break;

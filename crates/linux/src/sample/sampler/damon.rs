@@ -23,22 +23,22 @@ mod estimate;
 mod kdamond;
 mod pager;
 mod session;
+mod session_queue;
 mod sysfs;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod window;
 
 pub use error::DamonError;
 pub use session::DamonSession;
-pub use window::{MAX_REGIONS, Window};
+pub use window::{DamonWindow, MAX_REGIONS};
 
-use error::Result;
+use error::DamonResult;
 use hawkeye_policy::RegionAddr;
 use kdamond::Kdamond;
+pub(super) use session_queue::DamonSessions;
 use std::path::PathBuf;
-use sysfs::Dir;
-pub(super) use turns::Sessions;
+use sysfs::SysfsDir;
 
 /// The kernel's DAMON.
 #[derive(Clone, Debug)]
@@ -57,23 +57,28 @@ impl Default for Damon {
 impl Damon {
     /// Starts to monitor `regions` of process `pid` (ascending, at least one, at most
     /// [`MAX_REGIONS`]) for one window.
-    pub fn start(&self, pid: u32, regions: &[RegionAddr], window: Window) -> Result<DamonSession> {
+    pub fn start(
+        &self,
+        pid: u32,
+        regions: &[RegionAddr],
+        window: DamonWindow,
+    ) -> DamonResult<DamonSession> {
         DamonSession::start(Kdamond::claim(&self.kdamonds()?)?, pid, regions, window)
     }
 
     /// Stops the session that a killed manager left behind; returns whether there was one. Sessions
     /// of a live manager and kdamonds of other programs stay.
-    pub fn stop_leftover(&self) -> Result<bool> {
-        match Kdamond::abandoned(&self.kdamonds()?)? {
+    pub fn stop_leftover(&self) -> DamonResult<bool> {
+        match Kdamond::take_abandoned(&self.kdamonds()?)? {
             Some(kdamond) => kdamond.release().map(|()| true),
             None => Ok(false),
         }
     }
 
-    fn kdamonds(&self) -> Result<Dir> {
+    fn kdamonds(&self) -> DamonResult<SysfsDir> {
         let path = self.admin.join("kdamonds");
         if path.is_dir() {
-            Ok(Dir(path))
+            Ok(SysfsDir(path))
         } else {
             Err(DamonError::Absent(path))
         }

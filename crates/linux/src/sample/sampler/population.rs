@@ -3,16 +3,17 @@
 //!
 //! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
 
-use super::damon::Sessions;
-use super::task::{ASK_AGAIN, Task};
-use super::{Member, Sampler, Sliced, Turn};
+use super::background_task::{ASK_AGAIN, BackgroundTask};
+use super::damon::DamonSessions;
+use super::{SampledProcess, Sampler, SliceContext, SliceResult};
 use crate::error::{LinuxError, Result};
-use crate::processes::mappings::{self, Eligible, Mapping};
+use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::pagemap;
 use hawkeye_manager::Progress;
 use hawkeye_policy::{
-    CoverageSource, HUGE_PAGE_BYTES, Needs, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    SampleKinds,
 };
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -21,25 +22,25 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
-type Population = (Eligible, Vec<RegionSample>);
+type PopulationReading = (EligibleRanges, Vec<RegionSample>);
 
 /// Sees which pages are present.
 #[derive(Default)]
 pub(super) struct PopulationSampler {
     /// Reads under way.
-    readings: HashMap<ProcessId, Task<Result<Population>>>,
+    readings: HashMap<ProcessId, BackgroundTask<Result<PopulationReading>>>,
     /// Estimates accesses.
-    damon: Option<Sessions>,
+    damon: Option<DamonSessions>,
 }
 
-fn read(pid: u32) -> Result<Population> {
+fn read(pid: u32) -> Result<PopulationReading> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let regions = pagemap::population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
 }
 
 /// Whether a region is a huge page with memory of its own.
-pub(super) fn is_there(region: &RegionSample) -> bool {
+pub(super) fn is_own_huge_page(region: &RegionSample) -> bool {
     region.is_huge() && region.present > 0
 }
 
@@ -47,19 +48,22 @@ impl PopulationSampler {
     /// With accesses, as estimated by DAMON.
     pub(super) fn with_damon() -> Self {
         Self {
-            damon: Some(Sessions::default()),
+            damon: Some(DamonSessions::default()),
             ..Self::default()
         }
     }
 
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
-    pub(super) fn regions(&mut self, member: &mut Member) -> Sliced<Vec<RegionSample>> {
+    pub(super) fn regions(
+        &mut self,
+        member: &mut SampledProcess,
+    ) -> SliceResult<Vec<RegionSample>> {
         if member.thp_disabled {
             return Ok(Progress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || Task::begin(move || read(process.pid));
+        let begin = || BackgroundTask::begin(move || read(process.pid));
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
@@ -82,18 +86,31 @@ impl Sampler for PopulationSampler {
         }
     }
 
-    fn mappings(&mut self, member: &Member, _calls: &mut TargetCalls) -> Result<Vec<Mapping>> {
+    fn mappings(
+        &mut self,
+        member: &SampledProcess,
+        _calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>> {
         pagemap::mappings(member.handle.id.pid)
     }
 
-    fn start_window(&mut self, member: &mut Member, _needs: Needs, _turn: &mut Turn) -> Sliced<()> {
+    fn start_window(
+        &mut self,
+        member: &mut SampledProcess,
+        _needs: SampleKinds,
+        _turn: &mut SliceContext,
+    ) -> SliceResult<()> {
         match &mut self.damon {
             Some(damon) if !member.thp_disabled => damon.start_window(member.handle.id),
             _ => Ok(Progress::Done(())),
         }
     }
 
-    fn sample(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<ProcessSample> {
+    fn sample(
+        &mut self,
+        member: &mut SampledProcess,
+        _turn: &mut SliceContext,
+    ) -> SliceResult<ProcessSample> {
         let process = member.handle.id;
         if let Some(damon) = &mut self.damon {
             if let Progress::Unfinished(wait) = damon.end_window(process)? {
@@ -111,34 +128,51 @@ impl Sampler for PopulationSampler {
         }))
     }
 
-    fn look(&mut self, member: &Member, region: RegionAddr) -> Result<Option<RegionSample>> {
+    fn read_region(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>> {
         let range = region.start()..region.end();
         Ok(pagemap::population(member.handle.id.pid, &[range])?.pop())
     }
 
-    fn huge_bytes(&mut self, member: &mut Member, _deadline: Instant) -> Sliced<u64> {
-        let huge = |regions: Vec<_>| regions.iter().filter(|region| is_there(region)).count();
+    fn huge_bytes(&mut self, member: &mut SampledProcess, _deadline: Instant) -> SliceResult<u64> {
+        let huge = |regions: Vec<_>| {
+            regions
+                .iter()
+                .filter(|region| is_own_huge_page(region))
+                .count()
+        };
         let regions = self.regions(member)?;
         Ok(regions.map(|regions| huge(regions) as u64 * HUGE_PAGE_BYTES))
     }
 
-    fn huge_pages(&mut self, member: &mut Member, _turn: &mut Turn) -> Sliced<Vec<RegionSample>> {
+    fn huge_pages(
+        &mut self,
+        member: &mut SampledProcess,
+        _turn: &mut SliceContext,
+    ) -> SliceResult<Vec<RegionSample>> {
         let regions = self.regions(member)?;
         Ok(regions.map(|mut regions| {
-            regions.retain(|r| is_there(r) && !member.eligible.is_locked(r.region));
+            regions.retain(|r| is_own_huge_page(r) && !member.eligible.is_locked(r.region));
             regions
         }))
     }
 
     fn zero_pages(
         &mut self,
-        member: &Member,
+        member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
         calls: &mut TargetCalls,
     ) -> Result<Option<u16>> {
         // A read would populate a page that is not present.
-        if !self.look(member, region)?.as_ref().is_some_and(is_there) {
+        if !self
+            .read_region(member, region)?
+            .as_ref()
+            .is_some_and(is_own_huge_page)
+        {
             return Ok(None);
         }
         let zero = calls.zero_pages(&member.handle, region, enough)?;

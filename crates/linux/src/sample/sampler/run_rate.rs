@@ -1,16 +1,16 @@
 //! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
 //! several times within milliseconds, and continues with the next few.
 
-use super::member::Member;
+use super::sampled_process::SampledProcess;
 use crate::error::Result;
 use crate::processes::process;
+use crate::promote::sched_fifo::with_sched_fifo;
 use crate::promote::target_call::TargetCalls;
-use crate::promote::unpreempted::unpreempted;
-use crate::sample::page_tables::{Marks, PageTables, Target};
-use hawkeye_policy::run_rate::plan::READS_AFTER;
+use crate::sample::page_tables::{AccessBitmap, BoundTarget, PageTableReader};
+use hawkeye_policy::run_rate::probe_plan::READS_AFTER;
 use hawkeye_policy::run_rate::{
-    Estimate, Estimator, PageBits, Probe, ProbeSettings, RegionMarks, RoundPlan, WORTH_CORES,
-    WalkCosts,
+    OverheadEstimate, OverheadEstimator, PageBitmap, ProbePlan, ProbeSettings, RegionAccessBits,
+    RoundPlan, WORTH_CORES, WalkCosts,
 };
 use hawkeye_policy::{MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample};
 use nix::time::{ClockId, clock_gettime};
@@ -21,27 +21,27 @@ use std::time::{Duration, Instant};
 const SHORT: Duration = Duration::from_millis(2);
 
 /// The probing of one process in one window.
-pub struct Probing {
-    probe: Probe,
-    estimator: Estimator,
-    round: Option<Round>,
+pub struct ProbeRun {
+    probe: ProbePlan,
+    estimator: OverheadEstimator,
+    round: Option<ProbeRound>,
     /// Regions to probe, in as many windows as that takes.
     regions: usize,
     /// Regions that were found to be shared, and how many were found not to be.
     shared: HashSet<RegionAddr>,
-    shared_base: Looked,
-    shared_huge: Looked,
+    shared_base: SharingCount,
+    shared_huge: SharingCount,
 }
 
 /// Regions of one kind that were checked for sharing.
 #[derive(Clone, Copy, Debug, Default)]
-struct Looked {
+struct SharingCount {
     all: u64,
     shared: u64,
 }
 
-impl Looked {
-    fn note(&mut self, shared: bool) {
+impl SharingCount {
+    fn add(&mut self, shared: bool) {
         self.all += 1;
         self.shared += u64::from(shared);
     }
@@ -53,9 +53,9 @@ impl Looked {
 
 /// What probing has shown of a process, window by window.
 #[derive(Default)]
-pub struct Walks {
+pub struct WalkHistory {
     /// The probing of the open window.
-    pub probing: Option<Probing>,
+    pub probing: Option<ProbeRun>,
     /// The last estimate.
     pub overhead: Option<Overhead>,
     /// CPU in use at the last look, in cores.
@@ -72,7 +72,7 @@ pub struct Walks {
 
 /// What is known of a sample's regions.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Applied {
+pub struct AppliedWalks {
     /// First touches since the last clear, in the regions that were cleared in the last window.
     pub first_touches: u64,
     /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
@@ -83,7 +83,7 @@ pub struct Applied {
 /// regions could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
 
-impl Walks {
+impl WalkHistory {
     /// Seed for the order of the next window's regions: another one each time.
     pub fn next_seed(&self) -> u64 {
         self.windows
@@ -93,7 +93,7 @@ impl Walks {
 
     /// Whether the process has used enough CPU to probe it since the last call (true the first
     /// time).
-    pub fn ran(&mut self, pid: u32) -> Result<bool> {
+    pub fn has_run_enough(&mut self, pid: u32) -> Result<bool> {
         let (now, used) = (monotonic(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
@@ -136,7 +136,7 @@ impl Walks {
     }
 
     /// The window that last showed a region; 0 for none.
-    pub fn last_seen(&self, region: RegionAddr) -> u64 {
+    pub fn last_window_of(&self, region: RegionAddr) -> u64 {
         let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
         let shared = self.shared.get(&region).copied().unwrap_or(0);
         walks.max(shared)
@@ -144,7 +144,7 @@ impl Walks {
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
-    pub fn apply(&mut self, regions: &mut [RegionSample]) -> Applied {
+    pub fn apply(&mut self, regions: &mut [RegionSample]) -> AppliedWalks {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
@@ -163,7 +163,7 @@ impl Walks {
             }
             sample.walks_per_s = *walks;
         }
-        Applied {
+        AppliedWalks {
             first_touches,
             seen: if seen == 0 {
                 1.0
@@ -184,7 +184,7 @@ pub fn first_touches_of(sample: &RegionSample) -> u64 {
 }
 
 /// Regions that were cleared and are being read.
-struct Round {
+struct ProbeRound {
     /// Each with the time of its clear, on CLOCK_MONOTONIC.
     regions: Vec<(RegionAddr, Duration)>,
     /// Start of the clear, and the process's CPU time then.
@@ -195,10 +195,10 @@ struct Round {
     reads: usize,
     for_rate: bool,
     /// Pages of these regions that other processes map too: their bits could not be cleared.
-    shared: HashMap<RegionAddr, PageBits>,
+    shared: HashMap<RegionAddr, PageBitmap>,
 }
 
-impl Round {
+impl ProbeRound {
     /// Finds the pages that were shared at the clear, after the first read.
     ///
     /// `MADV_COLD` skips them (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), so they would
@@ -208,15 +208,15 @@ impl Round {
         &mut self,
         process: ProcessId,
         calls: &mut TargetCalls,
-        found: &mut Vec<Option<Marks>>,
-        mut looked: impl FnMut(RegionAddr, &Marks, bool),
+        found: &mut Vec<Option<AccessBitmap>>,
+        mut looked: impl FnMut(RegionAddr, &AccessBitmap, bool),
     ) {
         let mut kept = Vec::with_capacity(self.regions.len());
         let regions = std::mem::take(&mut self.regions);
         for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
             if let Some(it) = &marks {
                 let shared = if it.write_protected == 0 {
-                    Some(PageBits::default())
+                    Some(PageBitmap::default())
                 } else {
                     calls.shared_pages(process, region).ok()
                 };
@@ -238,7 +238,7 @@ impl Round {
     }
 
     /// Touched pages without those that could not be cleared.
-    fn touched(&self, region: RegionAddr, marks: &Marks) -> PageBits {
+    fn touched(&self, region: RegionAddr, marks: &AccessBitmap) -> PageBitmap {
         let mut touched = marks.accessed;
         if let Some(shared) = self.shared.get(&region) {
             for (word, shared) in touched.0.iter_mut().zip(shared.0) {
@@ -249,7 +249,7 @@ impl Round {
     }
 }
 
-impl Probing {
+impl ProbeRun {
     /// Prepares to probe `regions`, as they were last read; `seen` returns the window that last
     /// showed a region (0: none).
     pub fn new(
@@ -269,17 +269,17 @@ impl Probing {
             false => seen(region),
         };
         Self {
-            estimator: Estimator::new(
+            estimator: OverheadEstimator::new(
                 (all.len() - huge.len()) as u64,
                 huge.len() as u64,
                 first_touch,
             ),
             regions: all.len(),
-            probe: Probe::new(all, settings, seed, seen),
+            probe: ProbePlan::new(all, settings, seed, seen),
             round: None,
             shared: HashSet::new(),
-            shared_base: Looked::default(),
-            shared_huge: Looked::default(),
+            shared_base: SharingCount::default(),
+            shared_huge: SharingCount::default(),
         }
     }
 
@@ -287,9 +287,9 @@ impl Probing {
     /// window's probing is over.
     pub(crate) fn step(
         &mut self,
-        tables: &mut PageTables,
-        member: &Member,
-        target: &Target,
+        tables: &mut PageTableReader,
+        member: &SampledProcess,
+        target: &BoundTarget,
         calls: &mut TargetCalls,
         deadline: Option<Instant>,
     ) -> Result<Option<Duration>> {
@@ -317,7 +317,7 @@ impl Probing {
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
-            let mut found = calls.time(|| tables.read_marks(target, &addresses))?;
+            let mut found = calls.timed(|| tables.read_access_bits(target, &addresses))?;
             let wall = monotonic().saturating_sub(round.begun);
             let id = member.handle.id;
             let cpu = process::cpu_time(id.pid)?.saturating_sub(round.cpu_before);
@@ -327,18 +327,18 @@ impl Probing {
                         self.shared.insert(region);
                     }
                     match marks.huge {
-                        true => self.shared_huge.note(shared),
-                        false => self.shared_base.note(shared),
+                        true => self.shared_huge.add(shared),
+                        false => self.shared_base.add(shared),
                     }
                 });
             }
-            let marks: Vec<RegionMarks> = round
+            let marks: Vec<RegionAccessBits> = round
                 .regions
                 .iter()
                 .zip(found)
                 .filter_map(|((region, cleared), marks)| {
                     let marks = marks?;
-                    Some(RegionMarks {
+                    Some(RegionAccessBits {
                         region: *region,
                         huge: marks.huge,
                         exposed: marks.at.saturating_sub(*cleared),
@@ -347,12 +347,12 @@ impl Probing {
                 })
                 .collect();
             let touched = self.estimator.read(&marks, cpu, wall);
-            if Probe::seen_enough(round.reads, touched, round.regions.len()) {
+            if ProbePlan::has_seen_enough(round.reads, touched, round.regions.len()) {
                 if !self.estimator.end_round(round.for_rate) {
                     let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
                     let for_rate = round.for_rate;
                     if !regions.is_empty() {
-                        self.probe.again(RoundPlan { regions, for_rate });
+                        self.probe.repeat_round(RoundPlan { regions, for_rate });
                     }
                 }
                 self.round = None;
@@ -363,7 +363,7 @@ impl Probing {
     }
 
     /// The estimate from this window.
-    pub fn finish(mut self, costs: &WalkCosts) -> Estimate {
+    pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
         let (base, huge) = (self.shared_base.share(), self.shared_huge.share());
         self.estimator.leave_out(base, huge);
         self.estimator.finish(costs)
@@ -371,13 +371,17 @@ impl Probing {
 }
 
 /// Clears the regions, except those that cannot be cleared. `None` if none could be.
-fn clear(plan: &RoundPlan, member: &Member, calls: &mut TargetCalls) -> Result<Option<Round>> {
+fn clear(
+    plan: &RoundPlan,
+    member: &SampledProcess,
+    calls: &mut TargetCalls,
+) -> Result<Option<ProbeRound>> {
     let cpu_before = process::cpu_time(member.handle.id.pid)?;
     let begun = monotonic();
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() {
-        let found = unpreempted(|| calls.clear_accessed(&member.handle, rest))?;
+        let found = with_sched_fifo(|| calls.clear_accessed(&member.handle, rest))?;
         if let Some(answer) = found.answer {
             for (n, region) in rest.iter().take(found.done).enumerate() {
                 let part = (n as f64 + 0.5) / found.done.max(1) as f64;
@@ -389,7 +393,7 @@ fn clear(plan: &RoundPlan, member: &Member, calls: &mut TargetCalls) -> Result<O
     if cleared.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Round {
+    Ok(Some(ProbeRound {
         regions: cleared,
         begun,
         cpu_before,
@@ -421,12 +425,12 @@ mod tests {
     fn a_region_untouched_since_its_last_look_has_no_walks() {
         // Two regions of this window, one of the last.
         let regions = [(1, 3), (2, 3), (3, 2)];
-        let mut walks = Walks {
+        let mut walks = WalkHistory {
             windows: 3,
             regions: regions.map(|(n, window)| (region(n), (7, window))).into(),
-            ..Walks::default()
+            ..WalkHistory::default()
         };
-        let of = |walks: &mut Walks, touched: [u16; 4]| {
+        let of = |walks: &mut WalkHistory, touched: [u16; 4]| {
             let samples = (1..5).zip(touched);
             let mut samples: Vec<_> = samples.map(|(n, it)| sample(n, it)).collect();
             let applied = walks.apply(&mut samples);
@@ -443,23 +447,26 @@ mod tests {
 
     #[test]
     fn shared_regions_are_neither_seen_nor_missing() {
-        let mut walks = Walks {
+        let mut walks = WalkHistory {
             windows: 3,
             regions: [(region(1), (7, 3))].into(),
             shared: [(region(2), 3)].into(),
-            ..Walks::default()
+            ..WalkHistory::default()
         };
         let mut samples = [1, 2, 3].map(|n| sample(n, 20));
         let applied = walks.apply(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
-        assert_eq!([1, 2, 3].map(|n| walks.last_seen(region(n))), [3, 3, 0]);
+        assert_eq!(
+            [1, 2, 3].map(|n| walks.last_window_of(region(n))),
+            [3, 3, 0]
+        );
     }
 
     #[test]
     fn pages_that_could_not_be_cleared_are_not_touched() {
-        let shared = PageBits([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]);
-        let round = Round {
+        let shared = PageBitmap([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]);
+        let round = ProbeRound {
             regions: Vec::new(),
             begun: Duration::ZERO,
             cpu_before: Duration::ZERO,
@@ -468,14 +475,14 @@ mod tests {
             for_rate: true,
             shared: [(region(1), shared)].into(),
         };
-        let marks = Marks {
+        let marks = AccessBitmap {
             at: Duration::ZERO,
-            accessed: PageBits([0b111, 0, 0, 0, 0, 0, 0, u64::MAX]),
+            accessed: PageBitmap([0b111, 0, 0, 0, 0, 0, 0, u64::MAX]),
             present: 512,
             write_protected: 3,
             huge: false,
         };
-        let touched = PageBits([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
+        let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
         assert_eq!(round.touched(region(1), &marks), touched);
         assert_eq!(round.touched(region(2), &marks), marks.accessed);
     }

@@ -6,10 +6,10 @@ use hawkeye_manager::Progress;
 use std::time::Instant;
 
 /// Result of a slice, or why it failed.
-pub type Sliced<T> = Result<Progress<T>>;
+pub type SliceResult<T> = Result<Progress<T>>;
 
 /// The deadline of a slice, and the calls that it may make.
-pub struct Turn<'a> {
+pub struct SliceContext<'a> {
     /// Calls that take locks of the process.
     pub calls: &'a mut TargetCalls,
     /// End of the slice.

@@ -3,8 +3,10 @@
 use super::*;
 use crate::own_memory::OwnMemory;
 use crate::promote::target_call::TargetCalls;
-use crate::sample::page_tables::PageTables;
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, Identity, PAGES_PER_REGION, Terms};
+use crate::sample::page_tables::PageTableReader;
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessIdentity, ProcessRules,
+};
 use nix::sys::mman::{MmapAdvise, mlock};
 use std::ops::Range;
 
@@ -15,7 +17,7 @@ fn locked_memory_is_not_taken_for_hot() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTables::load().expect("the BPF programs load");
+    let tables = PageTableReader::load().expect("the BPF programs load");
     let mut calls = TargetCalls::default();
     calls.prepare().expect("a helper starts");
     let memory =
@@ -42,24 +44,24 @@ fn locked_memory_is_not_taken_for_hot() {
     // SAFETY: the middle of the mapping made above.
     unsafe { mlock(region(2), 4 * HUGE_PAGE_BYTES as usize) }.expect("memory can be locked");
 
-    let mut sampler = Seeing::AccessBits(Box::new(AccessBits {
+    let mut sampler = SamplerBackend::AccessBits(Box::new(AccessBitBackend {
         tables,
         walk_costs: None,
         counters: None,
         first_touch_cost: Duration::ZERO,
     }))
-    .sampler();
+    .into_sampler();
     let own = std::process::id();
-    let mut member = Member::open(own, Identity::default(), Terms::default())
+    let mut member = SampledProcess::open(own, ProcessIdentity::default(), ProcessRules::default())
         .expect("this process can be managed");
     sampler
         .bind(member.handle.id)
         .expect("the programs bind to the process");
-    let mut turn = Turn {
+    let mut turn = SliceContext {
         calls: &mut calls,
         deadline: Instant::now() + Duration::from_secs(60),
     };
-    let started = sampler.start_window(&mut member, Needs::COVERAGE, &mut turn);
+    let started = sampler.start_window(&mut member, SampleKinds::COVERAGE, &mut turn);
     assert!(matches!(started, Ok(Progress::Done(()))));
     write(0..1);
     let Ok(Progress::Done(sample)) = sampler.sample(&mut member, &mut turn) else {

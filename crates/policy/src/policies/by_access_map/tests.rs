@@ -4,7 +4,7 @@ use super::*;
 use crate::observation::RegionSample;
 use crate::overhead::OverheadSource;
 use crate::testing::{
-    assert_reads, at, drain, huge, newest_only, observation, process, region, sample, spread,
+    assert_reads, at, drain, huge, newest_only, observation, process, range_of, region, sample,
     with_overheads,
 };
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
     let mut policy = by_bucket();
     let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
     policy.observe(&observation(&[(1, regions)]));
-    let waits = Waiting {
+    let waits = WaitingRegion {
         reason: Reason::new(AccessReason::Bucket {
             bucket: 6,
             coverage: 333,
@@ -124,7 +124,7 @@ fn a_dropped_proposal_comes_back_and_a_gone_process_does_not() {
     let samples = vec![sample(1, 300)];
     policy.observe(&observation(&[(1, samples.clone()), (2, samples.clone())]));
     assert_eq!(drain(&mut policy).len(), 2);
-    policy.settle(process(2), region(1), None);
+    policy.on_promotion_result(process(2), region(1), None);
     assert_eq!(drain(&mut policy), []);
     policy.observe(&observation(&[(2, samples)]));
     assert_eq!(pids(&drain(&mut policy)), [2]);
@@ -226,7 +226,7 @@ proptest! {
             }
             let Some(promotion) = policy.next_promotion(at(0)) else { break };
             turns[promotion.process.pid as usize - 1] += 1;
-            prop_assert!(spread(&turns) <= Some(1), "{:?}", turns);
+            prop_assert!(range_of(&turns) <= Some(1), "{:?}", turns);
         }
     }
 

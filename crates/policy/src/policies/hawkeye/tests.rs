@@ -50,7 +50,7 @@ fn see(
 /// From now on promotions cost `cost`.
 fn cost(policy: &mut Hawkeye, cost: Duration) {
     for _ in 0..100 {
-        policy.settle(process(9), region(0), Some(cost));
+        policy.on_promotion_result(process(9), region(0), Some(cost));
     }
 }
 
@@ -193,7 +193,7 @@ fn a_refused_promotion_gives_back_its_expected_saving() {
     let first = policy.next_promotion(at(0)).expect("a promotion is due");
     let left = |policy: &Hawkeye| policy.members.get(process(1)).map(|m| m.left_percent);
     assert_eq!(left(&policy), Some(2.5));
-    policy.settle(process(1), first.region, None);
+    policy.on_promotion_result(process(1), first.region, None);
     assert_eq!(left(&policy), Some(5.0));
 }
 

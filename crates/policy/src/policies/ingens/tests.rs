@@ -1,7 +1,7 @@
 //! Ingens's order, in fixed and random cases.
 
 use super::*;
-use crate::testing::{assert_reads, at, huge, observation, process, region, sample, spread};
+use crate::testing::{assert_reads, at, huge, observation, process, range_of, region, sample};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -116,8 +116,8 @@ fn in_the_order_in_which_faults_filled_them_then_as_a_scan_finds_them() {
     policy.observe(&round(&[500, 512, 512, 100, 512]));
     assert_eq!(indices(&mut policy), [2, 3, 1, 5]);
     // After a failed promotion a region leaves the queue until it grows again; 4 is full only now.
-    policy.settle(process(1), region(1), None);
-    policy.settle(process(1), region(2), None);
+    policy.on_promotion_result(process(1), region(1), None);
+    policy.on_promotion_result(process(1), region(2), None);
     policy.observe(&round(&[501, 512, 512, 511, 512]));
     assert_eq!(indices(&mut policy), [3, 5, 1, 4, 2]);
     // 3 is emptied and gone; later it is filled anew.
@@ -211,7 +211,7 @@ fn a_refused_region_comes_back_and_a_gone_process_does_not() {
     let round = unfragmented(&[(1, full(0..2)), (2, full(0..2))]);
     policy.observe(&round);
     for promotion in take(&mut policy, usize::MAX) {
-        policy.settle(promotion.process, promotion.region, None);
+        policy.on_promotion_result(promotion.process, promotion.region, None);
     }
     assert_eq!(take(&mut policy, 1), []);
     policy.observe(&unfragmented(&[(2, full(0..2))]));
@@ -309,7 +309,7 @@ proptest! {
             let pid = promotion.process.pid;
             prop_assert!(promoted.insert((pid, promotion.region)), "proposed twice");
             turns_of[pid as usize - 1] += 1;
-            prop_assert!(spread(&turns_of) <= Some(1), "{:?}", turns_of);
+            prop_assert!(range_of(&turns_of) <= Some(1), "{:?}", turns_of);
         }
     }
 

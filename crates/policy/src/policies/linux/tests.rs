@@ -3,32 +3,32 @@ use crate::budget::Rate;
 use crate::error::SettingError;
 use crate::testing::{assert_reads, at, huge, observation, process, region, sample};
 
-fn paced(pace: Pace) -> LinuxOrder {
-    LinuxOrder::new(LinuxSettings {
+fn paced(pace: PromotionPace) -> LinuxPolicy {
+    LinuxPolicy::new(LinuxSettings {
         pace,
         ..Default::default()
     })
 }
 
-fn unlimited() -> LinuxOrder {
-    paced(Pace::Unlimited)
+fn unlimited() -> LinuxPolicy {
+    paced(PromotionPace::Unlimited)
 }
 
 /// khugepaged's defaults, with `count` regions of one process to scan.
-fn default_with(count: u64) -> LinuxOrder {
-    let mut policy = LinuxOrder::new(LinuxSettings::default());
+fn default_with(count: u64) -> LinuxPolicy {
+    let mut policy = LinuxPolicy::new(LinuxSettings::default());
     policy.observe(&observation(&[(1, regions(0..count))]));
     policy
 }
 
 /// Takes up to `n` proposals at `now` and reports that all were carried out.
-fn take(policy: &mut LinuxOrder, now: Duration, n: usize) -> Vec<(u32, u64)> {
+fn take(policy: &mut LinuxPolicy, now: Duration, n: usize) -> Vec<(u32, u64)> {
     let mut taken = Vec::new();
     while taken.len() < n {
         let Some(p) = policy.next_promotion(now) else {
             break;
         };
-        policy.settle(p.process, p.region, Some(Duration::from_micros(400)));
+        policy.on_promotion_result(p.process, p.region, Some(Duration::from_micros(400)));
         taken.push((p.process.pid, p.region.start() >> 21));
     }
     taken
@@ -64,9 +64,9 @@ fn only_successes_count() {
         let Some((process, region)) = proposal else {
             panic!("only successes may count")
         };
-        policy.settle(process, region, None);
+        policy.on_promotion_result(process, region, None);
         // Reported twice, counted once.
-        policy.settle(process, region, None);
+        policy.on_promotion_result(process, region, None);
     }
     assert_eq!(take(&mut policy, at(0), 99).len(), 8);
 }
@@ -78,13 +78,13 @@ fn proposals_under_way_count_until_they_fail() {
         .map(|p| p.region)
         .collect();
     assert_eq!(under_way.len(), 8);
-    policy.settle(process(1), under_way[3], None);
+    policy.on_promotion_result(process(1), under_way[3], None);
     assert_eq!(take(&mut policy, at(1), 99).len(), 1);
 }
 
 #[test]
 fn a_given_rate_replaces_the_pace() -> Result<(), SettingError> {
-    let pace = Pace::PerSecond(Rate::per_second(2.0)?);
+    let pace = PromotionPace::PerSecond(Rate::per_second(2.0)?);
     let mut policy = paced(pace);
     policy.observe(&observation(&[(1, regions(0..100))]));
     assert_eq!(take(&mut policy, at(0), 99).len(), 2);
@@ -104,9 +104,9 @@ fn enough_pages_must_be_present() {
     assert_eq!(take(&mut policy, at(0), 9), [(1, 1), (1, 2)]);
     let settings = LinuxSettings {
         max_ptes_none: 64,
-        pace: Pace::Unlimited,
+        pace: PromotionPace::Unlimited,
     };
-    let mut strict = LinuxOrder::new(settings);
+    let mut strict = LinuxPolicy::new(settings);
     strict.observe(&observation(&[(1, samples)]));
     let taken = strict.next_promotion(at(0));
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));

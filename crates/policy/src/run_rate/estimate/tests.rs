@@ -1,6 +1,6 @@
 use super::*;
 use crate::run_rate::costs::{DistanceCost, FootprintCosts};
-use crate::run_rate::plan::xorshift;
+use crate::run_rate::probe_plan::xorshift;
 use crate::testing::region;
 
 const REGIONS: u64 = 1024;
@@ -26,9 +26,9 @@ fn costs() -> WalkCosts {
 fn marks(
     regions: std::ops::Range<u64>,
     exposed: Duration,
-    touched: impl Fn(u64) -> PageBits,
-) -> Vec<RegionMarks> {
-    let mark = |r| RegionMarks {
+    touched: impl Fn(u64) -> PageBitmap,
+) -> Vec<RegionAccessBits> {
+    let mark = |r| RegionAccessBits {
         region: region(r),
         huge: false,
         exposed,
@@ -48,9 +48,9 @@ fn probed(
     rounds: u64,
     cores: f64,
     first_touch: Duration,
-    touched: impl Fn(u64, f64) -> PageBits,
-) -> Estimate {
-    let mut estimator = Estimator::new(REGIONS, 0, first_touch);
+    touched: impl Fn(u64, f64) -> PageBitmap,
+) -> OverheadEstimate {
+    let mut estimator = OverheadEstimator::new(REGIONS, 0, first_touch);
     for round in 0..rounds {
         for after in READS_AFTER {
             let exposed = after + Duration::from_micros(100);
@@ -65,8 +65,8 @@ fn probed(
 }
 
 /// The first `count` pages of an order that is different in each region.
-fn scattered(region: u64, count: f64) -> PageBits {
-    let mut bits = PageBits::default();
+fn scattered(region: u64, count: f64) -> PageBitmap {
+    let mut bits = PageBitmap::default();
     let mut random = xorshift(region.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..count as u64 {
         bits.insert((random() % 512) as u16);
@@ -105,7 +105,7 @@ fn rates_are_per_second_of_cpu() {
 /// A process that touches 2000 pages a second in each region. It starts to pause `pause_after`
 /// after the clear of every other round, which took 100 us. Returns what is known of regions.
 fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
-    let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
+    let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..4 {
         let runs = if round % 2 == 1 {
             pause_after
@@ -220,10 +220,10 @@ fn a_small_hot_part_touched_everywhere_still_walks() {
 /// and pages touched.
 fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, pages): &(f64, f64)| {
-        let mut touched = PageBits::default();
+        let mut touched = PageBitmap::default();
         (0..*pages as u16).for_each(|n| touched.insert(n * 37 % 512));
         RegionRead {
-            shape: Shape::of(&touched),
+            shape: TouchShape::of(&touched),
             cpu_s: us * 1e-6,
         }
     };
@@ -265,7 +265,7 @@ fn a_region_full_at_the_first_read_is_not_idle() {
 fn a_stream_costs_little() {
     // The program goes through a region in 2 ms, at changing places.
     let estimate = probed(16, 1.0, Duration::ZERO, |r, t| {
-        let mut bits = PageBits::default();
+        let mut bits = PageBitmap::default();
         if r % 16 == 3 {
             (0..((t * 256_000.0) as u16).min(512)).for_each(|page| bits.insert(page));
         }
@@ -279,8 +279,8 @@ fn a_stream_costs_little() {
 }
 
 /// An estimator after rounds of 30 ms in which a process ran for these shares of the time.
-fn after_rounds(cores: &[f64]) -> Estimator {
-    let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
+fn after_rounds(cores: &[f64]) -> OverheadEstimator {
+    let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for (round, cores) in (0..).zip(cores) {
         for exposed in [Duration::from_millis(1), Duration::from_millis(30)] {
             let marks = marks(round..round + 1, exposed, |r| {
@@ -320,9 +320,9 @@ fn costly_first_touches_make_the_estimate_a_minimum() {
 /// The overhead of a process with `all` huge pages. All pages of the `looked_at` sampled ones are
 /// touched.
 fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
-    let mut estimator = Estimator::new(0, all, Duration::ZERO);
+    let mut estimator = OverheadEstimator::new(0, all, Duration::ZERO);
     let time = Duration::from_millis(1);
-    let mut marks = marks(0..looked_at, time, |_| PageBits([u64::MAX; 8]));
+    let mut marks = marks(0..looked_at, time, |_| PageBitmap([u64::MAX; 8]));
     marks.iter_mut().for_each(|mark| mark.huge = true);
     assert_eq!(estimator.read(&marks, time, time), looked_at);
     estimator.end_round(true);
@@ -342,7 +342,7 @@ fn overhead_of_huge_pages_beyond_the_tlbs_reach_is_separate() {
 
 #[test]
 fn without_reads_there_is_no_estimate() {
-    let estimate = Estimator::new(10, 0, Duration::ZERO).finish(&costs());
+    let estimate = OverheadEstimator::new(10, 0, Duration::ZERO).finish(&costs());
     assert_eq!(estimate.overhead, None);
     assert_eq!(estimate.walks, []);
 }
@@ -350,7 +350,7 @@ fn without_reads_there_is_no_estimate() {
 #[test]
 fn left_out_memory_has_no_walks() {
     let rate = |left_out: f64| {
-        let mut estimator = Estimator::new(REGIONS, 0, Duration::ZERO);
+        let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
         for after in READS_AFTER {
             let exposed = after + Duration::from_micros(100);
             let marks = marks(of_round(0), exposed, |r| {

@@ -53,7 +53,7 @@ fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-fn assert_held(promotion: Result<(), Hold>, why: &str) {
+fn assert_held(promotion: Result<(), PromotionBlock>, why: &str) {
     assert_eq!(promotion.expect_err("promotion is held").to_string(), why);
 }
 
@@ -65,11 +65,17 @@ fn guard() -> MemoryGuard {
 #[test]
 fn nothing_is_promoted_before_memory_was_looked_at() {
     let mut guard = guard();
-    assert_eq!(guard.may_promote(process(1), 0), Err(Hold::Unknown));
+    assert_eq!(
+        guard.may_promote(process(1), 0),
+        Err(PromotionBlock::Unknown)
+    );
     assert_eq!(guard.assess(at(0), &machine(50)), Ok(()));
     assert_eq!(guard.may_promote(process(1), 0), Ok(()));
-    guard.lose_sight();
-    assert_eq!(guard.may_promote(process(1), 0), Err(Hold::Unknown));
+    guard.mark_unknown();
+    assert_eq!(
+        guard.may_promote(process(1), 0),
+        Err(PromotionBlock::Unknown)
+    );
 }
 
 #[test]
@@ -94,7 +100,10 @@ fn a_group_holds_and_gives_back_only_its_own() {
     state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at(0), &state), Ok(()));
     let held = guard.may_promote(process(1), 0);
-    assert!(matches!(held, Err(Hold::Recovering { .. })), "{held:?}");
+    assert!(
+        matches!(held, Err(PromotionBlock::Recovering { .. })),
+        "{held:?}"
+    );
 
     // After it was gone and came back, it starts anew.
     state.groups.remove(0);
@@ -142,7 +151,10 @@ fn pressure_in_a_cgroup_holds_its_promotions() {
     state.groups[0].pressure_percent = Some(20.0);
     assert_eq!(guard.assess(at(0), &state), Ok(()));
     let held = guard.may_promote(process(1), 0);
-    assert!(matches!(held, Err(Hold::Pressure { .. })), "{held:?}");
+    assert!(
+        matches!(held, Err(PromotionBlock::Pressure { .. })),
+        "{held:?}"
+    );
     assert_eq!(guard.may_promote(process(2), 0), Ok(()));
 }
 
@@ -153,8 +165,8 @@ fn a_promotion_does_not_cross_the_mark_itself() {
     state.groups = vec![group("/a", 80, &[1])];
     assert_eq!(guard.assess(at(0), &state), Ok(()));
     assert_eq!(guard.may_promote(process(1), 10), Ok(()));
-    let crosses = Hold::WouldCross {
-        scope: Scope::Machine,
+    let crosses = PromotionBlock::WouldCross {
+        scope: MemoryScope::Machine,
         used_percent: 84.0,
         bytes: 11,
         start_percent: 85.0,
@@ -185,7 +197,7 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
         assert_eq!(guard.is_recovering(), early, "{mib_per_look} MiB in 50 ms");
         assert_eq!(guard.in_danger(), early);
         let held = guard.may_promote(process(1), 0);
-        assert_eq!(matches!(held, Err(Hold::FillingUp { .. })), early);
+        assert_eq!(matches!(held, Err(PromotionBlock::FillingUp { .. })), early);
     }
 }
 
@@ -193,7 +205,7 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
 fn a_slow_recovery_has_to_start_earlier() {
     let mut guard = guard();
     // 8 MiB/s here.
-    (0..200).for_each(|_| guard.note_recovered(1 << 20, ms(125)));
+    (0..200).for_each(|_| guard.record_recovered(1 << 20, ms(125)));
     fill(&mut guard, (600..1600).step_by(10));
     assert!(guard.is_recovering());
 }
@@ -212,11 +224,11 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
         ..group("/b", 0, &[2])
     });
     let _ = guard.assess(ms(100), &state);
-    guard.found_nothing_more(ms(100));
+    guard.on_search_exhausted(ms(100));
     assert_eq!(guard.shortage(process(1)), None);
     assert!(guard.shortage(process(2)).is_some());
     assert_eq!(guard.begin_listing(ms(150), &everyone), [process(2)]);
-    guard.found_nothing_more(ms(150));
+    guard.on_search_exhausted(ms(150));
     assert!(!guard.is_recovering());
 }
 
@@ -252,15 +264,15 @@ fn nearly_full_memory_is_checked_between_looks() {
         total_bytes: 64 << 30,
     };
     let _ = guard.assess(ms(0), &state);
-    let scope = Scope::Group("/a".to_owned());
-    assert_eq!(guard.next_look(), Some(ms(40)));
-    assert_eq!(guard.due(ms(39)), []);
-    assert_eq!(guard.due(ms(40)), std::slice::from_ref(&scope));
-    guard.note_use(ms(40), &scope, gib(2000));
+    let scope = MemoryScope::Group("/a".to_owned());
+    assert_eq!(guard.next_read(), Some(ms(40)));
+    assert_eq!(guard.scopes_due(ms(39)), []);
+    assert_eq!(guard.scopes_due(ms(40)), std::slice::from_ref(&scope));
+    guard.record_use(ms(40), &scope, gib(2000));
     assert!(guard.is_recovering());
-    assert_eq!(guard.next_look(), Some(ms(80)));
-    guard.lose_sight();
-    assert_eq!(guard.next_look(), None);
+    assert_eq!(guard.next_read(), Some(ms(80)));
+    guard.mark_unknown();
+    assert_eq!(guard.next_read(), None);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts a server, inserts `gib` GiB of values, and ends it. Returns inserts per second, and their
 /// mean and p99 in milliseconds.
-pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<[f64; 3]> {
+pub(super) fn run(host: &BenchHost, ahead: bool, gib: u64) -> BenchResult<[f64; 3]> {
     crate::live::programs::packages::need("redis-server", "redis-server")?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
     let words: Vec<String> = words
@@ -26,16 +26,16 @@ pub(super) fn run(host: &Host, ahead: bool, gib: u64) -> Result<[f64; 3]> {
     let mut command = command(host, ahead, None, &words);
     command.stdout(std::process::Stdio::null());
     let server = start(command)?;
-    let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::stay);
+    let _on_its_core = CoreSet::of(&[CORE]).map(CoreSet::restrict_thread);
     let result = insert(gib);
     drop(server);
     result
 }
 
-fn insert(gib: u64) -> Result<[f64; 3]> {
+fn insert(gib: u64) -> BenchResult<[f64; 3]> {
     let failed = |error: io::Error| impossible!("inserting values: {error}");
     let stream = connect().map_err(failed)?;
-    let mut client = Client::new(stream).map_err(failed)?;
+    let mut client = InsertClient::new(stream).map_err(failed)?;
     let values = (gib << 30) / VALUE_BYTES;
     let mut latencies_ms = Vec::new();
     let begun = Instant::now();
@@ -64,13 +64,13 @@ fn connect() -> io::Result<TcpStream> {
 
 /// A client with little cost of its own: values go from the page cache to the socket without a copy
 /// (`sendfile`).
-struct Client {
+struct InsertClient {
     stream: TcpStream,
     answers: BufReader<TcpStream>,
     value: File,
 }
 
-impl Client {
+impl InsertClient {
     fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -2,34 +2,39 @@
 
 use crate::error::BenchError;
 use crate::live::prelude::*;
-use crate::live::programs::Running;
-use hawkeye_linux::stop::let_signals_through;
+use crate::live::programs::RunningProcess;
+use hawkeye_linux::stop::unblock_signals;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
 
 /// The event that ends the timed interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ready {
+pub(super) enum EndOfTiming {
     Ended,
     Line,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Launch {
+pub(super) struct TimedCommand {
     pub(super) words: Vec<String>,
-    pub(super) ready: Ready,
+    pub(super) ready: EndOfTiming,
 }
 
 pub(super) const CORE: usize = 0;
 
-impl Launch {
-    pub(super) fn of(words: &str, ready: Ready) -> Self {
+impl TimedCommand {
+    pub(super) fn of(words: &str, ready: EndOfTiming) -> Self {
         let words = words.split(' ').map(String::from).collect();
         Self { words, ready }
     }
 
     /// Starts the program once, with or without prefault; returns the seconds until it was ready.
-    pub(super) fn seconds(&self, host: &Host, ahead: bool, warm_gib: Option<u64>) -> Result<f64> {
+    pub(super) fn seconds(
+        &self,
+        host: &BenchHost,
+        ahead: bool,
+        warm_gib: Option<u64>,
+    ) -> BenchResult<f64> {
         let mut command = command(host, ahead, warm_gib, &self.words);
         command.stdout(Stdio::piped());
         let begun = Instant::now();
@@ -39,14 +44,14 @@ impl Launch {
         if let Some(output) = running.stdout.take() {
             let mut output = BufReader::new(output);
             let read = match self.ready {
-                Ready::Line => output.read_line(&mut line),
-                Ready::Ended => {
+                EndOfTiming::Line => output.read_line(&mut line),
+                EndOfTiming::Ended => {
                     std::io::copy(&mut output, &mut std::io::sink()).map(|n| n as usize)
                 }
             };
             read.map_err(failed())?;
         }
-        if self.ready == Ready::Ended {
+        if self.ready == EndOfTiming::Ended {
             let status = running.wait().map_err(failed())?;
             if !status.success() {
                 bail!("{} ended with {status}", self.words.join(" "));
@@ -61,7 +66,7 @@ impl Launch {
 /// The command for a program on its core, under `hawkeye run` if its memory is prefaulted. `hawkeye
 /// run` itself is not bound to the core, so `taskset` binds the program, in both ways alike.
 pub(super) fn command(
-    host: &Host,
+    host: &BenchHost,
     ahead: bool,
     warm_gib: Option<u64>,
     words: &[String],
@@ -81,11 +86,11 @@ pub(super) fn command(
     command.args(["-c", &CORE.to_string()]).args(words);
     // Some programs end when their input does.
     command.stdin(Stdio::piped()).stderr(Stdio::null());
-    let_signals_through(&mut command);
+    unblock_signals(&mut command);
     command
 }
 
-pub(super) fn start(mut command: Command) -> Result<Running> {
+pub(super) fn start(mut command: Command) -> BenchResult<RunningProcess> {
     // `hawkeye run` passes the signal on and restores its settings.
-    Running::start(&mut command, Signal::SIGTERM)
+    RunningProcess::start(&mut command, Signal::SIGTERM)
 }

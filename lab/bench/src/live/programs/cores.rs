@@ -4,12 +4,12 @@
 use hawkeye_workload::core_set::CoreSet;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cores {
+pub(super) struct ClientServerCores {
     pub(super) client: CoreSet,
     pub(super) server: CoreSet,
 }
 
-impl Cores {
+impl ClientServerCores {
     /// The first core for the client, all others for the server; `None` if there is only one.
     pub(super) fn divided() -> Option<Self> {
         match CoreSet::allowed().split_first() {

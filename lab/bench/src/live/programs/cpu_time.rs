@@ -1,7 +1,7 @@
 //! CPU time of a program's work.
 
 use crate::live::prelude::*;
-use hawkeye_linux::processes::scheduled::Scheduled;
+use hawkeye_linux::processes::schedstat::SchedStat;
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
@@ -14,7 +14,7 @@ pub(super) struct CpuClock {
     in_one_thread: bool,
 }
 
-pub(super) struct Reading {
+pub(super) struct CpuTimeReading {
     /// CPU time of all threads, including ended ones.
     all: Duration,
     /// CPU time by thread, for programs where one thread does the work.
@@ -22,7 +22,7 @@ pub(super) struct Reading {
 }
 
 impl CpuClock {
-    pub(super) fn of(program: &dyn Program) -> Result<Self> {
+    pub(super) fn of(program: &dyn MeasuredProgram) -> BenchResult<Self> {
         let pid = program.pid();
         Ok(Self {
             pid,
@@ -31,19 +31,19 @@ impl CpuClock {
         })
     }
 
-    pub(super) fn read(&self) -> Result<Reading> {
+    pub(super) fn read(&self) -> BenchResult<CpuTimeReading> {
         let threads = match self.in_one_thread {
             true => threads(self.pid)?,
             false => BTreeMap::new(),
         };
-        Ok(Reading {
+        Ok(CpuTimeReading {
             all: self.process.now().map_err(unreadable)?.into(),
             threads,
         })
     }
 }
 
-impl Reading {
+impl CpuTimeReading {
     /// CPU time of the work since an earlier reading. Where one thread does the work, the time of
     /// the others is left out: memcached's other threads tidy up for seconds at a time, independent
     /// of its load. The working thread is the one with the most CPU time since the program's start.
@@ -65,14 +65,14 @@ impl Reading {
 }
 
 /// CPU time of each thread that a process has now.
-fn threads(pid: u32) -> Result<BTreeMap<String, Duration>> {
+fn threads(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
     let folder = format!("/proc/{pid}/task");
     let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;
     let of = |task: std::io::Result<fs::DirEntry>| {
         let task = task.ok()?;
         let line = fs::read_to_string(task.path().join("schedstat")).ok()?;
         let thread = task.file_name().into_string().ok()?;
-        Some((thread, Scheduled::parse(&line)?.ran))
+        Some((thread, SchedStat::parse(&line)?.ran))
     };
     // A thread that has ended meanwhile uses no more time.
     let found: BTreeMap<_, _> = all.filter_map(of).collect();
@@ -93,10 +93,10 @@ fn unreadable(errno: Errno) -> LinuxError {
 mod tests {
     use super::*;
 
-    fn reading(all_ms: u64, threads_ms: &[(&str, u64)]) -> Reading {
+    fn reading(all_ms: u64, threads_ms: &[(&str, u64)]) -> CpuTimeReading {
         let ms = Duration::from_millis;
         let thread = |(thread, took): &(&str, u64)| ((*thread).to_owned(), ms(*took));
-        Reading {
+        CpuTimeReading {
             all: ms(all_ms),
             threads: threads_ms.iter().map(thread).collect(),
         }

@@ -1,11 +1,11 @@
 //! Hash maps with look-ups of random keys: one in a Java virtual machine, and sparsehash's
 //! `dense_hash_map`. They use the workloads' line protocol.
 
-use super::reader::{Reader, command};
+use super::reader::{ProtocolProgram, command};
 use super::{packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
-use hawkeye_workload::Hot;
+use hawkeye_workload::HotKeys;
 use tempfile::TempDir;
 
 /// The header that shows by its presence whether sparsehash is installed.
@@ -13,13 +13,13 @@ const SPARSEHASH: &str = "/usr/include/sparsehash/dense_hash_map";
 
 /// A C++ program that is compiled here. It is deleted when dropped, which does not affect a running
 /// instance.
-pub(in crate::live) struct Compiled {
+pub(in crate::live) struct CompiledProgram {
     folder: TempDir,
 }
 
-impl Compiled {
+impl CompiledProgram {
     /// Compiles a program that uses sparsehash.
-    pub(in crate::live) fn with_sparsehash(source: &str) -> Result<Self> {
+    pub(in crate::live) fn with_sparsehash(source: &str) -> BenchResult<Self> {
         packages::need("g++", "g++")?;
         packages::need_file(Path::new(SPARSEHASH), "libsparsehash-dev")?;
         let folder = temporary_folder()?;
@@ -46,15 +46,15 @@ fn power_of_two(mib: u64) -> u64 {
 }
 
 /// Starts the sparsehash program with a table of about `mib` MiB.
-pub(super) fn sparsehash(mib: u64, hot: Hot) -> Result<Reader> {
-    let program = Compiled::with_sparsehash(include_str!("sparsehash.cc"))?;
+pub(super) fn sparsehash(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
+    let program = CompiledProgram::with_sparsehash(include_str!("sparsehash.cc"))?;
     let mut command = command(program.path());
     command.arg(power_of_two(mib).to_string()).args(hot.words());
-    Reader::ready(Workload::spawn_command(command)?)
+    ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
 }
 
 /// Starts the Java program with a table of about `mib` MiB.
-pub(super) fn java(mib: u64, hot: Hot) -> Result<Reader> {
+pub(super) fn java(mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     packages::need("javac", "default-jdk-headless")?;
     let table_mib = power_of_two(mib);
     let folder = temporary_folder()?;
@@ -70,19 +70,19 @@ pub(super) fn java(mib: u64, hot: Hot) -> Result<Reader> {
         .arg(table_mib.to_string())
         .args(hot.words());
     // A ready program has compiled its source, so the file may go.
-    Reader::ready(Workload::spawn_command(command)?)
+    ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{TENTH, not_here, works};
+    use crate::live::programs::testing::{TENTH, skip_without, works};
     use hawkeye_test_support::this_test;
 
     #[test]
     fn java_looks_keys_up() {
         if !packages::is_there("javac") {
-            return not_here(this_test!(), "javac");
+            return skip_without(this_test!(), "javac");
         }
         works(&mut java(3, TENTH).expect("starts"));
     }
@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn sparsehash_looks_keys_up() {
         if !packages::is_there("g++") || !Path::new(SPARSEHASH).exists() {
-            return not_here(this_test!(), "sparsehash");
+            return skip_without(this_test!(), "sparsehash");
         }
-        for hot in [Hot::UNIFORM, TENTH] {
+        for hot in [HotKeys::UNIFORM, TENTH] {
             works(&mut sparsehash(3, hot).expect("starts"));
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::promote::remote_advice;
-use hawkeye_linux::promote::remote_advice::Insisting;
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::promote::process_madvise::CollapseRetry;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use std::ops::Range;
@@ -14,16 +14,16 @@ const TRIES: usize = 3;
 
 /// Promotes every populated region of a process that can be huge, including memory that it shares
 /// with other processes. Returns the share of its memory under huge pages afterwards, in per cent.
-pub fn promote_all(pid: u32) -> Result<f64> {
+pub fn promote_all(pid: u32) -> BenchResult<f64> {
     let process = ProcessHandle::open(pid)?;
     for _ in 0..TRIES {
         for region in regions(pid)?.into_iter().filter(|region| !region.is_huge()) {
             // The result includes refusals; a process that is gone causes an error below.
-            let mut insisting = Insisting::default();
+            let mut insisting = CollapseRetry::default();
             loop {
                 let begun = Instant::now();
-                let result = remote_advice::collapse(&process, region.region);
-                if !insisting.again(&result, begun.elapsed()) {
+                let result = process_madvise::collapse(&process, region.region);
+                if !insisting.should_retry(&result, begun.elapsed()) {
                     break;
                 }
             }
@@ -34,13 +34,13 @@ pub fn promote_all(pid: u32) -> Result<f64> {
 
 /// Collapses every region of `range` without pauses, with as many tries as it takes; returns the
 /// duration.
-pub fn collapse_all(process: &ProcessHandle, range: Range<u64>) -> Result<Duration> {
+pub fn collapse_all(process: &ProcessHandle, range: Range<u64>) -> BenchResult<Duration> {
     const MAX_TRIES: u32 = 5;
     let begun = Instant::now();
     for start in range.step_by(HUGE_PAGE_BYTES as usize) {
         let region = RegionAddr::containing(start);
         let mut tries = 0;
-        while let Err(error) = remote_advice::collapse(process, region) {
+        while let Err(error) = process_madvise::collapse(process, region) {
             tries += 1;
             if tries == MAX_TRIES {
                 return Err(error.into());
@@ -51,7 +51,7 @@ pub fn collapse_all(process: &ProcessHandle, range: Range<u64>) -> Result<Durati
 }
 
 /// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
-pub fn huge_percent(pid: u32) -> Result<f64> {
+pub fn huge_percent(pid: u32) -> BenchResult<f64> {
     let (mut huge, mut all) = (0, 0);
     for region in regions(pid)? {
         all += u64::from(region.present) * BASE_PAGE_BYTES;
@@ -60,7 +60,7 @@ pub fn huge_percent(pid: u32) -> Result<f64> {
     Ok(huge as f64 * 100.0 / all.max(1) as f64)
 }
 
-fn regions(pid: u32) -> Result<Vec<RegionSample>> {
+fn regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
     let eligible = mappings::eligible(&pagemap::mappings(pid)?);
     let mut regions = pagemap::population(pid, &eligible.ranges)?;
     regions.extend(pagemap::population(pid, &shared(pid)?)?);
@@ -69,7 +69,7 @@ fn regions(pid: u32) -> Result<Vec<RegionSample>> {
 
 /// Whole regions of anonymous memory that a process shares with others, such as PostgreSQL's
 /// buffers. The manager skips such memory.
-fn shared(pid: u32) -> Result<Vec<Range<u64>>> {
+fn shared(pid: u32) -> BenchResult<Vec<Range<u64>>> {
     let path = format!("/proc/{pid}/maps");
     let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
     Ok(maps.lines().filter_map(shared_regions).collect())

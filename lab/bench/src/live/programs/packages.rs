@@ -1,20 +1,20 @@
 //! Debian packages that experiments need; they are installed if they are missing.
 
-use crate::error::{BenchError, Result, bail};
+use crate::error::{BenchError, BenchResult, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Ensures that `program` can be started: installs `package` if it is missing, and reports that.
-pub fn need(program: &str, package: &str) -> Result<()> {
-    bring(program, package, || is_there(program))
+pub fn need(program: &str, package: &str) -> BenchResult<()> {
+    install_if_missing(program, package, || is_there(program))
 }
 
 /// The same for a file, such as a library's header.
-pub fn need_file(file: &Path, package: &str) -> Result<()> {
-    bring(&file.display().to_string(), package, || file.exists())
+pub fn need_file(file: &Path, package: &str) -> BenchResult<()> {
+    install_if_missing(&file.display().to_string(), package, || file.exists())
 }
 
-fn bring(what: &str, package: &str, is_there: impl Fn() -> bool) -> Result<()> {
+fn install_if_missing(what: &str, package: &str, is_there: impl Fn() -> bool) -> BenchResult<()> {
     if is_there() {
         return Ok(());
     }

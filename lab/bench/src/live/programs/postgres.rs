@@ -12,11 +12,11 @@
 
 mod cluster;
 
-use super::cores::Cores;
-use super::running::{Running, answer_within};
-use super::server::die_with_us;
+use super::child_process::{RunningProcess, answer_within};
+use super::cores::ClientServerCores;
+use super::server::end_with_parent_thread;
 use crate::live::prelude::*;
-use cluster::{Cluster, run};
+use cluster::{PostgresCluster, run};
 use hawkeye_linux::fields::field;
 use nix::sys::signal::Signal;
 use std::io::{BufRead, BufReader};
@@ -37,10 +37,11 @@ const MAPPED_PERCENT: u64 = 90;
 /// Makes the kernel align shared memory that is mapped from now on, so that it can be made huge
 /// later; this alone does not make it huge. If the setting allows it already, or is missing,
 /// nothing is changed.
-pub(in crate::live) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
+pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<()> {
     const SETTING: &str = "shmem_enabled";
     let path = Path::new(THP_DIR).join(SETTING);
-    if path.exists() && hawkeye_linux::takeover::thp_settings::read_setting(&path)? == "never" {
+    if path.exists() && hawkeye_linux::machine_lease::thp_settings::read_setting(&path)? == "never"
+    {
         host.set_thp(SETTING, "advise")?;
     }
     Ok(())
@@ -48,16 +49,16 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut Host) -> Result<()> {
 
 pub(super) struct Postgres {
     // Dropped first: pgbench must not outlive the server.
-    client: Running,
+    client: RunningProcess,
     /// Transactions per second since the previous report, and seconds since the start.
     reports: Receiver<(f64, f64)>,
     backend: u32,
-    _cluster: Cluster,
+    _cluster: PostgresCluster,
 }
 
 /// Starts a server with `mib` MiB of shared buffers, nine tenths of which are filled.
-pub(super) fn start(mib: u64) -> Result<Postgres> {
-    let cluster = Cluster::start(mib)?;
+pub(super) fn start(mib: u64) -> BenchResult<Postgres> {
+    let cluster = PostgresCluster::start(mib)?;
     let scale = ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1);
     let mut fill = cluster.command("pgbench");
     fill.args(["-i", "-q", "--unlogged-tables", "-s", &scale.to_string()]);
@@ -83,20 +84,20 @@ pub(super) fn start(mib: u64) -> Result<Postgres> {
     Ok(postgres)
 }
 
-impl Program for Postgres {
+impl MeasuredProgram for Postgres {
     fn pid(&self) -> u32 {
         self.backend
     }
 
-    fn go(&mut self) -> Result<()> {
+    fn go(&mut self) -> BenchResult<()> {
         self.signal(Signal::SIGCONT)
     }
 
-    fn stop(&mut self) -> Result<()> {
+    fn stop(&mut self) -> BenchResult<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> Result<f64> {
+    fn rate(&mut self, length: Duration, mark: &mut dyn FnMut()) -> BenchResult<f64> {
         while self.reports.try_recv().is_ok() {}
         // The first report may cover a time in which pgbench was stopped.
         let (_, begun_s) = self.report()?;
@@ -115,12 +116,12 @@ impl Program for Postgres {
 }
 
 impl Postgres {
-    fn signal(&self, signal: Signal) -> Result<()> {
+    fn signal(&self, signal: Signal) -> BenchResult<()> {
         let sent = self.client.signal(signal);
         sent.map_err(|errno| impossible!("pgbench has ended: {errno}"))
     }
 
-    fn report(&self) -> Result<(f64, f64)> {
+    fn report(&self) -> BenchResult<(f64, f64)> {
         self.reports
             .recv_timeout(SILENCE)
             .map_err(|error| match error {
@@ -132,25 +133,25 @@ impl Postgres {
     }
 }
 
-fn pgbench(cluster: &Cluster) -> Result<Running> {
+fn pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
     let mut command = cluster.command("pgbench");
     let forever = "100000000";
     command
         .args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"])
         .args(["-T", forever, "-P", &REPORT_S.to_string()])
         .stderr(Stdio::piped());
-    hawkeye_linux::stop::let_signals_through(&mut command);
-    die_with_us(&mut command);
-    if let Some(cores) = Cores::divided() {
-        cores.client.keep(&mut command);
+    hawkeye_linux::stop::unblock_signals(&mut command);
+    end_with_parent_thread(&mut command);
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.client.restrict_command(&mut command);
     }
-    Running::start(&mut command, Signal::SIGKILL)
+    RunningProcess::start(&mut command, Signal::SIGKILL)
 }
 
 fn read_reports(output: ChildStderr) -> Receiver<(f64, f64)> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
+        for line in BufReader::new(output).lines().map_while(BenchResult::ok) {
             if let Some(report) = progress(&line) {
                 if sender.send(report).is_err() {
                     break;
@@ -169,13 +170,13 @@ fn progress(line: &str) -> Option<(f64, f64)> {
     Some((per_s.parse().ok()?, seconds.parse().ok()?))
 }
 
-fn number(text: &str) -> Result<u64> {
+fn number(text: &str) -> BenchResult<u64> {
     let wrong = |_| impossible!("PostgreSQL answered {text:?} instead of a number");
     text.parse().map_err(wrong)
 }
 
 /// The process that answers pgbench.
-fn backend(cluster: &Cluster) -> Result<u32> {
+fn backend(cluster: &PostgresCluster) -> BenchResult<u32> {
     // pgbench's first connection only reads the table list, and ends.
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
     let asking = || Ok(Some(cluster.query(query)?).filter(|answer| !answer.is_empty()));
@@ -184,7 +185,7 @@ fn backend(cluster: &Cluster) -> Result<u32> {
 }
 
 /// Waits until a process has mapped nearly `bytes` of shared memory: it maps what it reads.
-fn wait_until_mapped(pid: u32, bytes: u64) -> Result<()> {
+fn wait_until_mapped(pid: u32, bytes: u64) -> BenchResult<()> {
     let path = format!("/proc/{pid}/status");
     let mut mapped = 0;
     let waiting = || {
@@ -207,7 +208,7 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{not_here, works};
+    use crate::live::programs::testing::{skip_without, works};
     use hawkeye_test_support::this_test;
 
     #[test]
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn rows_are_looked_up() {
         if cluster::programs().is_none() {
-            not_here(this_test!(), "PostgreSQL");
+            skip_without(this_test!(), "PostgreSQL");
             return;
         }
         works(&mut start(16).expect("starts"));

@@ -1,7 +1,7 @@
 //! Programs in Python: our scripts around the work of a library. They use the workloads' line
 //! protocol.
 
-use super::reader::{Reader, command};
+use super::reader::{ProtocolProgram, command};
 use super::{packages, temporary_folder, write};
 use crate::error::BenchError;
 use crate::live::prelude::*;
@@ -16,14 +16,14 @@ const FROM_PYPI: &str = "/var/cache/hawkeye/python";
 const LAST_PIECE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Script {
+pub(super) enum PythonScript {
     Cg,
     Mg,
     Graph,
     Analytics,
 }
 
-impl Script {
+impl PythonScript {
     fn source(self) -> &'static str {
         match self {
             Self::Cg => include_str!("python/cg.py"),
@@ -42,7 +42,7 @@ impl Script {
         }
     }
 
-    fn install(self) -> Result<()> {
+    fn install(self) -> BenchResult<()> {
         packages::need_file(Path::new(INTERPRETER), "python3")?;
         for (module, package) in self.needs() {
             packages::need_file(&Path::new(PACKAGES).join(module), package)?;
@@ -63,7 +63,7 @@ impl Script {
 }
 
 /// Starts a script with about `mib` MiB of data.
-pub(super) fn start(script: Script, mib: u64) -> Result<Reader> {
+pub(super) fn start(script: PythonScript, mib: u64) -> BenchResult<ProtocolProgram> {
     script.install()?;
     let folder = temporary_folder()?;
     write(&folder, "console.py", CONSOLE)?;
@@ -83,12 +83,12 @@ pub(super) fn start(script: Script, mib: u64) -> Result<Reader> {
         .env("MALLOC_MMAP_MAX_", "0")
         .env("MALLOC_TRIM_THRESHOLD_", (1u64 << 40).to_string());
     // A ready program has read its source, so the file may go.
-    let mut program = Reader::ready(Workload::spawn_command(command)?)?;
+    let mut program = ProtocolProgram::ready(WorkloadProcess::spawn_command(command)?)?;
     program.last_piece = Some(LAST_PIECE);
     Ok(program)
 }
 
-fn need_duckdb() -> Result<()> {
+fn need_duckdb() -> BenchResult<()> {
     let folder = Path::new(FROM_PYPI);
     if folder.join("duckdb").exists() {
         return Ok(());
@@ -112,16 +112,16 @@ fn need_duckdb() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{not_here, works};
+    use crate::live::programs::testing::{skip_without, works};
     use hawkeye_test_support::this_test;
 
     #[test]
     fn scripts_work() {
-        for script in [Script::Cg, Script::Mg, Script::Graph] {
+        for script in [PythonScript::Cg, PythonScript::Mg, PythonScript::Graph] {
             if script.is_there() {
                 works(&mut start(script, 4).expect("starts"));
             } else {
-                not_here(this_test!(), &format!("what {script:?} uses"));
+                skip_without(this_test!(), &format!("what {script:?} uses"));
             }
         }
     }
@@ -129,6 +129,6 @@ mod tests {
     #[test]
     #[ignore = "installs DuckDB from PyPI where it is missing"]
     fn duckdb_joins() {
-        works(&mut start(Script::Analytics, 4).expect("starts"));
+        works(&mut start(PythonScript::Analytics, 4).expect("starts"));
     }
 }

@@ -1,11 +1,11 @@
 //! Key-value servers, each with a client of ours on a unix socket.
 
-use super::cores::Cores;
-use super::reader::Reader;
-use super::running::{Running, answer_within};
+use super::child_process::{RunningProcess, answer_within};
+use super::cores::ClientServerCores;
+use super::reader::ProtocolProgram;
 use super::{packages, temporary_folder};
 use crate::live::prelude::*;
-use hawkeye_workload::Hot;
+use hawkeye_workload::HotKeys;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,12 @@ const MEMCACHED_VALUE_BYTES: u64 = 1024;
 const START: Duration = Duration::from_secs(10);
 
 /// Redis with values of 4 KiB. `client` is the command of the workload `ask`.
-pub(super) fn redis(client: Command, mib: u64, hot: Hot, pause: Duration) -> Result<Reader> {
+pub(super) fn redis(
+    client: Command,
+    mib: u64,
+    hot: HotKeys,
+    pause: Duration,
+) -> BenchResult<ProtocolProgram> {
     packages::need("redis-server", "redis-server")?;
     let folder = temporary_folder()?;
     let command = redis_command(folder.path());
@@ -42,7 +47,7 @@ pub(in crate::live) fn redis_command(folder: &Path) -> Command {
 }
 
 /// memcached with values of 1 KiB and one thread.
-pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Reader> {
+pub(super) fn memcached(client: Command, mib: u64, hot: HotKeys) -> BenchResult<ProtocolProgram> {
     packages::need("memcached", "memcached")?;
     let folder = temporary_folder()?;
     let mut command = Command::new("memcached");
@@ -55,7 +60,7 @@ pub(super) fn memcached(client: Command, mib: u64, hot: Hot) -> Result<Reader> {
 }
 
 /// The command of a client that stores `mib` MiB of values and then asks for them.
-fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: Hot) -> Command {
+fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: HotKeys) -> Command {
     let keys = ((mib << 20) / value_bytes).to_string();
     let [hot_keys, hot_questions] = hot.words();
     client
@@ -66,14 +71,18 @@ fn asking(mut client: Command, dialect: &str, mib: u64, value_bytes: u64, hot: H
     client
 }
 
-fn start(mut command: Command, folder: TempDir, mut client: Command) -> Result<Reader> {
+fn start(
+    mut command: Command,
+    folder: TempDir,
+    mut client: Command,
+) -> BenchResult<ProtocolProgram> {
     let name = command.get_program().to_string_lossy().into_owned();
     in_background(&mut command);
-    if let Some(cores) = Cores::divided() {
-        cores.server.keep(&mut command);
-        cores.client.keep(&mut client);
+    if let Some(cores) = ClientServerCores::divided() {
+        cores.server.restrict_command(&mut command);
+        cores.client.restrict_command(&mut client);
     }
-    let mut process = Running::start(&mut command, Signal::SIGKILL)?;
+    let mut process = RunningProcess::start(&mut command, Signal::SIGKILL)?;
     let socket = folder.path().join("socket");
     let listens = answer_within(START, || {
         if let Ok(Some(status)) = process.try_wait() {
@@ -85,7 +94,7 @@ fn start(mut command: Command, folder: TempDir, mut client: Command) -> Result<R
         bail!("{name} did not listen within {} s", START.as_secs());
     }
     client.arg("--socket").arg(&socket);
-    Reader::client_of(process, folder, Workload::spawn_command(client)?)
+    ProtocolProgram::client_of(process, folder, WorkloadProcess::spawn_command(client)?)
 }
 
 /// Silences a server, and makes it end with this process.
@@ -94,13 +103,13 @@ pub(in crate::live) fn in_background(command: &mut Command) {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    hawkeye_linux::stop::let_signals_through(command);
-    die_with_us(command);
+    hawkeye_linux::stop::unblock_signals(command);
+    end_with_parent_thread(command);
 }
 
 /// Makes the server end with the thread that starts it, even if that is killed: the server holds
 /// gigabytes.
-pub(super) fn die_with_us(command: &mut Command) {
+pub(super) fn end_with_parent_thread(command: &mut Command) {
     // SAFETY: the closure makes only one system call between fork and exec.
     unsafe {
         command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?));
@@ -110,9 +119,9 @@ pub(super) fn die_with_us(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{TENTH, not_here, works};
+    use crate::live::programs::testing::{TENTH, skip_without, works};
     use hawkeye_test_support::this_test;
-    use hawkeye_workload::Pace;
+    use hawkeye_workload::RequestSchedule;
 
     /// The workload `ask`, which is this program ([`super::super::testing`]).
     fn client() -> Command {
@@ -122,9 +131,9 @@ mod tests {
     }
 
     /// Checks that the server answers pipelined requests, and single ones at a pace.
-    fn try_out(mut server: Reader) {
+    fn try_out(mut server: ProtocolProgram) {
         works(&mut server);
-        let pace = Pace {
+        let pace = RequestSchedule {
             length: Duration::from_millis(200),
             questions_per_s: 200,
             writes_percent: 50,
@@ -140,7 +149,7 @@ mod tests {
     #[test]
     fn redis_answers() {
         if !packages::is_there("redis-server") {
-            return not_here(this_test!(), "Redis");
+            return skip_without(this_test!(), "Redis");
         }
         try_out(redis(client(), 4, TENTH, Duration::ZERO).expect("starts"));
     }
@@ -148,7 +157,7 @@ mod tests {
     #[test]
     fn memcached_answers() {
         if !packages::is_there("memcached") {
-            return not_here(this_test!(), "memcached");
+            return skip_without(this_test!(), "memcached");
         }
         try_out(memcached(client(), 4, TENTH).expect("starts"));
     }

@@ -4,7 +4,7 @@ use super::cpu_time::CpuClock;
 use crate::live::prelude::*;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Speed {
+pub struct ProgramSpeed {
     /// Operations per second of wall-clock time.
     pub per_s: f64,
     /// Operations per second of CPU time of the program, or of its one thread that does the work.
@@ -13,7 +13,7 @@ pub struct Speed {
 }
 
 /// Starts a program's work, measures it for `length`, and pauses it.
-pub fn turn(program: &mut dyn Program, length: Duration) -> Result<Speed> {
+pub fn turn(program: &mut dyn MeasuredProgram, length: Duration) -> BenchResult<ProgramSpeed> {
     program.go()?;
     let speed = measure(program, length);
     program.stop()?;
@@ -23,13 +23,13 @@ pub fn turn(program: &mut dyn Program, length: Duration) -> Result<Speed> {
 /// Runs programs in turn, one round after the other, while `goes_on` returns true; it gets the
 /// number of rounds so far. Returns the speeds of each round.
 pub fn in_turn<const N: usize>(
-    mut programs: [&mut Box<dyn Program>; N],
+    mut programs: [&mut Box<dyn MeasuredProgram>; N],
     length: Duration,
     goes_on: impl Fn(usize) -> bool,
-) -> Result<Vec<[Speed; N]>> {
+) -> BenchResult<Vec<[ProgramSpeed; N]>> {
     let mut rounds = Vec::new();
     while goes_on(rounds.len()) {
-        let mut speeds = [Speed::default(); N];
+        let mut speeds = [ProgramSpeed::default(); N];
         for (speed, program) in speeds.iter_mut().zip(&mut programs) {
             *speed = turn(program.as_mut(), length)?;
         }
@@ -39,18 +39,18 @@ pub fn in_turn<const N: usize>(
 }
 
 /// A program under base pages, and its speed beside that of an instance that is all huge.
-pub struct Pair {
-    pub base: Box<dyn Program>,
+pub struct BaseAndHuge {
+    pub base: Box<dyn MeasuredProgram>,
     /// The speeds of both in each round.
-    pub rounds: Vec<[Speed; 2]>,
+    pub rounds: Vec<[ProgramSpeed; 2]>,
     /// Share of each one's memory under huge pages, in per cent.
     pub huge_percent: [f64; 2],
 }
 
-impl Pair {
+impl BaseAndHuge {
     /// Starts both and measures them in turn. The first round does not count: it warms up caches
     /// and compilers, and allocates memory that comes and goes.
-    pub fn measure(host: &Host, kind: Kind, sizes: Sizes) -> Result<Self> {
+    pub fn measure(host: &BenchHost, kind: ProgramKind, sizes: TurnSizes) -> BenchResult<Self> {
         need_bytes(2 * kind.resident_bytes(sizes.mib))?;
         let mut base = kind.start(host, sizes.mib)?;
         let mut huge = kind.start(host, sizes.mib)?;
@@ -69,7 +69,10 @@ impl Pair {
 }
 
 /// Starts the work of several programs at the same time, measures each, and pauses them.
-pub fn turn_together(programs: &mut [Box<dyn Program>], length: Duration) -> Result<Vec<Speed>> {
+pub fn turn_together(
+    programs: &mut [Box<dyn MeasuredProgram>],
+    length: Duration,
+) -> BenchResult<Vec<ProgramSpeed>> {
     go(programs)?;
     let speeds = std::thread::scope(|scope| {
         let measuring: Vec<_> = programs
@@ -85,11 +88,11 @@ pub fn turn_together(programs: &mut [Box<dyn Program>], length: Duration) -> Res
 /// Speeds of programs that work at the same time, as shares of those of programs like them, in
 /// turn: by CPU time, medians.
 pub fn relative_speeds<const N: usize>(
-    programs: &mut [Box<dyn Program>],
-    others: &mut [Box<dyn Program>],
+    programs: &mut [Box<dyn MeasuredProgram>],
+    others: &mut [Box<dyn MeasuredProgram>],
     turns: usize,
     length: Duration,
-) -> Result<[f64; N]> {
+) -> BenchResult<[f64; N]> {
     let mut relative = [const { Vec::new() }; N];
     for _ in 0..turns {
         let ours = turn_together(programs, length)?;
@@ -101,16 +104,16 @@ pub fn relative_speeds<const N: usize>(
     Ok(relative.map(|shares| median(&shares)))
 }
 
-pub fn go(programs: &mut [Box<dyn Program>]) -> Result<()> {
+pub fn go(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
     programs.iter_mut().try_for_each(|program| program.go())
 }
 
-pub fn stop(programs: &mut [Box<dyn Program>]) -> Result<()> {
+pub fn stop(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
     programs.iter_mut().try_for_each(|program| program.stop())
 }
 
 /// Measures a working program for `length`.
-pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed> {
+pub fn measure(program: &mut dyn MeasuredProgram, length: Duration) -> BenchResult<ProgramSpeed> {
     let clock = CpuClock::of(program)?;
     let mut marks = Vec::new();
     let per_s = program.rate(length, &mut || marks.push((Instant::now(), clock.read())))?;
@@ -124,7 +127,7 @@ pub fn measure(program: &mut dyn Program, length: Duration) -> Result<Speed> {
             program.pid()
         );
     }
-    Ok(Speed {
+    Ok(ProgramSpeed {
         per_s,
         per_cpu_s: per_s * (ended - begun).as_secs_f64() / cpu.as_secs_f64(),
     })

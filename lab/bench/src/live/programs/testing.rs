@@ -1,22 +1,22 @@
 //! Helpers for tests of programs.
 
-use super::Program;
+use super::MeasuredProgram;
 use hawkeye_test_support::test_skips::TestName;
-use hawkeye_workload::Hot;
+use hawkeye_workload::HotKeys;
 use std::time::Duration;
 
-pub(super) const TENTH: Hot = Hot {
+pub(super) const TENTH: HotKeys = HotKeys {
     keys_percent: 10,
     questions_percent: 90,
 };
 
 /// Skips a test because a program is not installed; `make test` installs the programs first.
-pub(super) fn not_here(test: TestName, what: &str) {
+pub(super) fn skip_without(test: TestName, what: &str) {
     test.skip(&format!("{what} is not installed"));
 }
 
 /// Checks that the program starts, reports its speed, stops, and continues.
-pub(super) fn works(program: &mut dyn Program) {
+pub(super) fn works(program: &mut dyn MeasuredProgram) {
     for _ in 0..2 {
         program.go().expect("goes");
         let rate = program

@@ -5,8 +5,8 @@ use crate::live::prelude::*;
 /// The workload `fragment`. The kernel can move the memory that it holds, so huge pages are
 /// possible, but compaction has to make each of them. Proactive compaction is off: programs that
 /// start meanwhile get base pages, and only compaction for their own promotions slows them down.
-pub struct Fragmented {
-    _workload: Workload,
+pub struct FragmentedMemory {
+    _workload: WorkloadProcess,
 }
 
 /// The least share of free memory in blocks smaller than a huge page that counts as fragmented
@@ -20,17 +20,17 @@ const UNASKED: &str = "/proc/sys/vm/compaction_proactiveness";
 /// Timeout; filling all of memory takes a while.
 const AT_MOST: Duration = Duration::from_secs(120);
 
-impl Fragmented {
+impl FragmentedMemory {
     /// Fragments all free memory except 256 MiB, without which the kernel would kill this or
     /// another process.
-    pub fn new(host: &mut Host) -> Result<Self> {
+    pub fn new(host: &mut BenchHost) -> BenchResult<Self> {
         let unasked = Path::new(UNASKED);
         if unasked.exists() {
             host.set_file(unasked, "0")?;
         }
         let mut workload = host.start("fragment --fmfi 1 --spare-mib 256")?;
         loop {
-            if let Event::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
+            if let WorkloadEvent::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
                 if fmfi < LEAST_FMFI {
                     bail!(
                         "fragmenting free memory reached an FMFI of {fmfi:.2} only, not {LEAST_FMFI}"
@@ -44,7 +44,7 @@ impl Fragmented {
     }
 
     /// Gives the memory back, and restores the machine's setting of proactive compaction.
-    pub fn end(self, host: &mut Host) -> Result<()> {
+    pub fn end(self, host: &mut BenchHost) -> BenchResult<()> {
         host.put_back(Path::new(UNASKED))
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::access_bits;
-use hawkeye_linux::sample::page_tables::{Detail, PageTables, Target};
+use hawkeye_linux::sample::clear_refs;
+use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
 use hawkeye_policy::RegionSample;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -17,19 +17,19 @@ pub(super) const WITHIN: Duration = Duration::from_millis(60);
 /// Number of observed turns.
 const TURNS: usize = 24;
 
-pub(super) struct InUse {
-    tables: PageTables,
-    target: Target,
+pub(super) struct MemoryInUse {
+    tables: PageTableReader,
+    target: BoundTarget,
     ranges: Vec<Range<u64>>,
     touched: BTreeMap<RegionAddr, u64>,
 }
 
-impl InUse {
+impl MemoryInUse {
     /// Runs a program for some turns and clears its access bits before each. It uses the kernel's
     /// own interface, not the manager's. Huge regions are left out: one bit does not show how much
     /// of them is used.
-    pub(super) fn of(program: &mut dyn Program) -> Result<Self> {
-        let tables = PageTables::load()?;
+    pub(super) fn of(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
+        let tables = PageTableReader::load()?;
         let target = tables.bind(program.pid())?;
         let ranges = mappings::eligible(&tables.mappings(&target)?).ranges;
         let mut in_use = Self {
@@ -39,9 +39,9 @@ impl InUse {
             touched: BTreeMap::new(),
         };
         for _ in 0..TURNS {
-            access_bits::clear(program.pid())?;
+            clear_refs::clear(program.pid())?;
             turn(program, WITHIN)?;
-            let regions = in_use.walk(Detail::Regions)?;
+            let regions = in_use.walk(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {
                 *in_use.touched.entry(seen.region).or_default() += u64::from(seen.accessed);
             }
@@ -52,27 +52,27 @@ impl InUse {
                 program.pid()
             );
         }
-        let full = in_use.walk(Detail::Regions)?;
+        let full = in_use.walk(WalkDetail::Regions)?;
         let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);
         use_all(program.pid(), full.map(|r| r.region))?;
         Ok(in_use)
     }
 
     /// The share of that memory that is under huge pages now, in per cent (0-100).
-    pub(super) fn huge_percent(&mut self) -> Result<f64> {
-        let huge = self.walk(Detail::HugeOnly)?;
+    pub(super) fn huge_percent(&mut self) -> BenchResult<f64> {
+        let huge = self.walk(WalkDetail::HugeOnly)?;
         let touched = |region: &RegionSample| self.touched.get(&region.region);
         let huge: u64 = huge.iter().filter_map(touched).sum();
         let all: u64 = self.touched.values().sum();
         Ok(huge as f64 * 100.0 / all as f64)
     }
 
-    fn walk(&mut self, detail: Detail) -> Result<Vec<RegionSample>> {
+    fn walk(&mut self, detail: WalkDetail) -> BenchResult<Vec<RegionSample>> {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
         self.tables
             .walk(target, ranges, detail, &mut found, |_| {})?;
-        if detail == Detail::HugeOnly {
+        if detail == WalkDetail::HugeOnly {
             found.retain(RegionSample::is_huge);
         }
         Ok(found)
@@ -82,7 +82,7 @@ impl InUse {
 /// Reads a byte of each page, so that the kernel counts all pages as used again, as before their
 /// bits were cleared. khugepaged skips memory that was not used recently
 /// (`SCAN_LACK_REFERENCED_PAGE`).
-fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> Result<()> {
+fn use_all(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> BenchResult<()> {
     let mut bytes = [0; PAGES_PER_REGION as usize];
     for region in regions {
         let pages = (region.start()..region.end()).step_by(BASE_PAGE_BYTES as usize);

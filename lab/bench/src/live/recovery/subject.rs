@@ -1,16 +1,16 @@
 //! Programs with a hot part.
 
 use crate::live::prelude::*;
-use hawkeye_workload::Hot;
+use hawkeye_workload::HotKeys;
 
-pub(super) struct Subject {
-    pub(super) kind: Kind,
+pub(super) struct RecoveryProgram {
+    pub(super) kind: ProgramKind,
     mib: u64,
 }
 
 /// Nearly all requests are for a tenth of the keys. With fewer of them, the page walks of the other
 /// keys would cost more than those of the hot part, because caches hold less of their page tables.
-const HOT: Hot = Hot {
+const HOT: HotKeys = HotKeys {
     keys_percent: 10,
     questions_percent: 99,
 };
@@ -18,32 +18,36 @@ const HOT: Hot = Hot {
 /// One program of ours with its hot seventh at the highest addresses, and programs of others that
 /// look keys up. Nearly all of their look-ups are for a tenth of the keys, which lies in ten places
 /// of memory.
-pub(super) fn subjects(scale: Scale) -> Vec<Subject> {
-    let of = |kind, mib| Subject { kind, mib };
+pub(super) fn subjects(scale: Scale) -> Vec<RecoveryProgram> {
+    let of = |kind, mib| RecoveryProgram { kind, mib };
     let ours = |words| reader("pointer chase", words);
     match scale {
         Scale::Quick => vec![of(ours("chase --hot-mib 32 --hot-percent 99"), 256)],
         Scale::Full => vec![
             of(ours("chase --hot-mib 768 --hot-percent 99"), 5120),
-            of(Kind::Redis, 6144),
-            of(Kind::Memcached, 6144),
+            of(ProgramKind::Redis, 6144),
+            of(ProgramKind::Memcached, 6144),
             // Its table size is a power of two.
-            of(Kind::JavaHashMap, 8192),
-            of(Kind::Sparsehash, 8192),
+            of(ProgramKind::JavaHashMap, 8192),
+            of(ProgramKind::Sparsehash, 8192),
         ],
     }
 }
 
-impl Subject {
+impl RecoveryProgram {
     pub(super) fn of_ours(&self) -> bool {
-        matches!(self.kind, Kind::Reader { .. })
+        matches!(self.kind, ProgramKind::Reader { .. })
     }
 
     pub(super) fn need_bytes(&self) -> u64 {
         self.kind.resident_bytes(self.mib)
     }
 
-    pub(super) fn start(&self, host: &Host, warm_up: Duration) -> Result<Box<dyn Program>> {
+    pub(super) fn start(
+        &self,
+        host: &BenchHost,
+        warm_up: Duration,
+    ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let mut program = match self.of_ours() {
             true => self.kind.start(host, self.mib)?,
             false => self.kind.start_hot(host, self.mib, HOT)?,

@@ -5,7 +5,7 @@ use hawkeye_linux::processes::process::cpu_time;
 use std::fs;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Khugepaged {
+pub enum KhugepagedPace {
     Resting,
     /// The kernel's default: it scans 8 regions every 10 s (mm/khugepaged.c).
     Shipped,
@@ -14,9 +14,9 @@ pub enum Khugepaged {
     Unpaced,
 }
 
-impl Khugepaged {
+impl KhugepagedPace {
     /// Applies this pace from now on.
-    pub fn apply(self, host: &mut Host) -> Result<()> {
+    pub fn apply(self, host: &mut BenchHost) -> BenchResult<()> {
         let scanned = |regions: f64| (regions * f64::from(PAGES_PER_REGION)).round().max(1.0);
         // Pages per pass, the pause after a pass, and the pause after a failed allocation of a huge
         // page.
@@ -41,7 +41,7 @@ impl Khugepaged {
 /// Sets how many pages of a huge page may be empty: by the kernel's defaults, or as under a
 /// manager. By default a region with one page in it may become huge, and nothing splits huge pages
 /// full of zeros.
-pub(super) fn bloat(host: &mut Host, managed: bool) -> Result<()> {
+pub(super) fn bloat(host: &mut BenchHost, managed: bool) -> BenchResult<()> {
     let none = if managed {
         BloatThreshold::default().zero_pages() - 1
     } else {
@@ -56,15 +56,15 @@ pub(super) fn bloat(host: &mut Host, managed: bool) -> Result<()> {
 
 /// What khugepaged has done since the machine started.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Done {
+pub(super) struct KhugepagedTotals {
     /// Regions that became huge, including those that managers had the kernel collapse.
     pub collapsed: u64,
     /// Its CPU time; zero if the thread is not running now.
     pub cpu: Duration,
 }
 
-impl Done {
-    pub(super) fn now() -> Result<Self> {
+impl KhugepagedTotals {
+    pub(super) fn now() -> BenchResult<Self> {
         let file = Path::new(THP_DIR).join("khugepaged/pages_collapsed");
         let collapsed = fs::read_to_string(&file).map_err(LinuxError::file("reading", &file))?;
         Ok(Self {

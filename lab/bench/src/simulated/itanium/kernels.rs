@@ -1,21 +1,21 @@
 //! The kernels that the thesis compares, and page sizes of other systems on them.
 
-use super::systems::System;
-use hawkeye_itanium::Setup;
+use super::systems::ThesisSystem;
+use hawkeye_itanium::MachineSettings;
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::kernel::policies::Class;
+use hawkeye_itanium::kernel::policies::PolicyClass;
 use hawkeye_itanium::kernel::{Fragmentation, KernelSettings};
-use hawkeye_itanium::mmu::{Fill, Processor, Walker};
+use hawkeye_itanium::mmu::{HashTableFill, ItaniumProcessor, WalkerMode};
 use std::fmt;
 
 /// A kernel: its page size, its use of the walker, and whether it has large pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kernel {
+pub struct ThesisKernel {
     base: BasePage,
-    walker: Walker,
+    walker: WalkerMode,
     large: bool,
     /// Rules for large pages other than the thesis', and their settings.
-    system: Option<System>,
+    system: Option<ThesisSystem>,
     /// On a smaller, fragmented machine: order of the blocks in each of which others hold a page.
     fragmented: Option<u8>,
 }
@@ -26,13 +26,13 @@ const FRAGMENTED_BYTES: u64 = 512 << 20;
 /// One in twenty of the others' pages can't be moved. Chosen.
 const MOVABLE_PERCENT: u32 = 95;
 
-impl Kernel {
+impl ThesisKernel {
     /// No walker.
-    pub const NONE: Self = Self::of(Walker::None);
+    pub const NONE: Self = Self::of(WalkerMode::None);
     /// Short format: Itanium Linux as it is.
-    pub const SF: Self = Self::of(Walker::ShortFormat);
+    pub const SF: Self = Self::of(WalkerMode::ShortFormat);
     /// Long format.
-    pub const LF: Self = Self::of(Walker::LONG);
+    pub const LF: Self = Self::of(WalkerMode::LONG);
     /// Short format with large pages.
     pub const SF_LP: Self = Self::SF.large();
     /// Long format with large pages.
@@ -41,7 +41,7 @@ impl Kernel {
     /// Those that the thesis compares.
     pub const COMPARED: [Self; 5] = [Self::NONE, Self::SF, Self::LF, Self::SF_LP, Self::LF_LP];
 
-    const fn of(walker: Walker) -> Self {
+    const fn of(walker: WalkerMode) -> Self {
         Self {
             base: BasePage::Kib16,
             walker,
@@ -58,7 +58,7 @@ impl Kernel {
     }
 
     /// With the large pages of another system.
-    pub const fn with(self, system: System) -> Self {
+    pub const fn with(self, system: ThesisSystem) -> Self {
         let mut kernel = self.large();
         kernel.system = Some(system);
         kernel
@@ -84,24 +84,24 @@ impl Kernel {
     }
 
     /// The long format with another rule for what the kernel enters of a large page.
-    pub const fn filling(self, fill: Fill) -> Self {
+    pub const fn filling(self, fill: HashTableFill) -> Self {
         let walker = match self.walker {
-            Walker::LongFormat { entries, .. } => Walker::LongFormat { entries, fill },
+            WalkerMode::LongFormat { entries, .. } => WalkerMode::LongFormat { entries, fill },
             other => other,
         };
         Self { walker, ..self }
     }
 
     /// The machine with this kernel.
-    pub fn setup(self) -> Setup {
-        let mut setup = Setup {
+    pub fn setup(self) -> MachineSettings {
+        let mut setup = MachineSettings {
             walker: self.walker,
             kernel: if self.large {
-                KernelSettings::large(self.base)
+                KernelSettings::all_page_sizes(self.base)
             } else {
-                KernelSettings::plain(self.base)
+                KernelSettings::base_pages_only(self.base)
             },
-            ..Setup::default()
+            ..MachineSettings::default()
         };
         if let Some(order) = self.fragmented {
             setup.kernel.memory_bytes = FRAGMENTED_BYTES;
@@ -112,8 +112,8 @@ impl Kernel {
         }
         match self.system {
             None => setup,
-            Some(system) => Setup {
-                processor: Processor {
+            Some(system) => MachineSettings {
+                processor: ItaniumProcessor {
                     sub_block_order: system.sub_block_order,
                     ..setup.processor
                 },
@@ -128,7 +128,7 @@ impl Kernel {
     }
 
     /// The class that the thesis gives the rules for large pages, if they are another system's.
-    pub fn class(self) -> Option<Class> {
+    pub fn class(self) -> Option<PolicyClass> {
         let system = self.system?;
         Some(system.policy.class())
     }
@@ -139,7 +139,7 @@ impl Kernel {
     }
 }
 
-impl fmt::Display for Kernel {
+impl fmt::Display for ThesisKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(system) = self.system {
             return f.pad(system.name);
@@ -150,13 +150,13 @@ impl fmt::Display for Kernel {
             BasePage::Kib64 => "64K ",
         };
         let (walker, fill) = match self.walker {
-            Walker::None => ("none", ""),
-            Walker::ShortFormat => ("SF", ""),
-            Walker::LongFormat { fill, .. } => match fill {
-                Fill::First => ("LF", ""),
-                Fill::Missed => ("LF", " missed"),
-                Fill::All => ("LF", " all"),
-                Fill::BaseOnly => ("LF", " base only"),
+            WalkerMode::None => ("none", ""),
+            WalkerMode::ShortFormat => ("SF", ""),
+            WalkerMode::LongFormat { fill, .. } => match fill {
+                HashTableFill::First => ("LF", ""),
+                HashTableFill::Missed => ("LF", " missed"),
+                HashTableFill::All => ("LF", " all"),
+                HashTableFill::BaseOnly => ("LF", " base only"),
             },
         };
         let large = if self.large { "+LP" } else { "" };

@@ -1,11 +1,11 @@
 //! Figures of runs that are compared with the thesis.
 
-use super::{Kernel, Row, Runs};
-use hawkeye_itanium::{Figures, Setup};
+use super::{FinishedRuns, ThesisKernel, ThesisValue};
+use hawkeye_itanium::{MachineSettings, RunFigures};
 
 /// A figure of one run, or of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measure {
+pub enum ThesisMeasure {
     /// Second-level TLB misses.
     Misses,
     /// Misses that the walker filled.
@@ -30,9 +30,9 @@ pub enum Measure {
     /// Time without the program's misses, divided by time with them.
     Effectiveness,
     /// Misses, divided by those of this kernel.
-    MissesOver(Kernel),
+    MissesOver(ThesisKernel),
     /// Speed as a multiple of this kernel's.
-    SpeedUpOver(Kernel),
+    SpeedUpOver(ThesisKernel),
     /// Share of memory on pages of this order, in per cent.
     SpacePercent(u8),
     /// Speed as a multiple of the same kernel's without large pages.
@@ -50,13 +50,13 @@ pub enum Measure {
     LargestKib,
 }
 
-/// Numbers of pinned entries for [`Measure::CyclesPerFurtherMiss`]: 0 to 32 in steps of four.
+/// Numbers of pinned entries for [`ThesisMeasure::CyclesPerFurtherMiss`]: 0 to 32 in steps of four.
 /// Chosen, because the thesis' figure 6.11 is lost.
 const PINNED: [u32; 9] = [0, 4, 8, 12, 16, 20, 24, 28, 32];
 
 const MIB: f64 = (1 << 20) as f64;
 
-impl Measure {
+impl ThesisMeasure {
     /// Its description, and the digits after the decimal point.
     pub fn shown(self) -> (String, usize) {
         let (name, decimals) = match self {
@@ -95,7 +95,7 @@ impl Measure {
     }
 
     /// Machines that the measure needs runs of.
-    pub fn setups(self, kernel: Kernel) -> Vec<Setup> {
+    pub fn setups(self, kernel: ThesisKernel) -> Vec<MachineSettings> {
         match self {
             Self::MissesOver(other) | Self::SpeedUpOver(other) => {
                 vec![kernel.setup(), other.setup()]
@@ -109,8 +109,8 @@ impl Measure {
     }
 
     /// Its value; none if it is undefined, such as cycles per miss without misses.
-    pub fn of(self, row: &Row, runs: &Runs) -> Option<f64> {
-        let run = |kernel: Kernel| runs.of(&row.workload, &kernel.setup());
+    pub fn of(self, row: &ThesisValue, runs: &FinishedRuns) -> Option<f64> {
+        let run = |kernel: ThesisKernel| runs.of(&row.workload, &kernel.setup());
         let own = run(row.kernel)?;
         let counters = own.counters;
         let value = match self {
@@ -157,16 +157,16 @@ impl Measure {
     }
 }
 
-fn pinned(kernel: Kernel) -> impl Iterator<Item = Setup> {
-    PINNED.iter().map(move |fake_pinned| Setup {
+fn pinned(kernel: ThesisKernel) -> impl Iterator<Item = MachineSettings> {
+    PINNED.iter().map(move |fake_pinned| MachineSettings {
         fake_pinned: *fake_pinned,
         ..kernel.setup()
     })
 }
 
 /// The slope of the least-squares line of cycles over misses.
-fn slope(figures: &[&Figures]) -> f64 {
-    let point = |figures: &&Figures| (figures.counters.misses as f64, figures.cycles);
+fn slope(figures: &[&RunFigures]) -> f64 {
+    let point = |figures: &&RunFigures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;
     let sum = figures
         .iter()

@@ -1,31 +1,31 @@
 //! Measured and simulated values as plots.
 
 use super::{ItaniumReport, SideBySide};
-use crate::plot::{Content, Figure, Line, Panel, distinct};
-use crate::simulated::paper::Published;
+use crate::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct};
+use crate::simulated::paper::PublishedValue;
 
 /// A panel for each measure of each table, with a pair of lines for each kernel.
-pub fn figure(reports: &[ItaniumReport]) -> Figure {
+pub fn figure(reports: &[ItaniumReport]) -> PlotFigure {
     let mut panels = Vec::new();
     for report in reports {
         let measures = distinct(report.rows.iter().map(|row| row.measure.as_str()));
         for measure in measures {
             let rows = report.rows.iter().filter(|row| row.measure == measure);
             let rows: Vec<_> = rows.collect();
-            panels.push(Panel {
+            panels.push(PlotPanel {
                 title: report.name.to_owned(),
                 y_label: measure.to_owned(),
                 content: content(&rows),
             });
         }
     }
-    Figure {
+    PlotFigure {
         title: "Itanium Linux: thesis and model".to_owned(),
         panels,
     }
 }
 
-fn content(rows: &[&SideBySide]) -> Content {
+fn content(rows: &[&SideBySide]) -> PlotContent {
     let names = distinct(rows.iter().map(|row| row.of.clone()));
     if names.len() == 1 {
         let bars = rows.iter().flat_map(|row| {
@@ -34,7 +34,7 @@ fn content(rows: &[&SideBySide]) -> Content {
             };
             [bar("thesis", measured(row)), bar("model", row.model)]
         });
-        return Content::Bars(bars.flatten().collect());
+        return PlotContent::Bars(bars.flatten().collect());
     }
     let kernels = distinct(rows.iter().map(|row| row.kernel.as_str()));
     let line = |kernel: &str, source: &str, value: fn(&SideBySide) -> Option<f64>| {
@@ -43,7 +43,7 @@ fn content(rows: &[&SideBySide]) -> Content {
             let place = names.iter().position(|name| *name == row.of)?;
             Some((place as f64, value(row)?))
         });
-        Line {
+        PlotLine {
             name: format!("{kernel} {source}"),
             points: points.collect(),
         }
@@ -55,7 +55,7 @@ fn content(rows: &[&SideBySide]) -> Content {
         ]
     });
     let lines = pairs.filter(|line| !line.points.is_empty()).collect();
-    Content::Steps {
+    PlotContent::Steps {
         x_label: "workload".to_owned(),
         names,
         lines,
@@ -64,7 +64,7 @@ fn content(rows: &[&SideBySide]) -> Content {
 
 fn measured(row: &SideBySide) -> Option<f64> {
     match row.thesis? {
-        Published::Value(value) | Published::AtLeast(value) => Some(value),
-        Published::Range(from, to) => Some((from + to) / 2.0),
+        PublishedValue::Value(value) | PublishedValue::AtLeast(value) => Some(value),
+        PublishedValue::Range(from, to) => Some((from + to) / 2.0),
     }
 }

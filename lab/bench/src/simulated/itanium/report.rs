@@ -1,9 +1,9 @@
 //! Measured and simulated values side by side.
 
-use super::{Row, Runs};
+use super::{FinishedRuns, ThesisValue};
 use crate::plot::distinct;
-use crate::simulated::paper::Published;
-use hawkeye_itanium::kernel::policies::Class;
+use crate::simulated::paper::PublishedValue;
+use hawkeye_itanium::kernel::policies::PolicyClass;
 use serde::Serialize;
 use std::fmt;
 
@@ -16,11 +16,11 @@ pub struct SideBySide {
     pub kernel: String,
     /// The class that the thesis gives the rules for large pages, if they are another system's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<Class>,
+    pub class: Option<PolicyClass>,
     /// What is compared, with its unit.
     pub measure: String,
     /// The measured value, if there is one.
-    pub thesis: Option<Published>,
+    pub thesis: Option<PublishedValue>,
     /// The simulated value; nothing if it is undefined, such as cycles per miss without misses.
     pub model: Option<f64>,
     /// Simulated minus measured.
@@ -33,11 +33,11 @@ pub struct SideBySide {
 }
 
 impl SideBySide {
-    pub(super) fn of(row: &Row, runs: &Runs) -> Self {
+    pub(super) fn of(row: &ThesisValue, runs: &FinishedRuns) -> Self {
         let model = row.measure.of(row, runs);
         let (measure, decimals) = row.measure.shown();
         let measured = match row.thesis {
-            Some(Published::Value(value)) => Some(value),
+            Some(PublishedValue::Value(value)) => Some(value),
             _ => None,
         };
         Self {
@@ -60,7 +60,7 @@ impl SideBySide {
 
 /// How a table is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum TableLayout {
     /// A line for each value, beside the measured one.
     Values,
     /// A line for each kernel, with all of its simulated values.
@@ -76,7 +76,7 @@ pub struct ItaniumReport {
     pub shows: &'static str,
     /// How it is printed.
     #[serde(skip)]
-    pub layout: Layout,
+    pub layout: TableLayout,
     /// Its values.
     pub rows: Vec<SideBySide>,
     /// What a reader must know.
@@ -87,8 +87,8 @@ impl fmt::Display for ItaniumReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         match self.layout {
-            Layout::Values => self.values(f)?,
-            Layout::Kernels => self.kernels(f)?,
+            TableLayout::Values => self.values(f)?,
+            TableLayout::Kernels => self.kernels(f)?,
         }
         for note in self.notes {
             writeln!(f, "  {note}")?;
@@ -109,9 +109,9 @@ impl ItaniumReport {
             let exact = |value: f64| format!("{value:.digits$}");
             let thesis = match row.thesis {
                 None => "-".to_owned(),
-                Some(Published::Value(value)) => exact(value),
-                Some(Published::AtLeast(value)) => format!("> {}", exact(value)),
-                Some(Published::Range(from, to)) => format!("{}-{}", exact(from), exact(to)),
+                Some(PublishedValue::Value(value)) => exact(value),
+                Some(PublishedValue::AtLeast(value)) => format!("> {}", exact(value)),
+                Some(PublishedValue::Range(from, to)) => format!("{}-{}", exact(from), exact(to)),
             };
             let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
             let difference = row.difference.map(|value| format!("{value:+.digits$}"));

@@ -9,18 +9,18 @@ mod tlbcover;
 mod transpose;
 mod vortex;
 
-use super::{Kernel, Layout, Measure, Row, Table};
-use crate::simulated::paper::Published;
-use hawkeye_itanium::workloads::Workload;
+use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue};
+use crate::simulated::paper::PublishedValue;
+use hawkeye_itanium::workloads::ThesisWorkload;
 
-const NONE: Kernel = Kernel::NONE;
-const SF: Kernel = Kernel::SF;
-const LF: Kernel = Kernel::LF;
-const SF_LP: Kernel = Kernel::SF_LP;
-const LF_LP: Kernel = Kernel::LF_LP;
+const NONE: ThesisKernel = ThesisKernel::NONE;
+const SF: ThesisKernel = ThesisKernel::SF;
+const LF: ThesisKernel = ThesisKernel::LF;
+const SF_LP: ThesisKernel = ThesisKernel::SF_LP;
+const LF_LP: ThesisKernel = ThesisKernel::LF_LP;
 
 /// All of them.
-pub const TABLES: [Table; 15] = [
+pub const TABLES: [ThesisTable; 15] = [
     extremes::SPARSE,
     extremes::LINEAR,
     contention::CONTENTION,
@@ -41,31 +41,35 @@ pub const TABLES: [Table; 15] = [
 /// Rows: one measure of one workload, for some kernels.
 fn row(
     of: &str,
-    workload: Workload,
-    measure: Measure,
-    values: &[(Kernel, Option<f64>)],
-) -> Vec<Row> {
-    let row = |(kernel, thesis): &(Kernel, Option<f64>)| Row {
+    workload: ThesisWorkload,
+    measure: ThesisMeasure,
+    values: &[(ThesisKernel, Option<f64>)],
+) -> Vec<ThesisValue> {
+    let row = |(kernel, thesis): &(ThesisKernel, Option<f64>)| ThesisValue {
         of: of.to_owned(),
         workload,
         kernel: *kernel,
         measure,
-        thesis: thesis.map(Published::Value),
+        thesis: thesis.map(PublishedValue::Value),
     };
     values.iter().map(row).collect()
 }
 
 /// The same for a table's only workload, if every value was measured.
-fn measured(workload: Workload, measure: Measure, values: &[(Kernel, f64)]) -> Vec<Row> {
+fn measured(
+    workload: ThesisWorkload,
+    measure: ThesisMeasure,
+    values: &[(ThesisKernel, f64)],
+) -> Vec<ThesisValue> {
     let values: Vec<_> = values.iter().map(|(k, v)| (*k, Some(*v))).collect();
     row("", workload, measure, &values)
 }
 
 /// Shares of a program's memory on pages of each order, under the short format with large pages.
-fn page_orders(workload: Workload, percent: &[(u8, f64)]) -> Vec<Row> {
+fn page_orders(workload: ThesisWorkload, percent: &[(u8, f64)]) -> Vec<ThesisValue> {
     let share = |(order, percent): &(u8, f64)| {
-        let measure = Measure::SpacePercent(*order);
-        measured(workload, measure, &[(Kernel::SF_LP, *percent)])
+        let measure = ThesisMeasure::SpacePercent(*order);
+        measured(workload, measure, &[(ThesisKernel::SF_LP, *percent)])
     };
     percent.iter().flat_map(share).collect()
 }

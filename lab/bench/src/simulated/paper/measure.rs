@@ -1,8 +1,8 @@
 //! Compared measures, and how they are computed from runs.
 
-use super::Figure;
+use super::PaperValue;
 use hawkeye_sim::engine::ProgramFigures;
-use hawkeye_sim::simulate::Simulated;
+use hawkeye_sim::simulate::SimulationResult;
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 /// Base pages only: the baseline of speed-ups.
@@ -10,7 +10,7 @@ const BASE: &str = "linux-4k";
 
 /// A compared measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measure {
+pub enum PaperMeasure {
     /// Seconds from start to end.
     Seconds,
     /// Speed as a multiple of that under base pages (`linux-4k`).
@@ -51,7 +51,7 @@ pub enum Measure {
     RequestsPerS(f64),
 }
 
-impl Measure {
+impl PaperMeasure {
     /// Systems that the measure needs runs of in addition.
     pub(super) fn compared(self) -> Vec<&'static str> {
         match self {
@@ -88,7 +88,7 @@ impl Measure {
     }
 
     /// Its value; none if a program did not get that far.
-    pub(super) fn of(self, figure: &Figure, results: &[Simulated]) -> Option<f64> {
+    pub(super) fn of(self, figure: &PaperValue, results: &[SimulationResult]) -> Option<f64> {
         let seconds = |system| mean(figure, system, results, |p, _| Some(p.wall_s));
         let in_phase = |system, n| mean(figure, system, results, |p, _| phase_s(p, n));
         let saved = |system| {
@@ -110,7 +110,7 @@ impl Measure {
         }
     }
 
-    fn of_program(self, program: &ProgramFigures, run: &Simulated) -> Option<f64> {
+    fn of_program(self, program: &ProgramFigures, run: &SimulationResult) -> Option<f64> {
         let phase = |n: usize| program.phases.get(n);
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
@@ -148,17 +148,21 @@ fn phase_s(program: &ProgramFigures, n: usize) -> Option<f64> {
     Some(phase.end_s - phase.start_s)
 }
 
-fn run<'a>(figure: &Figure, system: &str, results: &'a [Simulated]) -> Option<&'a Simulated> {
-    let found = |r: &&Simulated| r.workload == figure.workload && r.system == system;
+fn run<'a>(
+    figure: &PaperValue,
+    system: &str,
+    results: &'a [SimulationResult],
+) -> Option<&'a SimulationResult> {
+    let found = |r: &&SimulationResult| r.workload == figure.workload && r.system == system;
     results.iter().find(found)
 }
 
 /// The mean over the programs of a figure.
 fn mean(
-    figure: &Figure,
+    figure: &PaperValue,
     system: &str,
-    results: &[Simulated],
-    of: impl Fn(&ProgramFigures, &Simulated) -> Option<f64>,
+    results: &[SimulationResult],
+    of: impl Fn(&ProgramFigures, &SimulationResult) -> Option<f64>,
 ) -> Option<f64> {
     let run = run(figure, system, results)?;
     let programs = run.figures.all_programs();
@@ -192,9 +196,9 @@ fn huge_at(program: &ProgramFigures, at_s: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Published;
+    use super::super::PublishedValue;
     use super::*;
-    use hawkeye_sim::engine::{EngineFigures, Moment, Outcome};
+    use hawkeye_sim::engine::{EngineFigures, ProgramMoment, ProgramOutcome};
     use std::collections::BTreeMap;
 
     /// Overheads 10 s apart from 5 s on; `huge` GiB from the start.
@@ -202,7 +206,7 @@ mod tests {
         let moments = (0..).zip(overheads);
         ProgramFigures {
             name: "p".to_owned(),
-            outcome: Outcome::Done,
+            outcome: ProgramOutcome::Done,
             wall_s,
             accesses: 0.0,
             overhead_percent: 0.0,
@@ -215,7 +219,7 @@ mod tests {
             useful_end_bytes: 0,
             phases: Vec::new(),
             course: moments
-                .map(|(n, overhead)| Moment {
+                .map(|(n, overhead)| ProgramMoment {
                     at_s: 5.0 + 10.0 * f64::from(n),
                     overhead_percent: *overhead,
                     rss_bytes: 0,
@@ -225,8 +229,8 @@ mod tests {
         }
     }
 
-    fn ran(system: &str, promoted: u64, programs: Vec<ProgramFigures>) -> Simulated {
-        Simulated {
+    fn ran(system: &str, promoted: u64, programs: Vec<ProgramFigures>) -> SimulationResult {
+        SimulationResult {
             system: system.to_owned(),
             workload: "w".to_owned(),
             figures: EngineFigures {
@@ -247,18 +251,18 @@ mod tests {
         }
     }
 
-    fn value(system: &'static str, program: &'static str, measure: Measure) -> Option<f64> {
+    fn value(system: &'static str, program: &'static str, measure: PaperMeasure) -> Option<f64> {
         let results = [
             ran("linux-4k", 0, vec![program_of(100.0), program_of(200.0)]),
             ran("linux", 50, vec![program_of(90.0), program_of(190.0)]),
             ran("hawkeye-g", 10, vec![program_of(60.0), program_of(160.0)]),
         ];
-        let figure = Figure {
+        let figure = PaperValue {
             workload: "w",
             program,
             system,
             measure,
-            paper: Published::Value(1.0),
+            paper: PublishedValue::Value(1.0),
         };
         measure.of(&figure, &results)
     }
@@ -269,26 +273,29 @@ mod tests {
 
     #[test]
     fn means_and_single_instances() {
-        let seconds = |program| value("linux-4k", program, Measure::Seconds);
+        let seconds = |program| value("linux-4k", program, PaperMeasure::Seconds);
         assert_eq!(seconds("p"), Some(150.0));
         assert_eq!(seconds("p-2"), Some(200.0));
         assert_eq!(seconds("p-3"), None);
         assert_eq!(
-            value("linux", "p", Measure::FaultMicroseconds),
+            value("linux", "p", PaperMeasure::FaultMicroseconds),
             Some(0.5),
             "2 us in 4 faults"
         );
-        let share = value("linux-4k", "p-1", Measure::HugeShare(7.0));
+        let share = value("linux-4k", "p-1", PaperMeasure::HugeShare(7.0));
         assert_eq!(share.map(f64::round), Some(33.0), "100 GiB of 300");
     }
 
     #[test]
     fn comparisons_are_of_the_same_programs() {
-        assert_eq!(value("hawkeye-g", "p-2", Measure::SpeedUp), Some(1.25));
-        assert_eq!(value("hawkeye-g", "p-1", Measure::Over("linux")), Some(1.5));
+        assert_eq!(value("hawkeye-g", "p-2", PaperMeasure::SpeedUp), Some(1.25));
+        assert_eq!(
+            value("hawkeye-g", "p-1", PaperMeasure::Over("linux")),
+            Some(1.5)
+        );
         // 40 s saved by 10 promotions, compared with 10 s by 50.
         assert_eq!(
-            value("hawkeye-g", "p", Measure::SavedOver("linux")),
+            value("hawkeye-g", "p", PaperMeasure::SavedOver("linux")),
             Some(20.0)
         );
     }

@@ -1,13 +1,13 @@
 //! Published and simulated values side by side.
 
-use super::{Published, number};
-use crate::name::Name;
+use super::{PublishedValue, number};
+use crate::name::ExperimentName;
 use serde::Serialize;
 use std::fmt;
 
 /// A value beside the published one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside {
+pub struct ComparedValue {
     /// The workload.
     pub workload: &'static str,
     /// The program.
@@ -17,7 +17,7 @@ pub struct Beside {
     /// Its unit.
     pub unit: &'static str,
     /// The published value.
-    pub paper: Published,
+    pub paper: PublishedValue,
     /// The simulated value; nothing if the program did not get that far.
     pub simulated: Option<f64>,
     /// Simulated over published, less 1, in per cent; for a range relative to its nearer end;
@@ -29,11 +29,11 @@ pub struct Beside {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PaperReport {
     /// Its name.
-    pub name: Name,
+    pub name: ExperimentName,
     /// What it shows.
     pub shows: &'static str,
     /// Its values.
-    pub figures: Vec<Beside>,
+    pub figures: Vec<ComparedValue>,
     /// What a reader must know.
     pub notes: &'static [&'static str],
 }

@@ -6,13 +6,13 @@ mod machines;
 mod memory;
 mod translation;
 
-use super::{Figure, Measure, Published, Table};
-use crate::name::Name;
+use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
+use crate::name::ExperimentName;
 use hawkeye_policy::Rate;
-use hawkeye_sim::simulate::Setup;
+use hawkeye_sim::simulate::SimulationSetup;
 
 /// All of them.
-pub const TABLES: &[Table] = &[
+pub const TABLES: &[PaperTable] = &[
     translation::NPB_SPEEDUP,
     translation::FAIRNESS,
     translation::MIXED_SENSITIVITY,
@@ -41,15 +41,15 @@ pub const TABLES: &[Table] = &[
 fn row(
     workload: &'static str,
     program: &'static str,
-    measure: Measure,
+    measure: PaperMeasure,
     values: &[(&'static str, f64)],
-) -> Vec<Figure> {
-    let figure = |(system, paper): &(&'static str, f64)| Figure {
+) -> Vec<PaperValue> {
+    let figure = |(system, paper): &(&'static str, f64)| PaperValue {
         workload,
         program,
         system,
         measure,
-        paper: Published::Value(*paper),
+        paper: PublishedValue::Value(*paper),
     };
     values.iter().map(figure).collect()
 }
@@ -66,26 +66,26 @@ fn of_systems<const N: usize>(
 fn row_and_speed_ups(
     workload: &'static str,
     program: &'static str,
-    measure: Measure,
+    measure: PaperMeasure,
     values: &[(&'static str, f64)],
-) -> Vec<Figure> {
+) -> Vec<PaperValue> {
     let mut rows = row(workload, program, measure, values);
     if let [(_, base), others @ ..] = values {
         let speed_up = |(system, value): &(&'static str, f64)| match measure {
-            Measure::Seconds => (*system, base / value),
+            PaperMeasure::Seconds => (*system, base / value),
             _ => (*system, value / base),
         };
         let faster: Vec<_> = others.iter().map(speed_up).collect();
-        rows.extend(row(workload, program, Measure::SpeedUp, &faster));
+        rows.extend(row(workload, program, PaperMeasure::SpeedUp, &faster));
     }
     rows
 }
 
 /// The same figures as lower bounds.
-fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
-    let bounded = |figure: Figure| Figure {
+fn at_least(figures: Vec<PaperValue>) -> Vec<PaperValue> {
+    let bounded = |figure: PaperValue| PaperValue {
         paper: match figure.paper {
-            Published::Value(value) => Published::AtLeast(value),
+            PublishedValue::Value(value) => PublishedValue::AtLeast(value),
             bound => bound,
         },
         ..figure
@@ -94,16 +94,16 @@ fn at_least(figures: Vec<Figure>) -> Vec<Figure> {
 }
 
 /// The paper's machine; every system promotes this many regions per second.
-fn paced(regions_per_s: f64) -> Setup {
-    Setup {
+fn paced(regions_per_s: f64) -> SimulationSetup {
+    SimulationSetup {
         rate: Rate::per_second(regions_per_s).ok(),
-        ..Setup::default()
+        ..SimulationSetup::default()
     }
 }
 
 /// The same machine, with file pages scattered over its memory.
-fn fragmented(regions_per_s: f64) -> Setup {
-    Setup {
+fn fragmented(regions_per_s: f64) -> SimulationSetup {
+    SimulationSetup {
         fragmented: 1.0,
         ..paced(regions_per_s)
     }

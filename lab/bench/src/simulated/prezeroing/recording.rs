@@ -4,7 +4,7 @@ use hawkeye_policy::PAGES_PER_REGION;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StepKind {
     Start,
     Idle,
     Huge,
@@ -15,19 +15,19 @@ pub(super) enum Kind {
     Free,
 }
 
-const KINDS: [(&str, Kind); 7] = [
-    ("start", Kind::Start),
-    ("idle", Kind::Idle),
-    ("huge", Kind::Huge),
-    ("base", Kind::Base),
-    ("file", Kind::File),
-    ("copy", Kind::Copy),
-    ("free", Kind::Free),
+const KINDS: [(&str, StepKind); 7] = [
+    ("start", StepKind::Start),
+    ("idle", StepKind::Idle),
+    ("huge", StepKind::Huge),
+    ("base", StepKind::Base),
+    ("file", StepKind::File),
+    ("copy", StepKind::Copy),
+    ("free", StepKind::Free),
 ];
 
 /// The kernel's counters, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct ZeroingCounters {
     pub(super) zeroed: u64,
     pub(super) served: u64,
     pub(super) passed_over: u64,
@@ -36,7 +36,7 @@ pub(super) struct Counted {
     pub(super) free: u64,
 }
 
-impl Counted {
+impl ZeroingCounters {
     /// The counts since an earlier reading; free memory as it is now.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
@@ -50,8 +50,8 @@ impl Counted {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) kind: Kind,
+pub(super) struct TraceStep {
+    pub(super) kind: StepKind,
     /// What it allocates or gives back.
     pub(super) name: String,
     /// Milliseconds, huge pages, base pages, or N for every N-th page.
@@ -59,16 +59,16 @@ pub(super) struct Step {
     pub(super) us: u64,
     /// Base pages that the kernel may zero per second.
     pub(super) rate: u64,
-    pub(super) counted: Counted,
+    pub(super) counted: ZeroingCounters,
 }
 
-impl Step {
+impl TraceStep {
     /// Base pages that it allocates.
     pub(super) fn pages(&self) -> u64 {
         match self.kind {
-            Kind::Huge => self.amount * u64::from(PAGES_PER_REGION),
-            Kind::Base | Kind::File | Kind::Copy => self.amount,
-            Kind::Start | Kind::Idle | Kind::Free => 0,
+            StepKind::Huge => self.amount * u64::from(PAGES_PER_REGION),
+            StepKind::Base | StepKind::File | StepKind::Copy => self.amount,
+            StepKind::Start | StepKind::Idle | StepKind::Free => 0,
         }
     }
 
@@ -89,7 +89,7 @@ impl Step {
             amount,
             us: number("us")?,
             rate: number("rate")?,
-            counted: Counted {
+            counted: ZeroingCounters {
                 zeroed: number("zeroed")?,
                 served: number("served")?,
                 passed_over: number("passed_over")?,
@@ -100,30 +100,30 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for TraceStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let amount = self.amount;
         match self.kind {
-            Kind::Start => f.write_str("start"),
-            Kind::Idle => write!(f, "{:.1} s idle", self.us as f64 / 1e6),
-            Kind::Huge => write!(f, "{amount} huge pages"),
-            Kind::Base => write!(f, "{amount} base pages"),
-            Kind::File => write!(f, "{amount} pages of a file"),
-            Kind::Copy => write!(f, "{amount} copies on write"),
-            Kind::Free if amount > 1 => write!(f, "every {amount}. page freed"),
-            Kind::Free => f.write_str("freed"),
+            StepKind::Start => f.write_str("start"),
+            StepKind::Idle => write!(f, "{:.1} s idle", self.us as f64 / 1e6),
+            StepKind::Huge => write!(f, "{amount} huge pages"),
+            StepKind::Base => write!(f, "{amount} base pages"),
+            StepKind::File => write!(f, "{amount} pages of a file"),
+            StepKind::Copy => write!(f, "{amount} copies on write"),
+            StepKind::Free if amount > 1 => write!(f, "every {amount}. page freed"),
+            StepKind::Free => f.write_str("freed"),
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Recording {
+pub(super) struct TraceRecording {
     pub(super) kernel: String,
-    pub(super) start: Step,
-    pub(super) steps: Vec<Step>,
+    pub(super) start: TraceStep,
+    pub(super) steps: Vec<TraceStep>,
 }
 
-impl Recording {
+impl TraceRecording {
     /// Parses a recording; the error is a sentence. It ignores lines with other beginnings (of a
     /// console, comments).
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -134,13 +134,13 @@ impl Recording {
             if let Some(release) = line.strip_prefix("kernel ") {
                 kernel = Some(release.to_owned());
             } else if let Some(step) = line.strip_prefix("step ") {
-                let step = Step::parse(step);
+                let step = TraceStep::parse(step);
                 let invalid = || format!("line {number} is not a valid step: {line}");
                 steps.push(step.ok_or_else(invalid)?);
             }
         }
         let mut steps = steps.into_iter();
-        let start = steps.next().filter(|step| step.kind == Kind::Start);
+        let start = steps.next().filter(|step| step.kind == StepKind::Start);
         Ok(Self {
             kernel: kernel.ok_or("the recording has no line `kernel RELEASE`")?,
             start: start.ok_or("the recording does not begin with a step `start`")?,

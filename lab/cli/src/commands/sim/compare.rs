@@ -1,14 +1,14 @@
 //! `hawkeye-lab sim compare`.
 
-use super::entry::{Entry, simulated};
 use super::figures;
-use super::machine::{Machine, systems, workload};
-use super::output::Output;
-use super::trace::Tracing;
+use super::machine::{MachineOptions, systems, workload};
+use super::output::OutputOptions;
+use super::run_result::{RunResult, simulated};
+use super::trace::TraceOptions;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_sim::simulate::Job;
-use hawkeye_sim::workloads::Workload;
+use hawkeye_sim::simulate::SimulationJob;
+use hawkeye_sim::workloads::WorkloadSpec;
 
 /// Run workloads on several systems, on all cores, and compare.
 #[derive(Args)]
@@ -34,13 +34,13 @@ pub struct Compare {
     threads: Option<usize>,
 
     #[command(flatten)]
-    machine: Machine,
+    machine: MachineOptions,
 
     #[command(flatten)]
-    tracing: Tracing,
+    tracing: TraceOptions,
 
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
 impl Compare {
@@ -48,12 +48,12 @@ impl Compare {
         let systems = systems(&self.systems)?;
         let place = |name: &String| Ok(self.machine.place(workload(name, &self.tracing)?));
         let workloads = self.workloads.iter().map(place);
-        let workloads: Vec<Workload> = workloads.collect::<Result<_>>()?;
+        let workloads: Vec<WorkloadSpec> = workloads.collect::<Result<_>>()?;
         let setup = self.machine.setup()?;
         let mut jobs = Vec::new();
         for workload in &workloads {
             for system in &systems {
-                jobs.push(Job {
+                jobs.push(SimulationJob {
                     system: *system,
                     workload,
                     setup,
@@ -61,8 +61,10 @@ impl Compare {
             }
         }
         let done = simulated(&jobs, self.threads)?;
-        let entries = done.into_iter().map(|run| Entry::plain(setup.seed, run));
-        let entries: Vec<Entry> = entries.collect();
+        let entries = done
+            .into_iter()
+            .map(|run| RunResult::plain(setup.seed, run));
+        let entries: Vec<RunResult> = entries.collect();
         self.output
             .put(&entries, &entries, || figures::of_comparison(&entries))
     }

@@ -1,18 +1,18 @@
 //! Figures of results.
 
-use super::entry::Entry;
-use hawkeye_bench::plot::{Content, Figure, Line, Panel, distinct};
-use hawkeye_sim::engine::{Moment, ProgramFigures};
-use hawkeye_sim::simulate::Simulated;
+use super::run_result::RunResult;
+use hawkeye_bench::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct};
+use hawkeye_sim::engine::{ProgramFigures, ProgramMoment};
+use hawkeye_sim::simulate::SimulationResult;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// One run over time: huge share, overhead, resident memory; a line for each program.
-pub fn of_run(run: &Simulated) -> Figure {
-    let lines = |value: fn(&Moment) -> Option<f64>| {
+pub fn of_run(run: &SimulationResult) -> PlotFigure {
+    let lines = |value: fn(&ProgramMoment) -> Option<f64>| {
         let lines = run.figures.all_programs().map(|program| {
             let points = program.course.iter();
-            Line {
+            PlotLine {
                 name: program.name.clone(),
                 points: points.filter_map(|m| Some((m.at_s, value(m)?))).collect(),
             }
@@ -22,18 +22,18 @@ pub fn of_run(run: &Simulated) -> Figure {
     let share = lines(|m| Some(m.huge_bytes as f64 * 100.0 / m.rss_bytes.max(1) as f64));
     let overhead = lines(|m| m.overhead_percent);
     let resident = lines(|m| Some(m.rss_bytes as f64 / GIB));
-    Figure {
+    PlotFigure {
         title: format!("{} on {}", run.workload, run.system),
         panels: vec![
-            Panel::over_time("Resident memory under huge pages", "share (%)", share),
-            Panel::over_time("Cycles in page walks", "overhead (%)", overhead),
-            Panel::over_time("Resident memory", "RSS (GiB)", resident),
+            PlotPanel::over_time("Resident memory under huge pages", "share (%)", share),
+            PlotPanel::over_time("Cycles in page walks", "overhead (%)", overhead),
+            PlotPanel::over_time("Resident memory", "RSS (GiB)", resident),
         ],
     }
 }
 
 /// Each program of each workload: the workload, the program's index there, and its title.
-fn programs(entries: &[Entry]) -> Vec<(&str, usize, String)> {
+fn programs(entries: &[RunResult]) -> Vec<(&str, usize, String)> {
     let mut found: Vec<(&str, usize, String)> = Vec::new();
     for entry in entries {
         let workload = entry.run.workload.as_str();
@@ -53,7 +53,7 @@ fn programs(entries: &[Entry]) -> Vec<(&str, usize, String)> {
     found
 }
 
-fn program<'a>(entry: &'a Entry, workload: &str, number: usize) -> Option<&'a ProgramFigures> {
+fn program<'a>(entry: &'a RunResult, workload: &str, number: usize) -> Option<&'a ProgramFigures> {
     let same = entry.run.workload == workload;
     entry
         .run
@@ -64,7 +64,7 @@ fn program<'a>(entry: &'a Entry, workload: &str, number: usize) -> Option<&'a Pr
 }
 
 /// Systems side by side: the time of each program, in a panel of its own.
-pub fn of_comparison(entries: &[Entry]) -> Figure {
+pub fn of_comparison(entries: &[RunResult]) -> PlotFigure {
     let panels = programs(entries)
         .into_iter()
         .map(|(workload, number, name)| {
@@ -72,20 +72,20 @@ pub fn of_comparison(entries: &[Entry]) -> Figure {
                 let program = program(entry, workload, number)?;
                 Some((entry.run.system.clone(), program.wall_s))
             });
-            Panel {
+            PlotPanel {
                 title: format!("{workload}: {name}"),
                 y_label: "time (s)".to_owned(),
-                content: Content::Bars(bars.collect()),
+                content: PlotContent::Bars(bars.collect()),
             }
         });
-    Figure {
+    PlotFigure {
         title: "Time by system".to_owned(),
         panels: panels.collect(),
     }
 }
 
 /// Effect of a parameter: the time and the overhead of each program, a line for each system.
-pub fn of_sweep(entries: &[Entry], parameter: &str, values: &[String]) -> Figure {
+pub fn of_sweep(entries: &[RunResult], parameter: &str, values: &[String]) -> PlotFigure {
     let systems = distinct(entries.iter().map(|entry| entry.run.system.as_str()));
     let mut panels = Vec::new();
     for (workload, number, name) in programs(entries) {
@@ -96,29 +96,29 @@ pub fn of_sweep(entries: &[Entry], parameter: &str, values: &[String]) -> Figure
                     let place = values.iter().position(|value| *value == entry.value)?;
                     Some((place as f64, value(program(entry, workload, number)?)))
                 });
-                Line {
+                PlotLine {
                     name: (*system).to_owned(),
                     points: points.collect(),
                 }
             };
-            Content::Steps {
+            PlotContent::Steps {
                 x_label: parameter.to_owned(),
                 names: values.to_vec(),
                 lines: systems.iter().map(line).collect(),
             }
         };
-        panels.push(Panel {
+        panels.push(PlotPanel {
             title: format!("{workload}: {name}, time"),
             y_label: "time (s)".to_owned(),
             content: content(|program| program.wall_s),
         });
-        panels.push(Panel {
+        panels.push(PlotPanel {
             title: format!("{workload}: {name}, cycles in page walks"),
             y_label: "overhead (%)".to_owned(),
             content: content(|program| program.overhead_percent),
         });
     }
-    Figure {
+    PlotFigure {
         title: format!("By {parameter}"),
         panels,
     }

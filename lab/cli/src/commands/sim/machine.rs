@@ -1,24 +1,24 @@
 //! The machine and the workloads, as options.
 
-use super::trace::Tracing;
+use super::trace::TraceOptions;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use hawkeye_policy::Rate;
 use hawkeye_sim::kernel::{MergeSpec, SwapSpec};
 use hawkeye_sim::machine_file::MachineFile;
-use hawkeye_sim::mmu::translation::Levels;
-use hawkeye_sim::mmu::{HASWELL, PROCESSORS, Processor};
-use hawkeye_sim::simulate::Setup;
-use hawkeye_sim::systems::{self, SYSTEMS, System};
-use hawkeye_sim::workloads::{self, Size, Workload};
+use hawkeye_sim::mmu::translation::PageTableLevels;
+use hawkeye_sim::mmu::{HASWELL, PROCESSORS, ProcessorSpec};
+use hawkeye_sim::simulate::SimulationSetup;
+use hawkeye_sim::systems::{self, SYSTEMS, SimulatedSystem};
+use hawkeye_sim::workloads::{self, ByteSize, WorkloadSpec};
 use std::path::{Path, PathBuf};
 
 /// The machine, the same for every system. The default is the HawkEye paper's, one socket of it.
 #[derive(Args)]
-pub struct Machine {
+pub struct MachineOptions {
     /// Memory of the machine.
-    #[arg(long, value_name = "SIZE", default_value = "96GiB", value_parser = |text: &str| text.parse::<Size>())]
-    memory: Size,
+    #[arg(long, value_name = "SIZE", default_value = "96GiB", value_parser = |text: &str| text.parse::<ByteSize>())]
+    memory: ByteSize,
 
     /// Processor, one of `hawkeye-lab sim list`.
     ///
@@ -27,8 +27,8 @@ pub struct Machine {
     processor: Option<String>,
 
     /// Levels of page tables, 4 or 5.
-    #[arg(long, value_name = "N", default_value = "4", hide_short_help = true, value_parser = |text: &str| text.parse::<Levels>())]
-    page_table_levels: Levels,
+    #[arg(long, value_name = "N", default_value = "4", hide_short_help = true, value_parser = |text: &str| text.parse::<PageTableLevels>())]
+    page_table_levels: PageTableLevels,
 
     /// Do not prefetch the translation of a stream's next page.
     #[arg(long, hide_short_help = true)]
@@ -61,8 +61,8 @@ pub struct Machine {
     /// Run workloads in a virtual machine of SIZE.
     ///
     /// A workload can also define virtual machines.
-    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
-    guest: Option<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<ByteSize>())]
+    guest: Option<ByteSize>,
 
     /// System in virtual machines [default: that of the host].
     #[arg(long, value_name = "S", hide_short_help = true)]
@@ -78,8 +78,8 @@ pub struct Machine {
     guest_fragment: f64,
 
     /// Size of swap, on an SSD [default: none].
-    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<Size>())]
-    swap: Option<Size>,
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| text.parse::<ByteSize>())]
+    swap: Option<ByteSize>,
 
     /// Zero pages of virtual machines to merge per second [default: none].
     #[arg(long, value_name = "PAGES_PER_S", hide_short_help = true)]
@@ -92,10 +92,10 @@ pub struct Machine {
     fault_ahead: bool,
 }
 
-impl Machine {
+impl MachineOptions {
     /// The machine that the options describe.
-    pub fn setup(&self) -> Result<Setup> {
-        let mut setup = Setup {
+    pub fn setup(&self) -> Result<SimulationSetup> {
+        let mut setup = SimulationSetup {
             memory_bytes: self.memory.0,
             processor: HASWELL,
             page_table_levels: self.page_table_levels,
@@ -113,7 +113,7 @@ impl Machine {
             swap: self.swap.map(|size| SwapSpec::ssd(size.0)),
             merging: self.merge.map(|pages_per_s| MergeSpec { pages_per_s }),
             fault_ahead: self.fault_ahead,
-            ..Setup::default()
+            ..SimulationSetup::default()
         };
         if let Some(path) = &self.costs {
             let name = path.display().to_string();
@@ -127,7 +127,7 @@ impl Machine {
     }
 
     /// The workload, in a virtual machine if one was requested.
-    pub fn place(&self, workload: Workload) -> Workload {
+    pub fn place(&self, workload: WorkloadSpec) -> WorkloadSpec {
         match self.guest {
             Some(memory) => workload.in_guest(memory, self.cores),
             None => workload,
@@ -139,7 +139,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
 }
 
-fn processor(name: &str) -> Result<Processor> {
+fn processor(name: &str) -> Result<ProcessorSpec> {
     let found = PROCESSORS.iter().find(|p| p.name == name);
     let known = || PROCESSORS.map(|p| p.name).join(", ");
     found
@@ -159,17 +159,17 @@ pub fn workload_text(name: &str) -> Result<String> {
 }
 
 /// A workload, by name, as a file, or from a trace.
-pub fn workload(name: &str, tracing: &Tracing) -> Result<Workload> {
+pub fn workload(name: &str, tracing: &TraceOptions) -> Result<WorkloadSpec> {
     let path = Path::new(name);
     let is_toml = path.extension().is_some_and(|e| e == "toml");
     if !is_toml && workloads::by_name(name).is_err() && path.is_file() {
         return tracing.workload(path);
     }
-    Ok(Workload::parse(name, &workload_text(name)?)?)
+    Ok(WorkloadSpec::parse(name, &workload_text(name)?)?)
 }
 
 /// Systems by name; all of them if none is named.
-pub fn systems(names: &[String]) -> Result<Vec<System>> {
+pub fn systems(names: &[String]) -> Result<Vec<SimulatedSystem>> {
     if names.is_empty() {
         return Ok(SYSTEMS.to_vec());
     }

@@ -1,12 +1,12 @@
 //! Output of results.
 
-use super::entry::Entry;
+use super::run_result::RunResult;
 use super::table;
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_bench::plot::Figure;
+use hawkeye_bench::plot::PlotFigure;
 use hawkeye_bench::results::{ResultRow, SizeRow, TableRow, write_table};
-use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::engine::ProgramOutcome;
 use serde::Serialize;
 use std::fs::File;
 use std::io::BufWriter;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// What to make of results beside a table.
 #[derive(Args)]
 #[command(next_help_heading = "Results")]
-pub struct Output {
+pub struct OutputOptions {
     /// Write JSON to FILE; without FILE, print it.
     ///
     /// Printed JSON replaces the table.
@@ -39,13 +39,13 @@ pub struct Output {
     svg: Option<PathBuf>,
 }
 
-impl Output {
+impl OutputOptions {
     /// Prints, writes and draws results. `json` is their form in JSON.
     pub fn put(
         &self,
-        entries: &[Entry],
+        entries: &[RunResult],
         json: &impl Serialize,
-        figure: impl FnOnce() -> Figure,
+        figure: impl FnOnce() -> PlotFigure,
     ) -> Result<()> {
         if let Some(path) = &self.parquet {
             write_parquet(path, entries.iter().flat_map(results))?;
@@ -86,7 +86,7 @@ fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Res
         .with_context(|| path.display().to_string())
 }
 
-fn results(entry: &Entry) -> impl Iterator<Item = ResultRow<'_>> {
+fn results(entry: &RunResult) -> impl Iterator<Item = ResultRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().map(move |program| ResultRow {
         workload: &run.workload,
@@ -96,9 +96,9 @@ fn results(entry: &Entry) -> impl Iterator<Item = ResultRow<'_>> {
         seed: entry.seed,
         program: &program.name,
         outcome: match program.outcome {
-            Outcome::Done => "done",
-            Outcome::Killed => "killed",
-            Outcome::Unfinished => "unfinished",
+            ProgramOutcome::Done => "done",
+            ProgramOutcome::Killed => "killed",
+            ProgramOutcome::Unfinished => "unfinished",
         },
         wall_s: program.wall_s,
         accesses: program.accesses,
@@ -115,7 +115,7 @@ fn results(entry: &Entry) -> impl Iterator<Item = ResultRow<'_>> {
     })
 }
 
-fn sizes(entry: &Entry) -> impl Iterator<Item = SizeRow<'_>> {
+fn sizes(entry: &RunResult) -> impl Iterator<Item = SizeRow<'_>> {
     let run = &entry.run;
     run.figures.all_programs().flat_map(move |program| {
         program.sizes.iter().map(move |size| SizeRow {

@@ -3,7 +3,7 @@
 use super::output::print_json;
 use anyhow::{Context, Result};
 use clap::Args;
-use hawkeye_bench::live::Report;
+use hawkeye_bench::live::LiveReport;
 use hawkeye_bench::simulated::prezeroing::{RECORDED, compare};
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 Examples:
   hawkeye-lab sim prezeroing
   hawkeye-lab sim prezeroing trace.txt --json")]
-pub struct Prezeroing {
+pub struct PrezeroingCommand {
     /// Recordings of kernel/test/programs/trace.c [default: built-in].
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Prezeroing {
     json: bool,
 }
 
-impl Prezeroing {
+impl PrezeroingCommand {
     pub fn execute(self) -> Result<()> {
         let reports = self.reports()?;
         if self.json {
@@ -38,7 +38,7 @@ impl Prezeroing {
         Ok(())
     }
 
-    fn reports(&self) -> Result<Vec<Report>> {
+    fn reports(&self) -> Result<Vec<LiveReport>> {
         if self.files.is_empty() {
             let known = RECORDED.iter();
             return known.map(|(_, text)| Ok(compare(text)?)).collect();

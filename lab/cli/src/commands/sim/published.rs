@@ -2,7 +2,7 @@
 
 use super::output::print_json;
 use anyhow::{Result, bail};
-use hawkeye_bench::experiments::Name;
+use hawkeye_bench::experiments::ExperimentName;
 use serde::Serialize;
 use std::fmt::Display;
 
@@ -10,20 +10,20 @@ use std::fmt::Display;
 /// JSON, all at the end.
 pub fn simulate<T, R: Display + Serialize>(
     tables: &[T],
-    name_of: impl Fn(&T) -> Name,
+    name_of: impl Fn(&T) -> ExperimentName,
     wanted: &[String],
     json: bool,
     run: impl Fn(&T) -> Result<R>,
 ) -> Result<Vec<R>> {
     for name in wanted {
-        if !tables.iter().any(|table| name_of(table).is(name)) {
+        if !tables.iter().any(|table| name_of(table).matches(name)) {
             let known: Vec<String> = tables.iter().map(|t| name_of(t).to_string()).collect();
             bail!("no table {name:?}; known tables: {}", known.join(", "));
         }
     }
     let mut reports = Vec::new();
     for table in tables {
-        if !wanted.is_empty() && !wanted.iter().any(|name| name_of(table).is(name)) {
+        if !wanted.is_empty() && !wanted.iter().any(|name| name_of(table).matches(name)) {
             continue;
         }
         let report = run(table)?;

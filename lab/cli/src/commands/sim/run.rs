@@ -1,18 +1,18 @@
 //! `hawkeye-lab sim run`.
 
-use super::entry::Entry;
-use super::machine::{Machine, workload};
-use super::output::Output;
-use super::trace::Tracing;
-use super::{bar, figures};
+use super::machine::{MachineOptions, workload};
+use super::output::OutputOptions;
+use super::run_result::RunResult;
+use super::trace::TraceOptions;
+use super::{figures, progress};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_recording::{About, Recorder, Tap};
-use hawkeye_sim::simulate::{Setup, Simulated, simulate, simulate_observed};
-use hawkeye_sim::systems::{self, System};
+use hawkeye_recording::{Recorder, RecordingOrigin, RowExtractor};
+use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate, simulate_observed};
+use hawkeye_sim::systems::{self, SimulatedSystem};
 use hawkeye_sim::trace::{self, BadRecords};
-use hawkeye_sim::workloads::{Replay, Workload};
+use hawkeye_sim::workloads::{RecordingReplay, WorkloadSpec};
 use std::path::{Path, PathBuf};
 
 /// Run one workload on one system.
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 Example:
   hawkeye-lab sim run --system hawkeye-g --workload random --svg run.svg
 `hawkeye-lab help sim run` shows all options in full.")]
-pub struct Run {
+pub struct RunCommand {
     /// System, one of `hawkeye-lab sim list`.
     #[arg(long, value_name = "S")]
     system: String,
@@ -54,16 +54,16 @@ pub struct Run {
     record: Option<PathBuf>,
 
     #[command(flatten)]
-    machine: Machine,
+    machine: MachineOptions,
 
     #[command(flatten)]
-    tracing: Tracing,
+    tracing: TraceOptions,
 
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
-impl Run {
+impl RunCommand {
     pub fn execute(self) -> Result<()> {
         let system = systems::by_name(&self.system)?;
         let workload = match (&self.workload, &self.recording) {
@@ -73,41 +73,46 @@ impl Run {
         };
         let workload = self.machine.place(workload);
         let setup = self.machine.setup()?;
-        let bar = bar::over(1);
+        let bar = progress::over(1);
         let done = match &self.record {
             Some(path) => recorded(&system, &workload, &setup, path),
             None => Ok(simulate(&system, &workload, &setup)?),
         };
         bar.finish_and_clear();
-        let entry = Entry::plain(setup.seed, done?);
+        let entry = RunResult::plain(setup.seed, done?);
         self.output.put(std::slice::from_ref(&entry), &entry, || {
             figures::of_run(&entry.run)
         })
     }
 }
 
-fn replayed(path: &Path) -> Result<Workload> {
+fn replayed(path: &Path) -> Result<WorkloadSpec> {
     let named = || path.display().to_string();
-    let mut replay = Replay::default();
-    for row in trace::Recording::open(path, BadRecords::Fail).with_context(named)? {
+    let mut replay = RecordingReplay::default();
+    for row in trace::CoverageRows::open(path, BadRecords::Fail).with_context(named)? {
         replay.add(&row.with_context(named)?);
     }
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok(replay.finish(&name.to_string_lossy())?)
 }
 
-fn recorded(system: &System, workload: &Workload, setup: &Setup, path: &Path) -> Result<Simulated> {
+fn recorded(
+    system: &SimulatedSystem,
+    workload: &WorkloadSpec,
+    setup: &SimulationSetup,
+    path: &Path,
+) -> Result<SimulationResult> {
     let named = || path.display().to_string();
-    let about = About {
+    let about = RecordingOrigin {
         host: "simulated".to_owned(),
         policy: system.policy.to_owned(),
-        ..About::default()
+        ..RecordingOrigin::default()
     };
     let mut recorder = Recorder::begin(path, about).with_context(named)?;
-    let (mut tap, mut failed) = (Tap::default(), None);
+    let (mut tap, mut failed) = (RowExtractor::default(), None);
     let done = simulate_observed(system, workload, setup, &mut |manager| {
         // A search for zeros would cost the manager time.
-        for row in tap.take(manager, |_| None) {
+        for row in tap.new_rows(manager, |_| None) {
             // The first error ends the recording.
             if failed.is_none() {
                 failed = recorder.write(row).err();

@@ -1,13 +1,13 @@
 //! `hawkeye-lab sim sweep`.
 
-use super::entry::{Entry, simulated};
 use super::figures;
-use super::machine::{Machine, systems, workload_text};
-use super::output::Output;
+use super::machine::{MachineOptions, systems, workload_text};
+use super::output::OutputOptions;
+use super::run_result::{RunResult, simulated};
 use anyhow::{Result, anyhow};
 use clap::Args;
-use hawkeye_sim::simulate::Job;
-use hawkeye_sim::sweep::{Base, Parameter, parse_values};
+use hawkeye_sim::simulate::SimulationJob;
+use hawkeye_sim::sweep::{Parameter, SweepBase, parse_values};
 
 /// Vary one parameter of a workload, machine, costs or systems.
 ///
@@ -20,7 +20,7 @@ Example:
   hawkeye-lab sim sweep --vary machine.fragment=0..1+0.25 --workload random
 Keys: machine.KEY, processor, costs.KEY, system.KEY, workload.KEY; the error for a
 wrong key lists the valid ones. `hawkeye-lab help sim sweep` shows all options.")]
-pub struct Sweep {
+pub struct SweepCommand {
     /// Vary KEY over its values: A,B or FROM..TO+STEP.
     ///
     /// A list A,B,C; each item may be a range FROM..TO+STEP or FROM..TO*FACTOR.
@@ -42,13 +42,13 @@ pub struct Sweep {
     threads: Option<usize>,
 
     #[command(flatten)]
-    machine: Machine,
+    machine: MachineOptions,
 
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
-impl Sweep {
+impl SweepCommand {
     pub fn execute(self) -> Result<()> {
         let (key, values) = self.vary.split_once('=').ok_or_else(|| {
             let given = &self.vary;
@@ -56,7 +56,7 @@ impl Sweep {
         })?;
         let (parameter, values) = (Parameter::new(key.trim()), parse_values(values)?);
         let systems = systems(&self.systems)?;
-        let base = Base {
+        let base = SweepBase {
             setup: self.machine.setup()?,
             name: self.workload.clone(),
             text: workload_text(&self.workload)?,
@@ -67,7 +67,7 @@ impl Sweep {
         let mut jobs = Vec::new();
         for (setup, workload) in &set {
             for system in &systems {
-                jobs.push(Job {
+                jobs.push(SimulationJob {
                     system: *system,
                     workload,
                     setup: *setup,
@@ -76,13 +76,13 @@ impl Sweep {
         }
         let done = simulated(&jobs, self.threads)?;
         let entries = done.into_iter().zip(&jobs).enumerate();
-        let entries = entries.map(|(number, (run, job))| Entry {
+        let entries = entries.map(|(number, (run, job))| RunResult {
             parameter: parameter.key().to_owned(),
             value: values[number / systems.len()].clone(),
             seed: job.setup.seed,
             run,
         });
-        let entries: Vec<Entry> = entries.collect();
+        let entries: Vec<RunResult> = entries.collect();
         self.output.put(&entries, &entries, || {
             figures::of_sweep(&entries, parameter.key(), &values)
         })

@@ -2,9 +2,9 @@
 
 mod sizes;
 
-use super::entry::Entry;
+use super::run_result::RunResult;
 use bytesize::ByteSize;
-use hawkeye_sim::engine::Outcome;
+use hawkeye_sim::engine::ProgramOutcome;
 
 const LEAST: usize = 12;
 
@@ -26,12 +26,12 @@ fn memory(bytes: u64) -> String {
 
 /// Prints a line for each program of each run, and its pages if it had other pages than base and
 /// huge ones.
-pub fn print(entries: &[Entry]) {
+pub fn print(entries: &[RunResult]) {
     print_programs(entries);
     sizes::print(entries);
 }
 
-fn print_programs(entries: &[Entry]) {
+fn print_programs(entries: &[RunResult]) {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
     let values = entries.iter().map(|entry| entry.value.as_str());
     let varied = width(parameter.chars().count(), values);
@@ -62,13 +62,13 @@ fn print_programs(entries: &[Entry]) {
     for entry in entries {
         let run = &entry.run;
         for (index, figures) in run.figures.all_programs().enumerate() {
-            let same = |other: &&Entry| {
+            let same = |other: &&RunResult| {
                 let alike = other.value == entry.value && other.run.workload == run.workload;
                 alike && other.run.system == "linux-4k"
             };
             let base = entries.iter().find(same);
             let base = base.and_then(|base| base.run.figures.all_programs().nth(index));
-            let ended = figures.outcome == Outcome::Done;
+            let ended = figures.outcome == ProgramOutcome::Done;
             let base = base.filter(|base| base.outcome == figures.outcome && ended);
             let speed_up = base.map_or("-".to_owned(), |base| {
                 format!("{:.2}", base.wall_s / figures.wall_s)
@@ -87,9 +87,9 @@ fn print_programs(entries: &[Entry]) {
                 run.promoted,
                 run.figures.manager_cpu_s,
                 match figures.outcome {
-                    Outcome::Done => "",
-                    Outcome::Killed => "  killed: out of memory",
-                    Outcome::Unfinished => "  unfinished",
+                    ProgramOutcome::Done => "",
+                    ProgramOutcome::Killed => "  killed: out of memory",
+                    ProgramOutcome::Unfinished => "  unfinished",
                 },
             );
         }

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use clap::Args;
 use hawkeye_sim::trace::BadRecords;
-use hawkeye_sim::workloads::{Tape, Workload, traced};
+use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, traced};
 use std::path::Path;
 
 /// How a trace is played, where a workload is one.
 #[derive(Args)]
 #[command(next_help_heading = "Traces")]
-pub struct Tracing {
+pub struct TraceOptions {
     /// Replay the trace N times in a row.
     #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     trace_repeat: u32,
@@ -50,10 +50,10 @@ pub struct Tracing {
     trace_skip_bad: bool,
 }
 
-impl Tracing {
+impl TraceOptions {
     /// A trace as a workload.
-    pub fn workload(&self, path: &Path) -> Result<Workload> {
-        let tape = Tape {
+    pub fn workload(&self, path: &Path) -> Result<WorkloadSpec> {
+        let tape = TraceReplay {
             bad: if self.trace_skip_bad {
                 BadRecords::Skip
             } else {
@@ -63,7 +63,7 @@ impl Tracing {
             cycles_per_access: self.trace_access_cycles,
             waited_percent: self.trace_waited,
             scale: self.trace_scale,
-            ..Tape::new(path.to_owned())
+            ..TraceReplay::new(path.to_owned())
         };
         let (workload, skipped) = traced(tape, self.trace_repeat)?;
         if skipped > 0 {

@@ -1,7 +1,10 @@
 //! I. Subramanian, C. Mather, K. Peterson and B. Raghunath, "Implementation of Multiple Pagesize
 //! Support in HP-UX" (USENIX 1998), as in the thesis' section 2.4.2.
 
-use super::{FirstTouch, HeapGrowth, PagePolicy, Supply, Within, must, must_be_large};
+use super::{
+    ExtentLimit, FirstTouchRequest, FrameSource, HeapGrowth, PageSizeRules, check_large_order,
+    check_setting,
+};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 
@@ -32,30 +35,30 @@ impl Default for HpUx {
     }
 }
 
-impl PagePolicy for HpUx {
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+impl PageSizeRules for HpUx {
+    fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
         let short = touch.free_percent < u64::from(self.short_percent);
-        Supply::Page {
+        FrameSource::Page {
             order: touch.preferred.saturating_sub(short.into()),
-            within: Within::Neighbours,
+            within: ExtentLimit::Neighbours,
         }
     }
 
-    fn grow(&self, heap: &HeapGrowth) -> Option<u8> {
+    fn heap_order(&self, heap: &HeapGrowth) -> Option<u8> {
         let earned = u64::from(heap.growths / self.growths.max(1)).min(u8::MAX.into()) as u8;
         Some(heap.preferred.max(earned.min(self.ceiling)))
     }
 
     fn check(&self, settings: &KernelSettings) -> Result {
-        must_be_large(self.ceiling, settings, "the largest page size of heaps")?;
+        check_large_order(self.ceiling, settings, "the largest page size of heaps")?;
         let grows = self.growths > 0;
-        must(
+        check_setting(
             grows,
             "the growths before a larger page size of a heap",
             "at least 1",
         )?;
         let share = self.short_percent <= 100;
-        must(
+        check_setting(
             share,
             "the share of free memory below which pages are smaller",
             "0 to 100 %",

@@ -1,6 +1,9 @@
 //! HugeTLB (thesis, sections 2.4.1 and 3.5).
 
-use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
+use super::{
+    FirstTouchRequest, FrameSource, PageSizeRules, PoolSettings, check_large_order, check_setting,
+    from_pool,
+};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 
@@ -16,13 +19,13 @@ pub struct HugeTlb {
     pub pages: u32,
 }
 
-impl PagePolicy for HugeTlb {
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+impl PageSizeRules for HugeTlb {
+    fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
         from_pool(touch, self.order, false)
     }
 
-    fn pool(&self) -> Option<Pool> {
-        Some(Pool {
+    fn pool(&self) -> Option<PoolSettings> {
+        Some(PoolSettings {
             order: self.order,
             pages: self.pages,
             own_region: true,
@@ -30,8 +33,8 @@ impl PagePolicy for HugeTlb {
     }
 
     fn check(&self, settings: &KernelSettings) -> Result {
-        must_be_large(self.order, settings, "the page size of the pool")?;
-        must(
+        check_large_order(self.order, settings, "the page size of the pool")?;
+        check_setting(
             self.pages > 0,
             "the number of pages in the pool",
             "at least 1",

@@ -1,7 +1,9 @@
 //! N. Ganapathy and C. Schimmel, "General Purpose Operating System Support for Multiple Page Sizes"
 //! (USENIX 1998): IRIX 6.4, as in the thesis' section 2.4.3.
 
-use super::{Coalescing, FirstTouch, PagePolicy, Supply, Within, must};
+use super::{
+    CompactionSettings, ExtentLimit, FirstTouchRequest, FrameSource, PageSizeRules, check_setting,
+};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 
@@ -10,7 +12,7 @@ use crate::kernel::KernelSettings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Irix {
     /// Settings of the daemon.
-    pub daemon: Coalescing,
+    pub daemon: CompactionSettings,
 }
 
 impl Default for Irix {
@@ -18,7 +20,7 @@ impl Default for Irix {
     /// current contiguity requirements"; its numbers are chosen.
     fn default() -> Self {
         Self {
-            daemon: Coalescing {
+            daemon: CompactionSettings {
                 every_faults: 64,
                 mild_failures: 8,
                 mild_percent: 13,
@@ -28,15 +30,15 @@ impl Default for Irix {
     }
 }
 
-impl PagePolicy for Irix {
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        Supply::Page {
+impl PageSizeRules for Irix {
+    fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
+        FrameSource::Page {
             order: touch.preferred,
-            within: Within::Mapping,
+            within: ExtentLimit::Mapping,
         }
     }
 
-    fn coalescing(&self) -> Option<Coalescing> {
+    fn coalescing(&self) -> Option<CompactionSettings> {
         Some(self.daemon)
     }
 
@@ -45,10 +47,10 @@ impl PagePolicy for Irix {
     }
 }
 
-pub(super) fn check_daemon(daemon: &Coalescing) -> Result {
+pub(super) fn check_daemon(daemon: &CompactionSettings) -> Result {
     let what = "the page faults between two passes of the daemon";
-    must(daemon.every_faults > 0, what, "at least 1")?;
+    check_setting(daemon.every_faults > 0, what, "at least 1")?;
     let fits = daemon.mild_percent <= daemon.strong_percent && daemon.strong_percent <= 100;
     let what = "the share of a block that the daemon moves";
-    must(fits, what, "0 to 100 %, and no less under stronger demand")
+    check_setting(fits, what, "0 to 100 %, and no less under stronger demand")
 }

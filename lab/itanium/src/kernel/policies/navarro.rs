@@ -2,7 +2,9 @@
 //! for superpages" (OSDI 2002), with all available page sizes; as in the thesis' section 2.4.3.
 
 use super::irix::check_daemon;
-use super::{Coalescing, FirstTouch, PagePolicy, Supply, WhenFull, Within};
+use super::{
+    CompactionSettings, ExtentLimit, FirstTouchRequest, FrameSource, FullBlockAction, PageSizeRules,
+};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 
@@ -19,23 +21,23 @@ pub struct Navarro {
     /// The largest order that is reserved; `None` for all orders that the kernel may use.
     pub limit: Option<u8>,
     /// The authors' contiguity daemon, if it runs; the same as that of IRIX.
-    pub daemon: Option<Coalescing>,
+    pub daemon: Option<CompactionSettings>,
 }
 
-impl PagePolicy for Navarro {
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        Supply::Reserve {
+impl PageSizeRules for Navarro {
+    fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
+        FrameSource::Reserve {
             order: self.limit.unwrap_or(touch.largest),
-            within: Within::Mapping,
+            within: ExtentLimit::Mapping,
             preempt: true,
         }
     }
 
-    fn when_full(&self) -> WhenFull {
-        WhenFull::Join
+    fn when_full(&self) -> FullBlockAction {
+        FullBlockAction::Join
     }
 
-    fn coalescing(&self) -> Option<Coalescing> {
+    fn coalescing(&self) -> Option<CompactionSettings> {
         self.daemon
     }
 

@@ -3,19 +3,19 @@
 //! to buy skis. The third policy, `online`, takes "multiple thousands of cycles" for each miss; it
 //! is left out, as there.
 
-use super::{PagePolicy, WhenFull, must};
+use super::{FullBlockAction, PageSizeRules, check_setting};
 use crate::address::BasePage;
 use crate::error::Result;
 use crate::kernel::KernelSettings;
-use crate::mmu::{Costs, Walker};
+use crate::mmu::{EventCosts, WalkerMode};
 
 /// The kernel makes a larger page by copying as soon as all of it has memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asap;
 
-impl PagePolicy for Asap {
-    fn when_full(&self) -> WhenFull {
-        WhenFull::Copy
+impl PageSizeRules for Asap {
+    fn when_full(&self) -> FullBlockAction {
+        FullBlockAction::Copy
     }
 }
 
@@ -35,7 +35,12 @@ impl ApproxOnline {
     /// of that. At 100 per cent the total is at most twice the best possible cost (`threshold` =
     /// cost of promotion / cost of a miss). Fang et al. (HPCA 2001; thesis, section 2.3.2) found
     /// low thresholds better on processors that execute several instructions at a time.
-    pub fn ski_rental(costs: &Costs, walker: Walker, base: BasePage, percent: u32) -> Self {
+    pub fn ski_rental(
+        costs: &EventCosts,
+        walker: WalkerMode,
+        base: BasePage,
+        percent: u32,
+    ) -> Self {
         let copy = costs.copied_byte * base.bytes() as f64;
         let misses = copy / costs.software(walker) * f64::from(percent) / 100.0;
         Self {
@@ -44,13 +49,13 @@ impl ApproxOnline {
     }
 }
 
-impl PagePolicy for ApproxOnline {
-    fn misses_before(&self, order: u8) -> Option<u64> {
+impl PageSizeRules for ApproxOnline {
+    fn promotion_threshold(&self, order: u8) -> Option<u64> {
         Some(u64::from(self.misses_per_page) << order)
     }
 
     fn check(&self, _: &KernelSettings) -> Result {
         let what = "the misses for each base page before a promotion";
-        must(self.misses_per_page > 0, what, "at least 1")
+        check_setting(self.misses_per_page > 0, what, "at least 1")
     }
 }

@@ -1,6 +1,6 @@
 //! Solaris 9's MPSS (thesis, section 2.4.1): `ppgsz(1)`, `mpss.so.1(1)` and `memcntl(2)`.
 
-use super::{FirstTouch, PagePolicy, Supply, Within};
+use super::{ExtentLimit, FirstTouchRequest, FrameSource, PageSizeRules};
 
 /// A program, or its administrator, prefers a page size for a mapping. The kernel tries that size
 /// at the first touch, and then smaller ones. The thesis puts this among the global policies,
@@ -8,11 +8,11 @@ use super::{FirstTouch, PagePolicy, Supply, Within};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solaris;
 
-impl PagePolicy for Solaris {
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
-        Supply::Page {
+impl PageSizeRules for Solaris {
+    fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
+        FrameSource::Page {
             order: touch.preferred,
-            within: Within::Mapping,
+            within: ExtentLimit::Mapping,
         }
     }
 }

@@ -2,7 +2,9 @@
 //! 1992); M. Talluri and M. Hill, "Surpassing the TLB Performance of Superpages with Less Operating
 //! System Support" (ASPLOS 1994). The thesis cites both (sections 2.2 and 2.4) without their rules.
 
-use super::{FirstTouch, PagePolicy, Supply, Within, must, must_be_large};
+use super::{
+    ExtentLimit, FirstTouchRequest, FrameSource, PageSizeRules, check_large_order, check_setting,
+};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 
@@ -19,19 +21,19 @@ pub struct HalfReferenced {
     pub references: u64,
 }
 
-impl PagePolicy for HalfReferenced {
-    fn window(&self) -> Option<(u64, u8)> {
+impl PageSizeRules for HalfReferenced {
+    fn reference_window(&self) -> Option<(u64, u8)> {
         Some((self.references, self.order))
     }
 
-    fn is_large(&self, referred: u64, pages: u64) -> bool {
+    fn should_be_large(&self, referred: u64, pages: u64) -> bool {
         2 * referred >= pages
     }
 
     fn check(&self, settings: &KernelSettings) -> Result {
-        must_be_large(self.order, settings, "the large page size")?;
+        check_large_order(self.order, settings, "the large page size")?;
         let some = self.references > 0;
-        must(some, "the number of references in a window", "at least 1")
+        check_setting(some, "the number of references in a window", "at least 1")
     }
 }
 
@@ -45,17 +47,17 @@ pub struct PageReservation {
     pub order: u8,
 }
 
-impl PagePolicy for PageReservation {
-    fn first_touch(&self, _: &FirstTouch) -> Supply {
-        Supply::Reserve {
+impl PageSizeRules for PageReservation {
+    fn first_touch(&self, _: &FirstTouchRequest) -> FrameSource {
+        FrameSource::Reserve {
             order: self.order,
-            within: Within::Anything,
+            within: ExtentLimit::Anything,
             preempt: false,
         }
     }
 
     fn check(&self, _: &KernelSettings) -> Result {
         let fits = (1..=8).contains(&self.order);
-        must(fits, "the order of a block of pages", "1 to 8")
+        check_setting(fits, "the order of a block of pages", "1 to 8")
     }
 }

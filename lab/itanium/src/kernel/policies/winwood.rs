@@ -1,7 +1,10 @@
 //! S. Winwood, Y. Shuf and H. Franke, "Multiple Page Size Support in the Linux Kernel" (Ottawa
 //! Linux Symposium, 2002), as in the thesis' section 2.4.1.
 
-use super::{FirstTouch, PagePolicy, Pool, Supply, from_pool, must, must_be_large};
+use super::{
+    FirstTouchRequest, FrameSource, PageSizeRules, PoolSettings, check_large_order, check_setting,
+    from_pool,
+};
 use crate::error::Result;
 use crate::kernel::KernelSettings;
 
@@ -16,13 +19,13 @@ pub struct Winwood {
     pub pages: u32,
 }
 
-impl PagePolicy for Winwood {
-    fn first_touch(&self, touch: &FirstTouch) -> Supply {
+impl PageSizeRules for Winwood {
+    fn first_touch(&self, touch: &FirstTouchRequest) -> FrameSource {
         from_pool(touch, self.order, true)
     }
 
-    fn pool(&self) -> Option<Pool> {
-        Some(Pool {
+    fn pool(&self) -> Option<PoolSettings> {
+        Some(PoolSettings {
             order: self.order,
             pages: self.pages,
             own_region: false,
@@ -30,8 +33,8 @@ impl PagePolicy for Winwood {
     }
 
     fn check(&self, settings: &KernelSettings) -> Result {
-        must_be_large(self.order, settings, "the page size of the zone")?;
-        must(
+        check_large_order(self.order, settings, "the page size of the zone")?;
+        check_setting(
             self.pages > 0,
             "the number of pages in the zone",
             "at least 1",

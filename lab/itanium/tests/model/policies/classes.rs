@@ -2,44 +2,44 @@
 
 use super::*;
 use hawkeye_itanium::kernel::policies::{
-    ApproxOnline, Asap, Class, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro,
-    PageReservation, Solaris, Winwood,
+    ApproxOnline, Asap, Cover, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation,
+    PolicyClass, Solaris, Winwood,
 };
-use hawkeye_itanium::mmu::Replacement;
-use hawkeye_itanium::workloads::{Vortex, Workload};
-use hawkeye_itanium::{Figures, simulate};
+use hawkeye_itanium::mmu::TlbReplacement;
+use hawkeye_itanium::workloads::{ThesisWorkload, Vortex};
+use hawkeye_itanium::{RunFigures, simulate};
 
-pub fn all() -> Vec<Policy> {
+pub fn all() -> Vec<PageSizePolicy> {
     let daemon = Some(Irix::default().daemon);
     vec![
-        Policy::HugeTlb(HugeTlb {
+        PageSizePolicy::HugeTlb(HugeTlb {
             order: 2,
             pages: 640,
         }),
-        Policy::Winwood(Winwood {
+        PageSizePolicy::Winwood(Winwood {
             order: 2,
             pages: 640,
         }),
-        Policy::Solaris(Solaris),
-        Policy::Cover(Cover),
-        Policy::HpUx(HpUx::default()),
-        Policy::Irix(Irix::default()),
-        Policy::Navarro(Navarro {
+        PageSizePolicy::Solaris(Solaris),
+        PageSizePolicy::Cover(Cover),
+        PageSizePolicy::HpUx(HpUx::default()),
+        PageSizePolicy::Irix(Irix::default()),
+        PageSizePolicy::Navarro(Navarro {
             limit: None,
             daemon,
         }),
-        Policy::Asap(Asap),
-        Policy::ApproxOnline(ApproxOnline { misses_per_page: 1 }),
-        Policy::HalfReferenced(HalfReferenced {
+        PageSizePolicy::Asap(Asap),
+        PageSizePolicy::ApproxOnline(ApproxOnline { misses_per_page: 1 }),
+        PageSizePolicy::HalfReferenced(HalfReferenced {
             order: 2,
             references: 100_000,
         }),
-        Policy::PageReservation(PageReservation { order: 4 }),
+        PageSizePolicy::PageReservation(PageReservation { order: 4 }),
     ]
 }
 
-fn churning(policy: Policy, seed: u64) -> Figures {
-    let workload = Workload::Vortex(Vortex {
+fn churning(policy: PageSizePolicy, seed: u64) -> RunFigures {
+    let workload = ThesisWorkload::Vortex(Vortex {
         accesses: 20_000,
         reallocated_per_million: 5000.0,
         ..Vortex::THESIS
@@ -47,7 +47,7 @@ fn churning(policy: Policy, seed: u64) -> Figures {
     let mut setup = setup(policy);
     setup.advice = advice(0, 64 * KIB);
     setup.processor.sub_block_order = 4;
-    setup.processor.replacement = Replacement::Random;
+    setup.processor.replacement = TlbReplacement::Random;
     simulate(&setup, &workload, seed).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn only_dynamic_policies_copy() {
         let figures = churning(policy, 1);
         let copied = figures.copied_bytes > 0;
         let class = policy.class();
-        assert!(!copied || class == Class::Dynamic, "{policy:?}");
+        assert!(!copied || class == PolicyClass::Dynamic, "{policy:?}");
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::*;
 use hawkeye_itanium::kernel::policies::{HugeTlb, Solaris, Winwood};
-use hawkeye_itanium::mmu::Walker;
+use hawkeye_itanium::mmu::WalkerMode;
 
-const HUGE: Policy = Policy::HugeTlb(HugeTlb { order: 8, pages: 2 });
+const HUGE: PageSizePolicy = PageSizePolicy::HugeTlb(HugeTlb { order: 8, pages: 2 });
 
 #[test]
 fn huge_pages_are_in_a_region_where_the_walker_fills_them() {
-    for walker in [Walker::ShortFormat, Walker::LONG] {
+    for walker in [WalkerMode::ShortFormat, WalkerMode::LONG] {
         let mut machine = machine(HUGE, |setup| {
             setup.advice = advice(MIB, 4 * MIB);
             setup.walker = walker;
@@ -66,7 +66,7 @@ fn an_empty_pool_gives_no_other_page() {
 
 #[test]
 fn an_empty_zone_gives_base_pages() {
-    let zone = Policy::Winwood(Winwood { order: 6, pages: 1 });
+    let zone = PageSizePolicy::Winwood(Winwood { order: 6, pages: 1 });
     let mut machine = machine(zone, |setup| setup.advice = advice(MIB, MIB));
     map(&mut machine, Some(AT + MIB - 64 * KIB), 3 * MIB);
     // No whole page of the zone fits around this one in the mapping.
@@ -84,7 +84,7 @@ fn an_empty_zone_gives_base_pages() {
 
 #[test]
 fn a_preferred_size_is_the_largest_that_is_tried() {
-    let mut machine = machine(Policy::Solaris(Solaris), |setup| {
+    let mut machine = machine(PageSizePolicy::Solaris(Solaris), |setup| {
         setup.advice = advice(MIB, MIB);
     });
     map(&mut machine, Some(AT + 768 * KIB), 4 * MIB);
@@ -96,16 +96,16 @@ fn a_preferred_size_is_the_largest_that_is_tried() {
 
 #[test]
 fn invalid_pools_are_refused() {
-    let huge = |order, pages| setup(Policy::HugeTlb(HugeTlb { order, pages }));
+    let huge = |order, pages| setup(PageSizePolicy::HugeTlb(HugeTlb { order, pages }));
     assert!(refused(huge(3, 1)) && refused(huge(0, 1)) && refused(huge(8, 0)));
     // More than half of memory.
     assert!(refused(huge(14, 5)) && !refused(huge(14, 4)));
-    let zone = |order, pages| setup(Policy::Winwood(Winwood { order, pages }));
+    let zone = |order, pages| setup(PageSizePolicy::Winwood(Winwood { order, pages }));
     assert!(refused(zone(5, 1)) && refused(zone(6, 0)));
     for page_bytes in [0, 4 * KIB, 48 * KIB] {
-        let setup = Setup {
+        let setup = MachineSettings {
             advice: advice(0, page_bytes),
-            ..setup(Policy::Solaris(Solaris))
+            ..setup(PageSizePolicy::Solaris(Solaris))
         };
         assert!(refused(setup), "{page_bytes}");
     }

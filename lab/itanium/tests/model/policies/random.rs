@@ -8,11 +8,11 @@ use hawkeye_itanium::kernel::Fragmentation;
 use hawkeye_itanium::kernel::policies::{
     ApproxOnline, HalfReferenced, HpUx, HugeTlb, Irix, Navarro, PageReservation, Winwood,
 };
-use hawkeye_itanium::mmu::{MADISON, Processor};
+use hawkeye_itanium::mmu::{ItaniumProcessor, MADISON};
 use proptest::prelude::*;
 
 /// Every policy, with settings for which a few calls are enough to act.
-fn policies() -> impl Strategy<Value = Policy> {
+fn policies() -> impl Strategy<Value = PageSizePolicy> {
     let any = (
         proptest::sample::select(all()),
         1u8..5,
@@ -23,32 +23,36 @@ fn policies() -> impl Strategy<Value = Policy> {
         let mut daemon = Irix::default().daemon;
         daemon.every_faults = 3;
         match policy {
-            Policy::HugeTlb(_) => Policy::HugeTlb(HugeTlb { order: 4, pages: 6 }),
-            Policy::Winwood(_) => Policy::Winwood(Winwood { order: 4, pages: 6 }),
-            Policy::HpUx(_) => Policy::HpUx(HpUx {
+            PageSizePolicy::HugeTlb(_) => PageSizePolicy::HugeTlb(HugeTlb { order: 4, pages: 6 }),
+            PageSizePolicy::Winwood(_) => PageSizePolicy::Winwood(Winwood { order: 4, pages: 6 }),
+            PageSizePolicy::HpUx(_) => PageSizePolicy::HpUx(HpUx {
                 ceiling: 4,
                 growths: 2,
                 short_percent: 20,
             }),
-            Policy::Irix(_) => Policy::Irix(Irix { daemon }),
-            Policy::Navarro(_) => Policy::Navarro(Navarro {
+            PageSizePolicy::Irix(_) => PageSizePolicy::Irix(Irix { daemon }),
+            PageSizePolicy::Navarro(_) => PageSizePolicy::Navarro(Navarro {
                 limit: (references % 2 == 0).then_some(order),
                 daemon: flag.then_some(daemon),
             }),
-            Policy::ApproxOnline(_) => Policy::ApproxOnline(ApproxOnline {
+            PageSizePolicy::ApproxOnline(_) => PageSizePolicy::ApproxOnline(ApproxOnline {
                 misses_per_page: u32::from(order.min(3)),
             }),
-            Policy::HalfReferenced(_) => Policy::HalfReferenced(HalfReferenced {
+            PageSizePolicy::HalfReferenced(_) => PageSizePolicy::HalfReferenced(HalfReferenced {
                 order: 2,
                 references,
             }),
-            Policy::PageReservation(_) => Policy::PageReservation(PageReservation { order }),
-            Policy::Cover(_) | Policy::Solaris(_) | Policy::Asap(_) => policy,
+            PageSizePolicy::PageReservation(_) => {
+                PageSizePolicy::PageReservation(PageReservation { order })
+            }
+            PageSizePolicy::Cover(_) | PageSizePolicy::Solaris(_) | PageSizePolicy::Asap(_) => {
+                policy
+            }
         }
     })
 }
 
-fn setups() -> impl Strategy<Value = Setup> {
+fn setups() -> impl Strategy<Value = MachineSettings> {
     let fragmentation = proptest::option::of((1u8..4, 50u32..=100, 0u32..=100).prop_map(
         |(order, broken_percent, movable_percent)| Fragmentation {
             order,
@@ -62,8 +66,8 @@ fn setups() -> impl Strategy<Value = Setup> {
             let (l2_entries, sub_block_order, memory) = rest;
             let mut setup = setup(policy);
             setup.kernel.memory_bytes = memory * MIB;
-            Setup {
-                processor: Processor {
+            MachineSettings {
+                processor: ItaniumProcessor {
                     l2_entries,
                     sub_block_order,
                     ..MADISON
@@ -79,7 +83,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 
 /// Makes one call, which may fail. Places are in earlier mappings, of which `maps` has the first
 /// pages.
-fn call(machine: &mut Machine, maps: &mut Vec<u64>, step: &Step) {
+fn call(machine: &mut ItaniumMachine, maps: &mut Vec<u64>, step: &Step) {
     let at = |place: u64| {
         let which = place / WINDOW % (maps.len() as u64).max(1);
         let first = maps.get(which as usize).copied().unwrap_or(AT / PAGE);
@@ -94,7 +98,7 @@ fn call(machine: &mut Machine, maps: &mut Vec<u64>, step: &Step) {
 proptest! {
     #[test]
     fn the_state_is_consistent_after_any_calls_under_every_policy(setup in setups(), steps in steps()) {
-        let machine = Machine::new(setup, 7);
+        let machine = ItaniumMachine::new(setup, 7);
         // A pool of more than half of memory.
         prop_assume!(machine.is_ok());
         let mut machine = machine.unwrap();
@@ -117,26 +121,33 @@ proptest! {
 /// The random calls above include every action of a policy.
 #[test]
 fn the_random_calls_cause_every_kind_of_event() {
-    let events = events(600, &setups(), |setup: Setup, steps: Vec<Step>| {
-        let Ok(mut machine) = Machine::new(setup, 7) else {
-            return [0; 6];
-        };
-        machine.spawn().unwrap();
-        machine.spawn().unwrap();
-        let mut maps = Vec::new();
-        for step in &steps {
-            call(&mut machine, &mut maps, step);
-        }
-        let statistics = machine.statistics();
-        let pool = matches!(setup.kernel.policy, Policy::HugeTlb(_) | Policy::Winwood(_));
-        [
-            large(&statistics.promoted),
-            statistics.given_up,
-            statistics.moved,
-            machine.counters().counted_misses,
-            large(&statistics.demoted),
-            if pool { large(&statistics.faulted) } else { 0 },
-        ]
-    });
+    let events = events(
+        600,
+        &setups(),
+        |setup: MachineSettings, steps: Vec<Step>| {
+            let Ok(mut machine) = ItaniumMachine::new(setup, 7) else {
+                return [0; 6];
+            };
+            machine.spawn().unwrap();
+            machine.spawn().unwrap();
+            let mut maps = Vec::new();
+            for step in &steps {
+                call(&mut machine, &mut maps, step);
+            }
+            let statistics = machine.statistics();
+            let pool = matches!(
+                setup.kernel.policy,
+                PageSizePolicy::HugeTlb(_) | PageSizePolicy::Winwood(_)
+            );
+            [
+                large(&statistics.promoted),
+                statistics.given_up,
+                statistics.moved,
+                machine.counters().counted_misses,
+                large(&statistics.demoted),
+                if pool { large(&statistics.faulted) } else { 0 },
+            ]
+        },
+    );
     assert!(events.iter().all(|events| *events > 20), "{events:?}");
 }

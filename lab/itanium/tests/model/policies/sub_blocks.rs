@@ -2,16 +2,16 @@
 
 use super::*;
 use hawkeye_itanium::kernel::policies::{Cover, PageReservation};
-use hawkeye_itanium::mmu::Walker;
+use hawkeye_itanium::mmu::WalkerMode;
 
-fn talluri_and_hill() -> Machine {
+fn talluri_and_hill() -> ItaniumMachine {
     machine(
-        Policy::PageReservation(PageReservation { order: 4 }),
+        PageSizePolicy::PageReservation(PageReservation { order: 4 }),
         |setup| setup.processor.sub_block_order = 4,
     )
 }
 
-fn entries(machine: &Machine) -> usize {
+fn entries(machine: &ItaniumMachine) -> usize {
     let entries = machine.mmu().tlb.entries();
     entries.filter(|(_, pinned)| !pinned).count()
 }
@@ -33,11 +33,11 @@ fn one_entry_holds_a_block_of_base_pages() {
 
 #[test]
 fn a_miss_fills_all_present_pages_of_its_block() {
-    for walker in [Walker::None, Walker::ShortFormat] {
+    for walker in [WalkerMode::None, WalkerMode::ShortFormat] {
         let mut machine = talluri_and_hill();
         let mut setup = *machine.setup();
         setup.walker = walker;
-        machine = Machine::new(setup, 1).unwrap();
+        machine = ItaniumMachine::new(setup, 1).unwrap();
         machine.spawn().unwrap();
         map(&mut machine, Some(AT), 48 * PAGE);
         machine.populate(P, AT, 24 * PAGE).unwrap();
@@ -64,7 +64,7 @@ fn pages_outside_their_block_have_their_own_entries() {
 
 #[test]
 fn large_pages_need_no_sub_blocks() {
-    let mut machine = machine(Policy::Cover(Cover), |setup| {
+    let mut machine = machine(PageSizePolicy::Cover(Cover), |setup| {
         setup.processor.sub_block_order = 2;
     });
     map(&mut machine, Some(AT), 22 * PAGE);
@@ -78,10 +78,12 @@ fn large_pages_need_no_sub_blocks() {
 #[test]
 fn invalid_blocks_are_refused() {
     for order in [0, 9] {
-        let policy = Policy::PageReservation(PageReservation { order });
+        let policy = PageSizePolicy::PageReservation(PageReservation { order });
         assert!(refused(setup(policy)));
     }
-    let mut setup = setup(Policy::PageReservation(PageReservation { order: 4 }));
+    let mut setup = setup(PageSizePolicy::PageReservation(PageReservation {
+        order: 4,
+    }));
     setup.processor.sub_block_order = 5;
     assert!(refused(setup));
 }

@@ -1,27 +1,27 @@
 //! Cache lines that a stream touches.
 
 use super::zipf::ranks;
-use super::{Shape, Source, touched};
+use super::{StreamSampler, StreamShape, touch_probability};
 use crate::mmu::CACHE_LINE_BYTES;
 use hawkeye_policy::BASE_PAGE_BYTES;
 
 const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
 
-impl Source {
+impl StreamSampler {
     /// Lines of memory that it touches in `time_s`, at `per_s` accesses per second.
     pub(in crate::engine) fn lines(&self, per_s: f64, time_s: f64) -> f64 {
         let used = self.used as f64 * LINES_PER_PAGE;
         match &self.shape {
-            Shape::Random => used * touched(per_s * time_s / used.max(1.0)),
-            Shape::Stride { bytes, .. } => {
+            StreamShape::Random => used * touch_probability(per_s * time_s / used.max(1.0)),
+            StreamShape::Stride { bytes, .. } => {
                 let (all, each) = self.strided(*bytes);
                 (per_s * time_s * each).min(all)
             }
-            Shape::Zipf { theta, total, .. } => {
+            StreamShape::Zipf { theta, total, .. } => {
                 let pages = self.pages() as f64;
                 let accesses = per_s * time_s * pages / self.used.max(1) as f64;
                 let groups = ranks(pages, *theta).map(|(chance, width)| {
-                    width * touched(accesses * chance / total / LINES_PER_PAGE)
+                    width * touch_probability(accesses * chance / total / LINES_PER_PAGE)
                 });
                 groups.sum::<f64>() / pages * used
             }
@@ -32,11 +32,11 @@ impl Source {
     /// `stays_s`.
     pub(in crate::engine) fn missed(&self, per_s: f64, stays_s: f64) -> f64 {
         match &self.shape {
-            Shape::Random => {
+            StreamShape::Random => {
                 let used = self.used.max(1) as f64 * LINES_PER_PAGE;
                 (-per_s * stays_s / used).exp()
             }
-            Shape::Stride { bytes, .. } => {
+            StreamShape::Stride { bytes, .. } => {
                 let (all, each) = self.strided(*bytes);
                 if per_s * stays_s * each < all {
                     each
@@ -44,7 +44,7 @@ impl Source {
                     0.0
                 }
             }
-            Shape::Zipf { theta, total, .. } => {
+            StreamShape::Zipf { theta, total, .. } => {
                 let pages = self.pages() as f64;
                 let accesses = per_s * stays_s * pages / self.used.max(1) as f64;
                 let groups = ranks(pages, *theta).map(|(chance, width)| {

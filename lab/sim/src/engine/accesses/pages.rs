@@ -1,24 +1,24 @@
 //! Pages that a stream touches: what access bits show of it.
 
 use super::zipf::ranks;
-use super::{PER_REGION, Shape, Source, touched};
+use super::{PER_REGION, StreamSampler, StreamShape, touch_probability};
 use crate::bits::PageBits;
-use crate::rng::Rng;
+use crate::rng::SimulationRng;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use rand_distr::{Distribution, Poisson};
 
-impl Source {
+impl StreamSampler {
     /// Number of these pages of a region of the lot (by number) that one access touches for the
     /// first time in a while.
     pub(in crate::engine) fn visits(&self, number: usize, pages: PageBits) -> f64 {
         let used = self.used.max(1) as f64;
         match &self.shape {
-            Shape::Random => f64::from(pages.count()) / used,
-            Shape::Stride { bytes, .. } => {
+            StreamShape::Random => f64::from(pages.count()) / used,
+            StreamShape::Stride { bytes, .. } => {
                 let pages_per_access = (*bytes as f64 / BASE_PAGE_BYTES as f64).min(1.0);
                 f64::from(pages.count()) / used * pages_per_access
             }
-            Shape::Zipf { chances, .. } => {
+            StreamShape::Zipf { chances, .. } => {
                 let each = self.zipf_chances(chances, number, pages);
                 each.map(|(_, chance)| chance).sum()
             }
@@ -31,13 +31,13 @@ impl Source {
         accesses: f64,
         number: usize,
         mut pages: PageBits,
-        rng: &mut Rng,
+        rng: &mut SimulationRng,
     ) -> PageBits {
-        if let Shape::Zipf { chances, .. } = &self.shape {
+        if let StreamShape::Zipf { chances, .. } = &self.shape {
             return self.zipf_visited(chances, accesses, number, pages, rng);
         }
         let chance = match self.exposure(accesses) {
-            Exposure::Chance(chance) => chance,
+            TouchedShare::Chance(chance) => chance,
             swept => swept.of_region(number - self.regions.start),
         };
         rng.thin(&mut pages, chance);
@@ -67,7 +67,7 @@ impl Source {
         accesses: f64,
         number: usize,
         pages: PageBits,
-        rng: &mut Rng,
+        rng: &mut SimulationRng,
     ) -> PageBits {
         let mut sum = 0.0;
         let sums: Vec<(f64, u16)> = self
@@ -80,7 +80,7 @@ impl Source {
         let mut visited = PageBits::EMPTY;
         if sum > f64::from(2 * PAGES_PER_REGION) {
             for (page, chance) in self.zipf_chances(chances, number, pages) {
-                if rng.chance(touched(accesses * chance)) {
+                if rng.chance(touch_probability(accesses * chance)) {
                     visited.insert(page);
                 }
             }
@@ -99,23 +99,23 @@ impl Source {
     }
 
     /// The share of the part that `accesses` of it touch.
-    pub(in crate::engine) fn exposure(&self, accesses: f64) -> Exposure {
+    pub(in crate::engine) fn exposure(&self, accesses: f64) -> TouchedShare {
         let pages = self.pages() as f64;
         let chance = match &self.shape {
-            Shape::Random => touched(accesses / self.used.max(1) as f64),
-            Shape::Zipf { theta, total, .. } => {
+            StreamShape::Random => touch_probability(accesses / self.used.max(1) as f64),
+            StreamShape::Zipf { theta, total, .. } => {
                 // Accesses to pages not in use go to others.
                 let accesses = accesses * pages / self.used.max(1) as f64;
                 let groups = ranks(pages, *theta)
-                    .map(|(chance, width)| width * touched(accesses * chance / total));
+                    .map(|(chance, width)| width * touch_probability(accesses * chance / total));
                 groups.sum::<f64>() / pages
             }
-            Shape::Stride { bytes, at } => {
+            StreamShape::Stride { bytes, at } => {
                 let length = self.pages() * BASE_PAGE_BYTES;
                 let dense = (BASE_PAGE_BYTES as f64 / *bytes as f64).min(1.0);
                 let reach = accesses * *bytes as f64;
                 if reach < length as f64 {
-                    return Exposure::Swept {
+                    return TouchedShare::Swept {
                         from: (at + length - reach as u64) % length,
                         bytes: reach as u64,
                         length,
@@ -131,13 +131,13 @@ impl Source {
                 }
             }
         };
-        Exposure::Chance(chance)
+        TouchedShare::Chance(chance)
     }
 }
 
 /// The touched pages of a part.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::engine) enum Exposure {
+pub(in crate::engine) enum TouchedShare {
     /// Each page with this probability.
     Chance(f64),
     /// A range that starts at `from` and wraps around a part of `length` bytes, and the share of
@@ -150,7 +150,7 @@ pub(in crate::engine) enum Exposure {
     },
 }
 
-impl Exposure {
+impl TouchedShare {
     /// The mean probability that a page of a region of the part (by number) was touched.
     pub(in crate::engine) fn of_region(self, number: usize) -> f64 {
         match self {

@@ -1,14 +1,18 @@
-use super::super::layout::lots;
+use super::super::area_layout::lots;
 use super::*;
 use crate::bits::PageBits;
-use crate::workloads::{Area, Size};
+use crate::workloads::{Area, ByteSize};
 use std::collections::BTreeSet;
 
 /// A stream over an area of `regions` regions that uses `pages` pages of each.
-pub(in crate::engine) fn source(pattern: Pattern, regions: u64, pages: u16) -> (Source, Vec<Lot>) {
+pub(in crate::engine) fn source(
+    pattern: StreamPattern,
+    regions: u64,
+    pages: u16,
+) -> (StreamSampler, Vec<AreaLayout>) {
     let area = Area {
         name: "a".to_owned(),
-        size: Size(regions << 21),
+        size: ByteSize(regions << 21),
         start: None,
         pieces: None,
     };
@@ -16,7 +20,7 @@ pub(in crate::engine) fn source(pattern: Pattern, regions: u64, pages: u16) -> (
     for number in 0..regions as usize {
         lots[0].use_pages(number, PageBits::spread(pages));
     }
-    let stream = Stream {
+    let stream = AccessStream {
         area: "a".to_owned(),
         part: [0.0, 1.0],
         pattern,
@@ -25,23 +29,23 @@ pub(in crate::engine) fn source(pattern: Pattern, regions: u64, pages: u16) -> (
         cycles: 60.0,
         waited_percent: 100.0,
     };
-    let source = Source::new(&stream, 1.0, &lots, &mut Rng::new(1, 1));
+    let source = StreamSampler::new(&stream, 1.0, &lots, &mut SimulationRng::new(1, 1));
     (source.unwrap_or_else(|| panic!("no source")), lots)
 }
 
 #[test]
 fn the_coverage_reckoned_is_that_of_accesses_made() {
     let cases = [
-        (Pattern::Random, 512),
-        (Pattern::Random, 100),
-        (Pattern::Zipf(0.99), 512),
-        (Pattern::Stride(64), 512),
-        (Pattern::Stride(3 << 12), 512),
+        (StreamPattern::Random, 512),
+        (StreamPattern::Random, 100),
+        (StreamPattern::Zipf(0.99), 512),
+        (StreamPattern::Stride(64), 512),
+        (StreamPattern::Stride(3 << 12), 512),
     ];
     for (pattern, pages) in cases {
         for accesses in [500u64, 5_000, 50_000] {
             let (mut source, lots) = source(pattern, 16, pages);
-            let mut rng = Rng::new(7, 7);
+            let mut rng = SimulationRng::new(7, 7);
             let mut seen = BTreeSet::new();
             for _ in 0..accesses {
                 seen.insert(source.draw(&lots[0], &mut rng).address() >> 12);
@@ -60,8 +64,8 @@ fn the_coverage_reckoned_is_that_of_accesses_made() {
 
 #[test]
 fn only_pages_in_use_are_accessed() {
-    let (mut source, lots) = source(Pattern::Random, 4, 1);
-    let mut rng = Rng::new(3, 3);
+    let (mut source, lots) = source(StreamPattern::Random, 4, 1);
+    let mut rng = SimulationRng::new(3, 3);
     for _ in 0..1000 {
         let address = source.draw(&lots[0], &mut rng).address();
         assert!(lots[0].is_used((address - lots[0].start) >> 12));

@@ -1,14 +1,14 @@
 //! A guest's accesses as its host sees them: what its programs do to the pages that lie in its
 //! memory.
 
-use super::guest::{Guest, block_of_region, region_of_block};
+use super::guest::{GuestMachine, block_of_region, region_of_block};
 use crate::bits::PageBits;
 use crate::engine::Engine;
-use crate::engine::accesses::touched;
-use crate::engine::coverage::{draw, process_sample};
-use crate::engine::figures::Tally;
-use crate::engine::program::{Viewer, Window};
-use crate::kernel::{Kernel, Piece};
+use crate::engine::accesses::touch_probability;
+use crate::engine::coverage::{draw_binomial, process_sample};
+use crate::engine::figures::AccessTally;
+use crate::engine::program::{SamplingWindow, WindowObserver};
+use crate::kernel::{Piece, SimulatedKernel};
 use hawkeye_policy::{PAGES_PER_REGION, ProcessSample};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MARK_EVERY: Duration = Duration::from_secs(1);
 
 /// Accesses to a pageblock of the guest's.
 #[derive(Clone, Copy, Debug, Default)]
-struct Accessed {
+struct PageblockAccesses {
     pages: u16,
     runs: u16,
     /// Average number of accesses to each page.
@@ -27,32 +27,38 @@ struct Accessed {
     walks_per_s: f64,
 }
 
-impl Guest {
+impl GuestMachine {
     /// Its host's manager samples its accesses from now on.
     pub(in crate::engine) fn open_window(&mut self, now: Duration) {
         self.window = Some(now);
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
-            program.windows.insert(Viewer::Host, Window::open(now));
+            program
+                .windows
+                .insert(WindowObserver::Host, SamplingWindow::open(now));
         }
     }
 
-    pub(in crate::engine) fn observe(&mut self, host: &Kernel, now: Duration) -> ProcessSample {
+    pub(in crate::engine) fn observe(
+        &mut self,
+        host: &SimulatedKernel,
+        now: Duration,
+    ) -> ProcessSample {
         let samples = self.space.and_then(|space| host.samples(space).ok());
         let mut regions = samples.unwrap_or_default();
-        let (mut tally, mut busy_ns) = (Tally::default(), 0.0);
+        let (mut tally, mut busy_ns) = (AccessTally::default(), 0.0);
         let inside = &self.machine.kernel;
         let blocks = inside.memory().frames() / u64::from(PAGES_PER_REGION);
-        let mut accessed = vec![Accessed::default(); blocks as usize];
+        let mut accessed = vec![PageblockAccesses::default(); blocks as usize];
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             // Coverage counts from the start of the window, so another read continues it.
-            let Some(window) = program.windows.remove(&Viewer::Host) else {
+            let Some(window) = program.windows.remove(&WindowObserver::Host) else {
                 continue;
             };
             tally.add(window.tally);
             busy_ns += window.busy_ns;
-            let parts = program.parts(&window);
+            let parts = program.stream_exposures(&window);
             for sample in inside.samples(program.space).unwrap_or_default() {
-                let Some(marked) = program.marked(sample.region, &window, &parts) else {
+                let Some(marked) = program.region_accesses(sample.region, &window, &parts) else {
                     continue;
                 };
                 let used = f64::from(marked.used.count().max(1));
@@ -62,7 +68,7 @@ impl Guest {
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
                     let others = marked.used.and(here).minus(marked.touched).count();
-                    let drawn = draw(others, marked.chance, rng);
+                    let drawn = draw_binomial(others, marked.chance, rng);
                     let share = f64::from(marked.used.and(here).count());
                     let Some(at) = accessed.get_mut(piece.block as usize) else {
                         continue;
@@ -75,7 +81,7 @@ impl Guest {
                     at.walks_per_s += marked.walks_per_s * share / used;
                 }
             }
-            program.windows.insert(Viewer::Host, window);
+            program.windows.insert(WindowObserver::Host, window);
         }
         let rng = self.machine.programs.first_mut().map(|p| &mut p.rng);
         if let (Some(_), Some(rng)) = (self.window, rng) {
@@ -83,7 +89,7 @@ impl Guest {
                 let at = accessed.get(block_of_region(sample.region) as usize);
                 let at = at.copied().unwrap_or_default();
                 if sample.is_huge() {
-                    let any = rng.chance(touched(at.times));
+                    let any = rng.chance(touch_probability(at.times));
                     sample.accessed = if any { PAGES_PER_REGION } else { 0 };
                     sample.runs = u16::from(any);
                 } else {
@@ -111,13 +117,15 @@ impl Engine {
         let inside = guests.flat_map(|guest| guest.machine.programs.iter_mut());
         if !short {
             for program in self.programs.iter_mut().chain(inside) {
-                program.windows.insert(Viewer::Reclaim, Window::open(now));
+                program
+                    .windows
+                    .insert(WindowObserver::Reclaim, SamplingWindow::open(now));
             }
             return;
         }
         for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
             for (region, pages) in program.take_accessed(&self.kernel, now) {
-                self.kernel.note_accessed(program.space, region, pages);
+                self.kernel.record_accessed(program.space, region, pages);
             }
         }
         for guest in &mut self.guests {
@@ -130,7 +138,7 @@ impl Engine {
                     for piece in inside.pieces(program.space, region) {
                         let moved = pages.moved(piece.page, piece.count, piece.first);
                         let region = region_of_block(piece.block);
-                        self.kernel.note_accessed(space, region, moved);
+                        self.kernel.record_accessed(space, region, moved);
                     }
                 }
             }

@@ -1,15 +1,15 @@
 //! A virtual machine as its host sees it.
 
-use crate::engine::figures::{GuestFigures, Outcome};
+use crate::engine::core_shares::CpuDemand;
+use crate::engine::figures::{GuestFigures, ProgramOutcome};
 use crate::engine::machine::FIRST_PID;
-use crate::engine::program::Life;
-use crate::engine::sharing::Demand;
+use crate::engine::program::ProgramStatus;
 use crate::engine::{Engine, EngineError};
 use crate::kernel::{SpaceFigures, SpaceId};
 use crate::mmu::translation::LeafSize;
-use crate::setup::Setup;
-use crate::systems::System;
-use crate::workloads::Guest as GuestWorkload;
+use crate::setup::SimulationSetup;
+use crate::systems::SimulatedSystem;
+use crate::workloads::GuestSpec as GuestWorkload;
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const BEGIN: u64 = 0x1000_0000_0000;
 
 #[derive(Debug)]
-pub(in crate::engine) struct Guest {
+pub(in crate::engine) struct GuestMachine {
     pub(in crate::engine) id: ProcessId,
     pub(in crate::engine) name: String,
     /// The machine that runs in it.
@@ -41,12 +41,12 @@ pub(in crate::engine) struct Guest {
 impl Engine {
     pub(in crate::engine) fn add_guest(
         &mut self,
-        host: &Setup,
-        system: &System,
+        host: &SimulationSetup,
+        system: &SimulatedSystem,
         guest: &GuestWorkload,
     ) -> Result<(), EngineError> {
         let number = (self.programs.len() + self.guests.len()) as u32;
-        let setup = Setup {
+        let setup = SimulationSetup {
             memory_bytes: guest.memory.0,
             cores: guest.cores,
             swap: None,
@@ -61,7 +61,7 @@ impl Engine {
         let bytes = machine.kernel.figures().total_bytes;
         self.kernel.map(space, BEGIN..BEGIN + bytes)?;
         self.kernel.set_mergeable(space, true)?;
-        self.guests.push(Guest {
+        self.guests.push(GuestMachine {
             id: ProcessId {
                 pid: FIRST_PID + number,
                 start_ticks: 0,
@@ -93,9 +93,9 @@ impl Engine {
         };
         let inside = &mut guest.machine;
         for index in 0..inside.programs.len() {
-            let ended = |life| matches!(life, Life::Ended(..));
+            let ended = |life| matches!(life, ProgramStatus::Ended(..));
             if inside.programs.get(index).is_some_and(|p| !ended(p.life)) {
-                inside.end(index, Outcome::Killed, now);
+                inside.end(index, ProgramOutcome::Killed, now);
             }
         }
         if let Some(space) = guest.space.take() {
@@ -106,15 +106,15 @@ impl Engine {
     }
 }
 
-impl Guest {
+impl GuestMachine {
     pub(in crate::engine) fn is_alive(&self) -> bool {
         self.space.is_some()
     }
 
     /// All that runs in it waits for its host for this time.
-    pub(in crate::engine) fn held_up(&mut self, locked: Duration) {
+    pub(in crate::engine) fn hold_up_programs(&mut self, locked: Duration) {
         for program in self.machine.programs.iter_mut().filter(|p| p.is_busy()) {
-            program.held_up(locked);
+            program.wait_for(locked);
         }
     }
 
@@ -125,8 +125,8 @@ impl Guest {
     }
 
     /// The share of the host's cores that it would use now.
-    pub(in crate::engine) fn demand(&self) -> Demand {
-        Demand {
+    pub(in crate::engine) fn demand(&self) -> CpuDemand {
+        CpuDemand {
             threads: self.machine.busy_threads().min(self.machine.cores),
             weight: 1.0,
         }

@@ -2,11 +2,15 @@
 
 use crate::bits::PageBits;
 use crate::kernel::reclaim::regions_around;
-use crate::kernel::region::Region;
+use crate::kernel::region::RegionMapping;
 use crate::kernel::space::AddressSpace;
 
 /// The rule that a region of an address space breaks, if it breaks one.
-pub(super) fn broken(space: &AddressSpace, number: u64, region: &Region) -> Option<&'static str> {
+pub(super) fn broken(
+    space: &AddressSpace,
+    number: u64,
+    region: &RegionMapping,
+) -> Option<&'static str> {
     let known = space.many_sizes || region.folios.is_empty() && region.joined.is_none();
     if !known {
         return Some("only a space of many sizes has folios or larger pages");
@@ -14,7 +18,7 @@ pub(super) fn broken(space: &AddressSpace, number: u64, region: &Region) -> Opti
     broken_folios(region).or_else(|| broken_joined(space, number, region))
 }
 
-fn broken_folios(region: &Region) -> Option<&'static str> {
+fn broken_folios(region: &RegionMapping) -> Option<&'static str> {
     if region.huge.is_some() && !region.folios.is_empty() {
         return Some("a huge page has no folios");
     }
@@ -47,7 +51,11 @@ fn broken_folios(region: &Region) -> Option<&'static str> {
     None
 }
 
-fn broken_joined(space: &AddressSpace, number: u64, region: &Region) -> Option<&'static str> {
+fn broken_joined(
+    space: &AddressSpace,
+    number: u64,
+    region: &RegionMapping,
+) -> Option<&'static str> {
     let order = region.joined?;
     let Some(block) = region.huge else {
         return Some("what is part of a larger page is huge");

@@ -1,23 +1,23 @@
 //! Puts free blocks on their lists and takes them off.
 
-use super::{PhysicalMemory, State};
+use super::{PageblockState, PhysicalMemory};
 use crate::bits::PageBits;
-use crate::memory::parts::{Part, Parts};
-use crate::memory::{Content, HUGE_ORDER};
+use crate::memory::partial_pageblock::{FreeBlock, PartialPageblock};
+use crate::memory::{FrameContent, HUGE_ORDER};
 
 impl PhysicalMemory {
     pub(in crate::memory) fn zeroes(&self, block: u32) -> PageBits {
         match self.blocks.get(block as usize) {
-            Some(State::Free { zeroes, .. }) => *zeroes,
-            Some(State::Parts(parts)) => parts.zero,
-            Some(State::Owned(_)) | None => PageBits::EMPTY,
+            Some(PageblockState::Free { zeroes, .. }) => *zeroes,
+            Some(PageblockState::Parts(parts)) => parts.zero,
+            Some(PageblockState::Owned(_)) | None => PageBits::EMPTY,
         }
     }
 
     /// Content of a free block of order 9 or 10.
-    pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> Content {
+    pub(in crate::memory) fn whole_content(&self, block: u32, order: u8) -> FrameContent {
         let zeroed = self.zeroes(block).full();
-        Content::zeroed_if(zeroed && (order == HUGE_ORDER || self.zeroes(block + 1).full()))
+        FrameContent::zeroed_if(zeroed && (order == HUGE_ORDER || self.zeroes(block + 1).full()))
     }
 
     /// Puts free pageblocks on their list.
@@ -25,7 +25,7 @@ impl PhysicalMemory {
         let content = self.whole_content(block, order);
         let last = block + u32::from(order > HUGE_ORDER);
         for member in block..=last {
-            if let State::Free { order: of, .. } = &mut self.blocks[member as usize] {
+            if let PageblockState::Free { order: of, .. } = &mut self.blocks[member as usize] {
                 *of = order;
             }
         }
@@ -36,7 +36,7 @@ impl PhysicalMemory {
 
     /// Takes free pageblocks from their list; `block` is the first of a pair.
     pub(in crate::memory) fn remove_whole(&mut self, block: u32) {
-        let State::Free { order, .. } = self.blocks[block as usize] else {
+        let PageblockState::Free { order, .. } = self.blocks[block as usize] else {
             return;
         };
         let content = self.whole_content(block, order);
@@ -48,7 +48,7 @@ impl PhysicalMemory {
     pub(in crate::memory) fn add_part(&mut self, block: u32, offset: u16, order: u8) {
         let parts = self.parts_mut(block);
         let content = parts.content(offset, order);
-        let part = Part {
+        let part = FreeBlock {
             offset,
             order,
             content,
@@ -63,7 +63,7 @@ impl PhysicalMemory {
         }
     }
 
-    pub(in crate::memory) fn remove_part(&mut self, block: u32, part: Part) {
+    pub(in crate::memory) fn remove_part(&mut self, block: u32, part: FreeBlock) {
         let parts = self.parts_mut(block);
         parts.set_head(part, false);
         let last = parts.heads(part.order, part.content).is_empty();
@@ -74,22 +74,22 @@ impl PhysicalMemory {
         }
     }
 
-    pub(in crate::memory) fn parts(&self, block: u32) -> Option<&Parts> {
+    pub(in crate::memory) fn parts(&self, block: u32) -> Option<&PartialPageblock> {
         match self.blocks.get(block as usize)? {
-            State::Parts(parts) => Some(parts),
-            State::Free { .. } | State::Owned(_) => None,
+            PageblockState::Parts(parts) => Some(parts),
+            PageblockState::Free { .. } | PageblockState::Owned(_) => None,
         }
     }
 
     /// A pageblock in parts. One that was allocated as a whole is put in parts.
-    pub(in crate::memory) fn parts_mut(&mut self, block: u32) -> &mut Parts {
+    pub(in crate::memory) fn parts_mut(&mut self, block: u32) -> &mut PartialPageblock {
         let state = &mut self.blocks[block as usize];
-        if let State::Owned(owner) = *state {
-            *state = State::Parts(Box::new(Parts::all_owned(owner)));
+        if let PageblockState::Owned(owner) = *state {
+            *state = PageblockState::Parts(Box::new(PartialPageblock::all_owned(owner)));
         }
         match state {
-            State::Parts(parts) => parts,
-            State::Free { .. } | State::Owned(_) => {
+            PageblockState::Parts(parts) => parts,
+            PageblockState::Free { .. } | PageblockState::Owned(_) => {
                 unreachable!("a free pageblock is broken up before its frames are taken")
             }
         }

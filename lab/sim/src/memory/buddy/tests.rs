@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-const OWNER: Owner = Owner::Kernel { frame: 0 };
+const OWNER: FrameUser = FrameUser::Kernel { frame: 0 };
 
 fn memory(blocks: u64) -> PhysicalMemory {
     PhysicalMemory::new(blocks * HUGE_PAGE_BYTES)
@@ -16,20 +16,20 @@ fn all_memory_is_free_in_the_largest_blocks() {
     let mut memory = memory(7);
     assert_eq!(memory.check(), Ok(()));
     assert_eq!(memory.free_frames(), 7 * 512);
-    assert_eq!(memory.free_blocks(Content::Dirty, 10), 3);
-    assert_eq!(memory.free_blocks(Content::Dirty, 9), 1);
-    assert_eq!(memory.free_huge_frames(Content::Dirty), 7);
+    assert_eq!(memory.free_blocks(FrameContent::Dirty, 10), 3);
+    assert_eq!(memory.free_blocks(FrameContent::Dirty, 9), 1);
+    assert_eq!(memory.free_huge_frames(FrameContent::Dirty), 7);
     assert_eq!(memory.fmfi(), 0.0);
     // One frame breaks up the odd pageblock, which then has a block of each of its orders.
-    let got = memory.allocate(0, Content::Dirty, OWNER);
+    let got = memory.allocate(0, FrameContent::Dirty, OWNER);
     assert_eq!(got.map(|a| a.frames), Some(one(6 * 512, 0)));
     for order in 0..9 {
-        assert_eq!(memory.free_blocks(Content::Dirty, order), 1);
+        assert_eq!(memory.free_blocks(FrameContent::Dirty, order), 1);
     }
     assert_eq!(memory.fmfi(), 511.0 / 3583.0);
     memory.free(one(6 * 512, 0));
     assert_eq!(memory.check(), Ok(()));
-    assert_eq!(memory.free_huge_frames(Content::Dirty), 7);
+    assert_eq!(memory.free_huge_frames(FrameContent::Dirty), 7);
 }
 
 #[test]
@@ -38,14 +38,14 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
     let zeroed = memory.zero_free(2 * 512 + 10);
     assert_eq!((zeroed.frames, zeroed.all_done), (1034, false));
     assert_eq!(memory.check(), Ok(()));
-    assert_eq!(memory.free_huge_frames(Content::Zeroed), 2);
+    assert_eq!(memory.free_huge_frames(FrameContent::Zeroed), 2);
     let prefer = |memory: &mut PhysicalMemory, content| {
         memory.allocate(9, content, OWNER).map(|got| got.dirty)
     };
-    assert_eq!(prefer(&mut memory, Content::Dirty), Some(502));
-    assert_eq!(prefer(&mut memory, Content::Zeroed), Some(0));
-    assert_eq!(prefer(&mut memory, Content::Zeroed), Some(0));
-    assert_eq!(prefer(&mut memory, Content::Zeroed), Some(512));
+    assert_eq!(prefer(&mut memory, FrameContent::Dirty), Some(502));
+    assert_eq!(prefer(&mut memory, FrameContent::Zeroed), Some(0));
+    assert_eq!(prefer(&mut memory, FrameContent::Zeroed), Some(0));
+    assert_eq!(prefer(&mut memory, FrameContent::Zeroed), Some(512));
     assert_eq!(memory.zeroed_frames(), 0);
     assert_eq!(memory.check(), Ok(()));
 }
@@ -54,31 +54,33 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
 fn freed_memory_is_dirty_and_a_merge_forgets_nothing() {
     let mut memory = memory(2);
     assert!(memory.zero_free(u64::MAX).all_done);
-    let got = memory.allocate(0, Content::Zeroed, OWNER).expect("a frame");
-    assert_eq!(memory.free_blocks(Content::Zeroed, 9), 1);
+    let got = memory
+        .allocate(0, FrameContent::Zeroed, OWNER)
+        .expect("a frame");
+    assert_eq!(memory.free_blocks(FrameContent::Zeroed, 9), 1);
     memory.free(got.frames);
     assert_eq!(memory.zeroed_frames(), 1023);
-    assert_eq!(memory.free_blocks(Content::Dirty, 10), 1);
+    assert_eq!(memory.free_blocks(FrameContent::Dirty, 10), 1);
     assert_eq!(memory.zero_free(u64::MAX).frames, 1);
-    assert_eq!(memory.free_blocks(Content::Zeroed, 10), 1);
+    assert_eq!(memory.free_blocks(FrameContent::Zeroed, 10), 1);
     assert_eq!(memory.check(), Ok(()));
 }
 
 #[test]
 fn one_tebibyte_is_cheap_and_a_very_small_machine_works() {
     let mut large = memory(524_288);
-    assert_eq!(large.free_blocks(Content::Dirty, 10), 262_144);
-    assert!(large.allocate(0, Content::Zeroed, OWNER).is_some());
+    assert_eq!(large.free_blocks(FrameContent::Dirty, 10), 262_144);
+    assert!(large.allocate(0, FrameContent::Zeroed, OWNER).is_some());
     let mut small = PhysicalMemory::new(0);
-    assert!(small.allocate(10, Content::Dirty, OWNER).is_none());
-    let run = small.allocate_run(512, Content::Dirty, OWNER);
+    assert!(small.allocate(10, FrameContent::Dirty, OWNER).is_none());
+    let run = small.allocate_run(512, FrameContent::Dirty, OWNER);
     assert_eq!(run.map(|a| a.frames.count), Some(512));
-    assert!(small.allocate_run(1, Content::Dirty, OWNER).is_none());
+    assert!(small.allocate_run(1, FrameContent::Dirty, OWNER).is_none());
     assert_eq!(small.check(), Ok(()));
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum BuddyStep {
     Allocate(u8, bool),
     Run(u16, bool),
     At(u32),
@@ -87,29 +89,29 @@ enum Step {
     Zero(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = BuddyStep> {
     prop_oneof![
-        (0u8..11, any::<bool>()).prop_map(|(o, z)| Step::Allocate(o, z)),
-        (1u16..=512, any::<bool>()).prop_map(|(n, z)| Step::Run(n, z)),
-        (0u32..16 * 512).prop_map(Step::At),
-        any::<usize>().prop_map(Step::Free),
-        (any::<usize>(), any::<u16>()).prop_map(|(i, n)| Step::FreeSome(i, n)),
-        (0u16..2000).prop_map(Step::Zero),
+        (0u8..11, any::<bool>()).prop_map(|(o, z)| BuddyStep::Allocate(o, z)),
+        (1u16..=512, any::<bool>()).prop_map(|(n, z)| BuddyStep::Run(n, z)),
+        (0u32..16 * 512).prop_map(BuddyStep::At),
+        any::<usize>().prop_map(BuddyStep::Free),
+        (any::<usize>(), any::<u16>()).prop_map(|(i, n)| BuddyStep::FreeSome(i, n)),
+        (0u16..2000).prop_map(BuddyStep::Zero),
     ]
 }
 
 /// A second memory repeats by single frames what the first does by runs.
-struct Twins {
+struct MemoryPair {
     memory: PhysicalMemory,
     single: PhysicalMemory,
     held: Vec<FrameRun>,
 }
 
-impl Twins {
-    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+impl MemoryPair {
+    fn step(&mut self, step: &BuddyStep) -> Result<(), TestCaseError> {
         match *step {
-            Step::Allocate(order, zeroed) => {
-                let prefer = Content::zeroed_if(zeroed);
+            BuddyStep::Allocate(order, zeroed) => {
+                let prefer = FrameContent::zeroed_if(zeroed);
                 let got = self.memory.allocate(order, prefer, OWNER);
                 let other = self.single.allocate(order, prefer, OWNER);
                 prop_assert_eq!(got, other);
@@ -118,8 +120,8 @@ impl Twins {
                     self.held.push(got.frames);
                 }
             }
-            Step::Run(most, zeroed) => {
-                let prefer = Content::zeroed_if(zeroed);
+            BuddyStep::Run(most, zeroed) => {
+                let prefer = FrameContent::zeroed_if(zeroed);
                 let mut left = most;
                 while left > 0 {
                     let Some(run) = self.memory.allocate_run(left, prefer, OWNER) else {
@@ -138,7 +140,7 @@ impl Twins {
                     self.held.push(run.frames);
                 }
             }
-            Step::At(frame) => {
+            BuddyStep::At(frame) => {
                 let frame = frame % self.memory.frames() as u32;
                 let got = self.memory.allocate_at(frame, 1, OWNER);
                 self.single.allocate_at(frame, 1, OWNER);
@@ -149,11 +151,11 @@ impl Twins {
                 prop_assert_eq!(got.is_none(), held);
                 self.held.extend(got.map(|got| got.frames));
             }
-            Step::Free(index) if !self.held.is_empty() => {
+            BuddyStep::Free(index) if !self.held.is_empty() => {
                 let run = self.held.swap_remove(index % self.held.len());
                 self.free(run);
             }
-            Step::FreeSome(index, count) if !self.held.is_empty() => {
+            BuddyStep::FreeSome(index, count) if !self.held.is_empty() => {
                 let index = index % self.held.len();
                 let run = self.held[index];
                 let count = 1 + u32::from(count) % run.count;
@@ -162,11 +164,11 @@ impl Twins {
                 self.held.retain(|run| run.count > 0);
                 self.free(FrameRun { count, ..run });
             }
-            Step::Zero(most) => {
+            BuddyStep::Zero(most) => {
                 let done = self.memory.zero_free(most.into());
                 prop_assert_eq!(done, self.single.zero_free(most.into()));
             }
-            Step::Free(_) | Step::FreeSome(..) => {}
+            BuddyStep::Free(_) | BuddyStep::FreeSome(..) => {}
         }
         Ok(())
     }
@@ -182,7 +184,7 @@ impl Twins {
 proptest! {
     #[test]
     fn frames_are_conserved_merged_and_listed(steps in prop::collection::vec(step(), 1..120), blocks in 1u64..16) {
-        let mut twins = Twins { memory: memory(blocks), single: memory(blocks), held: Vec::new() };
+        let mut twins = MemoryPair { memory: memory(blocks), single: memory(blocks), held: Vec::new() };
         for step in &steps {
             let before = twins.memory.zeroed_frames();
             twins.step(step)?;
@@ -190,12 +192,12 @@ proptest! {
             let held: u64 = twins.held.iter().map(|run| u64::from(run.count)).sum();
             prop_assert_eq!(twins.memory.free_frames() + held, blocks * 512);
             // Only allocation and zeroing change the number of zeroed frames.
-            if matches!(step, Step::Free(_) | Step::FreeSome(..)) {
+            if matches!(step, BuddyStep::Free(_) | BuddyStep::FreeSome(..)) {
                 prop_assert_eq!(twins.memory.zeroed_frames(), before);
             }
         }
         // The same frames are free in the same blocks, whether by runs or one by one.
-        for content in Content::BOTH {
+        for content in FrameContent::BOTH {
             for order in 0..ORDERS {
                 let free = |memory: &PhysicalMemory| memory.free_blocks(content, order);
                 prop_assert_eq!(free(&twins.memory), free(&twins.single));
@@ -206,6 +208,6 @@ proptest! {
         }
         let twin = &twins.memory;
         prop_assert_eq!(twin.check(), Ok(()));
-        prop_assert_eq!(twin.free_huge_frames(Content::Zeroed) + twin.free_huge_frames(Content::Dirty), blocks);
+        prop_assert_eq!(twin.free_huge_frames(FrameContent::Zeroed) + twin.free_huge_frames(FrameContent::Dirty), blocks);
     }
 }

@@ -1,11 +1,11 @@
 //! The host's half of a walk in a virtual machine.
 
-use super::keys::Keys;
-use super::lines::Line;
-use super::place::Place;
+use super::chunk_tables::ChunkTables;
+use super::key_cache::KeyCache;
 use super::sizes::LeafSize;
-use super::spec::Levels;
-use super::upper::{MAX_LEVELS, UpperEntries};
+use super::spec::PageTableLevels;
+use super::table_caches::TableLine;
+use super::upper_entries::{MAX_LEVELS, UpperEntries};
 use crate::mmu::NestedCaches;
 
 /// Kinds of lines: the tables of an address space or guest, those of the host for the guest's
@@ -28,19 +28,23 @@ const TABLE_KEY: u32 = 1 << 30;
 
 /// The host's tables and the core's caches of them.
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct HostWalker {
     levels: usize,
     tables_backed_by: LeafSize,
-    tlb: Option<Keys>,
+    tlb: Option<KeyCache>,
     upper: UpperEntries,
 }
 
-impl Host {
-    pub(super) fn new(caches: NestedCaches, levels: Levels, tables_backed_by: LeafSize) -> Self {
+impl HostWalker {
+    pub(super) fn new(
+        caches: NestedCaches,
+        levels: PageTableLevels,
+        tables_backed_by: LeafSize,
+    ) -> Self {
         Self {
             levels: levels as usize,
             tables_backed_by: tables_backed_by.min(LeafSize::Huge),
-            tlb: Keys::new(caches.tlb),
+            tlb: KeyCache::new(caches.tlb),
             upper: UpperEntries::new(caches.walk_caches),
         }
     }
@@ -48,7 +52,12 @@ impl Host {
     /// Translates the address of the guest's table that holds entry `entry` of a level; `load`
     /// loads a line.
     #[inline]
-    pub(super) fn find_table(&mut self, level: usize, entry: u32, load: &mut impl FnMut(Line)) {
+    pub(super) fn find_table(
+        &mut self,
+        level: usize,
+        entry: u32,
+        load: &mut impl FnMut(TableLine),
+    ) {
         let table = TABLES[level] + (entry >> 9);
         let leaf = self.tables_backed_by;
         let page = table >> (9 * leaf as u32);
@@ -65,9 +74,9 @@ impl Host {
     pub(super) fn find_page(
         &mut self,
         page: u32,
-        place: &Place,
+        place: &ChunkTables,
         leaf: LeafSize,
-        load: &mut impl FnMut(Line),
+        load: &mut impl FnMut(TableLine),
     ) {
         let [pdpte, pml4e, pml5e] = place.upper;
         let entries = [page, page >> 9, pdpte, pml4e, pml5e];
@@ -81,12 +90,12 @@ impl Host {
         entries: &[u32; MAX_LEVELS],
         keys: &[u32; MAX_LEVELS],
         leaf: LeafSize,
-        load: &mut impl FnMut(Line),
+        load: &mut impl FnMut(TableLine),
     ) {
         let leaf = leaf as usize;
         let first = self.upper.first_level(keys, leaf, self.levels);
         for level in (leaf..first).rev() {
-            load(Line::of(kind + level as u32, entries[level]));
+            load(TableLine::of(kind + level as u32, entries[level]));
         }
     }
 

@@ -1,15 +1,15 @@
 //! Mappings and access bits of an address space.
 
 mod changes;
+mod chunks;
 mod groups;
-mod pieces;
 
-use super::place::{Place, REGIONS_PER_CHUNK, page_number, region_of};
-use super::sizes::{EntrySize, LeafSize, Orders};
-use super::state::RegionState;
+use super::chunk_tables::{ChunkTables, REGIONS_PER_CHUNK, page_number, region_of};
+use super::sizes::{EntryOrders, EntrySize, LeafSize};
+use super::state::RegionTranslation;
 use crate::mmu::{Groups, MmuError};
-pub(crate) use groups::Mark;
-pub(super) use groups::Membership;
+pub(crate) use groups::AccessBitMask;
+pub(super) use groups::GroupMembership;
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 
@@ -33,14 +33,14 @@ const BLOCK_SHIFT: u32 = 39;
 pub struct Mappings {
     groups: Groups,
     /// Sizes of entries in the second level.
-    pub(super) orders: Orders,
+    pub(super) orders: EntryOrders,
     /// Sizes of entries in the first level.
-    pub(super) l1_orders: Orders,
+    pub(super) l1_orders: EntryOrders,
     /// Bits of an address that select its entry in the first level, by [`EntrySize`].
     pub(super) l1_entries: [u64; 5],
     /// How walks set access bits, by [`EntrySize`], apart from the host.
-    pub(super) marks: [Mark; 5],
-    states: Vec<RegionState>,
+    pub(super) marks: [AccessBitMask; 5],
+    states: Vec<RegionTranslation>,
     /// Groups of base pages by region, a bit each; empty if there are no groups.
     grouped: Vec<u128>,
     present: Vec<u64>,
@@ -50,7 +50,7 @@ pub struct Mappings {
     huge_accessed: Vec<u64>,
     /// Access bits of pages of 1 GiB, by piece.
     giant_accessed: Vec<u64>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<ChunkTables>,
     /// The pieces of each block of 512 GiB.
     blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
     /// Block number of each 512 GiB of addresses, for [`page_in`](Self::page_in).
@@ -84,13 +84,13 @@ impl Mappings {
     }
 
     fn of(groups: Groups) -> Self {
-        let l1_orders = Orders::in_l1(groups);
+        let l1_orders = EntryOrders::in_l1(groups);
         let mut mappings = Self {
             groups,
-            orders: Orders::new(groups),
+            orders: EntryOrders::new(groups),
             l1_orders,
             l1_entries: EntrySize::ALL.map(|size| !(l1_orders.bytes(size) - 1)),
-            marks: Mark::of_sizes(groups),
+            marks: AccessBitMask::of_sizes(groups),
             states: Vec::new(),
             grouped: Vec::new(),
             present: Vec::new(),
@@ -104,7 +104,7 @@ impl Mappings {
             tops: Vec::new(),
         };
         // Piece 0 stays empty.
-        mappings.push_chunk(Place::default());
+        mappings.push_chunk(ChunkTables::default());
         mappings
     }
 
@@ -148,7 +148,7 @@ impl Mappings {
             None => {}
             Some(LeafSize::Base) => {
                 self.accessed[index * WORDS..][..WORDS].fill(0);
-                self.see_groups(index);
+                self.update_groups(index);
             }
             Some(LeafSize::Huge) => {
                 let mark = self.marks[self.states[index].own() as usize];
@@ -165,17 +165,17 @@ impl Mappings {
     }
 
     #[inline(always)]
-    pub(super) fn block(&self, blocks: &[u16], address: u64) -> Block<'_> {
+    pub(super) fn block(&self, blocks: &[u16], address: u64) -> AddressBlock<'_> {
         let number = address >> BLOCK_SHIFT;
         let block = blocks.get(number as usize).copied().unwrap_or_default();
-        Block {
+        AddressBlock {
             number,
             chunks: &self.blocks[usize::from(block)],
         }
     }
 
     #[inline]
-    pub(super) fn state(&self, page: u32) -> RegionState {
+    pub(super) fn state(&self, page: u32) -> RegionTranslation {
         self.states[region_of(page)]
     }
 
@@ -190,7 +190,10 @@ impl Mappings {
     /// Sets the access bits of the pages that hold these base pages, and returns how many were
     /// clear. Each comes with the level at which its walk ends, and with how that sets bits.
     #[inline(always)]
-    pub(super) fn mark_each(&mut self, pages: impl Iterator<Item = (u32, usize, Mark)>) -> u64 {
+    pub(super) fn mark_each(
+        &mut self,
+        pages: impl Iterator<Item = (u32, usize, AccessBitMask)>,
+    ) -> u64 {
         // No branch by size, and unconditional writes: both conditions are unpredictable.
         let planes = [
             &mut self.accessed[..],
@@ -224,12 +227,12 @@ impl Mappings {
 
 /// Addresses of 512 GiB, and the pieces that they are in.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(super) struct AddressBlock<'a> {
     number: u64,
     chunks: &'a [u16; CHUNKS_PER_BLOCK],
 }
 
-impl Block<'_> {
+impl AddressBlock<'_> {
     #[inline(always)]
     pub(super) fn has(&self, address: u64) -> bool {
         address >> BLOCK_SHIFT == self.number

@@ -89,9 +89,9 @@ impl From<LeafSize> for EntrySize {
 /// Binary logarithm of the number of base pages in an entry of each size: by [`EntrySize`], a byte
 /// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Orders(u64);
+pub(crate) struct EntryOrders(u64);
 
-impl Orders {
+impl EntryOrders {
     pub(crate) fn new(groups: Groups) -> Self {
         Self::of_groups(groups, |_| true)
     }

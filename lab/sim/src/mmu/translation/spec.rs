@@ -1,20 +1,20 @@
 //! Specification of a core.
 
 use super::sizes::LeafSize;
-use crate::mmu::Processor;
+use crate::mmu::ProcessorSpec;
 use serde::Serialize;
 use std::str::FromStr;
 
 /// Levels of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Levels {
+pub enum PageTableLevels {
     /// 48 bits of address.
     Four = 4,
     /// 57 bits.
     Five = 5,
 }
 
-impl FromStr for Levels {
+impl FromStr for PageTableLevels {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -28,15 +28,15 @@ impl FromStr for Levels {
 
 /// The tables that are walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Tables {
+pub enum PageTableSetup {
     /// Those of the address space.
-    Native(Levels),
+    Native(PageTableLevels),
     /// Those of the guest; for each of them and for the page itself, those of the host.
     Nested {
         /// Of the guest.
-        guest: Levels,
+        guest: PageTableLevels,
         /// Of the host.
-        host: Levels,
+        host: PageTableLevels,
         /// Page size by which the host maps the guest's page tables (base or huge; giant counts as
         /// huge).
         tables_backed_by: LeafSize,
@@ -47,9 +47,9 @@ pub enum Tables {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TranslatorSpec {
     /// Its TLBs, walk caches, caches and latencies.
-    pub processor: Processor,
+    pub processor: ProcessorSpec,
     /// Its page tables.
-    pub tables: Tables,
+    pub tables: PageTableSetup,
     /// Share of the second- and the last-level cache that page tables occupy, in per cent of the
     /// ways (1-100). Data and tables evict each other as often as they are loaded. The default of
     /// 50 is for scattered accesses, each of which loads one line of data and one of the table.
@@ -62,21 +62,21 @@ pub struct TranslatorSpec {
 
 impl TranslatorSpec {
     /// Four levels, no virtual machine.
-    pub const fn native(processor: &Processor) -> Self {
+    pub const fn native(processor: &ProcessorSpec) -> Self {
         Self {
             processor: *processor,
-            tables: Tables::Native(Levels::Four),
+            tables: PageTableSetup::Native(PageTableLevels::Four),
             page_table_share_percent: 50,
             next_page_prefetch: false,
         }
     }
 
     /// Four levels each for guest and host.
-    pub const fn nested(processor: &Processor, tables_backed_by: LeafSize) -> Self {
+    pub const fn nested(processor: &ProcessorSpec, tables_backed_by: LeafSize) -> Self {
         Self {
-            tables: Tables::Nested {
-                guest: Levels::Four,
-                host: Levels::Four,
+            tables: PageTableSetup::Nested {
+                guest: PageTableLevels::Four,
+                host: PageTableLevels::Four,
                 tables_backed_by,
             },
             ..Self::native(processor)
@@ -87,7 +87,7 @@ impl TranslatorSpec {
 /// What a program does beside translation. By default it waits for every walk and has one cycle of
 /// work for each access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Work {
+pub struct ProgramWork {
     /// Work for each access, in thousandths of a cycle.
     pub millicycles_per_access: u32,
     /// Share of each walk and of each second-level hit that the program waits for, in thousandths:
@@ -95,7 +95,7 @@ pub struct Work {
     pub waited_permille: u32,
 }
 
-impl Default for Work {
+impl Default for ProgramWork {
     fn default() -> Self {
         Self {
             millicycles_per_access: 1000,

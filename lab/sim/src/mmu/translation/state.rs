@@ -8,7 +8,7 @@ use super::sizes::{EntrySize, LeafSize};
 /// - 6: all pages can be loaded from and stored to, and all are held by entries of that size;
 /// - 7: some of its base pages, but not all, are in groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RegionState(u8);
+pub(super) struct RegionTranslation(u8);
 
 const SIZE: u8 = 7;
 const HOST_SHIFT: u32 = 3;
@@ -28,7 +28,7 @@ static ENTRIES: [EntrySize; 64] = {
     entries
 };
 
-impl RegionState {
+impl RegionTranslation {
     /// Not mapped, with the host's largest pages: outside a virtual machine no host makes entries
     /// smaller.
     pub(super) const UNMAPPED: Self = Self::new(None, EntrySize::Giant, false);

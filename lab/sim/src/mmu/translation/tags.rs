@@ -1,13 +1,13 @@
 //! Pages and groups of one or more sizes in one structure.
 
 use super::associative::{Associative, MAX_ENTRIES};
-use super::miss::{Miss, leave_missed};
-use super::sizes::{EntrySize, Orders};
-use crate::mmu::lru::{LruSets, Shape};
+use super::missed_pages::{MissedPage, retain_missed};
+use super::sizes::{EntryOrders, EntrySize};
+use crate::mmu::lru::{LruSets, SetShape};
 
 /// Entries by number and size; the numbers of each size count entries of that size.
 #[derive(Clone, Debug)]
-pub(in crate::mmu) enum Tags {
+pub(in crate::mmu) enum TaggedEntries {
     Sets(LruSets),
     Associative(Box<Associative>),
 }
@@ -16,8 +16,8 @@ pub(in crate::mmu) enum Tags {
 const FEW: u32 = 17;
 const SIZE_BITS: u32 = 3;
 
-impl Tags {
-    pub(in crate::mmu) fn new(shape: Shape) -> Self {
+impl TaggedEntries {
+    pub(in crate::mmu) fn new(shape: SetShape) -> Self {
         if shape.entries == shape.ways && (FEW..=MAX_ENTRIES).contains(&shape.entries) {
             Self::Associative(Box::new(Associative::new(shape.entries)))
         } else {
@@ -51,16 +51,16 @@ impl Tags {
 
     /// Uses pages, moves those that missed to the front, and returns their number.
     #[inline(always)]
-    pub(super) fn leave_missed(
+    pub(super) fn retain_missed(
         &mut self,
-        pages: &mut [Miss],
-        orders: Orders,
-        size: impl Fn(Miss) -> EntrySize + Copy,
+        pages: &mut [MissedPage],
+        orders: EntryOrders,
+        size: impl Fn(MissedPage) -> EntrySize + Copy,
     ) -> usize {
         if let Self::Sets(sets) = self {
             let set_bits = sets.set_bits;
             let set_mask = (1 << set_bits) - 1;
-            let missed = sets.leave_missed(pages, move |page| {
+            let missed = sets.retain_missed(pages, move |page| {
                 let size = size(page);
                 let number = orders.number(page.page(), size);
                 let set = number & set_mask;
@@ -70,7 +70,7 @@ impl Tags {
                 return missed;
             }
         }
-        leave_missed(pages, |page| {
+        retain_missed(pages, |page| {
             let size = size(page);
             self.access(orders.number(page.page(), size), size)
         })

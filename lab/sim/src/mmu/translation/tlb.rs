@@ -1,42 +1,51 @@
 //! The TLBs of a core.
 
-use super::miss::{Miss, OneKind, leave_missed};
-use super::place::Place;
-use super::sizes::{EntrySize, LeafSize, Orders};
-use super::tags::Tags;
+use super::chunk_tables::ChunkTables;
+use super::missed_pages::{MissedPage, UniformKind, retain_missed};
+use super::sizes::{EntryOrders, EntrySize, LeafSize};
+use super::tags::TaggedEntries;
 use crate::mmu::{GiantPages, L1Tlb, L2Tlb};
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
 pub(in crate::mmu) enum FirstLevel {
-    Split([Tags; 3]),
-    Shared(Tags),
+    Split([TaggedEntries; 3]),
+    Shared(TaggedEntries),
 }
 
 impl FirstLevel {
     pub(in crate::mmu) fn new(tlb: L1Tlb) -> Self {
         match tlb {
-            L1Tlb::Split { base, huge, giant } => Self::Split([base, huge, giant].map(Tags::new)),
-            L1Tlb::Shared(shape) => Self::Shared(Tags::new(shape)),
+            L1Tlb::Split { base, huge, giant } => {
+                Self::Split([base, huge, giant].map(TaggedEntries::new))
+            }
+            L1Tlb::Shared(shape) => Self::Shared(TaggedEntries::new(shape)),
         }
     }
 
     /// Uses pages, moves those that missed to the front, and returns their number.
     #[inline(never)]
-    pub(super) fn filter(&mut self, pages: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
+    pub(super) fn filter(
+        &mut self,
+        pages: &mut [MissedPage],
+        kind: UniformKind,
+        orders: EntryOrders,
+    ) -> usize {
         match one_size(pages, kind) {
             // Computed at compile time.
             Some(EntrySize::Base) => {
                 let tags = self.of_size(EntrySize::Base);
-                tags.leave_missed(pages, orders, |_| EntrySize::Base)
+                tags.retain_missed(pages, orders, |_| EntrySize::Base)
             }
             Some(size) => {
                 let tags = self.of_size(size);
-                tags.leave_missed(pages, orders, move |_| size)
+                tags.retain_missed(pages, orders, move |_| size)
             }
             None => match self {
-                Self::Shared(tags) => tags.leave_missed(pages, orders, |page| page.state().entry()),
-                Self::Split(by_size) => leave_missed(pages, |page| {
+                Self::Shared(tags) => {
+                    tags.retain_missed(pages, orders, |page| page.state().entry())
+                }
+                Self::Split(by_size) => retain_missed(pages, |page| {
                     let size = page.state().entry();
                     by_size[size.leaf() as usize].access(orders.number(page.page(), size), size)
                 }),
@@ -45,7 +54,7 @@ impl FirstLevel {
     }
 
     #[inline]
-    pub(in crate::mmu) fn of_size(&mut self, size: EntrySize) -> &mut Tags {
+    pub(in crate::mmu) fn of_size(&mut self, size: EntrySize) -> &mut TaggedEntries {
         match self {
             Self::Split(by_size) => &mut by_size[size.leaf() as usize],
             Self::Shared(tags) => tags,
@@ -60,11 +69,11 @@ impl FirstLevel {
     }
 }
 
-fn is_giant(page: &Miss) -> bool {
+fn is_giant(page: &MissedPage) -> bool {
     page.state().entry() == EntrySize::Giant
 }
 
-fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
+fn one_size(pages: &[MissedPage], kind: UniformKind) -> Option<EntrySize> {
     match kind {
         Some((state, _)) => Some(state.entry()),
         None => {
@@ -78,54 +87,64 @@ fn one_size(pages: &[Miss], kind: OneKind) -> Option<EntrySize> {
 #[derive(Clone, Debug)]
 pub(in crate::mmu) struct SecondLevel {
     spec: L2Tlb,
-    shared: Tags,
+    shared: TaggedEntries,
     /// For pages of 1 GiB, if they have their own.
-    giant: Option<Tags>,
+    giant: Option<TaggedEntries>,
     /// For all but single base pages, if there is a separate part.
-    large: Option<Tags>,
+    large: Option<TaggedEntries>,
 }
 
 impl SecondLevel {
     pub(in crate::mmu) fn new(spec: L2Tlb) -> Self {
         let giant = match spec.giant {
-            GiantPages::Own(shape) => Some(Tags::new(shape)),
+            GiantPages::Own(shape) => Some(TaggedEntries::new(shape)),
             _ => None,
         };
         Self {
             spec,
-            shared: Tags::new(spec.shape),
+            shared: TaggedEntries::new(spec.shape),
             giant,
-            large: spec.large.map(Tags::new),
+            large: spec.large.map(TaggedEntries::new),
         }
     }
 
     /// Uses the pages of misses, moves those that missed to the front, and returns their number.
     #[inline(never)]
-    pub(super) fn filter(&mut self, misses: &mut [Miss], kind: OneKind, orders: Orders) -> usize {
+    pub(super) fn filter(
+        &mut self,
+        misses: &mut [MissedPage],
+        kind: UniformKind,
+        orders: EntryOrders,
+    ) -> usize {
         let all_ways = self.spec.huge_ways == self.spec.shape.ways;
-        let own = |miss: Miss| miss.state().entry();
+        let own = |miss: MissedPage| miss.state().entry();
         match (one_size(misses, kind), &mut self.large) {
             (Some(EntrySize::Base), _) => {
                 let base = |_| EntrySize::Base;
-                self.shared.leave_missed(misses, orders, base)
+                self.shared.retain_missed(misses, orders, base)
             }
-            (Some(size), Some(large)) => large.leave_missed(misses, orders, move |_| size),
+            (Some(size), Some(large)) => large.retain_missed(misses, orders, move |_| size),
             (Some(EntrySize::BaseGroup), None) => {
                 let group = |_| EntrySize::BaseGroup;
-                self.shared.leave_missed(misses, orders, group)
+                self.shared.retain_missed(misses, orders, group)
             }
             (Some(size), None) if size.leaf() == LeafSize::Huge && all_ways => {
-                self.shared.leave_missed(misses, orders, move |_| size)
+                self.shared.retain_missed(misses, orders, move |_| size)
             }
             (None, None) if all_ways && !misses.iter().any(is_giant) => {
-                self.shared.leave_missed(misses, orders, own)
+                self.shared.retain_missed(misses, orders, own)
             }
-            _ => leave_missed(misses, |miss| self.access(miss.page(), own(miss), orders)),
+            _ => retain_missed(misses, |miss| self.access(miss.page(), own(miss), orders)),
         }
     }
 
     /// Uses the entry of this size that holds `page`; true if it was there.
-    pub(in crate::mmu) fn access(&mut self, page: u32, size: EntrySize, orders: Orders) -> bool {
+    pub(in crate::mmu) fn access(
+        &mut self,
+        page: u32,
+        size: EntrySize,
+        orders: EntryOrders,
+    ) -> bool {
         let number = orders.number(page, size);
         if let (Some(large), true) = (&mut self.large, size != EntrySize::Base) {
             return large.access(number, size);
@@ -155,7 +174,7 @@ impl SecondLevel {
         &mut self,
         page: u32,
         size: EntrySize,
-        orders: Orders,
+        orders: EntryOrders,
     ) -> bool {
         let tags = match &mut self.large {
             Some(large) if size != EntrySize::Base => large,
@@ -174,8 +193,8 @@ impl SecondLevel {
 
 /// Whether an entry of this number and size has bytes in `addresses`.
 pub(super) fn is_in(
-    places: &[Place],
-    orders: Orders,
+    places: &[ChunkTables],
+    orders: EntryOrders,
     (number, size): (u32, EntrySize),
     addresses: &Range<u64>,
 ) -> bool {

@@ -5,19 +5,19 @@
 //! batch goes through one stage after the other. Each stage has its tables in the cache and
 //! predictable branches, and the result equals that of access by access.
 
-mod entering;
+mod batch_entry;
 mod stages;
 
 use super::access::Access;
+use super::batch_result::BatchResult;
 use super::counters::TranslationCounters;
 use super::mappings::Mappings;
-use super::miss::{BATCH, MAX_WALKS, Miss, Window};
-use super::outcome::Done;
-use super::sizes::{EntrySize, Orders};
-use super::spec::{TranslatorSpec, Work};
+use super::missed_pages::{BATCH, HitWindow, MAX_WALKS, MissedPage};
+use super::sizes::{EntryOrders, EntrySize};
+use super::spec::{ProgramWork, TranslatorSpec};
 use super::tlb::{FirstLevel, SecondLevel, is_in};
 use super::walker::Walker;
-use crate::mmu::{L1Tlb, MmuError, Shape};
+use crate::mmu::{L1Tlb, MmuError, SetShape};
 use std::ops::Range;
 
 /// One core: its TLBs, its walker and its counters.
@@ -31,9 +31,9 @@ pub struct Translator {
     missed_last: u32,
     /// Pages of the current batch, with spare room; then those that the first level missed, and so
     /// on.
-    misses: Vec<Miss>,
+    misses: Vec<MissedPage>,
     /// Pages that the second level missed, if there are prefetches.
-    walks: Vec<Miss>,
+    walks: Vec<MissedPage>,
     counters: TranslationCounters,
 }
 
@@ -63,8 +63,8 @@ impl Translator {
             L1Tlb::Shared(shape) => shape,
         };
         // The set must give the bits that a tag has no room for.
-        let few_sets = |shape: Shape| shape.sets().unwrap_or(0) < 4;
-        let small = |shape: Shape| {
+        let few_sets = |shape: SetShape| shape.sets().unwrap_or(0) < 4;
+        let small = |shape: SetShape| {
             few_sets(shape) && (shape.entries != shape.ways || !(17..=255).contains(&shape.ways))
         };
         if [base, processor.l2_tlb.shape].into_iter().any(small) {
@@ -80,29 +80,34 @@ impl Translator {
             l2_hit_cycles: u64::from(processor.l2_tlb.hit_cycles),
             prefetches: spec.next_page_prefetch,
             missed_last: u32::MAX,
-            misses: vec![Miss::NONE; BATCH],
+            misses: vec![MissedPage::NONE; BATCH],
             walks: Vec::with_capacity(MAX_WALKS),
             counters: TranslationCounters::default(),
         })
     }
 
     /// Makes accesses, up to the first that faults.
-    pub fn translate(&mut self, mappings: &mut Mappings, accesses: &[Access], work: Work) -> Done {
+    pub fn translate(
+        &mut self,
+        mappings: &mut Mappings,
+        accesses: &[Access],
+        work: ProgramWork,
+    ) -> BatchResult {
         let mut counters = self.counters;
-        let mut window = Window::NONE;
+        let mut window = HitWindow::NONE;
         let (mut done, mut fault) = (0, None);
         while done < accesses.len() && fault.is_none() {
             let entered = self.enter(mappings, &accesses[done..], &mut window);
             if entered.seeming {
-                self.settle_seeming(mappings, &mut counters);
+                self.process_seeming_page(mappings, &mut counters);
             } else {
-                self.settle(mappings, entered.pages, &mut counters);
+                self.process_batch(mappings, entered.pages, &mut counters);
             }
             (done, fault) = (done + entered.accesses, entered.fault);
         }
         counters.accesses += done as u64;
         self.count(counters, work);
-        Done {
+        BatchResult {
             accesses: done,
             fault,
         }
@@ -117,7 +122,7 @@ impl Translator {
     /// does (Intel SDM, volume 3A, 4.10.4.1: INVLPG "invalidates all entries in all
     /// paging-structure caches"). It takes a pass over the simulated TLBs: pass ranges, not pages.
     pub fn invalidate(&mut self, mappings: &Mappings, addresses: Range<u64>) {
-        let keep = |orders: Orders| {
+        let keep = |orders: EntryOrders| {
             let (places, addresses) = (&mappings.places[..], &addresses);
             move |number: u32, size: EntrySize| !is_in(places, orders, (number, size), addresses)
         };
@@ -141,7 +146,7 @@ impl Translator {
     }
 
     /// Stores the counters after a batch, and adds its cycles.
-    fn count(&mut self, mut after: TranslationCounters, work: Work) {
+    fn count(&mut self, mut after: TranslationCounters, work: ProgramWork) {
         let batch = after.since(&self.counters);
         let translating = batch.walk_cycles() + batch.l2_hits() * self.l2_hit_cycles;
         after.millicycles += batch.accesses * u64::from(work.millicycles_per_access)

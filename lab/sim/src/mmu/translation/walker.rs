@@ -1,22 +1,22 @@
 //! Page walks.
 
-use super::guest::Host;
-use super::lines::{Line, Lines, Loader, Loads};
+use super::chunk_tables::{ChunkTables, chunk_of};
+use super::guest::HostWalker;
 use super::mappings::Mappings;
-use super::miss::{Each, Kind, Miss, OneKind, Own};
-use super::place::{Place, chunk_of};
+use super::missed_pages::{MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind};
 use super::sizes::LeafSize;
-use super::spec::{Tables, TranslatorSpec};
-use super::upper::{Asked, MAX_LEVELS, UpperEntries};
+use super::spec::{PageTableSetup, TranslatorSpec};
+use super::table_caches::{TableCaches, TableLine, WalkLoadCounts, WalkLoader};
+use super::upper_entries::{MAX_LEVELS, UpperEntries, WalkStarts};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]
 pub(super) struct Walker {
     levels: usize,
     upper: UpperEntries,
-    host: Option<Host>,
-    lines: Lines,
-    asked: Asked,
+    host: Option<HostWalker>,
+    lines: TableCaches,
+    asked: WalkStarts,
 }
 
 /// From this level on tables have few lines: page tables and page directories are below.
@@ -25,13 +25,13 @@ const UPPER: usize = 2;
 impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
         let (levels, host) = match spec.tables {
-            Tables::Native(levels) => (levels, None),
-            Tables::Nested {
+            PageTableSetup::Native(levels) => (levels, None),
+            PageTableSetup::Nested {
                 guest,
                 host,
                 tables_backed_by,
             } => {
-                let host = Host::new(spec.processor.nested, host, tables_backed_by);
+                let host = HostWalker::new(spec.processor.nested, host, tables_backed_by);
                 (guest, Some(host))
             }
         };
@@ -39,32 +39,37 @@ impl Walker {
             levels: levels as usize,
             upper: UpperEntries::new(spec.processor.walk_caches),
             host,
-            lines: Lines::new(spec),
-            asked: Asked::default(),
+            lines: TableCaches::new(spec),
+            asked: WalkStarts::default(),
         }
     }
 
     /// Walks for the pages of misses, at most [`MAX_WALKS`](super::missed_pages::MAX_WALKS), all of
     /// one kind if `kind` says so.
-    pub(super) fn walk(&mut self, walks: &[Miss], kind: OneKind, mappings: &Mappings) -> Loads {
+    pub(super) fn walk(
+        &mut self,
+        walks: &[MissedPage],
+        kind: UniformKind,
+        mappings: &Mappings,
+    ) -> WalkLoadCounts {
         let places = &mappings.places;
         let (levels, upper) = (self.levels, &mut self.upper);
         match &mut self.host {
             None => match kind.map(|(state, cause)| (state.leaf(), cause)) {
                 Some((LeafSize::Base, cause)) => {
-                    self.walk_native(&Each::<0>(cause), walks, mappings)
+                    self.walk_native(&UniformWalks::<0>(cause), walks, mappings)
                 }
                 Some((LeafSize::Huge, cause)) => {
-                    self.walk_native(&Each::<1>(cause), walks, mappings)
+                    self.walk_native(&UniformWalks::<1>(cause), walks, mappings)
                 }
                 Some((LeafSize::Giant, cause)) => {
-                    self.walk_native(&Each::<2>(cause), walks, mappings)
+                    self.walk_native(&UniformWalks::<2>(cause), walks, mappings)
                 }
-                None => self.walk_native(&Own, walks, mappings),
+                None => self.walk_native(&MixedWalks, walks, mappings),
             },
-            Some(host) => self.lines.load_all(&Own, |loader| {
+            Some(host) => self.lines.load_all(&MixedWalks, |loader| {
                 for walk in walks {
-                    mappings.fetch_mark(walk.page(), Own.leaf(*walk));
+                    mappings.fetch_mark(walk.page(), MixedWalks.leaf(*walk));
                     let place = &places[chunk_of(walk.page())];
                     load_nested(loader, upper, host, *walk, place, levels);
                 }
@@ -73,7 +78,12 @@ impl Walker {
     }
 
     /// The same without a host.
-    fn walk_native(&mut self, kind: &impl Kind, walks: &[Miss], mappings: &Mappings) -> Loads {
+    fn walk_native(
+        &mut self,
+        kind: &impl WalkKind,
+        walks: &[MissedPage],
+        mappings: &Mappings,
+    ) -> WalkLoadCounts {
         match self.levels {
             MAX_LEVELS => self.walk_levels::<MAX_LEVELS>(kind, walks, mappings),
             _ => self.walk_levels::<4>(kind, walks, mappings),
@@ -84,10 +94,10 @@ impl Walker {
     #[inline(never)]
     fn walk_levels<const LEVELS: usize>(
         &mut self,
-        kind: &impl Kind,
-        walks: &[Miss],
+        kind: &impl WalkKind,
+        walks: &[MissedPage],
         mappings: &Mappings,
-    ) -> Loads {
+    ) -> WalkLoadCounts {
         let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
         self.upper
             .first_levels(kind, walks, places, levels as u8, asked);
@@ -138,10 +148,10 @@ impl Walker {
 
 #[inline(always)]
 fn load(
-    loader: &mut Loader<'_>,
-    kind: &impl Kind,
-    walk: Miss,
-    place: &Place,
+    loader: &mut WalkLoader<'_>,
+    kind: &impl WalkKind,
+    walk: MissedPage,
+    place: &ChunkTables,
     first: usize,
     levels: usize,
 ) {
@@ -159,20 +169,20 @@ fn load(
         }
     }
     if leaf < UPPER && first > 1 {
-        loader.load(Line::of(1, page >> 9), cause);
+        loader.load(TableLine::of(1, page >> 9), cause);
     }
     if leaf == 0 {
-        loader.load_far(Line::of(0, page), cause);
+        loader.load_far(TableLine::of(0, page), cause);
     }
 }
 
 #[inline(always)]
 fn load_nested(
-    loader: &mut Loader<'_>,
+    loader: &mut WalkLoader<'_>,
     upper: &mut UpperEntries,
-    host: &mut Host,
-    walk: Miss,
-    place: &Place,
+    host: &mut HostWalker,
+    walk: MissedPage,
+    place: &ChunkTables,
     levels: usize,
 ) {
     let (page, state, cause) = (walk.page(), walk.state(), walk.cause());
@@ -180,13 +190,13 @@ fn load_nested(
     let entries = [page, page >> 9, pdpte, pml4e, pml5e];
     let leaf = state.leaf() as usize;
     let first = upper.first_level(&entries, leaf, levels);
-    let mut load = |line: Line| {
+    let mut load = |line: TableLine| {
         loader.count(cause, 1);
         loader.load(line, cause);
     };
     for level in (leaf..first).rev() {
         host.find_table(level, entries[level], &mut load);
-        load(Line::of(level as u32, entries[level]));
+        load(TableLine::of(level as u32, entries[level]));
     }
     host.find_page(page, place, state.host().leaf(), &mut load);
 }

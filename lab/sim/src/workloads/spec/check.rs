@@ -1,13 +1,13 @@
 //! Range checks of a workload's values; errors name the value and its place.
 
-use super::{Area, Guest, Pattern, Phase, Pieces, Process, Stream, Workload};
-use crate::workloads::{Size, Tape, WorkloadError};
+use super::{AccessStream, Area, GuestSpec, Phase, Pieces, Process, StreamPattern, WorkloadSpec};
+use crate::workloads::{ByteSize, TraceReplay, WorkloadSpecError};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::ops::RangeInclusive;
 
-impl Workload {
-    pub(in crate::workloads) fn check(&self) -> Result<(), WorkloadError> {
-        let top = Checker {
+impl WorkloadSpec {
+    pub(in crate::workloads) fn check(&self) -> Result<(), WorkloadSpecError> {
+        let top = ValueChecker {
             workload: &self.name,
             place: "workload".to_owned(),
         };
@@ -23,9 +23,9 @@ impl Workload {
     }
 }
 
-impl Guest {
-    fn check(&self, workload: &str) -> Result<(), WorkloadError> {
-        let at = Checker {
+impl GuestSpec {
+    fn check(&self, workload: &str) -> Result<(), WorkloadSpecError> {
+        let at = ValueChecker {
             workload,
             place: format!("guest {}", self.name),
         };
@@ -42,20 +42,20 @@ impl Guest {
     }
 }
 
-struct Checker<'a> {
+struct ValueChecker<'a> {
     workload: &'a str,
     place: String,
 }
 
-impl Checker<'_> {
+impl ValueChecker<'_> {
     fn require(
         &self,
         key: &'static str,
         holds: bool,
         allowed: &'static str,
         value: impl ToString,
-    ) -> Result<(), WorkloadError> {
-        holds.then_some(()).ok_or_else(|| WorkloadError::Value {
+    ) -> Result<(), WorkloadSpecError> {
+        holds.then_some(()).ok_or_else(|| WorkloadSpecError::Value {
             workload: self.workload.to_owned(),
             place: self.place.clone(),
             key,
@@ -70,19 +70,19 @@ impl Checker<'_> {
         value: T,
         range: RangeInclusive<T>,
         allowed: &'static str,
-    ) -> Result<(), WorkloadError> {
+    ) -> Result<(), WorkloadSpecError> {
         self.require(key, range.contains(&value), allowed, value)
     }
 
-    fn time(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
+    fn time(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
         self.within(key, value, 0.0..=1e9, "at least 0 and at most 1e9")
     }
 
-    fn percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadError> {
+    fn percent(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
         self.within(key, value, 0.0..=100.0, "0 to 100")
     }
 
-    fn part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadError> {
+    fn part(&self, [from, to]: [f64; 2]) -> Result<(), WorkloadSpecError> {
         let fits = from >= 0.0 && from < to && to <= 1.0;
         let shown = format!("{from} to {to}");
         self.require("part", fits, "two shares of 0-1 in ascending order", shown)
@@ -90,8 +90,8 @@ impl Checker<'_> {
 }
 
 impl Process {
-    fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadError> {
-        let mut at = Checker {
+    fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadSpecError> {
+        let mut at = ValueChecker {
             workload,
             place: format!("{kind} {}", self.name),
         };
@@ -116,7 +116,7 @@ impl Process {
         Ok(())
     }
 
-    fn check_phase(&self, at: &Checker, phase: &Phase) -> Result<(), WorkloadError> {
+    fn check_phase(&self, at: &ValueChecker, phase: &Phase) -> Result<(), WorkloadSpecError> {
         let area = |name: &String| {
             let there = self.areas.iter().any(|area| area.name == *name);
             at.require("area", there, "one of the process's areas", name)
@@ -181,11 +181,11 @@ impl Process {
 }
 
 impl Area {
-    fn check(&self, at: &Checker) -> Result<(), WorkloadError> {
+    fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
         let Some(Pieces { size, hole }) = self.pieces else {
             return Ok(());
         };
-        let whole = |size: Size| size.0 % BASE_PAGE_BYTES == 0;
+        let whole = |size: ByteSize| size.0 % BASE_PAGE_BYTES == 0;
         let each = size.0.saturating_add(hole.0);
         let fits = size.0 > 0 && whole(size) && whole(hole) && HUGE_PAGE_BYTES % each == 0;
         let allowed = "of whole base pages, with their holes a power of two up to 2 MiB";
@@ -193,8 +193,8 @@ impl Area {
     }
 }
 
-impl Tape {
-    fn check(&self, at: &Checker) -> Result<(), WorkloadError> {
+impl TraceReplay {
+    fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
         for (key, cycles) in [
             ("cycles_per_instruction", self.cycles_per_instruction),
             ("cycles_per_access", self.cycles_per_access),
@@ -206,8 +206,8 @@ impl Tape {
     }
 }
 
-impl Stream {
-    fn check(&self, at: &Checker) -> Result<(), WorkloadError> {
+impl AccessStream {
+    fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
         at.part(self.part)?;
         let weight = self.weight > 0.0 && self.weight.is_finite();
         at.require("weight", weight, "over 0 and finite", self.weight)?;
@@ -215,9 +215,11 @@ impl Stream {
         at.percent("stores_percent", self.stores_percent)?;
         at.percent("waited_percent", self.waited_percent)?;
         match self.pattern {
-            Pattern::Random => Ok(()),
-            Pattern::Zipf(theta) => at.within("pattern.zipf", theta, 0.0..=10.0, "0 to 10"),
-            Pattern::Stride(bytes) => at.require("pattern.stride", bytes > 0, "1 or more", bytes),
+            StreamPattern::Random => Ok(()),
+            StreamPattern::Zipf(theta) => at.within("pattern.zipf", theta, 0.0..=10.0, "0 to 10"),
+            StreamPattern::Stride(bytes) => {
+                at.require("pattern.stride", bytes > 0, "1 or more", bytes)
+            }
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Lists in order of use, and TLBs made of them.
 
-use hawkeye_sim::mmu::Shape;
+use hawkeye_sim::mmu::SetShape;
 use hawkeye_sim::mmu::translation::EntrySize;
 
 /// The least recently used one is last.
 #[derive(Clone, Debug, Default)]
-pub struct Lru<T> {
+pub struct PlainLru<T> {
     pub(super) entries: Vec<T>,
     pub(super) most: usize,
 }
 
-impl<T: PartialEq + Copy> Lru<T> {
+impl<T: PartialEq + Copy> PlainLru<T> {
     pub(super) fn new(most: usize) -> Self {
         let entries = Vec::new();
         Self { entries, most }
@@ -48,24 +48,28 @@ impl<T: PartialEq + Copy> Lru<T> {
 }
 
 /// A TLB entry: size, number among the entries of its size.
-pub(super) type Entry = (EntrySize, u64);
+pub(super) type PlainEntry = (EntrySize, u64);
 
 /// Sets of entries, by the lowest bits of their number.
 #[derive(Clone, Debug)]
-pub(super) struct Tlb(Vec<Lru<Entry>>);
+pub(super) struct PlainTlb(Vec<PlainLru<PlainEntry>>);
 
-impl Tlb {
-    pub(super) fn new(shape: Shape) -> Self {
+impl PlainTlb {
+    pub(super) fn new(shape: SetShape) -> Self {
         let sets = shape.entries / shape.ways;
-        Self((0..sets).map(|_| Lru::new(shape.ways as usize)).collect())
+        Self(
+            (0..sets)
+                .map(|_| PlainLru::new(shape.ways as usize))
+                .collect(),
+        )
     }
 
-    pub(super) fn set(&mut self, page: Entry) -> &mut Lru<Entry> {
+    pub(super) fn set(&mut self, page: PlainEntry) -> &mut PlainLru<PlainEntry> {
         let sets = self.0.len();
         &mut self.0[page.1 as usize % sets]
     }
 
-    pub(super) fn retain(&mut self, keep: &dyn Fn(&Entry) -> bool) {
+    pub(super) fn retain(&mut self, keep: &dyn Fn(&PlainEntry) -> bool) {
         self.0.iter_mut().for_each(|set| set.entries.retain(keep));
     }
 }

@@ -1,16 +1,16 @@
 //! Page walks: which lines of which tables they read, and how long that takes.
 
-use super::lists::Lru;
-use super::{Line, Plain};
-use hawkeye_sim::mmu::translation::{LeafSize, Tables, TranslationCounters as Counters};
+use super::lists::PlainLru;
+use super::{PlainLine, PlainTranslator};
+use hawkeye_sim::mmu::translation::{LeafSize, PageTableSetup, TranslationCounters as Counters};
 
-impl Plain {
+impl PlainTranslator {
     pub(super) fn walk(&mut self, address: u64, leaf: LeafSize, counters: &mut Counters) -> u64 {
         let host = self.regions[&(address >> 21)].host.leaf();
         let entries = self.entries(address);
         let (levels, nested) = match self.spec.tables {
-            Tables::Native(levels) => (levels as usize, None),
-            Tables::Nested {
+            PageTableSetup::Native(levels) => (levels as usize, None),
+            PageTableSetup::Nested {
                 guest,
                 host,
                 tables_backed_by,
@@ -25,7 +25,7 @@ impl Plain {
                 break;
             }
         }
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<PlainLine> = Vec::new();
         for level in (leaf as usize..known).rev() {
             if let Some((levels, size)) = nested {
                 self.host_of_table(level, entries[level] >> 9, size, levels, &mut lines);
@@ -47,7 +47,7 @@ impl Plain {
         number: u32,
         size: LeafSize,
         levels: usize,
-        lines: &mut Vec<Line>,
+        lines: &mut Vec<PlainLine>,
     ) {
         let begin = if level == 0 {
             0
@@ -70,7 +70,7 @@ impl Plain {
         entries: [u32; 5],
         leaf: usize,
         levels: usize,
-        lines: &mut Vec<Line>,
+        lines: &mut Vec<PlainLine>,
     ) {
         let mut known = levels;
         let upper = entries.iter().enumerate().take(levels.min(4));
@@ -85,7 +85,7 @@ impl Plain {
         lines.extend(loaded.map(|level| (kind + level as u32, entries[level] / 8)));
     }
 
-    fn load(&mut self, line: Line, counters: &mut Counters) -> u64 {
+    fn load(&mut self, line: PlainLine, counters: &mut Counters) -> u64 {
         let memory = &self.spec.processor.memory;
         let name = line.0 << 28 | line.1;
         let hash = u64::from(name.wrapping_mul(0x9e37_79b1));
@@ -93,7 +93,9 @@ impl Plain {
             let bytes = memory.caches[level + 1].bytes;
             let lines = bytes / 64 * u64::from(self.spec.page_table_share_percent) / 100;
             let set = (hash * (lines / 4).max(1)) >> 32;
-            let set = self.caches[level].entry(set).or_insert_with(|| Lru::new(4));
+            let set = self.caches[level]
+                .entry(set)
+                .or_insert_with(|| PlainLru::new(4));
             if set.access(line) {
                 counters.walk_loads[level] += 1;
                 return u64::from(memory.caches[level + 1].latency_cycles);

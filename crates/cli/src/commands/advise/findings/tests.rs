@@ -1,41 +1,41 @@
-use super::super::facts::{Cost, Group, RunningManager, Zeros};
+use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
 use super::*;
-use hawkeye_linux::processes::surroundings::{Allocator, Settings, Surroundings};
-use hawkeye_policy::{Identity, MemoryUse, OverheadSource};
+use hawkeye_linux::processes::huge_page_context::{Allocator, HugePageContext, ThpSettings};
+use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
 
 const START: u64 = 0x7f00_0000_0000;
 
-const HALF_ZEROS: Zeros = Zeros {
+const HALF_ZEROS: ZeroPageFacts = ZeroPageFacts {
     searched: 100,
     zero_pages: 100 * 256,
     bloated: 50,
 };
 
-fn place(regions: u64, advice: Said) -> Place {
-    Place {
+fn mapping_group(regions: u64, advice: Said) -> MappingGroup {
+    MappingGroup {
         start: START,
         end: START + regions * HUGE_PAGE_BYTES,
         what: "anonymous".into(),
         resident_bytes: regions * HUGE_PAGE_BYTES,
         advice,
-        ..Place::default()
+        ..MappingGroup::default()
     }
 }
 
 /// A random reader of 2 GiB: a tenth of its regions accounts for nine tenths of its walks.
-pub(in super::super) fn facts() -> Facts {
+pub(in super::super) fn facts() -> AdviceFacts {
     let count = 1000;
-    let region = |n: u64| Region {
+    let region = |n: u64| RegionFacts {
         start: START + n * HUGE_PAGE_BYTES,
         present: 500,
         swapped: 0,
         share: if n < 100 { 0.009 } else { 0.1 / 900.0 },
         ranked: true,
     };
-    Facts {
+    AdviceFacts {
         pid: 4711,
         seconds: 30.0,
-        cost: Ok(Cost {
+        cost: Ok(TranslationCost {
             overhead: Overhead {
                 low_percent: 30.0,
                 high_percent: 50.0,
@@ -49,25 +49,25 @@ pub(in super::super) fn facts() -> Facts {
         }),
         regions: (0..count).map(region).collect(),
         huge_regions: 0,
-        zeros: Zeros::default(),
+        zeros: ZeroPageFacts::default(),
         recovery_possible: true,
         manager: None,
-        surroundings: Surroundings {
-            identity: Identity {
+        surroundings: HugePageContext {
+            identity: ProcessIdentity {
                 command: "reader".into(),
-                ..Identity::default()
+                ..ProcessIdentity::default()
             },
-            places: vec![place(count, Said::None)],
+            places: vec![mapping_group(count, Said::None)],
             allocator: Allocator::Glibc {
                 hugetlb: None,
                 tunables: None,
             },
-            settings: Settings {
+            settings: ThpSettings {
                 enabled: Some("madvise".into()),
                 enabled_file: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
-                ..Settings::default()
+                ..ThpSettings::default()
             },
-            ..Surroundings::default()
+            ..HugePageContext::default()
         },
         memory: MemoryUse {
             used_bytes: 4 << 30,
@@ -77,7 +77,7 @@ pub(in super::super) fn facts() -> Facts {
     }
 }
 
-pub(in super::super) fn sequential() -> Facts {
+pub(in super::super) fn sequential() -> AdviceFacts {
     let mut facts = facts();
     if let Ok(cost) = &mut facts.cost {
         cost.overhead = Overhead {
@@ -89,8 +89,8 @@ pub(in super::super) fn sequential() -> Facts {
     facts
 }
 
-pub(in super::super) fn idle() -> Facts {
-    Facts {
+pub(in super::super) fn idle() -> AdviceFacts {
+    AdviceFacts {
         cost: Err(NotMeasured::Idle),
         ..facts()
     }
@@ -103,7 +103,7 @@ macro_rules! has {
 }
 
 /// How many regions make up half of the gain, and nine tenths.
-fn first_regions(advice: &Advice) -> Vec<u64> {
+fn first_regions(advice: &Recommendation) -> Vec<u64> {
     let first = advice.findings.iter().map(|finding| match finding {
         Finding::FirstRegions { regions, .. } => Some(*regions),
         _ => None,
@@ -114,7 +114,7 @@ fn first_regions(advice: &Advice) -> Vec<u64> {
 #[test]
 fn the_hottest_regions_make_up_half_and_nine_tenths_of_the_gain() {
     let advice = advise(&facts());
-    assert_eq!(advice.verdict, Verdict::Gains);
+    assert_eq!(advice.verdict, AdviceVerdict::Gains);
     let first = first_regions(&advice);
     assert_eq!(first.len(), 2);
     let right = (55..=57).contains(&first[0]) && (99..=102).contains(&first[1]);
@@ -143,8 +143,8 @@ fn ranked_regions_stand_for_all_if_at_least_half_are_ranked() {
 #[test]
 fn below_the_worthwhile_saving_nothing_is_proposed() {
     for (facts, verdict) in [
-        (sequential(), Verdict::GainsNothing),
-        (idle(), Verdict::Unknown),
+        (sequential(), AdviceVerdict::GainsNothing),
+        (idle(), AdviceVerdict::Unknown),
     ] {
         let advice = advise(&facts);
         assert_eq!(advice.verdict, verdict);
@@ -157,7 +157,7 @@ fn below_the_worthwhile_saving_nothing_is_proposed() {
         cost.overhead.high_percent = 3.0;
     }
     let advice = advise(&doubtful);
-    assert_eq!(advice.verdict, Verdict::MayGain);
+    assert_eq!(advice.verdict, AdviceVerdict::MayGain);
     assert_eq!(advice.remedies, []);
 }
 
@@ -166,7 +166,7 @@ fn memory_that_is_huge_already_gains_nothing() {
     let mut all = facts();
     all.regions.clear();
     all.huge_regions = 1000;
-    assert_eq!(advise(&all).verdict, Verdict::HasThem);
+    assert_eq!(advise(&all).verdict, AdviceVerdict::HasThem);
     // More huge pages save no walks of memory that is already huge.
     let mut rest = facts();
     rest.huge_regions = 5000;
@@ -175,7 +175,7 @@ fn memory_that_is_huge_already_gains_nothing() {
         cost.overhead.high_percent = 40.0;
         cost.overhead.at_least = false;
     }
-    assert_eq!(advise(&rest).verdict, Verdict::HasThem);
+    assert_eq!(advise(&rest).verdict, AdviceVerdict::HasThem);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn no_second_manager_is_proposed() {
         let mut facts = facts();
         facts.huge_regions = 1000;
         facts.zeros = HALF_ZEROS;
-        facts.manager = Some(RunningManager {
+        facts.manager = Some(OtherManager {
             holder: "process 77 (daemon)".into(),
             manages,
         });
@@ -228,7 +228,7 @@ fn zeros_are_extrapolated_from_the_searched_huge_pages() {
 
 #[test]
 fn each_setting_that_prevents_huge_pages_is_found() {
-    let with = |change: fn(&mut Facts)| {
+    let with = |change: fn(&mut AdviceFacts)| {
         let mut facts = facts();
         change(&mut facts);
         advise(&facts)
@@ -238,39 +238,40 @@ fn each_setting_that_prevents_huge_pages_is_found() {
     let never = with(|f| f.surroundings.settings.enabled = Some("never".into()));
     assert!(has!(never, Finding::KernelSaysNever));
     let always = with(|f| {
-        f.surroundings.settings = Settings {
+        f.surroundings.settings = ThpSettings {
             enabled: Some("always".into()),
             khugepaged_scan_sleep_ms: Some("10000".into()),
             khugepaged_pages_to_scan: Some("4096".into()),
-            ..Settings::default()
+            ..ThpSettings::default()
         };
     });
     // 1000 regions of 512 pages, 4096 every 10 s.
     assert!(has!(always, Finding::KernelSaysAlways { khugepaged_s: Some(s), .. } if *s == 1250.0));
     let disabled = with(|f| f.surroundings.thp_disabled = true);
     assert!(has!(disabled, Finding::ThpDisabled));
-    let attach = |advice: &Advice| advice.remedies.iter().any(|r| r.command.contains("attach"));
+    let attach =
+        |advice: &Recommendation| advice.remedies.iter().any(|r| r.command.contains("attach"));
     // A manager can do nothing about these.
     assert!(attach(&silent) && !attach(&disabled));
-    let refused = with(|f| f.surroundings.places = vec![place(1000, Said::NoHuge)]);
+    let refused = with(|f| f.surroundings.places = vec![mapping_group(1000, Said::NoHuge)]);
     assert!(has!(refused, Finding::NoHugePage { .. }));
     assert_eq!(refused.remedies, [], "only the program can change that");
     let partly = with(|f| {
         let hot = f.surroundings.places[0].clone();
-        let cold = Place {
+        let cold = MappingGroup {
             start: hot.start + 200 * HUGE_PAGE_BYTES,
             advice: Said::NoHuge,
             ..hot.clone()
         };
         let end = cold.start;
-        f.surroundings.places = vec![Place { end, ..hot }, cold];
+        f.surroundings.places = vec![MappingGroup { end, ..hot }, cold];
     });
     assert!(attach(&partly), "hot memory may be huge");
     let shared = with(|f| {
-        f.surroundings.places.push(Place {
+        f.surroundings.places.push(MappingGroup {
             shared_memory: true,
             ineligible: Some("a file".into()),
-            ..place(500, Said::None)
+            ..mapping_group(500, Said::None)
         });
     });
     assert!(has!(shared, Finding::Shared { .. }));
@@ -279,7 +280,7 @@ fn each_setting_that_prevents_huge_pages_is_found() {
 #[test]
 fn short_memory_and_a_near_limit_are_found() {
     let mut facts = facts();
-    facts.cgroup = Some(Group {
+    facts.cgroup = Some(CgroupFacts {
         name: "/a".into(),
         usage: MemoryUse {
             used_bytes: 2 << 30,

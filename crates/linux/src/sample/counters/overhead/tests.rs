@@ -15,8 +15,8 @@ fn zen() -> EventSet {
     choose(&cpu, CounterEvents::default()).expect("the processor is in the table")
 }
 
-fn counts(loads: u64, stores: u64, cycles: u64) -> Counts {
-    Counts {
+fn counts(loads: u64, stores: u64, cycles: u64) -> EventCounts {
+    EventCounts {
         loads,
         stores,
         cycles,
@@ -31,7 +31,7 @@ fn percent(overhead: Option<Overhead>) -> Option<f64> {
 
 #[test]
 fn threads_come_and_go_and_their_ids_are_used_again() {
-    let mut meter = Meter::default();
+    let mut meter = OverheadMeter::default();
     meter.update(
         ThreadCounts::from([(1, counts(0, 0, 1000)), (2, counts(500, 0, 1000))]),
         &events(0x55),
@@ -45,7 +45,7 @@ fn threads_come_and_go_and_their_ids_are_used_again() {
 
 #[test]
 fn multiplexed_counters_are_scaled() {
-    let half = Counts {
+    let half = EventCounts {
         loads: 100,
         stores: 0,
         cycles: 500,
@@ -53,7 +53,7 @@ fn multiplexed_counters_are_scaled() {
         running_ns: 500,
     };
     let full = counts(0, 0, 1000);
-    let mut meter = Meter::default();
+    let mut meter = OverheadMeter::default();
     let overhead = meter.update(ThreadCounts::from([(1, half), (2, full)]), &events(0x55));
     // 200 of 2000 cycles; nothing was counted for a quarter of the time.
     let overhead = overhead.expect("the overhead was measured");
@@ -63,7 +63,7 @@ fn multiplexed_counters_are_scaled() {
 
 #[test]
 fn counted_walks_are_an_estimate() {
-    let mut meter = Meter::default();
+    let mut meter = OverheadMeter::default();
     let overhead = meter.update(ThreadCounts::from([(1, counts(4, 0, 1000))]), &zen());
     let overhead = overhead.expect("the overhead was measured");
     let [low, high] = [overhead.low_percent, overhead.high_percent];
@@ -75,7 +75,7 @@ fn counted_walks_are_an_estimate() {
 fn overhead_follows_a_recording_of_counters() {
     let text = include_str!("../../../../tests/fixtures/counters.json");
     let recorded: Vec<ThreadCounts> = serde_json::from_str(text).expect("the fixture is valid");
-    let mut meter = Meter::default();
+    let mut meter = OverheadMeter::default();
     let series: Vec<_> = recorded
         .into_iter()
         .map(|read| percent(meter.update(read, &events(0x3f))))
@@ -89,9 +89,9 @@ proptest! {
     fn the_overhead_is_always_a_share(reads in prop::collection::vec(
         prop::collection::btree_map(0u32..4, (any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>(), any::<u32>()), 0..4), 0..6)
     ) {
-        let mut meter = Meter::default();
+        let mut meter = OverheadMeter::default();
         for read in reads {
-            let read = read.into_iter().map(|(thread, (loads, stores, cycles, enabled, running))| (thread, Counts {
+            let read = read.into_iter().map(|(thread, (loads, stores, cycles, enabled, running))| (thread, EventCounts {
                 loads: loads.into(), stores: stores.into(), cycles: cycles.into(),
                 enabled_ns: enabled.into(), running_ns: running.into(),
             })).collect();

@@ -78,4 +78,4 @@ pub enum DamonError {
     },
 }
 
-pub(super) type Result<T> = std::result::Result<T, DamonError>;
+pub(super) type DamonResult<T> = std::result::Result<T, DamonError>;

@@ -7,14 +7,14 @@
 //! intervals with any access.
 
 use super::window::SAMPLES;
-use hawkeye_policy::whole::u16_of;
+use hawkeye_policy::saturating_cast::u16_of;
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Number of samples in which DAMON found one address range accessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hits {
+pub(super) struct RangeHits {
     /// Addresses.
     pub(super) range: Range<u64>,
     /// Samples that found it accessed.
@@ -24,7 +24,7 @@ pub(super) struct Hits {
 /// Estimated base pages touched in one sampling interval, for each of `regions` that DAMON reported
 /// (unknown is not untouched). A region that it reported in parts gets their mean, weighted by
 /// size.
-pub(super) fn estimate(regions: &[RegionAddr], hits: &[Hits]) -> Vec<(RegionAddr, u16)> {
+pub(super) fn estimate(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(RegionAddr, u16)> {
     // Of each region: the bytes that DAMON reported, and these bytes times the samples that found
     // them accessed.
     let mut shares: BTreeMap<RegionAddr, (u64, u64)> =
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn parts_are_weighted_by_size_and_silence_is_not_zero() {
         let region = |index: u64| RegionAddr::containing(index * R);
-        let hits = |range, count| Hits { range, count };
+        let hits = |range, count| RangeHits { range, count };
         let estimates = estimate(
             &[region(1), region(2), region(3), region(5)],
             &[

@@ -1,9 +1,9 @@
 //! The one kdamond (kernel thread of DAMON) that a session configures, through sysfs.
 
-use super::error::{DamonError, OPERATIONS, Result};
-use super::estimate::Hits;
-use super::sysfs::Dir;
-use super::window::{SAMPLES, Window, pieces};
+use super::error::{DamonError, DamonResult, OPERATIONS};
+use super::estimate::RangeHits;
+use super::sysfs::SysfsDir;
+use super::window::{DamonWindow, SAMPLES, monitored_ranges};
 use hawkeye_policy::RegionAddr;
 use std::fs;
 use std::io;
@@ -19,13 +19,13 @@ pub(super) const OWNER_MARK: u64 = 0x4841_574b << 32;
 #[derive(Debug)]
 pub(super) struct Kdamond {
     /// The directory `kdamonds`.
-    kdamonds: Dir,
+    kdamonds: SysfsDir,
     released: bool,
 }
 
 impl Kdamond {
     /// Creates a kdamond and sets the manager's mark on it, if there is none at all.
-    pub(super) fn claim(kdamonds: &Dir) -> Result<Self> {
+    pub(super) fn claim(kdamonds: &SysfsDir) -> DamonResult<Self> {
         let found = count(kdamonds)?;
         if found != 0 {
             return Err(DamonError::InUse {
@@ -44,25 +44,25 @@ impl Kdamond {
         Ok(kdamond)
     }
 
-    fn dir(&self) -> Dir {
+    fn dir(&self) -> SysfsDir {
         self.kdamonds.sub("0")
     }
 
-    fn context(&self) -> Dir {
+    fn context(&self) -> SysfsDir {
         self.dir().sub("contexts/0")
     }
 
-    fn results(&self) -> Dir {
+    fn results(&self) -> SysfsDir {
         self.context().sub("schemes/0/tried_regions")
     }
 
     /// Whether the kdamond monitors: it stops by itself when its target exits.
-    fn is_running(&self) -> Result<bool> {
+    fn is_running(&self) -> DamonResult<bool> {
         Ok(self.dir().read("state")? != "off")
     }
 
     /// Whether the kernel's DAMON can do what a session needs.
-    pub(super) fn check_abilities(&self) -> Result<()> {
+    pub(super) fn check_features(&self) -> DamonResult<()> {
         let offered = self.context().read("avail_operations")?;
         if !offered.split_whitespace().any(|name| name == OPERATIONS) {
             let path = self.context().path("avail_operations");
@@ -77,15 +77,20 @@ impl Kdamond {
         }
     }
 
-    pub(super) fn configure(&self, pid: u32, regions: &[RegionAddr], window: Window) -> Result<()> {
-        let pieces = pieces(regions);
+    pub(super) fn configure(
+        &self,
+        pid: u32,
+        regions: &[RegionAddr],
+        window: DamonWindow,
+    ) -> DamonResult<()> {
+        let pieces = monitored_ranges(regions);
         self.context().write("operations", OPERATIONS)?;
         self.set_attributes(pieces.len(), window)?;
         self.set_target(pid, &pieces)?;
         self.set_scheme()
     }
 
-    fn set_attributes(&self, pieces: usize, window: Window) -> Result<()> {
+    fn set_attributes(&self, pieces: usize, window: DamonWindow) -> DamonResult<()> {
         let intervals = self.context().sub("monitoring_attrs/intervals");
         let sample_us = window.sampling.as_micros();
         intervals.write("sample_us", sample_us)?;
@@ -95,7 +100,7 @@ impl Kdamond {
         limits.write("max", pieces)
     }
 
-    fn set_target(&self, pid: u32, pieces: &[Range<u64>]) -> Result<()> {
+    fn set_target(&self, pid: u32, pieces: &[Range<u64>]) -> DamonResult<()> {
         let targets = self.context().sub("targets");
         targets.write("nr_targets", 1)?;
         targets.write("0/pid_target", pid)?;
@@ -111,7 +116,7 @@ impl Kdamond {
 
     /// Configures one scheme that applies to every region and only lists it. Without a scheme sysfs
     /// shows no counts.
-    fn set_scheme(&self) -> Result<()> {
+    fn set_scheme(&self) -> DamonResult<()> {
         let scheme = self.context().sub("schemes/0");
         scheme.write("action", "stat")?;
         let pattern = scheme.sub("access_pattern");
@@ -126,7 +131,7 @@ impl Kdamond {
         Ok(())
     }
 
-    pub(super) fn turn_on(&self, pid: u32) -> Result<()> {
+    pub(super) fn start(&self, pid: u32) -> DamonResult<()> {
         let on = self.dir().write("state", "on");
         on.map_err(|error| match error {
             DamonError::Io { path, source, .. } => match source.kind() {
@@ -144,7 +149,7 @@ impl Kdamond {
     }
 
     /// Requests the regions of the window that ends next, waits for its end, and reads them.
-    pub(super) fn results_at_end(&self, pid: u32) -> Result<Vec<Hits>> {
+    pub(super) fn results_at_end(&self, pid: u32) -> DamonResult<Vec<RangeHits>> {
         let requested = self.dir().write("state", "update_schemes_tried_regions");
         if !self.is_running()? {
             return Err(DamonError::Stopped(pid));
@@ -153,7 +158,7 @@ impl Kdamond {
         self.tried_regions()
     }
 
-    fn tried_regions(&self) -> Result<Vec<Hits>> {
+    fn tried_regions(&self) -> DamonResult<Vec<RangeHits>> {
         let dir = self.results();
         let failed = |source| DamonError::Io {
             action: "list",
@@ -164,8 +169,8 @@ impl Kdamond {
         for entry in fs::read_dir(&dir.0).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.file_type().map_err(failed)?.is_dir() {
-                let result = Dir(entry.path());
-                hits.push(Hits {
+                let result = SysfsDir(entry.path());
+                hits.push(RangeHits {
                     range: result.number("start")?..result.number("end")?,
                     count: result.number("nr_accesses")?,
                 });
@@ -175,7 +180,7 @@ impl Kdamond {
     }
 
     /// Takes over the kdamond of a dead manager, if there is one.
-    pub(super) fn abandoned(kdamonds: &Dir) -> Result<Option<Self>> {
+    pub(super) fn take_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
         let abandoned = count(kdamonds)? == 1 && owner(kdamonds).is_some_and(|pid| !is_alive(pid));
         Ok(abandoned.then(|| Self {
             kdamonds: kdamonds.clone(),
@@ -184,11 +189,11 @@ impl Kdamond {
     }
 
     /// Stops and removes the kdamond.
-    pub(super) fn release(mut self) -> Result<()> {
+    pub(super) fn release(mut self) -> DamonResult<()> {
         self.undo()
     }
 
-    fn undo(&mut self) -> Result<()> {
+    fn undo(&mut self) -> DamonResult<()> {
         self.released = true;
         if self.is_running()? {
             // It may stop by itself, with its target, before this write arrives.
@@ -211,7 +216,7 @@ impl Drop for Kdamond {
 }
 
 /// Number of configured kdamonds.
-fn count(kdamonds: &Dir) -> Result<u32> {
+fn count(kdamonds: &SysfsDir) -> DamonResult<u32> {
     kdamonds.number("nr_kdamonds")
 }
 
@@ -220,7 +225,7 @@ pub(super) fn is_alive(pid: u32) -> bool {
 }
 
 /// Pid of the manager that configured the first kdamond, if a session did.
-fn owner(kdamonds: &Dir) -> Option<u32> {
+fn owner(kdamonds: &SysfsDir) -> Option<u32> {
     let update_us: u64 = kdamonds.number(MARKED_FILE).ok()?;
     (update_us >> 32 == OWNER_MARK >> 32)
         .then_some(u32::try_from(update_us & u64::from(u32::MAX)).unwrap_or_default())

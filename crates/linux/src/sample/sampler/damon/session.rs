@@ -1,9 +1,9 @@
 //! A window under way.
 
-use super::error::{DamonError, Result};
+use super::error::{DamonError, DamonResult};
 use super::estimate::estimate;
 use super::kdamond::Kdamond;
-use super::window::Window;
+use super::window::DamonWindow;
 use hawkeye_policy::RegionAddr;
 use std::thread;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub struct DamonSession {
     kdamond: Kdamond,
     pid: u32,
     regions: Vec<RegionAddr>,
-    window: Window,
+    window: DamonWindow,
     started: Instant,
 }
 
@@ -23,11 +23,11 @@ impl DamonSession {
         kdamond: Kdamond,
         pid: u32,
         regions: &[RegionAddr],
-        window: Window,
-    ) -> Result<Self> {
-        kdamond.check_abilities()?;
+        window: DamonWindow,
+    ) -> DamonResult<Self> {
+        kdamond.check_features()?;
         kdamond.configure(pid, regions, window)?;
-        kdamond.turn_on(pid)?;
+        kdamond.start(pid)?;
         Ok(Self {
             kdamond,
             pid,
@@ -50,7 +50,7 @@ impl DamonSession {
     /// and 100 ms more (the kernel's own polling interval), plus the time to read the files. A call
     /// after the end waits for the end of a second window. Signals do not shorten the last part of
     /// the wait.
-    pub fn finish(self) -> Result<Vec<(RegionAddr, u16)>> {
+    pub fn finish(self) -> DamonResult<Vec<(RegionAddr, u16)>> {
         // The kernel accepts a request at the start of a sampling interval. The results belong to a
         // window only if that interval is still part of it.
         let lead = 2 * self.window.sampling;

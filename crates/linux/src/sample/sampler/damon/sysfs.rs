@@ -1,6 +1,6 @@
 //! DAMON's files: each holds one value, and may be busy.
 
-use super::error::{DamonError, Result};
+use super::error::{DamonError, DamonResult};
 use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,9 +16,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// A directory of small files with one value each.
 #[derive(Clone, Debug)]
-pub(super) struct Dir(pub(super) PathBuf);
+pub(super) struct SysfsDir(pub(super) PathBuf);
 
-impl Dir {
+impl SysfsDir {
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -28,9 +28,9 @@ impl Dir {
     }
 
     /// The value of a file, without white space around it.
-    pub(super) fn read(&self, name: &str) -> Result<String> {
+    pub(super) fn read(&self, name: &str) -> DamonResult<String> {
         let path = self.path(name);
-        match while_busy(|| fs::read_to_string(&path)) {
+        match retry_while_busy(|| fs::read_to_string(&path)) {
             Ok(content) => Ok(content.trim().to_owned()),
             Err(source) => Err(DamonError::Io {
                 action: "read",
@@ -41,7 +41,7 @@ impl Dir {
     }
 
     /// The value of a file that holds a number.
-    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T> {
+    pub(super) fn number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
         let content = self.read(name)?;
         content.parse().map_err(|_| DamonError::NotANumber {
             path: self.path(name),
@@ -49,10 +49,10 @@ impl Dir {
         })
     }
 
-    pub(super) fn write(&self, name: &str, value: impl Display) -> Result<()> {
+    pub(super) fn write(&self, name: &str, value: impl Display) -> DamonResult<()> {
         let path = self.path(name);
         let value = value.to_string();
-        while_busy(|| {
+        retry_while_busy(|| {
             OpenOptions::new()
                 .write(true)
                 .truncate(true)
@@ -68,7 +68,7 @@ impl Dir {
 }
 
 /// Repeats an attempt that fails with EBUSY, for up to [`BUSY_PATIENCE`].
-fn while_busy<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn retry_while_busy<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let deadline = Instant::now() + BUSY_PATIENCE;
     loop {
         match attempt() {

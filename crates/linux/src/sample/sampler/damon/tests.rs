@@ -2,7 +2,7 @@
 
 use super::kdamond::{MARKED_FILE, OWNER_MARK};
 use super::*;
-use crate::takeover::thp_settings::testing::Folder;
+use crate::machine_lease::thp_settings::testing::TestFolder;
 use hawkeye_policy::HUGE_PAGE_BYTES as R;
 use hawkeye_test_support::events::region;
 use std::fs;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// The files that the kernel shows after writes to `nr_kdamonds`, `nr_contexts` and so on. Unlike
 /// in sysfs, they all exist from the start.
-struct Fake(Folder);
+struct FakeDamon(TestFolder);
 
-impl Fake {
+impl FakeDamon {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let fake = Self(Folder::new(&format!("damon-{number}")));
+        let fake = Self(TestFolder::new(&format!("damon-{number}")));
         let context = "kdamonds/0/contexts/0";
         fake.set("kdamonds/nr_kdamonds", "0\n");
         fake.set("kdamonds/0/state", "off\n");
@@ -85,15 +85,15 @@ impl Fake {
     }
 }
 
-fn window() -> Window {
-    Window::lasting(Duration::from_millis(20))
+fn window() -> DamonWindow {
+    DamonWindow::with_length(Duration::from_millis(20))
 }
 
 fn four() -> [RegionAddr; 4] {
     [4, 5, 9, 10].map(region)
 }
 
-fn start(fake: &Fake) -> Result<DamonSession> {
+fn start(fake: &FakeDamon) -> DamonResult<DamonSession> {
     fake.damon().start(123, &four(), window())
 }
 
@@ -104,7 +104,7 @@ fn missing_features_are_named_and_no_session_stays() {
     let started = nowhere.start(1, &four(), window());
     assert!(matches!(started, Err(DamonError::Absent(_))));
 
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     fake.set("kdamonds/0/contexts/0/avail_operations", "paddr\n");
     let said = start(&fake)
         .expect_err("a kernel without virtual addresses is refused")
@@ -112,13 +112,13 @@ fn missing_features_are_named_and_no_session_stays() {
     assert!(said.contains("offers \"paddr\", not fvaddr"), "{said}");
     fake.assert_released();
 
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     let results = "kdamonds/0/contexts/0/schemes/0/tried_regions";
     fs::remove_dir_all(fake.0.0.join(results)).expect("the folder can be removed");
     assert!(matches!(start(&fake), Err(DamonError::NoResults(_))));
     fake.assert_released();
 
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     fake.set("kdamonds/nr_kdamonds", "none\n");
     let said = start(&fake)
         .expect_err("text instead of a number is refused")
@@ -128,7 +128,7 @@ fn missing_features_are_named_and_no_session_stays() {
 
 #[test]
 fn kdamonds_of_other_programs_stay() {
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     fake.set("kdamonds/nr_kdamonds", "2\n");
     fake.set("kdamonds/0/state", "on\n");
     let started = start(&fake);
@@ -140,7 +140,7 @@ fn kdamonds_of_other_programs_stay() {
 
 #[test]
 fn a_session_configures_one_region_each_and_reads_them_back() {
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     let session = start(&fake).expect("the session starts");
     assert_eq!(fake.get("kdamonds/nr_kdamonds"), "1");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
@@ -171,14 +171,14 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
 
 #[test]
 fn a_dropped_session_removes_its_kdamond() {
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     drop(start(&fake).expect("the session starts"));
     fake.assert_released();
 }
 
 #[test]
 fn a_failed_start_names_the_file_and_removes_its_kdamond() {
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     let five = [1, 2, 3, 4, 5].map(region);
     let started = fake.damon().start(1, &five, window());
     let words = started
@@ -191,7 +191,7 @@ fn a_failed_start_names_the_file_and_removes_its_kdamond() {
 
 #[test]
 fn a_window_without_results_is_an_error() {
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     let finished = start(&fake).expect("the session starts").finish();
     assert!(matches!(finished, Err(DamonError::TooSlow { regions, .. }) if regions == 4));
     fake.assert_released();
@@ -199,7 +199,7 @@ fn a_window_without_results_is_an_error() {
 
 #[test]
 fn only_a_dead_managers_kdamond_is_stopped() {
-    let fake = Fake::new();
+    let fake = FakeDamon::new();
     let stopped = || fake.damon().stop_leftover().expect("the state can be read");
     let mark = format!("kdamonds/{MARKED_FILE}");
     let session = start(&fake).expect("the session starts");

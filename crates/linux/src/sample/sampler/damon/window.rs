@@ -19,15 +19,15 @@ const MIN_SAMPLING: Duration = Duration::from_millis(1);
 
 /// Length of a window, and its sampling interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct DamonWindow {
     /// Time between the clear of a page's access bit and its read: the time to which an estimate
     /// applies. The kernel counts whole microseconds.
     pub(super) sampling: Duration,
 }
 
-impl Window {
+impl DamonWindow {
     /// A window of this length, but at least 20 ms.
-    pub fn lasting(length: Duration) -> Self {
+    pub fn with_length(length: Duration) -> Self {
         Self {
             sampling: (length / SAMPLES).max(MIN_SAMPLING),
         }
@@ -45,7 +45,7 @@ impl Window {
 /// The number of pieces equals DAMON's lower and upper limit. So DAMON does not merge two pieces:
 /// no result may be larger than all memory divided by the lower limit. Nor does it split one: it
 /// splits up to half of the upper limit.
-pub(super) fn pieces(regions: &[RegionAddr]) -> Vec<Range<u64>> {
+pub(super) fn monitored_ranges(regions: &[RegionAddr]) -> Vec<Range<u64>> {
     let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
     let size = HUGE_PAGE_BYTES / parts;
     let piece = |region: &RegionAddr, part: u64| {
@@ -69,14 +69,17 @@ mod tests {
         let quarters: Vec<_> = (4..8)
             .map(|index| index * quarter..(index + 1) * quarter)
             .collect();
-        assert_eq!(pieces(&[region(1)]), quarters);
-        assert_eq!(pieces(&[region(1), region(3)]).len(), 8);
-        assert_eq!(pieces(&[region(1), region(3), region(4)]).len(), 3);
+        assert_eq!(monitored_ranges(&[region(1)]), quarters);
+        assert_eq!(monitored_ranges(&[region(1), region(3)]).len(), 8);
+        assert_eq!(
+            monitored_ranges(&[region(1), region(3), region(4)]).len(),
+            3
+        );
     }
 
     #[test]
     fn a_window_keeps_its_length_but_for_the_shortest_interval() {
-        let length = |millis| Window::lasting(Duration::from_millis(millis)).length();
+        let length = |millis| DamonWindow::with_length(Duration::from_millis(millis)).length();
         assert_eq!(length(1000), Duration::from_secs(1));
         assert_eq!(length(5), Duration::from_millis(20));
     }

@@ -1,8 +1,8 @@
 //! A separate database cluster in a temporary folder.
 
 use crate::live::prelude::*;
-use crate::live::programs::cores::Cores;
-use crate::live::programs::running::{Running, answer_within, output_of};
+use crate::live::programs::child_process::{RunningProcess, answer_within, output_of};
+use crate::live::programs::cores::ClientServerCores;
 use crate::live::programs::{packages, temporary_folder};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -30,17 +30,17 @@ pub(super) fn programs() -> Option<PathBuf> {
 }
 
 /// A server and its data; stopped and deleted when dropped.
-pub(super) struct Cluster {
+pub(super) struct PostgresCluster {
     programs: PathBuf,
     /// The user that runs the server, because it refuses root.
     user: Option<User>,
-    server: Option<Running>,
+    server: Option<RunningProcess>,
     folder: TempDir,
 }
 
-impl Cluster {
+impl PostgresCluster {
     /// Starts a server with this much memory for its shared buffers.
-    pub(super) fn start(buffers_mib: u64) -> Result<Self> {
+    pub(super) fn start(buffers_mib: u64) -> BenchResult<Self> {
         packages::need("pg_ctlcluster", "postgresql")?;
         let missing = || impossible!("PostgreSQL is not installed in {VERSIONS}");
         let mut cluster = Self {
@@ -54,7 +54,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn make(&self) -> Result<()> {
+    fn make(&self) -> BenchResult<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
             chown(folder, Some(user.uid), Some(user.gid)).map_err(|errno| LinuxError::Call {
@@ -69,7 +69,7 @@ impl Cluster {
         run(initdb).map(drop)
     }
 
-    fn serve(&mut self, buffers_mib: u64) -> Result<()> {
+    fn serve(&mut self, buffers_mib: u64) -> BenchResult<()> {
         let folder = self.folder.path();
         let mut command = self.command("postgres");
         command
@@ -95,19 +95,19 @@ impl Cluster {
         ] {
             command.args(["-c", setting]);
         }
-        hawkeye_linux::stop::let_signals_through(&mut command);
+        hawkeye_linux::stop::unblock_signals(&mut command);
         // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel.
         // SAFETY: the closure makes only one system call between fork and exec.
         unsafe {
             command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGQUIT)?));
         }
-        if let Some(cores) = Cores::divided() {
-            cores.server.keep(&mut command);
+        if let Some(cores) = ClientServerCores::divided() {
+            cores.server.restrict_command(&mut command);
         }
         // At SIGQUIT the server ends its backends.
         let server = self
             .server
-            .insert(Running::start(&mut command, Signal::SIGQUIT)?);
+            .insert(RunningProcess::start(&mut command, Signal::SIGQUIT)?);
         let program = self.programs.join("pg_isready");
         let listens = answer_within(START, || {
             if let Ok(Some(status)) = server.try_wait() {
@@ -129,7 +129,7 @@ impl Cluster {
     }
 
     /// The answer to a query, as text.
-    pub(super) fn query(&self, query: &str) -> Result<String> {
+    pub(super) fn query(&self, query: &str) -> BenchResult<String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-c", query]);
         run(psql)
@@ -137,7 +137,7 @@ impl Cluster {
 }
 
 /// Runs a program to its end; returns its output.
-pub(super) fn run(mut command: Command) -> Result<String> {
+pub(super) fn run(mut command: Command) -> BenchResult<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = output_of(&mut command)?;
     if output.status.success() {
@@ -167,7 +167,7 @@ fn command_as(user: Option<&User>, program: &Path, folder: &Path) -> Command {
     command
 }
 
-fn unprivileged() -> Result<Option<User>> {
+fn unprivileged() -> BenchResult<Option<User>> {
     if !geteuid().is_root() {
         return Ok(None);
     }

@@ -1,17 +1,17 @@
 //! Many processes (section 4.3.3).
 
-use super::Measure::*;
-use super::{Kernel, Layout, Row, Table, row};
-use hawkeye_itanium::workloads::{Contention, Workload};
+use super::ThesisMeasure::*;
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
+use hawkeye_itanium::workloads::{Contention, ThesisWorkload};
 
 /// Numbers of processes.
 const PROCESSES: [u32; 6] = [8, 11, 12, 13, 16, 64];
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<ThesisValue> {
     let of = |processes: u32| {
-        let workload = Workload::Contention(Contention::of(processes));
+        let workload = ThesisWorkload::Contention(Contention::of(processes));
         let name = format!("{processes} processes");
-        let kernels = [(Kernel::SF, None), (Kernel::LF, None)];
+        let kernels = [(ThesisKernel::SF, None), (ThesisKernel::LF, None)];
         [
             row(&name, workload, MissPercent, &kernels),
             row(&name, workload, WalkerPercent, &kernels),
@@ -21,10 +21,10 @@ fn rows() -> Vec<Row> {
     PROCESSES.into_iter().flat_map(of).collect()
 }
 
-pub(super) const CONTENTION: Table = Table {
+pub(super) const CONTENTION: ThesisTable = ThesisTable {
     name: "contention",
     shows: "processes that access ten pages each, in turn (figure 4.5; its values are lost)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows,
     notes: &[
         "The text says, and the model shows: the long format leaves more TLB entries to programs, so its misses begin with more processes, and its walker fills all of them. The text says, and the model does not show: beyond that, too, far fewer of its references miss. Here all pages miss by then, once in each turn, because LRU keeps none from the turn before. The model has no caches, so it does not show the short format's knee at 64 processes either, which the thesis attributes to page tables in the L1 cache.",

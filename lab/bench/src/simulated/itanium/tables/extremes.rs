@@ -1,24 +1,24 @@
 //! The walkers' best and worst cases (section 4.3).
 
-use super::Measure::*;
-use super::{Kernel, Layout, Table, row};
-use hawkeye_itanium::workloads::{Linear, Sparse, Workload};
+use super::ThesisMeasure::*;
+use super::{TableLayout, ThesisKernel, ThesisTable, row};
+use hawkeye_itanium::workloads::{Linear, Sparse, ThesisWorkload};
 
-pub(super) const SPARSE: Table = Table {
+pub(super) const SPARSE: ThesisTable = ThesisTable {
     name: "sparse",
     shows: "512 pages, one every 32 MiB, accessed three times (figure 4.1), and until only misses count",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
-        let thesis = Workload::Sparse(Sparse::THESIS);
-        let aliased = Workload::Sparse(Sparse {
+        let thesis = ThesisWorkload::Sparse(Sparse::THESIS);
+        let aliased = ThesisWorkload::Sparse(Sparse {
             perturbed: false,
             ..Sparse::THESIS
         });
-        let long = Workload::Sparse(Sparse {
+        let long = ThesisWorkload::Sparse(Sparse {
             loops: 10_000,
             ..Sparse::THESIS
         });
-        let (sf, lf) = (Kernel::SF, Kernel::LF);
+        let (sf, lf) = (ThesisKernel::SF, ThesisKernel::LF);
         let walker = [(sf, Some(0.0)), (lf, Some(1024.0))];
         let cycles = [(sf, Some(129.5)), (lf, Some(82.0))];
         [
@@ -35,16 +35,17 @@ pub(super) const SPARSE: Table = Table {
     ],
 };
 
-pub(super) const LINEAR: Table = Table {
+pub(super) const LINEAR: ThesisTable = ThesisTable {
     name: "linear",
     shows: "a GiB, page by page (table 4.2)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
-        let linear = Workload::Linear(Linear::THESIS);
-        let (sf, lf) = (Kernel::SF, Kernel::LF);
+        let linear = ThesisWorkload::Linear(Linear::THESIS);
+        let (sf, lf) = (ThesisKernel::SF, ThesisKernel::LF);
         let misses = [(sf, Some(65_619.0)), (lf, Some(65_619.0))];
         let walker = [(sf, Some(65_570.0)), (lf, Some(19.0))];
-        let others = [Kernel::NONE, Kernel::SF_LP, Kernel::LF_LP].map(|kernel| (kernel, None));
+        let others = [ThesisKernel::NONE, ThesisKernel::SF_LP, ThesisKernel::LF_LP]
+            .map(|kernel| (kernel, None));
         [
             row("", linear, Misses, &misses),
             row("", linear, Walker, &walker),

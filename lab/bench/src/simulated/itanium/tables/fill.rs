@@ -1,24 +1,29 @@
 //! An ablation that the thesis does not have: what the kernel enters of a large page into the hash
 //! table (section 5.4.1).
 
-use super::Measure::*;
-use super::{Kernel, Layout, Row, Table, row};
-use hawkeye_itanium::mmu::Fill;
-use hawkeye_itanium::workloads::{Tlbcover, Vortex, Workload};
+use super::ThesisMeasure::*;
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
+use hawkeye_itanium::mmu::HashTableFill;
+use hawkeye_itanium::workloads::{ThesisWorkload, Tlbcover, Vortex};
 
-fn rows() -> Vec<Row> {
-    let fills = [Fill::First, Fill::Missed, Fill::All, Fill::BaseOnly];
-    let kernels: Vec<_> = std::iter::once(Kernel::SF_LP)
-        .chain(fills.map(|fill| Kernel::LF_LP.filling(fill)))
+fn rows() -> Vec<ThesisValue> {
+    let fills = [
+        HashTableFill::First,
+        HashTableFill::Missed,
+        HashTableFill::All,
+        HashTableFill::BaseOnly,
+    ];
+    let kernels: Vec<_> = std::iter::once(ThesisKernel::SF_LP)
+        .chain(fills.map(|fill| ThesisKernel::LF_LP.filling(fill)))
         .map(|kernel| (kernel, None))
         .collect();
-    let vortex = Workload::Vortex(Vortex::THESIS);
-    let churning = Workload::Vortex(Vortex {
+    let vortex = ThesisWorkload::Vortex(Vortex::THESIS);
+    let churning = ThesisWorkload::Vortex(Vortex {
         reallocated_per_million: 1000.0,
         ..Vortex::THESIS
     });
-    let tlbcover = Workload::Tlbcover(Tlbcover::run(11));
-    let over = SpeedUpOver(Kernel::SF);
+    let tlbcover = ThesisWorkload::Tlbcover(Tlbcover::run(11));
+    let over = SpeedUpOver(ThesisKernel::SF);
     [
         row("vortex", vortex, WalkerPercent, &kernels),
         row("vortex", vortex, CyclesPerMiss, &kernels),
@@ -31,10 +36,10 @@ fn rows() -> Vec<Row> {
     .concat()
 }
 
-pub(super) const FILL: Table = Table {
+pub(super) const FILL: ThesisTable = ThesisTable {
     name: "fill",
     shows: "entries of a large page that the kernel adds to the hash table: its first base page (as in the thesis), the missed one, all, or none",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows,
     notes: &[
         "Churning: 250 times as many blocks are freed and allocated as in the thesis' vortex. Large pages then also save page faults.",

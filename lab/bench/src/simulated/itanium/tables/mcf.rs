@@ -1,15 +1,15 @@
 //! mcf, fastest with large pages (section 6.3.5).
 
-use super::Measure::*;
-use super::{LF, LF_LP, Layout, NONE, SF, SF_LP, Table, measured, page_orders};
-use hawkeye_itanium::workloads::{Mcf, Workload};
+use super::ThesisMeasure::*;
+use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_orders};
+use hawkeye_itanium::workloads::{Mcf, ThesisWorkload};
 
-const WORKLOAD: Workload = Workload::Mcf(Mcf::THESIS);
+const WORKLOAD: ThesisWorkload = ThesisWorkload::Mcf(Mcf::THESIS);
 
-pub(super) const MCF: Table = Table {
+pub(super) const MCF: ThesisTable = ThesisTable {
     name: "mcf",
     shows: "a model of mcf: large arrays from end to end (tables 6.7 and 6.8, figures 4.6b and 6.8b)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
@@ -28,10 +28,10 @@ pub(super) const MCF: Table = Table {
     ],
 };
 
-pub(super) const PAGES: Table = Table {
+pub(super) const PAGES: ThesisTable = ThesisTable {
     name: "mcf-pages",
     shows: "mcf: page sizes that it got (table 6.9)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
         page_orders(
             WORKLOAD,

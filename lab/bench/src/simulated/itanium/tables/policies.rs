@@ -1,16 +1,16 @@
 //! The systems that the thesis classifies (section 2.4), side by side.
 
-use super::Measure::*;
-use super::{Kernel, Layout, Measure, Row, Table, row};
-use crate::simulated::itanium::systems::{System, Told};
-use hawkeye_itanium::Advice;
-use hawkeye_itanium::workloads::{Mcf, Sparse, Tlbcover, Vortex, Workload};
+use super::ThesisMeasure::*;
+use super::{TableLayout, ThesisKernel, ThesisMeasure, ThesisTable, ThesisValue, row};
+use crate::simulated::itanium::systems::{ThesisAdvice, ThesisSystem};
+use hawkeye_itanium::PageSizeAdvice;
+use hawkeye_itanium::workloads::{Mcf, Sparse, ThesisWorkload, Tlbcover, Vortex};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// The measures of each system.
-const MEASURES: [Measure; 7] = [
+const MEASURES: [ThesisMeasure; 7] = [
     Misses,
     SpeedUp,
     SpeedUpFromStart,
@@ -20,17 +20,17 @@ const MEASURES: [Measure; 7] = [
     LargestKib,
 ];
 
-const VORTEX: Workload = Workload::Vortex(Vortex::THESIS);
-const CHURNING: Workload = Workload::Vortex(Vortex {
+const VORTEX: ThesisWorkload = ThesisWorkload::Vortex(Vortex::THESIS);
+const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(Vortex {
     reallocated_per_million: 1000.0,
     ..Vortex::THESIS
 });
-const MCF: Workload = Workload::Mcf(Mcf::THESIS);
-const TLBCOVER: Workload = Workload::Tlbcover(Tlbcover::run(8));
+const MCF: ThesisWorkload = ThesisWorkload::Mcf(Mcf::THESIS);
+const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(Tlbcover::run(8));
 
-const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> Told {
-    Told {
-        advice: Advice {
+const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
+    ThesisAdvice {
+        advice: PageSizeAdvice {
             from_bytes,
             page_bytes,
         },
@@ -39,40 +39,45 @@ const fn told(from_bytes: u64, page_bytes: u64, pages: u32) -> Told {
 }
 
 /// For all of vortex' blocks.
-const BLOCKS: Told = told(64 * KIB, 64 * KIB, 640);
+const BLOCKS: ThesisAdvice = told(64 * KIB, 64 * KIB, 640);
 /// For mcf's arrays and Tlbcover's table.
-const ARRAYS: Told = told(2 * MIB, 4 * MIB, 16);
+const ARRAYS: ThesisAdvice = told(2 * MIB, 4 * MIB, 16);
 
 /// A system's line on a workload.
-fn line(of: &str, workload: Workload, kernel: Kernel) -> Vec<Row> {
+fn line(of: &str, workload: ThesisWorkload, kernel: ThesisKernel) -> Vec<ThesisValue> {
     let rows = MEASURES.map(|measure| row(of, workload, measure, &[(kernel, None)]));
     rows.concat()
 }
 
 /// The line of every system. Romer's miss-counting systems see all misses, because no walker fills
 /// any.
-fn lines(of: &str, workload: Workload, told: Told, on: impl Fn(Kernel) -> Kernel) -> Vec<Row> {
+fn lines(
+    of: &str,
+    workload: ThesisWorkload,
+    told: ThesisAdvice,
+    on: impl Fn(ThesisKernel) -> ThesisKernel,
+) -> Vec<ThesisValue> {
     let counting = [
-        System::approx_online("approx-online", 100),
-        System::approx_online("approx-online 3 %", 3),
+        ThesisSystem::approx_online("approx-online", 100),
+        ThesisSystem::approx_online("approx-online 3 %", 3),
     ];
-    let all = System::all(told).into_iter();
-    let kernels = std::iter::once(Kernel::SF)
-        .chain(all.map(|system| Kernel::SF.with(system)))
-        .chain(std::iter::once(Kernel::NONE))
-        .chain(counting.map(|system| Kernel::NONE.with(system)));
+    let all = ThesisSystem::all(told).into_iter();
+    let kernels = std::iter::once(ThesisKernel::SF)
+        .chain(all.map(|system| ThesisKernel::SF.with(system)))
+        .chain(std::iter::once(ThesisKernel::NONE))
+        .chain(counting.map(|system| ThesisKernel::NONE.with(system)));
     kernels
         .flat_map(|kernel| line(of, workload, on(kernel)))
         .collect()
 }
 
-pub(super) const POLICIES: Table = Table {
+pub(super) const POLICIES: ThesisTable = ThesisTable {
     name: "policies",
     shows: "the systems that the thesis classifies, on its workloads: misses, speed-up over the same kernel without large pages, memory, copies, page sizes",
-    layout: Layout::Kernels,
+    layout: TableLayout::Kernels,
     rows: || {
         let same = |kernel| kernel;
-        let sparse = Workload::Sparse(Sparse {
+        let sparse = ThesisWorkload::Sparse(Sparse {
             loops: 100,
             ..Sparse::THESIS
         });
@@ -95,10 +100,10 @@ pub(super) const POLICIES: Table = Table {
     ],
 };
 
-pub(super) const FRAGMENTED: Table = Table {
+pub(super) const FRAGMENTED: ThesisTable = ThesisTable {
     name: "policies-fragmented",
     shows: "the same systems where another program holds a page of every 64 or 256 KiB",
-    layout: Layout::Kernels,
+    layout: TableLayout::Kernels,
     rows: || {
         [
             lines("churning, 64 KiB", CHURNING, BLOCKS, |kernel| {
@@ -115,20 +120,25 @@ pub(super) const FRAGMENTED: Table = Table {
     ],
 };
 
-pub(super) const PUBLISHED: Table = Table {
+pub(super) const PUBLISHED: ThesisTable = ThesisTable {
     name: "policies-published",
     shows: "the same systems beside values published for other machines (tables 6.10 to 6.12)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
-        let navarro = Kernel::SF.with(System::navarro("Navarro", None));
-        let winwood = |told| Kernel::SF.with(System::winwood(told));
+        let navarro = ThesisKernel::SF.with(ThesisSystem::navarro("Navarro", None));
+        let winwood = |told| ThesisKernel::SF.with(ThesisSystem::winwood(told));
         let limited = [
             ("to 64 KiB", 2),
             ("to 256 KiB", 4),
             ("to 1 MiB", 6),
             ("to 4 MiB", 8),
         ]
-        .map(|(name, order)| (Kernel::SF.with(System::navarro(name, Some(order))), None));
+        .map(|(name, order)| {
+            (
+                ThesisKernel::SF.with(ThesisSystem::navarro(name, Some(order))),
+                None,
+            )
+        });
         let rented = [
             ("rent 100 %", 100),
             ("rent 30 %", 30),
@@ -137,12 +147,12 @@ pub(super) const PUBLISHED: Table = Table {
         ]
         .map(|(name, percent)| {
             (
-                Kernel::NONE.with(System::approx_online(name, percent)),
+                ThesisKernel::NONE.with(ThesisSystem::approx_online(name, percent)),
                 None,
             )
         });
         let over = SpeedUpOver(navarro);
-        let longer = Workload::Tlbcover(Tlbcover {
+        let longer = ThesisWorkload::Tlbcover(Tlbcover {
             accesses: 10_000_000,
             ..Tlbcover::run(8)
         });
@@ -161,7 +171,7 @@ pub(super) const PUBLISHED: Table = Table {
             row(
                 "64 MiB",
                 TLBCOVER,
-                MissesOver(Kernel::SF),
+                MissesOver(ThesisKernel::SF),
                 &[(navarro, Some(0.0435))],
             ),
             row("64 MiB", TLBCOVER, over, &limited),

@@ -1,9 +1,9 @@
 //! Tlbcover (section 6.2.2).
 
-use super::Measure::*;
-use super::{Kernel, Layout, Row, Table, row};
+use super::ThesisMeasure::*;
+use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, row};
 use hawkeye_itanium::address::BasePage;
-use hawkeye_itanium::workloads::{Tlbcover, Workload};
+use hawkeye_itanium::workloads::{ThesisWorkload, Tlbcover};
 
 /// Figure 6.4b, run 1 to 11.
 const WALKER_PERCENT: [f64; 11] = [
@@ -18,26 +18,30 @@ const SPEED_UP_16K: [f64; 11] = [
     1.00, 1.17, 1.15, 1.12, 1.09, 1.09, 1.08, 1.08, 1.07, 1.07, 1.09,
 ];
 
-fn runs(row: impl Fn(&str, Workload, usize) -> Vec<Row>) -> Vec<Row> {
+fn runs(row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>) -> Vec<ThesisValue> {
     let run = |number: u32| {
         let tlbcover = Tlbcover::run(number);
         let name = match tlbcover.bytes >> 20 {
             0 => format!("{number}: {} KiB", tlbcover.bytes >> 10),
             mib => format!("{number}: {mib} MiB"),
         };
-        row(&name, Workload::Tlbcover(tlbcover), number as usize - 1)
+        row(
+            &name,
+            ThesisWorkload::Tlbcover(tlbcover),
+            number as usize - 1,
+        )
     };
     (1..=11).flat_map(run).collect()
 }
 
-pub(super) const COVERAGE: Table = Table {
+pub(super) const COVERAGE: ThesisTable = ThesisTable {
     name: "tlbcover-coverage",
     shows: "Tlbcover: misses that the short format's walker fills (figure 6.4b)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
         runs(|name, workload, run| {
             let thesis = WALKER_PERCENT.get(run).copied();
-            row(name, workload, WalkerPercent, &[(Kernel::SF, thesis)])
+            row(name, workload, WalkerPercent, &[(ThesisKernel::SF, thesis)])
         })
     },
     notes: &[
@@ -45,14 +49,14 @@ pub(super) const COVERAGE: Table = Table {
     ],
 };
 
-pub(super) const SPEED_UP: Table = Table {
+pub(super) const SPEED_UP: ThesisTable = ThesisTable {
     name: "tlbcover",
     shows: "Tlbcover: speed-up of large pages, over the kernel with the same base page (table 6.2)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
         runs(|name, workload, run| {
             let over = |base, thesis: Option<f64>| {
-                let kernel = Kernel::SF.on(base);
+                let kernel = ThesisKernel::SF.on(base);
                 let measure = SpeedUpOver(kernel);
                 row(name, workload, measure, &[(kernel.large(), thesis)])
             };

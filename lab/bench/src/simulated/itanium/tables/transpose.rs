@@ -1,20 +1,20 @@
 //! Matrix transposition (section 6.2.1).
 
-use super::Measure::*;
-use super::{Kernel, Layout, Table, row};
-use hawkeye_itanium::workloads::{Transpose, Workload};
+use super::ThesisMeasure::*;
+use super::{TableLayout, ThesisKernel, ThesisTable, row};
+use hawkeye_itanium::workloads::{ThesisWorkload, Transpose};
 
-pub(super) const TRANSPOSE: Table = Table {
+pub(super) const TRANSPOSE: ThesisTable = ThesisTable {
     name: "transpose",
     shows: "matrices, read by rows and written by columns (table 6.1)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
-        let workload = Workload::Transpose(Transpose {
+        let workload = ThesisWorkload::Transpose(Transpose {
             step: 128,
             pairs: 11,
         });
         let all = |values: [f64; 5]| {
-            let kernels = Kernel::COMPARED;
+            let kernels = ThesisKernel::COMPARED;
             let values = values.map(Some);
             kernels.into_iter().zip(values).collect::<Vec<_>>()
         };

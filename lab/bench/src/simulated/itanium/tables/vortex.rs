@@ -1,15 +1,15 @@
 //! vortex, slowest with large pages (section 6.3).
 
-use super::Measure::*;
-use super::{LF, LF_LP, Layout, NONE, SF, SF_LP, Table, measured, page_orders, row};
-use hawkeye_itanium::workloads::{Vortex, Workload};
+use super::ThesisMeasure::*;
+use super::{LF, LF_LP, NONE, SF, SF_LP, TableLayout, ThesisTable, measured, page_orders, row};
+use hawkeye_itanium::workloads::{ThesisWorkload, Vortex};
 
-const WORKLOAD: Workload = Workload::Vortex(Vortex::THESIS);
+const WORKLOAD: ThesisWorkload = ThesisWorkload::Vortex(Vortex::THESIS);
 
-pub(super) const VORTEX: Table = Table {
+pub(super) const VORTEX: ThesisTable = ThesisTable {
     name: "vortex",
     shows: "a model of vortex: scattered small blocks (table 6.5, figures 4.6b, 6.8b and 6.13)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
         let row = |measure, values: &[_]| measured(WORKLOAD, measure, values);
         [
@@ -33,10 +33,10 @@ pub(super) const VORTEX: Table = Table {
     ],
 };
 
-pub(super) const MISS_COST: Table = Table {
+pub(super) const MISS_COST: ThesisTable = ThesisTable {
     name: "miss-cost",
     shows: "cost of a miss on vortex, measured by pinning TLB entries (table 6.3)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || {
         let further = [(SF, 19.23), (SF_LP, 61.47), (LF_LP, 80.27)];
         let counted = further.map(|(kernel, _)| (kernel, None));
@@ -52,10 +52,10 @@ pub(super) const MISS_COST: Table = Table {
     ],
 };
 
-pub(super) const PAGES: Table = Table {
+pub(super) const PAGES: ThesisTable = ThesisTable {
     name: "vortex-pages",
     shows: "vortex: page sizes that it got (table 6.6)",
-    layout: Layout::Values,
+    layout: TableLayout::Values,
     rows: || page_orders(WORKLOAD, &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)]),
     notes: &["Chosen: lengths of blocks, for this table. None is long enough for order 6."],
 };

@@ -1,10 +1,10 @@
 //! HawkEye paper: the cost of first touches.
 
-use super::Measure::*;
-use super::{Name, Table, of_systems, row, row_and_speed_ups};
+use super::PaperMeasure::*;
+use super::{ExperimentName, PaperTable, of_systems, row, row_and_speed_ups};
 
-pub(super) const FIRST_TOUCH_COSTS: Table = Table {
-    name: Name::of("first-touch-costs", "table-1"),
+pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
+    name: ExperimentName::of("first-touch-costs", "table-1"),
     shows: "100 GB touched, one byte of each base page",
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
@@ -24,11 +24,11 @@ pub(super) const FIRST_TOUCH_COSTS: Table = Table {
         "Costs are calibrated on the columns linux-4k and linux, the program's own time for a touch on the column linux (`Calibration::TABLE_1`).",
         "Ingens' system time: its memory is huge here when it is freed, which takes almost no time. By the paper's figure it was not huge.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const FIRST_TOUCH_PROGRAMS: Table = Table {
-    name: Name::of("first-touch-programs", "table-8"),
+pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
+    name: ExperimentName::of("first-touch-programs", "table-8"),
     shows: "programs that spend their time in first touches: requests per second, or seconds",
     figures: || {
         const SYSTEMS: [&str; 5] = [
@@ -69,5 +69,5 @@ pub(super) const FIRST_TOUCH_PROGRAMS: Table = Table {
         "The JVM under Ingens: in the paper it takes 15.0 s more than under base pages, and KVM only 1.2 s more, for the same 36 GB touched once. Table 1 has 3.6 s for the same amount. The paper does not say how they differ; here both take 6.9 s more.",
         "Base pages: the table's differences between programs (KVM 40.6 s, JVM 37.7 s for the same 36 GB) do not follow from Table 1's 3.5 us per fault, by which 36 GB take 33.0 s. This explains KVM's speed-up by HawkEye with huge pages; its 0.74 s are near the paper's 0.70. Nor does it follow from Table 1 that zeroing in advance saves Redis and SparseHash almost nothing under base pages: 0.03 and 0.37 us of the 0.88 us that zeroing takes there.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };

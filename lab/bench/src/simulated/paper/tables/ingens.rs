@@ -1,15 +1,15 @@
 //! The Ingens paper's tables (Kwon et al., OSDI'16, section 2 and 3).
 
-use super::Measure::*;
-use super::{Name, Table, row};
-use hawkeye_sim::workloads::Size;
+use super::PaperMeasure::*;
+use super::{ExperimentName, PaperTable, row};
+use hawkeye_sim::workloads::ByteSize;
 
 const NATIVE: &str = "In the paper these programs run in a virtual machine: the guest's system varies, and the host has huge pages (Table 3 there: the column for both over that for the host alone). Here they run natively. Each program's own work was chosen for the column of Linux.";
 
-pub(super) const VIRTUAL_SPEEDUP: Table = Table {
-    name: Name::of("virtual-speedup", "ingens-3"),
+pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
+    name: ExperimentName::of("virtual-speedup", "ingens-3"),
     shows: "speed-up by huge pages in a virtual machine: in the guest, in the host, in both",
-    guest: Some(Size(64 << 30)),
+    guest: Some(ByteSize(64 << 30)),
     figures: || {
         let three = |workload, program, [guest, host, both]: [f64; 3]| {
             let values = [
@@ -36,11 +36,11 @@ pub(super) const VIRTUAL_SPEEDUP: Table = Table {
         "Chosen in each workload for the column with huge pages in both: the footprint, and the cycles of own work. The other two columns follow. All programs access their memory at random: the paper's excerpt does not describe their accesses. Nor does it explain MongoDB's large gain from huge pages in the host alone.",
         "Huge pages in the guest also save page faults there; huge pages in the host do not. Chosen for all three columns of Olio, which gains from the guest alone: it allocates 1 GiB anew for every 2 s of work.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const ASYNC_PROMOTION: Table = Table {
-    name: Name::of("async-promotion", "ingens-4"),
+pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
+    name: ExperimentName::of("async-promotion", "ingens-4"),
     shows: "SVM: huge pages at page faults, and by khugepaged alone at Ubuntu's pace",
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
@@ -58,11 +58,11 @@ pub(super) const ASYNC_PROMOTION: Table = Table {
         NATIVE,
         "khugepaged alone: at the paper's 1.6 MB/s, 365 MB become huge in the paper's 228 s. The paper has 468 MB.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const REDIS_MONGODB_MEMORY: Table = Table {
-    name: Name::of("redis-mongodb-memory", "ingens-5"),
+pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
+    name: ExperimentName::of("redis-mongodb-memory", "ingens-5"),
     shows: "memory of Redis after 70 % of its keys were deleted, and memory of MongoDB",
     figures: || {
         [
@@ -84,11 +84,11 @@ pub(super) const REDIS_MONGODB_MEMORY: Table = Table {
     notes: &[
         "Chosen in the workloads, from the column without huge pages: the part of each region that is in use. That Linux fills the rest again follows.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const FREEBSD_SPEEDUP: Table = Table {
-    name: Name::of("freebsd-speedup", "ingens-6"),
+pub(super) const FREEBSD_SPEEDUP: PaperTable = PaperTable {
+    name: ExperimentName::of("freebsd-speedup", "ingens-6"),
     shows: "speed-up by huge pages under FreeBSD and Linux",
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {
@@ -106,5 +106,5 @@ pub(super) const FREEBSD_SPEEDUP: Table = Table {
         NATIVE,
         "Chosen in each workload for the column of FreeBSD: the share of memory in regions that are never touched in full. FreeBSD does not promote these.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };

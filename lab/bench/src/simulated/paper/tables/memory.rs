@@ -1,16 +1,16 @@
 //! HawkEye paper: bloat.
 
-use super::Measure::*;
+use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
-use super::{Name, Setup, Table, of_systems, paced, row};
+use super::{ExperimentName, PaperTable, SimulationSetup, of_systems, paced, row};
 
 /// Table 7: regions promoted per second, by every system alike. Chosen together with the time
 /// between deletions (workload `redis`), so that Ingens visits each region a few times while keys
 /// are deleted.
 const TABLE_7_PER_S: f64 = 200.0;
 
-pub(super) const REDIS_BLOAT: Table = Table {
-    name: Name::of("redis-bloat", "table-7"),
+pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
+    name: ExperimentName::of("redis-bloat", "table-7"),
     shows: "Redis after 60 % of its keys were deleted, without and with memory pressure: memory, and thousand requests per second",
     setup: || paced(TABLE_7_PER_S),
     figures: || {
@@ -35,14 +35,14 @@ pub(super) const REDIS_BLOAT: Table = Table {
         "Ingens-50: at the end, 48.8 % of each region's pages are in use. It still holds 33.1 GB, which only promotions during the deletions can explain.",
         "With memory pressure: another program takes memory once Redis is bloated. Resident memory is that at the end of the workload.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const REDIS_REFILL: Table = Table {
-    name: Name::of("redis-refill", "figure-1"),
+pub(super) const REDIS_REFILL: PaperTable = PaperTable {
+    name: ExperimentName::of("redis-refill", "figure-1"),
     shows: "Redis on 48 GB, filled, 80 % deleted, filled again: memory in use when memory runs out, or at the end",
     // At Table 9's pace.
-    setup: || Setup {
+    setup: || SimulationSetup {
         memory_bytes: 48 << 30,
         ..paced(TABLE_9_PER_S)
     },
@@ -68,5 +68,5 @@ pub(super) const REDIS_REFILL: Table = Table {
         "Chosen for Linux's 20 GB: Table 9's pace of 8.4 regions/s, and the time between deletion and refill (2250 s).",
         "Ingens: after the deletions, hardly any free huge page is left. From then on its fragmentation index is far over 0.5, and it promotes almost nothing. In the paper the index stays under 0.5 until 32 GB are in use; the paper does not say why. Only that is missing: promotions up to 32 GB would add 21 GB of bloat to 11 GB of data, which leaves 27 of 48 GB for data.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };

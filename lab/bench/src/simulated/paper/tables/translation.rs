@@ -1,7 +1,10 @@
 //! HawkEye paper: the cost of translation, and how soon promotion removes it.
 
-use super::Measure::*;
-use super::{Figure, Name, Table, at_least, fragmented, of_systems, row, row_and_speed_ups};
+use super::PaperMeasure::*;
+use super::{
+    ExperimentName, PaperTable, PaperValue, at_least, fragmented, of_systems, row,
+    row_and_speed_ups,
+};
 
 /// Table 9: regions promoted per second, by every system alike.
 ///
@@ -18,8 +21,8 @@ const FIGURE_5_PER_S: f64 = 4.0;
 
 const FIGURE_5_NOTE: &str = "Chosen: every system promotes 4 regions/s (for XSBench's 300 s in Figure 6; Table 9 needs 8.4/s); there is no free huge page at the start. `hawkeye-lab sim list` lists the choices of each workload.";
 
-pub(super) const MIXED_SENSITIVITY: Table = Table {
-    name: Name::of("mixed-sensitivity", "table-9"),
+pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
+    name: ExperimentName::of("mixed-sensitivity", "table-9"),
     shows: "HawkEye-PMU and HawkEye-G: a program that loses time to translation beside one that does not",
     setup: || fragmented(TABLE_9_PER_S),
     figures: || {
@@ -49,26 +52,26 @@ pub(super) const MIXED_SENSITIVITY: Table = Table {
         "Chosen: every system promotes 8.4 regions/s (for HawkEye-PMU's 328 s); there is no free huge page at the start. `hawkeye-lab sim list` lists the choices of each workload.",
         "cg.D under HawkEye-G: the 128 MiB that it gathers from (the size is for Table 3 in a virtual machine) are the lowest of the memory that it accesses. All of them are huge within half a minute, although mg.D gets as many regions. So cg.D is as fast as under HawkEye-PMU. In the paper it is not; the paper does not say how large its hot part is, nor where it lies.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
 /// Times of several instances of a workload's program, and their speed-ups.
-fn times(workload: &'static str, program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
+fn times(workload: &'static str, program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
     const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
     let values = of_systems(SYSTEMS, seconds);
     row_and_speed_ups(workload, program, Seconds, &values)
 }
 
-fn graph500(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
+fn graph500(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
     times("graph500", program, seconds)
 }
 
-fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<Figure> {
+fn xsbench(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
     times("xsbench", program, seconds)
 }
 
-pub(super) const FAIRNESS: Table = Table {
-    name: Name::of("fairness", "table-5"),
+pub(super) const FAIRNESS: PaperTable = PaperTable {
+    name: ExperimentName::of("fairness", "table-5"),
     shows: "three instances of Graph500 and of XSBench at the same time: mean time",
     setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
@@ -84,11 +87,11 @@ pub(super) const FAIRNESS: Table = Table {
         "HawkEye-PMU ignores overheads under 2 %, so it is a little behind HawkEye-G. In the paper it is a little ahead.",
         "With XSBench, Linux and Ingens differ by half a per cent. The faster one here is the slower one in the paper, which calls them similar.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const FRAGMENTED_SPEEDUP: Table = Table {
-    name: Name::of("fragmented-speedup", "figure-5"),
+pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
+    name: ExperimentName::of("fragmented-speedup", "figure-5"),
     shows: "one program in fragmented memory: speed-up, and the time that a promotion saves as a multiple of Linux's",
     setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
@@ -124,11 +127,11 @@ pub(super) const FRAGMENTED_SPEEDUP: Table = Table {
         "The bars are lost. The text says that speed-ups over base pages are up to 22 % (it does not say for which program). It says that HawkEye is 13, 12 and 6 % faster than Linux and Ingens, for Graph500, XSBench and cg.D in this order.",
         "cg.D's speed-up over base pages differs from the text. So do those of Table 9 (1.62) and Table 3 (1.62).",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const TIME_TO_LOW_OVERHEAD: Table = Table {
-    name: Name::of("time-to-low-overhead", "figure-6"),
+pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
+    name: ExperimentName::of("time-to-low-overhead", "figure-6"),
     shows: "XSBench alone in fragmented memory: time until its overhead is under 3 %",
     setup: || fragmented(FIGURE_5_PER_S),
     figures: || {
@@ -145,11 +148,11 @@ pub(super) const TIME_TO_LOW_OVERHEAD: Table = Table {
         FIGURE_5_NOTE,
         "The pace was chosen for the 300 s. That Linux and Ingens need longer follows. A dash means never.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const HUGE_PAGE_SHARES: Table = Table {
-    name: Name::of("huge-page-shares", "figure-7"),
+pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
+    name: ExperimentName::of("huge-page-shares", "figure-7"),
     shows: "three instances at the same time: the share of the huge pages that each has after 600 s, and the gain of each (Table 5)",
     setup: || fragmented(FIGURE_5_PER_S),
     instances: 3,
@@ -180,11 +183,11 @@ pub(super) const HUGE_PAGE_SHARES: Table = Table {
         "The curves are lost. By the text, Linux promotes one process at a time, and Ingens and HawkEye promote all three alike.",
         "Under Linux the second Graph500 gains nothing here, and is slower than under Ingens. Its turn comes after 26 minutes, in the paper after 10. That needs 10 regions/s for 12 GiB, while Figure 6 needs 4; the paper gives neither pace nor footprint. With XSBench, Linux and Ingens differ by up to 2 %. In the paper, which calls them similar, the order is reversed.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };
 
-pub(super) const NPB_SPEEDUP: Table = Table {
-    name: Name::of("npb-speedup", "table-3"),
+pub(super) const NPB_SPEEDUP: PaperTable = PaperTable {
+    name: ExperimentName::of("npb-speedup", "table-3"),
     shows: "NPB, native: overhead under base pages, and speed-up by huge pages",
     figures: || {
         let program = |workload, program, percent, speed_up| {
@@ -209,5 +212,5 @@ pub(super) const NPB_SPEEDUP: Table = Table {
     notes: &[
         "Chosen in each workload: the parameters that determine its overhead under base pages.",
     ],
-    ..Table::PLAIN
+    ..PaperTable::PLAIN
 };

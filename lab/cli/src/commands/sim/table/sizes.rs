@@ -1,7 +1,7 @@
 //! Pages by size, as a table.
 
 use super::{LEAST, memory, width};
-use crate::commands::sim::entry::Entry;
+use crate::commands::sim::run_result::RunResult;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
 
@@ -13,7 +13,7 @@ fn is_plain(program: &ProgramFigures) -> bool {
 }
 
 /// Prints a line for each size of each program that had other pages than base and huge ones.
-pub fn print(entries: &[Entry]) {
+pub fn print(entries: &[RunResult]) {
     let rows = || {
         entries.iter().flat_map(|entry| {
             let programs = entry.run.figures.all_programs();

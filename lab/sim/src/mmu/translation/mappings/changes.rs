@@ -1,10 +1,10 @@
 //! Changes of mappings.
 
 use super::{FULL, Mappings, WORDS, is_set, set, words};
+use crate::mmu::translation::chunk_tables::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::error::{MappingError, Result};
-use crate::mmu::translation::place::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
-use crate::mmu::translation::state::RegionState;
+use crate::mmu::translation::state::RegionTranslation;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ impl Mappings {
     }
 
     fn add_pages(&mut self, region: RegionAddr, pages: [u64; WORDS], protect: bool) -> Result<()> {
-        let index = self.make(region.start())?;
+        let index = self.ensure_region(region.start())?;
         match self.states[index].size() {
             Some(LeafSize::Base) => {}
             Some(_) if !protect => return Ok(()),
@@ -44,7 +44,7 @@ impl Mappings {
                     _ => index..index + 1,
                 };
                 for state in &mut self.states[regions] {
-                    *state = RegionState::new(Some(size.into()), state.host(), false);
+                    *state = RegionTranslation::new(Some(size.into()), state.host(), false);
                 }
                 return Ok(());
             }
@@ -59,7 +59,7 @@ impl Mappings {
                 self.protected[word] &= !pages;
             }
         }
-        self.settle(index);
+        self.update_state(index);
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Mappings {
     ///
     /// The region is in a page of 1 GiB.
     pub fn unmap_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
-        let Some(index) = self.known(region.start()) else {
+        let Some(index) = self.known_region(region.start()) else {
             return Ok(());
         };
         match self.states[index].size() {
@@ -83,7 +83,7 @@ impl Mappings {
             self.protected[word] &= !pages;
             self.accessed[word] &= !pages;
         }
-        self.settle(index);
+        self.update_state(index);
         Ok(())
     }
 
@@ -94,13 +94,13 @@ impl Mappings {
     ///
     /// See [`MappingError`].
     pub fn map_huge(&mut self, region: RegionAddr) -> Result<()> {
-        let index = self.make(region.start())?;
+        let index = self.ensure_region(region.start())?;
         let state = self.states[index];
         if state.size() == Some(LeafSize::Giant) {
             return Err(giant(region));
         }
         self.end_huge_group(index);
-        self.states[index] = RegionState::new(Some(EntrySize::Huge), state.host(), true);
+        self.states[index] = RegionTranslation::new(Some(EntrySize::Huge), state.host(), true);
         set(&mut self.huge_accessed, index);
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Mappings {
     /// Splits a huge page into 512 base pages, each with its access bit. Without a huge page it
     /// does nothing.
     pub fn split(&mut self, region: RegionAddr) {
-        if let Some(index) = self.known(region.start()) {
+        if let Some(index) = self.known_region(region.start()) {
             if self.states[index].size() == Some(LeafSize::Huge) {
                 self.split_index(index);
             }
@@ -130,7 +130,7 @@ impl Mappings {
         }
         set(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
         for state in &mut self.states[regions] {
-            *state = RegionState::new(Some(EntrySize::Giant), state.host(), true);
+            *state = RegionTranslation::new(Some(EntrySize::Giant), state.host(), true);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Mappings {
     pub fn unmap_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.chunk_regions(address)?;
         for state in &mut self.states[regions] {
-            *state = RegionState::new(None, state.host(), false);
+            *state = RegionTranslation::new(None, state.host(), false);
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Mappings {
     /// See [`MappingError`].
     pub fn set_host(&mut self, region: RegionAddr, host: impl Into<EntrySize>) -> Result<()> {
         let host = host.into();
-        let index = self.make(region.start())?;
+        let index = self.ensure_region(region.start())?;
         let before = self.states[index].host();
         let old = self.regions_of(index, before);
         if old.len() > 1 {
@@ -188,7 +188,7 @@ impl Mappings {
     }
 
     fn chunk_regions(&mut self, address: u64) -> Result<Range<usize>> {
-        let first = self.make(address & !(CHUNK_BYTES - 1))?;
+        let first = self.ensure_region(address & !(CHUNK_BYTES - 1))?;
         Ok(first..first + REGIONS_PER_CHUNK)
     }
 
@@ -205,7 +205,7 @@ impl Mappings {
             FULL
         };
         self.set_base(index, [FULL, protected, accessed]);
-        self.settle(index);
+        self.update_state(index);
     }
 
     /// Sets the bits of base pages: present, protected, accessed. None of these pages are in
@@ -221,12 +221,12 @@ impl Mappings {
     }
 
     /// Updates the state of a region of base pages from its bits.
-    pub(super) fn settle(&mut self, index: usize) {
+    pub(super) fn update_state(&mut self, index: usize) {
         let present = words(&self.present, index);
         let size = (present != [0; WORDS]).then_some(EntrySize::Base);
         let whole = present == FULL && words(&self.protected, index) == [0; WORDS];
-        self.states[index] = RegionState::new(size, self.states[index].host(), whole);
-        self.see_groups(index);
+        self.states[index] = RegionTranslation::new(size, self.states[index].host(), whole);
+        self.update_groups(index);
     }
 }
 

@@ -1,16 +1,16 @@
 //! Neighbouring pages that one TLB entry can hold.
 
 use super::{Mappings, WORDS, words};
+use crate::mmu::translation::chunk_tables::region_of;
 use crate::mmu::translation::error::Result;
-use crate::mmu::translation::place::region_of;
 use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::translation::state::RegionState;
+use crate::mmu::translation::state::RegionTranslation;
 use crate::mmu::{Group, GroupCondition, Groups};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 
 /// Whether the entry of its group holds a base page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::mmu::translation) enum Membership {
+pub(in crate::mmu::translation) enum GroupMembership {
     /// The page is in no group.
     None,
     /// The processor does not see the group as one yet: not all of its pages have their access bit
@@ -22,14 +22,14 @@ pub(in crate::mmu::translation) enum Membership {
 
 /// Which access bits a walk sets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct AccessBitMask {
     /// Mask from a page's number to that of the first page that shares its access bit.
     first: u32,
     /// The bits that are set, if that page is page 0.
     bits: u64,
 }
 
-impl Mark {
+impl AccessBitMask {
     /// The bit of the page alone.
     pub(crate) const SINGLE: Self = Self {
         first: u32::MAX,
@@ -81,7 +81,7 @@ impl Mappings {
     /// applies to access bits. Nothing happens if base pages have no groups, or if the region is
     /// not mapped by base pages.
     pub fn set_groups(&mut self, region: RegionAddr, groups: u128) {
-        let Some(index) = self.known(region.start()) else {
+        let Some(index) = self.known_region(region.start()) else {
             return;
         };
         let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
@@ -99,7 +99,7 @@ impl Mappings {
                 new &= new - 1;
             }
         }
-        self.settle(index);
+        self.update_state(index);
     }
 
     /// The groups of a region's base pages that were [set](Self::set_groups) and have not ended.
@@ -128,11 +128,11 @@ impl Mappings {
             let region = RegionAddr::containing(first + number * HUGE_PAGE_BYTES);
             self.map_huge(region)?;
         }
-        let index = self.make(first)?;
+        let index = self.ensure_region(first)?;
         if self.groups.huge.is_some() {
             let neighbours = self.regions_of(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
-                *state = RegionState::new(Some(EntrySize::HugeGroup), state.host(), true);
+                *state = RegionTranslation::new(Some(EntrySize::HugeGroup), state.host(), true);
             }
         }
         Ok(())
@@ -149,7 +149,8 @@ impl Mappings {
         if state.size().is_some() && state.own() == EntrySize::HugeGroup {
             let neighbours = self.regions_of(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
-                *state = RegionState::new(Some(EntrySize::Huge), state.host(), state.is_whole());
+                *state =
+                    RegionTranslation::new(Some(EntrySize::Huge), state.host(), state.is_whole());
             }
         }
     }
@@ -160,7 +161,7 @@ impl Mappings {
     }
 
     /// Ends invalid groups of a region of base pages, and updates its state.
-    pub(super) fn see_groups(&mut self, index: usize) {
+    pub(super) fn update_groups(&mut self, index: usize) {
         let (Some(group), true) = (self.groups.base, self.is_base(index)) else {
             return;
         };
@@ -180,10 +181,10 @@ impl Mappings {
         let all = u128::MAX >> (128 - (PAGES_PER_REGION >> group.order));
         self.states[index] = if seen == all {
             let whole = words(&self.protected, index) == [0; WORDS];
-            RegionState::new(Some(EntrySize::BaseGroup), host, whole)
+            RegionTranslation::new(Some(EntrySize::BaseGroup), host, whole)
         } else {
             let whole = groups == 0 && self.states[index].is_whole();
-            let state = RegionState::new(Some(EntrySize::Base), host, whole);
+            let state = RegionTranslation::new(Some(EntrySize::Base), host, whole);
             if groups == 0 {
                 state
             } else {
@@ -194,28 +195,28 @@ impl Mappings {
 
     /// Whether the entry of its group holds a base page, in a region that has some groups.
     #[inline]
-    pub(in crate::mmu::translation) fn membership(&self, page: u32) -> Membership {
+    pub(in crate::mmu::translation) fn membership(&self, page: u32) -> GroupMembership {
         let Some(group) = self.groups.base else {
-            return Membership::None;
+            return GroupMembership::None;
         };
         let groups = self.grouped.get(region_of(page)).copied();
         let number = (page % PAGES_PER_REGION as u32) >> group.order;
         if groups.unwrap_or_default() >> number & 1 == 0 {
-            return Membership::None;
+            return GroupMembership::None;
         }
         match group.condition {
-            GroupCondition::Marked => Membership::Member,
-            GroupCondition::Contiguous if self.all_accessed(group, page) => Membership::Member,
-            GroupCondition::Contiguous => Membership::Seeming,
+            GroupCondition::Marked => GroupMembership::Member,
+            GroupCondition::Contiguous if self.all_accessed(group, page) => GroupMembership::Member,
+            GroupCondition::Contiguous => GroupMembership::Seeming,
         }
     }
 
     /// To be called after the access bit of a page in a group was set: whether the processor now
     /// sees the group as one.
     pub(in crate::mmu::translation) fn completes(&mut self, page: u32) -> bool {
-        let seen = self.membership(page) == Membership::Member;
+        let seen = self.membership(page) == GroupMembership::Member;
         if seen {
-            self.settle(region_of(page));
+            self.update_state(region_of(page));
         }
         seen
     }

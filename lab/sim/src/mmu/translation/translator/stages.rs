@@ -1,17 +1,19 @@
 //! The stages of a batch of pages.
 
 use super::Translator;
+use crate::mmu::translation::chunk_tables::chunk_of;
 use crate::mmu::translation::counters::TranslationCounters;
-use crate::mmu::translation::lines::{Cause, Loads};
-use crate::mmu::translation::mappings::{Mappings, Mark, Membership};
-use crate::mmu::translation::miss::{Each, Kind, Miss, OneKind, Own, one_kind};
-use crate::mmu::translation::place::chunk_of;
+use crate::mmu::translation::mappings::{AccessBitMask, GroupMembership, Mappings};
+use crate::mmu::translation::missed_pages::{
+    MissedPage, MixedWalks, UniformKind, UniformWalks, WalkKind, one_kind,
+};
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
+use crate::mmu::translation::table_caches::{WalkCause, WalkLoadCounts};
 use crate::mmu::translation::walker::Walker;
 
 impl Translator {
     /// Takes a batch, the first `pages` of `misses`, through all levels.
-    pub(super) fn settle(
+    pub(super) fn process_batch(
         &mut self,
         mappings: &mut Mappings,
         pages: usize,
@@ -43,13 +45,13 @@ impl Translator {
         };
         let loads = self.walker.walk(walks, kind, mappings);
         count_loads(&self.walker, &loads, counters);
-        mark(walks, kind, mappings, counters);
+        set_access_bits(walks, kind, mappings, counters);
     }
 
     /// Takes the first page, which is in a group that the processor does not see as one yet,
     /// through all levels. Its old entry may still be in the TLB; after a walk the processor may
     /// see the group as one.
-    pub(super) fn settle_seeming(
+    pub(super) fn process_seeming_page(
         &mut self,
         mappings: &mut Mappings,
         counters: &mut TranslationCounters,
@@ -103,57 +105,64 @@ impl Translator {
         };
         let alone = !state.has_some_groups()
             || state.host() == EntrySize::Base
-            || mappings.membership(next) == Membership::None;
+            || mappings.membership(next) == GroupMembership::None;
         let orders = mappings.orders;
         if mapped
             && alone
             && state.entry() == EntrySize::Base
             && !self.second.access(next, EntrySize::Base, orders)
         {
-            self.walks.push(Miss::new(next, state, Cause::Prefetch));
+            self.walks
+                .push(MissedPage::new(next, state, WalkCause::Prefetch));
         }
     }
 }
 
-fn count_loads(walker: &Walker, loads: &Loads, counters: &mut TranslationCounters) {
-    counters.load_walk_cycles += walker.cycles(&loads[Cause::Load as usize]);
-    counters.store_walk_cycles += walker.cycles(&loads[Cause::Store as usize]);
+fn count_loads(walker: &Walker, loads: &WalkLoadCounts, counters: &mut TranslationCounters) {
+    counters.load_walk_cycles += walker.cycles(&loads[WalkCause::Load as usize]);
+    counters.store_walk_cycles += walker.cycles(&loads[WalkCause::Store as usize]);
     for (level, count) in counters.walk_loads.iter_mut().enumerate() {
         *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
     }
 }
 
 /// Counts walks, and sets the access bits of the pages that programs walked for.
-fn mark(
-    walks: &[Miss],
-    kind: OneKind,
+fn set_access_bits(
+    walks: &[MissedPage],
+    kind: UniformKind,
     mappings: &mut Mappings,
     counters: &mut TranslationCounters,
 ) {
     match kind {
-        Some((state, cause)) if cause != Cause::Prefetch => {
+        Some((state, cause)) if cause != WalkCause::Prefetch => {
             counters.walks_by_size[state.entry() as usize] += walks.len() as u64;
-            let (mark, single) = (mappings.marks[state.own() as usize], |_| Mark::SINGLE);
+            let (mark, single) = (mappings.marks[state.own() as usize], |_| {
+                AccessBitMask::SINGLE
+            });
             counters.first_touches += match state.own() {
                 // Computed at compile time.
-                EntrySize::Base => mark_each(&Each::<0>(cause), walks, mappings, single),
-                EntrySize::Huge => mark_each(&Each::<1>(cause), walks, mappings, single),
-                EntrySize::Giant => mark_each(&Each::<2>(cause), walks, mappings, single),
-                EntrySize::BaseGroup => mark_each(&Each::<0>(cause), walks, mappings, |_| mark),
-                EntrySize::HugeGroup => mark_each(&Each::<1>(cause), walks, mappings, |_| mark),
+                EntrySize::Base => mark_each(&UniformWalks::<0>(cause), walks, mappings, single),
+                EntrySize::Huge => mark_each(&UniformWalks::<1>(cause), walks, mappings, single),
+                EntrySize::Giant => mark_each(&UniformWalks::<2>(cause), walks, mappings, single),
+                EntrySize::BaseGroup => {
+                    mark_each(&UniformWalks::<0>(cause), walks, mappings, |_| mark)
+                }
+                EntrySize::HugeGroup => {
+                    mark_each(&UniformWalks::<1>(cause), walks, mappings, |_| mark)
+                }
             };
         }
         _ => {
             for walk in walks {
-                if walk.cause() == Cause::Prefetch {
+                if walk.cause() == WalkCause::Prefetch {
                     counters.prefetches += 1;
                 } else {
                     counters.walks_by_size[walk.state().entry() as usize] += 1;
                 }
             }
             let marks = mappings.marks;
-            let mark = |walk: Miss| marks[walk.state().own() as usize];
-            counters.first_touches += mark_each(&Own, walks, mappings, mark);
+            let mark = |walk: MissedPage| marks[walk.state().own() as usize];
+            counters.first_touches += mark_each(&MixedWalks, walks, mappings, mark);
         }
     }
 }
@@ -161,13 +170,13 @@ fn mark(
 /// Sets access bits; returns how many were clear.
 #[inline(never)]
 fn mark_each(
-    kind: &impl Kind,
-    walks: &[Miss],
+    kind: &impl WalkKind,
+    walks: &[MissedPage],
     mappings: &mut Mappings,
-    mark: impl Fn(Miss) -> Mark,
+    mark: impl Fn(MissedPage) -> AccessBitMask,
 ) -> u64 {
     let made = walks
         .iter()
-        .filter(|walk| kind.cause(**walk) != Cause::Prefetch);
+        .filter(|walk| kind.cause(**walk) != WalkCause::Prefetch);
     mappings.mark_each(made.map(|walk| (walk.page(), kind.leaf(*walk), mark(*walk))))
 }

@@ -1,0 +1,268 @@
+//! Measures the facts about a process.
+
+use super::facts::{
+    AdviceFacts, CgroupFacts, NotMeasured, OtherManager, RegionFacts, TranslationCost,
+    ZeroPageFacts,
+};
+use crate::daemon::protocol::{DaemonRequest, Reply};
+use crate::daemon::{client, default_socket};
+use anyhow::{Context, Result, bail};
+use hawkeye_linux::machine_lease::instance::{ManagerLock, state_dir};
+use hawkeye_linux::memory::cgroup::CgroupLimits;
+use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::probe::{self, ProbeExtent};
+use hawkeye_linux::processes::huge_page_context::HugePageContext;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::sample::counters::CounterEvents;
+use hawkeye_linux::sample::pagemap;
+use hawkeye_linux::sample::process_meter::{MeasuredWindow, ProcessMeter};
+use hawkeye_linux::sample::sampler::SamplerBackend;
+use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Time from the start of one window to the next. For half of it the process is left alone.
+const EVERY: Duration = Duration::from_secs(2);
+/// Huge pages searched for zeros at most, spread evenly; each takes 4 us to 250 us.
+const SEARCHED: usize = 512;
+
+/// Measures a process for this many seconds.
+///
+/// # Errors
+/// The process has ended, it belongs to another user, or this machine allows no measurement.
+pub fn measure(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
+    let process = ProcessHandle::open(pid)?;
+    let decision = probe::choose(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+    let mut means = probe::kernel_backend(&decision)?;
+    // What walks cost is measured once after each start of the machine, and kept there.
+    let state = state_dir();
+    let _ = std::fs::create_dir_all(&state);
+    let manager = running_manager(&state, pid);
+    means.prepare_overhead(&state, CounterEvents::default())?;
+    let (cost, ranked, huge, zeros) = match means.sampler {
+        SamplerBackend::AccessBits(bits) => {
+            let mut measuring = ProcessMeter::begin(bits, pid)?;
+            let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
+            let regions = measuring.regions()?;
+            let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
+            let zeros = count_zeros(&mut measuring, &huge)?;
+            let cost = if huge.is_empty() && base.is_empty() {
+                Err(NotMeasured::TooSmall)
+            } else {
+                median_cost(&windows)
+            };
+            (cost, rank_regions(&base, &windows), huge, zeros)
+        }
+        SamplerBackend::Damon | SamplerBackend::Population => {
+            let ranges =
+                hawkeye_linux::processes::mappings::eligible(&pagemap::mappings(pid)?).ranges;
+            let regions = pagemap::population(pid, &ranges)?;
+            let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
+            let none = rank_regions(&base, &[]);
+            (
+                Err(NotMeasured::Unseen),
+                none,
+                huge,
+                ZeroPageFacts::default(),
+            )
+        }
+    };
+    if !process.is_alive() {
+        bail!("process {pid} ended while it was measured");
+    }
+    let groups = CgroupLimits::of_this_machine().read(Duration::ZERO, &[process.id]);
+    let fullest = groups
+        .into_iter()
+        .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
+    Ok(AdviceFacts {
+        pid,
+        seconds,
+        cost,
+        regions: ranked,
+        huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
+        zeros,
+        manager,
+        recovery_possible: decision.recovery.is_possible_for(pid),
+        surroundings: HugePageContext::of(pid)?,
+        memory: system_memory::machine_use().context("can't read the memory use of the machine")?,
+        cgroup: fullest.map(|group| CgroupFacts {
+            name: group.name,
+            usage: group.usage,
+        }),
+    })
+}
+
+/// The machine's manager. One that this user can't see counts as none.
+fn running_manager(state: &Path, pid: u32) -> Option<OtherManager> {
+    let holder = ManagerLock::holder(state).ok().flatten()?;
+    let why = DaemonRequest::Why { pid, address: None };
+    let manages = match client::send_request(&default_socket(state), why) {
+        Ok(Reply::Explanation(why)) => Some(why.is_managed()),
+        // A manager that is not a daemon answers no requests.
+        _ => None,
+    };
+    Some(OtherManager { holder, manages })
+}
+
+fn measure_windows(
+    measuring: &mut ProcessMeter,
+    seconds: f64,
+    tell: &mut impl FnMut(&str),
+) -> Result<Vec<MeasuredWindow>> {
+    let begun = Instant::now();
+    let until = begun + Duration::from_secs_f64(seconds);
+    let mut windows = Vec::new();
+    loop {
+        let next = Instant::now() + EVERY;
+        windows.push(measuring.window()?);
+        let now = Instant::now();
+        tell(&format!(
+            "{:.0} of {seconds:.0} s",
+            (now - begun).as_secs_f64()
+        ));
+        if now >= until {
+            return Ok(windows);
+        }
+        std::thread::sleep(next.min(until).saturating_duration_since(now));
+        if Instant::now() >= until && windows.len() > 1 {
+            return Ok(windows);
+        }
+    }
+}
+
+/// The median of all windows in which the process ran.
+fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, NotMeasured> {
+    let mut ran: Vec<(Overhead, &MeasuredWindow)> = windows
+        .iter()
+        .filter_map(|window| Some((window.counted.or(window.estimate.overhead)?, window)))
+        .collect();
+    ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
+    let (Some(lowest), Some(highest), Some(middle)) =
+        (ran.first(), ran.last(), ran.get(ran.len() / 2))
+    else {
+        return Err(NotMeasured::Idle);
+    };
+    let cores = ran.iter().map(|(_, window)| window.estimate.cpu_cores);
+    Ok(TranslationCost {
+        overhead: middle.0,
+        huge_percent: middle.1.estimate.huge_percent.min(middle.0.percent),
+        windows_percent: [lowest.0.percent, highest.0.percent],
+        windows: ran.len(),
+        cpu_cores: cores.sum::<f64>() / ran.len() as f64,
+    })
+}
+
+/// The regions, most page walks first.
+///
+/// A window samples each region for some milliseconds, so the region that seems hottest is so
+/// partly by chance. Every second window therefore gives the order, and the others give the shares:
+/// the two are independent.
+fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<RegionFacts> {
+    let turns = |odd: usize| mean_walks(windows.iter().skip(odd).step_by(2));
+    let several = windows.len() > 1;
+    let (by, of) = (turns(0), turns(usize::from(several)));
+    let walks = |known: &HashMap<RegionAddr, f64>, r: &RegionSample| {
+        known.get(&r.region).copied().unwrap_or(0.0)
+    };
+    let all: f64 = base.iter().map(|r| walks(&of, r)).sum();
+    let mut order: Vec<&RegionSample> = base.iter().filter(|r| r.present > 0).collect();
+    order.sort_by(|a, b| {
+        walks(&by, b)
+            .total_cmp(&walks(&by, a))
+            .then(a.region.cmp(&b.region))
+    });
+    let known = |r: &RegionSample| RegionFacts {
+        start: r.region.start(),
+        present: r.present,
+        swapped: r.swapped,
+        share: if all > 0.0 { walks(&of, r) / all } else { 0.0 },
+        ranked: several && by.contains_key(&r.region) && of.contains_key(&r.region),
+    };
+    order.into_iter().map(known).collect()
+}
+
+/// Page walks of each region: the mean over the windows that sampled it. Takes the raw counts,
+/// because a window's estimate is drawn towards the other windows.
+fn mean_walks<'a>(windows: impl Iterator<Item = &'a MeasuredWindow>) -> HashMap<RegionAddr, f64> {
+    let mut sums: HashMap<RegionAddr, (f64, f64)> = HashMap::new();
+    for walks in windows.flat_map(|window| &window.estimate.walks) {
+        let (sum, count) = sums.entry(walks.region).or_default();
+        *sum += f64::from(walks.counted_per_s);
+        *count += 1.0;
+    }
+    let mean = |(region, (sum, count))| (region, sum / count);
+    sums.into_iter().map(mean).collect()
+}
+
+fn count_zeros(measuring: &mut ProcessMeter, huge: &[RegionSample]) -> Result<ZeroPageFacts> {
+    let threshold = BloatThreshold::default().zero_pages();
+    let mut zeros = ZeroPageFacts::default();
+    for region in huge.iter().step_by(huge.len().div_ceil(SEARCHED).max(1)) {
+        let Some(pages) = measuring.zero_pages(region.region)? else {
+            continue;
+        };
+        zeros.searched += 1;
+        zeros.zero_pages += u64::from(pages);
+        zeros.bloated += u64::from(pages >= threshold);
+    }
+    Ok(zeros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::OverheadSource;
+    use hawkeye_policy::run_rate::costs::WalkRates;
+    use hawkeye_policy::run_rate::{OverheadEstimate, RegionWalks};
+
+    fn window(percent: Option<f64>, walks: &[u32]) -> MeasuredWindow {
+        let region = |(n, walks): (usize, &u32)| RegionWalks {
+            region: RegionAddr::containing((n as u64) << 21),
+            expected_per_s: 0,
+            counted_per_s: *walks,
+        };
+        MeasuredWindow {
+            estimate: OverheadEstimate {
+                overhead: percent.map(|it| Overhead::exact(it, OverheadSource::RunRate)),
+                huge_percent: 1.0,
+                rates: WalkRates::default(),
+                cpu_cores: 0.5,
+                walks: walks.iter().enumerate().map(region).collect(),
+            },
+            counted: None,
+        }
+    }
+
+    #[test]
+    fn the_cost_is_the_median_of_windows_that_are_not_idle() {
+        let windows = [Some(30.0), None, Some(10.0), Some(20.0)].map(|p| window(p, &[]));
+        let cost = median_cost(&windows).expect("the process ran in some window");
+        assert_eq!((cost.overhead.percent, cost.windows), (20.0, 3));
+        assert_eq!(cost.windows_percent, [10.0, 30.0]);
+        assert_eq!(
+            super::median_cost(&[window(None, &[])]),
+            Err(NotMeasured::Idle)
+        );
+    }
+
+    #[test]
+    fn rank_and_share_of_a_region_come_from_different_windows() {
+        let base: Vec<RegionSample> = (0..3)
+            .map(|n| RegionSample::untouched(RegionAddr::containing(n << 21)))
+            .collect();
+        let windows = [window(None, &[100, 900, 0]), window(None, &[300, 100, 0])];
+        let ranked = rank_regions(&base, &windows);
+        let found: Vec<(u64, f64)> = ranked.iter().map(|r| (r.start >> 21, r.share)).collect();
+        assert_eq!(found, [(1, 0.25), (0, 0.75), (2, 0.0)]);
+        assert!(ranked.iter().all(|r| r.ranked));
+        // A region that one of the two windows did not sample has no rank. After one window none
+        // has a rank.
+        let windows = [window(None, &[100, 900]), window(None, &[300, 100, 7])];
+        let unseen = super::rank_regions(&base, &windows);
+        let ranks: Vec<(u64, bool)> = unseen.iter().map(|r| (r.start >> 21, r.ranked)).collect();
+        assert_eq!(ranks, [(1, true), (0, true), (2, false)]);
+        let once = super::rank_regions(&base, &windows[..1]);
+        assert!(once.iter().all(|r| !r.ranked));
+    }
+}

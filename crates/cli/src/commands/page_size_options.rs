@@ -1,0 +1,29 @@
+//! Lets the policy choose page sizes at first touches, if that is wanted and the kernel can do it.
+
+use anyhow::Result;
+use hawkeye_linux::machine_lease::thp_settings::{SettingsGuard, THP_DIR};
+use hawkeye_linux::page_sizes::{SizeSwitches, ThpMode};
+use hawkeye_linux::probe::small_pages::{touch_costs, try_sizes, working_sizes};
+use hawkeye_linux::probe::touch_costs::TouchCosts;
+use hawkeye_linux::test_costs;
+
+/// Sizes that the probe found to work, and their costs.
+pub type OfferedSizes = (SizeSwitches, Option<TouchCosts>);
+
+/// Tries the sizes on a temporary child process. Where none works, prints that and chooses nothing.
+pub fn offer_sizes(consent: ThpMode, settings: &mut SettingsGuard) -> Result<Option<OfferedSizes>> {
+    if consent == ThpMode::Nobody {
+        return Ok(None);
+    }
+    let facts = try_sizes(Some(settings))?;
+    let available = working_sizes(&facts);
+    if available.is_empty() {
+        tracing::warn!(
+            "no page size between 4 KiB and 2 MiB works here (see `hawkeye doctor`): --small-pages has no effect"
+        );
+        return Ok(None);
+    }
+    let switches = SizeSwitches::new(THP_DIR.into(), settings.handle(), consent, available);
+    let given = test_costs::configured()?.and_then(|costs| costs.touches);
+    Ok(Some((switches, given.or_else(|| touch_costs(&facts)))))
+}

@@ -1,0 +1,35 @@
+//! `hawkeye pause` and `hawkeye resume`.
+
+use super::client::{ClientOptions, unexpected_reply};
+use crate::daemon::protocol::{DaemonRequest, Reply};
+use anyhow::Result;
+use serde::Serialize;
+use std::process::ExitCode;
+
+#[derive(Serialize)]
+struct PauseResult {
+    paused: bool,
+    changed: bool,
+}
+
+/// Pauses or resumes the daemon.
+pub fn set_paused(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
+    let request = if paused {
+        DaemonRequest::Pause
+    } else {
+        DaemonRequest::Resume
+    };
+    let Reply::Done { changed } = options.request(request)? else {
+        return Err(unexpected_reply());
+    };
+    options.print(&PauseResult { paused, changed }, |outcome| {
+        let sentence = match (outcome.paused, outcome.changed) {
+            (true, true) => "Paused: every process is left alone until `hawkeye resume`.",
+            (true, false) => "The daemon is paused already.",
+            (false, true) => "Resumed: processes are managed again.",
+            (false, false) => "The daemon was not paused.",
+        };
+        format!("{sentence}\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

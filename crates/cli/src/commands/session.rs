@@ -1,0 +1,331 @@
+//! The managed session of `run`, `attach` and `daemon`, and its summary.
+
+use super::page_size_options::{self, OfferedSizes};
+use super::prefault_options::PrefaultSession;
+use crate::config::Config;
+use crate::options::{self, ManageOptions};
+use crate::program_use::ProgramUse;
+use crate::progress::ProgressLine;
+use crate::recording::{ActiveRecording, RecordingTarget};
+use crate::summary::{self, Summary};
+use anyhow::{Context, Result, bail};
+use hawkeye_linux::machine_lease::instance::state_dir;
+use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
+use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
+use hawkeye_linux::probe::decide::SamplerKind;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
+use hawkeye_manager::{Machine, Manager, Settings, WakeReason};
+use hawkeye_policy::policies::NoPromotion;
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, policies};
+use std::time::Duration;
+
+/// Everything that must be ready before the program is touched: a failure leaves the program as it
+/// was.
+pub struct Session {
+    lease: MachineLease,
+    signals: StopSignals,
+    policy: Box<dyn Policy>,
+    settings: Settings,
+    backend: hawkeye_linux::KernelBackend,
+    prefault: PrefaultSession,
+    sizes: Option<OfferedSizes>,
+    learned: Option<ProfileStore>,
+    recording: Option<ActiveRecording>,
+}
+
+impl Session {
+    /// Takes the machine over for a program or for several processes.
+    ///
+    /// `warm_bytes` are prefaulted when each process starts.
+    pub fn begin(options: &ManageOptions, warm_bytes: u64, purpose: &str) -> Result<Self> {
+        let settings = options.settings()?;
+        let policy = options::policy(&options.policy, &settings)?;
+        // First: a signal before this line would leave settings changed until the next start.
+        let signals = StopSignals::take_over()?;
+        let (fill, fill_required) = options.fill_settings(warm_bytes);
+        let config = Config {
+            settings,
+            khugepaged: KhugepagedMode::Off,
+            kernel_split: options.kernel_split,
+            fill,
+            small_pages: options.small_pages,
+            learn: options.learn,
+            recording: options.record.clone().map(RecordingTarget::File),
+            ..Config::default()
+        };
+        let warm = (fill_required, warm_bytes);
+        Self::take_over(signals, policy, &config, warm, purpose)
+    }
+
+    /// Takes the machine over for the daemon.
+    pub fn for_daemon(config: &Config) -> Result<Self> {
+        let policy = policies::by_name(&config.policy, &config.policy_settings)?;
+        let signals = StopSignals::take_over_with_reload()?;
+        Self::take_over(signals, policy, config, (false, 0), "daemon")
+    }
+
+    /// Takes the machine over to measure some processes. No process is changed.
+    pub fn for_measurement(
+        settings: Settings,
+        place: RecordingTarget,
+        purpose: &str,
+    ) -> Result<Self> {
+        let settings = Settings {
+            measure_only: true,
+            ..settings
+        };
+        let signals = StopSignals::take_over()?;
+        let config = Config {
+            settings,
+            khugepaged: KhugepagedMode::Leave,
+            recording: Some(place),
+            ..Config::default()
+        };
+        let policy = Box::new(NoPromotion::WATCHING);
+        Self::take_over(signals, policy, &config, (false, 0), purpose)
+    }
+
+    /// `fill_required`: it is an error if memory can't be prefaulted. The policy is given, not that
+    /// of `config`.
+    fn take_over(
+        signals: StopSignals,
+        policy: Box<dyn Policy>,
+        config: &Config,
+        (fill_required, warm_bytes): (bool, u64),
+        purpose: &str,
+    ) -> Result<Self> {
+        let Config { settings, fill, .. } = *config;
+        let prepared = PrefaultSession::prepare(&fill);
+        let mut takeover = MachineLease::begin(purpose)?;
+        let decision = takeover.decision();
+        if !decision.can_manage {
+            bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
+        }
+        if policy.sample_kinds().accesses() && decision.sampler == SamplerKind::Population {
+            eprintln!(
+                "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)"
+            );
+        }
+        if !settings.measure_only {
+            let rules = KernelThpRules {
+                khugepaged: config.khugepaged,
+                kernel_split: config.kernel_split,
+                zero_pages: settings.bloat.zero_pages(),
+            };
+            // In a container this may fail. khugepaged may then slowly refill what is recovered.
+            if let Err(error) = rules.apply(takeover.settings()) {
+                tracing::warn!(
+                    "khugepaged keeps its settings and may refill recovered memory: {error}"
+                );
+            }
+        }
+        let mut means = takeover.kernel_backend()?;
+        if policy.sample_kinds().overhead() {
+            means
+                .prepare_overhead(&state_dir(), config.counters)
+                .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
+        }
+        // Before the filler starts: it changes settings that this check depends on.
+        let sizes = page_size_options::offer_sizes(config.small_pages, takeover.settings())?;
+        let filling = PrefaultSession::begin(
+            &fill,
+            prepared,
+            fill_required,
+            warm_bytes,
+            takeover.settings(),
+        )?;
+        let recording = match config.recording.clone() {
+            None => None,
+            Some(place) => match (ActiveRecording::begin(place.clone(), policy.name()), place) {
+                (Ok(recording), _) => Some(recording),
+                // Managing the machine does not depend on the recording.
+                (Err(error), RecordingTarget::Folder { folder, .. }) => {
+                    tracing::error!(
+                        "recording into {} does not start: {error:#}",
+                        folder.display()
+                    );
+                    None
+                }
+                (Err(error), RecordingTarget::File(_)) => return Err(error),
+            },
+        };
+        Ok(Self {
+            recording,
+            signals,
+            lease: takeover,
+            policy,
+            settings,
+            backend: means,
+            prefault: filling,
+            sizes,
+            learned: config.learn.then(open_profiles).flatten(),
+        })
+    }
+
+    /// The manager, for callers with a loop of their own. The machine is ours until the lease is
+    /// dropped.
+    pub fn into_manager(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
+        let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
+        self.prefault.attach(&mut machine);
+        if let Some((switches, costs)) = self.sizes {
+            machine.enable_size_choice(switches, costs);
+        }
+        if let Some(learned) = self.learned {
+            machine.enable_profiles(learned);
+        }
+        let manager = Manager::new(machine, self.policy, self.settings)?;
+        Ok(ActiveSession {
+            manager,
+            prefault: self.prefault,
+            recording: self.recording,
+            lease: self.lease,
+        })
+    }
+
+    /// Manages until the end, or until `step` returns false. `step` receives the time
+    /// since the start. It may read what will be gone afterwards.
+    pub fn manage(
+        self,
+        scope: ManagedTarget,
+        mut step: impl FnMut(Duration) -> bool,
+    ) -> Result<FinishedSession> {
+        let sampler = match self.lease.decision().sampler {
+            SamplerKind::AccessBits => "access bits",
+            SamplerKind::Damon => "DAMON's estimate",
+            SamplerKind::Population => "population",
+        };
+        let cpu_before = hawkeye_linux::processes::process::own_cpu();
+        let ActiveSession {
+            mut manager,
+            prefault: mut filling,
+            mut recording,
+            lease: mut takeover,
+        } = self.into_manager(scope)?;
+        let mut progress = ProgressLine::new();
+        while manager.step() != WakeReason::Stop && step(manager.machine().now()) {
+            filling.update(&manager, takeover.settings());
+            if let Some(recording) = &mut recording {
+                recording.write_new_rows(&mut manager);
+            }
+            progress.draw(&manager);
+        }
+        progress.line.clear();
+        if let Some(recording) = &mut recording {
+            recording.write_new_rows(&mut manager);
+        }
+        let policy = manager.policy().name();
+        let (mut machine, journal) = manager.finish();
+        machine.read_sizes_now();
+        machine.save_profiles();
+        let mut notes = summary::notes(&journal);
+        let refused = machine.excluded_bytes();
+        if refused > 0 {
+            notes.push(format!(
+                "{} were left alone: the program excludes them (MADV_NOHUGEPAGE)",
+                crate::text_format::bytes(refused)
+            ));
+        }
+        if machine.saw_thp_disabled() {
+            notes.push(
+                "a process was left alone: huge pages are disabled for it (PR_SET_THP_DISABLE)"
+                    .into(),
+            );
+        }
+        let filled = machine.fill_statistics().unwrap_or_default();
+        let latest = journal.latest();
+        let totals = journal.totals().clone();
+        let summary = Summary {
+            subject: String::new(),
+            policy,
+            sampler,
+            wall_s: machine.now().as_secs_f64(),
+            exit_status: None,
+            promoted: totals.promoted,
+            split: totals.split,
+            recovered_bytes: totals.recovered_bytes,
+            filled_ahead_bytes: filled.filled * HUGE_PAGE_BYTES,
+            fill_cpu_s: filled.cpu.as_secs_f64(),
+            freed_candidates: totals.freed,
+            shared_candidates: totals.shared,
+            scanned: totals.scanned,
+            samples: totals.samples,
+            errors: totals.errors,
+            page_sizes: machine.observed_sizes(),
+            manager_cpu_s: machine
+                .own_costs()
+                .cpu
+                .saturating_sub(cpu_before)
+                .as_secs_f64(),
+            longest_call_ms: machine.own_costs().longest_call.as_secs_f64() * 1e3,
+            program: ProgramUse {
+                rss_peak_bytes: journal.peak_rss_bytes(),
+                rss_end_bytes: latest.rss_bytes,
+                huge_end_bytes: latest.huge_bytes,
+                ..ProgramUse::default()
+            },
+            footprints: journal.footprints().to_vec(),
+            notes,
+        };
+        Ok(FinishedSession {
+            summary,
+            recording,
+            _takeover: takeover,
+        })
+    }
+}
+
+/// Opens the records of learned programs. Managing does not depend on them.
+fn open_profiles() -> Option<ProfileStore> {
+    let learned = ProfileStore::open(profile_dir());
+    learned
+        .inspect_err(|error| tracing::error!("programs are not learned: {error}"))
+        .ok()
+}
+
+/// A running session.
+pub struct ActiveSession {
+    /// The manager.
+    pub manager: Manager<LinuxMachine>,
+    /// What is prefaulted.
+    pub prefault: PrefaultSession,
+    /// The recording, if there is one.
+    pub recording: Option<ActiveRecording>,
+    /// The machine is ours until this is dropped.
+    pub lease: MachineLease,
+}
+
+/// A session that is over. The machine is still ours until this is dropped.
+pub struct FinishedSession {
+    /// Its summary.
+    pub summary: Summary,
+    recording: Option<ActiveRecording>,
+    _takeover: MachineLease,
+}
+
+impl FinishedSession {
+    /// Prints the summary, writes it to the file in the options, and ends the recording.
+    pub fn report(mut self, options: &ManageOptions) -> Result<()> {
+        eprint!("{}", self.summary);
+        let recorded = self.end_recording();
+        if let Some(path) = &options.json {
+            self.summary.write_json(path)?;
+        }
+        recorded
+    }
+
+    /// Ends the recording, where there is one.
+    pub fn end_recording(&mut self) -> Result<()> {
+        self.recording
+            .take()
+            .map_or(Ok(()), ActiveRecording::finish)
+    }
+}
+
+/// Checks that the processes run. Returns their scope, and their ids as text.
+pub fn check_running(pids: &[u32]) -> Result<(ManagedTarget, Vec<String>)> {
+    let handles = pids.iter().map(|pid| ProcessHandle::open(*pid));
+    let scope = ManagedTarget::Processes(handles.collect::<Result<_, _>>()?);
+    Ok((scope, pids.iter().map(u32::to_string).collect()))
+}

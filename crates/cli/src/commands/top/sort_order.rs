@@ -1,0 +1,71 @@
+//! The order of processes.
+
+use crate::view::ProcessStatus;
+
+/// The columns to sort by, from left to right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortBy {
+    Pid,
+    Name,
+    Overhead,
+    Gain,
+    Resident,
+    Huge,
+    Bloat,
+    Promoted,
+    Split,
+}
+
+/// How rows are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortOrder {
+    pub by: SortBy,
+    pub descending: bool,
+}
+
+impl Default for SortOrder {
+    fn default() -> Self {
+        Self {
+            by: SortBy::Overhead,
+            descending: true,
+        }
+    }
+}
+
+/// Share of its resident memory under huge pages, in per cent.
+pub fn huge_percent(process: &ProcessStatus) -> Option<f64> {
+    // The kernel reports the two one after the other, so the share may exceed 100 %.
+    let share = process.huge_bytes as f64 * 100.0 / process.rss_bytes as f64;
+    (process.rss_bytes > 0).then_some(share.min(100.0))
+}
+
+/// The processes in the order of display.
+pub fn sorted(processes: &[ProcessStatus], order: SortOrder) -> Vec<&ProcessStatus> {
+    let mut sorted: Vec<&ProcessStatus> = processes.iter().collect();
+    sorted.sort_by(|a, b| {
+        let by = match order.by {
+            SortBy::Name => a.name.cmp(&b.name),
+            by => sort_value(a, by).total_cmp(&sort_value(b, by)),
+        };
+        let by = if order.descending { by.reverse() } else { by };
+        by.then_with(|| b.rss_bytes.cmp(&a.rss_bytes))
+            .then_with(|| a.pid.cmp(&b.pid))
+    });
+    sorted
+}
+
+/// A column's value. An unknown value counts as less than any known one.
+fn sort_value(process: &ProcessStatus, column: SortBy) -> f64 {
+    let known = match column {
+        SortBy::Pid => Some(process.pid.into()),
+        SortBy::Name => None,
+        SortBy::Overhead => process.overhead.map(|overhead| overhead.percent),
+        SortBy::Gain => process.gain_percent,
+        SortBy::Resident => Some(process.rss_bytes as f64),
+        SortBy::Huge => huge_percent(process),
+        SortBy::Bloat => Some(process.bloat_bytes as f64),
+        SortBy::Promoted => Some(process.pace.promoted_per_s),
+        SortBy::Split => Some(process.pace.split_per_s),
+    };
+    known.unwrap_or(f64::NEG_INFINITY)
+}

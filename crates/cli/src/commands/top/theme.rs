@@ -1,0 +1,67 @@
+//! What the terminal can display.
+
+use ratatui::style::{Color, Modifier, Style};
+
+/// What the screen may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Theme {
+    /// Colours, besides bold and reversed text.
+    pub colour: bool,
+    /// Characters beyond ASCII.
+    pub unicode: bool,
+}
+
+impl Theme {
+    /// Reads `NO_COLOR` (no-color.org) and the locale.
+    pub fn from_environment() -> Self {
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        // The first variable that is set wins (locale(7)).
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+        let locale = locale.unwrap_or_default().to_lowercase();
+        Self {
+            colour: set("NO_COLOR").is_none(),
+            unicode: locale.contains("utf-8") || locale.contains("utf8"),
+        }
+    }
+
+    /// Style of a chosen row or column.
+    pub fn selected(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Style of heads.
+    pub fn heading(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// Style of what needs attention.
+    pub fn warning(self) -> Style {
+        self.coloured(Color::Red)
+    }
+
+    /// Style of huge pages.
+    pub fn huge_pages(self) -> Style {
+        self.coloured(Color::Green)
+    }
+
+    /// The text, with ASCII replacements where the terminal can't display Unicode.
+    pub fn text(self, text: &str) -> String {
+        if self.unicode || text.is_ascii() {
+            return text.to_owned();
+        }
+        let plain = |c: char| match c {
+            '…' => '~',
+            c if c.is_ascii() => c,
+            _ => '?',
+        };
+        text.chars().map(plain).collect()
+    }
+
+    fn coloured(self, colour: Color) -> Style {
+        if self.colour {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Passes requests from the threads that serve clients to the manager's thread.
+
+use super::protocol::{DaemonRequest, DaemonStatus, Reply};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Requests that may wait; further ones are refused.
+const MOST_WAITING: usize = 32;
+/// Requests answered between two steps at most, because managing has priority.
+const MOST_AT_ONCE: usize = 8;
+/// Time in which the manager must answer. A step lasts some tens of milliseconds, but reading a
+/// large process may take longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A request for the status waits at most this long if a recent status can answer it instead. With
+/// thousands of processes some steps last longer.
+const STATUS_PATIENCE: Duration = Duration::from_millis(50);
+/// Age up to which a status is recent.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// Ends the manager's wait, so that it answers.
+pub type WakeManager = Arc<dyn Fn() + Send + Sync>;
+
+/// The last status that was sent, and its time.
+type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
+
+struct PendingRequest {
+    request: DaemonRequest,
+    answer: SyncSender<Reply>,
+}
+
+/// The side of the threads that serve clients.
+#[derive(Clone)]
+pub struct RequestSender {
+    calls: SyncSender<PendingRequest>,
+    wake: WakeManager,
+    patience: Duration,
+    last: LastStatus,
+}
+
+/// The manager's side.
+pub struct RequestReceiver {
+    waiting: Receiver<PendingRequest>,
+    wake: WakeManager,
+    last: LastStatus,
+}
+
+/// Creates both sides.
+pub fn channel(wake: WakeManager) -> (RequestSender, RequestReceiver) {
+    let (calls, waiting) = sync_channel(MOST_WAITING);
+    let caller = RequestSender {
+        calls,
+        wake: Arc::clone(&wake),
+        patience: PATIENCE,
+        last: LastStatus::default(),
+    };
+    let calls = RequestReceiver {
+        waiting,
+        wake,
+        last: Arc::clone(&caller.last),
+    };
+    (caller, calls)
+}
+
+impl RequestSender {
+    /// Sends a request and waits for the reply.
+    pub fn request(&self, request: DaemonRequest) -> Reply {
+        let (answer, answered) = sync_channel(1);
+        match self.calls.try_send(PendingRequest { request, answer }) {
+            Ok(()) => (self.wake)(),
+            Err(TrySendError::Full(_)) => {
+                return Reply::refused(
+                    "too many requests are waiting for an answer; try again later",
+                );
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                return Reply::refused("the daemon is shutting down");
+            }
+        }
+        if request == DaemonRequest::Status {
+            let recent = || Some(Reply::Status(self.recent_status()?));
+            let soon = answered
+                .recv_timeout(STATUS_PATIENCE.min(self.patience))
+                .ok();
+            if let Some(reply) = soon.or_else(recent) {
+                return reply;
+            }
+        }
+        answered.recv_timeout(self.patience).unwrap_or_else(|_| {
+            Reply::refused(format!(
+                "the manager did not answer within {} s: it is busy or shutting down; try again",
+                self.patience.as_secs()
+            ))
+        })
+    }
+
+    /// The last status, if it is recent.
+    fn recent_status(&self) -> Option<Box<DaemonStatus>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, status) = last.as_ref()?;
+        (at.elapsed() < RECENT).then(|| status.clone())
+    }
+}
+
+impl RequestReceiver {
+    /// Answers waiting requests. Their number per call is limited for the sake of managing; if more
+    /// wait, the manager is woken again.
+    pub fn answer_pending(&self, mut answer: impl FnMut(DaemonRequest) -> Reply) {
+        let mut answered = 0;
+        for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
+            let reply = answer(call.request);
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Reply::Status(status) = &reply {
+                *last = Some((Instant::now(), status.clone()));
+            } else if call.request.changes_state() {
+                // A later request must not get the status from before this change.
+                *last = None;
+            }
+            drop(last);
+            // The caller may have given up.
+            let _ = call.answer.try_send(reply);
+            answered += 1;
+        }
+        if answered == MOST_AT_ONCE {
+            (self.wake)();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quick(caller: &RequestSender) -> RequestSender {
+        RequestSender {
+            patience: Duration::from_millis(50),
+            ..caller.clone()
+        }
+    }
+
+    fn why(reply: Reply) -> String {
+        match reply {
+            Reply::Refused { why } => why,
+            other => panic!("expected a refusal, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_to_a_manager_that_does_not_answer_times_out() {
+        let (caller, calls) = channel(Arc::new(|| {}));
+        let caller = quick(&caller);
+        assert!(why(caller.request(DaemonRequest::Status)).contains("did not answer"));
+        for _ in 1..MOST_WAITING {
+            assert!(why(caller.request(DaemonRequest::Status)).contains("did not answer"));
+        }
+        assert!(why(caller.request(DaemonRequest::Status)).contains("too many"));
+        // Late answers are dropped and make room for other requests.
+        calls.answer_pending(|_| Reply::Done { changed: false });
+        assert!(why(caller.request(DaemonRequest::Status)).contains("did not answer"));
+        drop(calls);
+        assert!(why(caller.request(DaemonRequest::Status)).contains("shutting down"));
+    }
+
+    #[test]
+    fn a_status_request_during_a_long_step_gets_the_last_status() {
+        let (caller, calls) = channel(Arc::new(|| {}));
+        let quick = quick(&caller);
+        assert!(why(quick.request(DaemonRequest::Status)).contains("did not answer"));
+        let sent = DaemonStatus::default();
+        calls.answer_pending(|_| Reply::Status(Box::new(sent.clone())));
+        // The manager does not answer, so the last status does.
+        let reply = caller.request(DaemonRequest::Status);
+        assert_eq!(reply, Reply::Status(Box::new(sent)));
+        assert!(why(quick.request(DaemonRequest::Pause)).contains("did not answer"));
+        // A status from before the pause must not be sent after it.
+        calls.answer_pending(|_| Reply::Done { changed: true });
+        assert!(why(quick.request(DaemonRequest::Status)).contains("did not answer"));
+    }
+}

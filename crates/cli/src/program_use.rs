@@ -1,0 +1,108 @@
+//! Resources that the managed program used, measured from outside.
+
+use hawkeye_linux::processes::process::{self, ResourceUse};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Resources of the managed program, for the summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProgramUse {
+    /// CPU time in user mode.
+    pub user_s: f64,
+    /// CPU time in the kernel.
+    pub system_s: f64,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+    /// Peak of resident memory.
+    pub rss_peak_bytes: u64,
+    /// Resident memory when last seen.
+    pub rss_end_bytes: u64,
+    /// Memory under huge pages when last seen.
+    pub huge_end_bytes: u64,
+}
+
+impl ProgramUse {
+    /// Adds the counters of `used`.
+    pub fn add(&mut self, used: Self) {
+        self.user_s += used.user_s;
+        self.system_s += used.system_s;
+        self.minor_faults += used.minor_faults;
+        self.rss_peak_bytes = self.rss_peak_bytes.max(used.rss_peak_bytes);
+    }
+}
+
+/// Counters of processes that other programs started: their use while they were managed.
+#[derive(Debug)]
+pub struct ProgramUseMeter {
+    /// By pid: the counters at the start, and the last ones seen.
+    processes: BTreeMap<u32, (ResourceUse, ResourceUse)>,
+}
+
+impl ProgramUseMeter {
+    pub fn new(pids: &[u32]) -> Self {
+        let now = |pid: &u32| {
+            let used = process::resource_use(*pid).ok()?;
+            Some((*pid, (used, used)))
+        };
+        Self {
+            processes: pids.iter().filter_map(now).collect(),
+        }
+    }
+
+    /// Reads the counters again. A process that has ended keeps its last ones.
+    pub fn update(&mut self) {
+        for (pid, (_, last)) in &mut self.processes {
+            if let Ok(used) = process::resource_use(*pid) {
+                *last = used;
+            }
+        }
+    }
+
+    /// Resources used since the start.
+    pub fn used(&self) -> ProgramUse {
+        let mut used = ProgramUse::default();
+        for (first, last) in self.processes.values() {
+            used.user_s += last.user_s - first.user_s;
+            used.system_s += last.system_s - first.system_s;
+            used.minor_faults += last.minor_faults.saturating_sub(first.minor_faults);
+        }
+        used
+    }
+}
+
+/// Waits for a child process. Returns its status, and the resources that it and its own children
+/// used.
+pub fn wait(pid: u32) -> std::io::Result<(i32, ProgramUse)> {
+    let mut status = 0;
+    // SAFETY: all zeros is a valid rusage; the call below fills it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are to local variables.
+        let done = unsafe { libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut usage) };
+        if done >= 0 {
+            break;
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
+    let used = ProgramUse {
+        user_s: seconds(usage.ru_utime),
+        system_s: seconds(usage.ru_stime),
+        minor_faults: usage.ru_minflt as u64,
+        rss_peak_bytes: usage.ru_maxrss as u64 * 1024,
+        ..ProgramUse::default()
+    };
+    Ok((status, used))
+}
+
+/// The exit code that passes a wait status on, as shells do: 128 + signal for a killed process.
+pub fn exit_code(status: i32) -> u8 {
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status) as u8
+    } else {
+        (128 + libc::WTERMSIG(status)) as u8
+    }
+}

@@ -1,0 +1,161 @@
+//! Coverage of a process over addresses and time, on a grid.
+
+use super::extent::AddressBlocks;
+use hawkeye_policy::PAGES_PER_REGION;
+use hawkeye_recording::CoverageRow;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Columns of a map at most; each has one or more sampling windows.
+pub const MOST_COLUMNS: usize = 240;
+/// Rows at most; each has one or more regions.
+pub const MOST_ROWS: usize = 160;
+
+/// Sums over some regions in some windows.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeatCell {
+    samples: u32,
+    accessed: u64,
+    huge: u32,
+    walks_per_s: u64,
+}
+
+/// The grid while rows are added.
+#[derive(Debug)]
+pub struct HeatMapBuilder {
+    blocks: Vec<u64>,
+    block_bytes: u64,
+    windows: u32,
+    window: u32,
+    rows: usize,
+    cells: Vec<HeatCell>,
+    columns: Vec<HeatColumn>,
+    last: Option<Duration>,
+}
+
+/// Consecutive windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct HeatColumn {
+    /// Start of the first window, or end of the previous column.
+    pub from_s: f64,
+    /// End of the last window.
+    pub to_s: f64,
+    /// Number of windows.
+    pub windows: u32,
+}
+
+/// A map with time as columns and addresses as rows, lowest first. Cells are listed by column, and
+/// by row within a column; `null` where nothing was mapped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HeatMap {
+    /// The columns.
+    pub columns: Vec<HeatColumn>,
+    /// The first address of each row.
+    pub addresses: Vec<u64>,
+    /// Average bytes per row, counting memory that was used at any time.
+    pub row_bytes: u64,
+    /// Share of base pages accessed in a window, among the regions that were mapped, in per cent.
+    pub coverage_percent: Vec<Option<u8>>,
+    /// Share of regions under one huge page, among those that were mapped, in per cent.
+    pub huge_percent: Vec<Option<u8>>,
+    /// Page walks per second, summed over the row.
+    pub walks_per_s: Vec<u64>,
+}
+
+impl HeatMapBuilder {
+    /// A grid for this number of windows and these addresses.
+    pub fn new(windows: u32, addresses: &AddressBlocks) -> Self {
+        let (blocks, block_bytes) = addresses.blocks();
+        let rows = blocks.len().clamp(1, MOST_ROWS);
+        let columns = (windows as usize).clamp(1, MOST_COLUMNS);
+        Self {
+            blocks,
+            block_bytes,
+            windows: windows.max(1),
+            window: 0,
+            rows,
+            cells: vec![HeatCell::default(); rows * columns],
+            columns: vec![HeatColumn::default(); columns],
+            last: None,
+        }
+    }
+
+    fn column(&self) -> usize {
+        let index = self.window.saturating_sub(1) as usize;
+        (index * self.columns.len() / self.windows as usize).min(self.columns.len() - 1)
+    }
+
+    /// The row of an address.
+    pub fn row_of(&self, address: u64) -> Option<usize> {
+        let after = self.blocks.partition_point(|start| *start <= address);
+        let block = after.checked_sub(1)?;
+        let held = address < self.blocks.get(block)? + self.block_bytes;
+        held.then(|| block * self.rows / self.blocks.len())
+    }
+
+    /// Adds the sample of a region.
+    pub fn add(&mut self, row: &CoverageRow) {
+        if self.last != Some(row.at) {
+            let began = self.last.unwrap_or(row.at.saturating_sub(row.window));
+            self.last = Some(row.at);
+            self.window += 1;
+            let place = self.column();
+            if let Some(column) = self.columns.get_mut(place) {
+                if column.windows == 0 {
+                    column.from_s = began.as_secs_f64();
+                }
+                column.windows += 1;
+                column.to_s = row.at.as_secs_f64();
+            }
+        }
+        let Some(place) = self.row_of(row.region.region.start()) else {
+            return;
+        };
+        let cell = self.column() * self.rows + place;
+        if let Some(cell) = self.cells.get_mut(cell) {
+            cell.samples += 1;
+            cell.accessed += u64::from(row.region.accessed);
+            cell.huge += u32::from(row.region.is_huge());
+            cell.walks_per_s += u64::from(row.region.walks_per_s);
+        }
+    }
+
+    /// Finishes the map.
+    pub fn finish(self) -> HeatMap {
+        let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
+        let pages = u64::from(PAGES_PER_REGION);
+        let cells = self.cells.iter();
+        let columns = self.columns.iter();
+        let windows = columns.flat_map(|c| std::iter::repeat_n(u64::from(c.windows), self.rows));
+        HeatMap {
+            coverage_percent: cells
+                .clone()
+                .map(|cell| percent(cell.accessed, u64::from(cell.samples) * pages))
+                .collect(),
+            huge_percent: cells
+                .clone()
+                .map(|cell| percent(cell.huge.into(), cell.samples.into()))
+                .collect(),
+            walks_per_s: cells
+                .zip(windows)
+                .map(|(cell, windows)| cell.walks_per_s / windows.max(1))
+                .collect(),
+            addresses: (0..self.rows)
+                .filter_map(|row| {
+                    // The first block of the row; the inverse of `row_of`.
+                    let block = (row * self.blocks.len()).div_ceil(self.rows);
+                    self.blocks.get(block).copied()
+                })
+                .collect(),
+            row_bytes: self.blocks.len() as u64 * self.block_bytes / self.rows as u64,
+            columns: self.columns,
+        }
+    }
+}
+
+impl HeatMap {
+    /// Whether nothing was sampled.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+}

@@ -1,0 +1,120 @@
+//! A report as figures.
+
+use super::figures::{ProcessFigures, RecordingReport};
+use super::heat_map::HeatMap;
+use super::series::TimeSeries;
+use super::svg::{HeatPlot, PanelContent, SvgFigure, SvgLine, SvgPanel};
+use crate::text_format;
+use std::collections::BTreeMap;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Figures with the names of their files, without extension. If several processes have the same id,
+/// a number follows the id of all except the first.
+pub fn figures(report: &RecordingReport) -> Vec<(String, SvgFigure)> {
+    let shown = report.processes.iter().filter(|p| p.map.is_some());
+    let mut with_pid: BTreeMap<u32, u32> = BTreeMap::new();
+    let named = shown.map(|process| {
+        let pid = process.pid;
+        let number = with_pid.entry(pid).or_default();
+        *number += 1;
+        let name = match number {
+            1 => format!("process-{pid}"),
+            number => format!("process-{pid}-{number}"),
+        };
+        (name, of_process(process))
+    });
+    let mut figures: Vec<_> = named.collect();
+    figures.push(("machine".to_owned(), of_machine(report)));
+    figures
+}
+
+/// A name chosen by users, with control characters replaced, because XML forbids them.
+fn name(chosen: &str) -> String {
+    text_format::clipped(chosen, 64)
+}
+
+fn line(name: &str, series: &TimeSeries, unit: f64) -> SvgLine {
+    let points = series.points().map(|(at, value)| (at, value / unit));
+    SvgLine {
+        name: name.to_owned(),
+        points: points.collect(),
+    }
+}
+
+fn lines(title: &str, y_label: &str, lines: Vec<SvgLine>) -> SvgPanel {
+    let lines = lines.into_iter().filter(|line| !line.points.is_empty());
+    SvgPanel {
+        title: title.to_owned(),
+        y_label: y_label.to_owned(),
+        content: PanelContent::Lines(lines.collect()),
+    }
+}
+
+fn of_process(process: &ProcessFigures) -> SvgFigure {
+    let mut panels = Vec::new();
+    if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
+        let coverage = "coverage (share of base pages accessed)";
+        panels.push(heat(coverage, map, &map.coverage_percent));
+        panels.push(heat(
+            "huge pages (share of regions)",
+            map,
+            &map.huge_percent,
+        ));
+    }
+    let overhead = vec![line("overhead", &process.overhead_percent, 1.0)];
+    panels.push(lines(
+        "overhead of address translation",
+        "overhead (%)",
+        overhead,
+    ));
+    let memory = vec![
+        line("resident", &process.rss_bytes, MIB),
+        line("huge pages", &process.huge_bytes, MIB),
+        line("bloat", &process.bloat_bytes, MIB),
+    ];
+    panels.push(lines("memory", "memory (MiB)", memory));
+    SvgFigure {
+        title: format!("{} ({})", name(&process.command), process.pid),
+        panels,
+    }
+}
+
+fn of_machine(report: &RecordingReport) -> SvgFigure {
+    let machine = &report.machine;
+    let used = vec![line("in use", &machine.used_bytes, MIB)];
+    let shares = vec![
+        line("tasks waiting", &machine.pressure_percent, 1.0),
+        line("manager's CPU", &machine.manager_cpu_percent, 1.0),
+    ];
+    SvgFigure {
+        title: format!("memory of {}", name(&report.host)),
+        panels: vec![
+            lines("memory in use", "memory (MiB)", used),
+            lines("pressure and the manager", "share (%)", shares),
+        ],
+    }
+}
+
+fn heat(title: &str, map: &HeatMap, percent: &[Option<u8>]) -> SvgPanel {
+    let rows = map.addresses.len();
+    let edges = map.columns.iter().map(|column| column.to_s);
+    let first = map.columns.first().map_or(0.0, |column| column.from_s);
+    let share = |percent: &Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
+    let columns = percent.chunks(rows.max(1));
+    let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
+    let label = |row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?)));
+    let mut labels: Vec<_> = labels.into_iter().filter_map(label).collect();
+    labels.dedup();
+    SvgPanel {
+        title: title.to_owned(),
+        y_label: "address".to_owned(),
+        content: PanelContent::Heat(HeatPlot {
+            edges: std::iter::once(first).chain(edges).collect(),
+            labels,
+            cells: columns
+                .map(|column| column.iter().map(share).collect())
+                .collect(),
+        }),
+    }
+}

@@ -1,0 +1,155 @@
+//! Formats numbers and names for people.
+
+use hawkeye_policy::Errno;
+use std::collections::BTreeMap;
+
+/// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, size)| bytes >= *size) {
+        Some((unit, size)) => {
+            let value = bytes as f64 / *size as f64;
+            let decimals = usize::from(value < 10.0);
+            format!("{value:.decimals$} {unit}")
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A time, rounded to fitting units: `4 s`, `12 min`, `3 h 25 min`, `6 days 4 h`.
+pub fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0).round() as u64;
+    let (minutes, hours) = ((seconds + 30) / 60, (seconds + 1800) / 3600);
+    if seconds < 60 {
+        format!("{seconds} s")
+    } else if minutes < 60 {
+        format!("{minutes} min")
+    } else if minutes < 24 * 60 {
+        format!("{} h {} min", minutes / 60, minutes % 60)
+    } else {
+        format!("{} days {} h", hours / 24, hours % 24)
+    }
+}
+
+/// Wraps a text at spaces into lines of at most `width` characters; all except the first line are
+/// indented. Control characters are replaced, because the text may contain names that users chose.
+pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > indent && column + 1 + length > width {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.extend(word.chars().map(printable));
+        column += length;
+    }
+    out
+}
+
+/// Appends a text in lines of 80 columns.
+pub fn push_wrapped(out: &mut String, text: &str, indent: usize) {
+    out.push_str(&wrapped(text, 80, indent));
+    out.push('\n');
+}
+
+/// A name that users chose, cut to this width, with control characters replaced.
+pub fn clipped(name: &str, width: usize) -> String {
+    let clean = name.chars().map(printable);
+    if name.chars().count() <= width {
+        return clean.collect();
+    }
+    clean.take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn printable(c: char) -> char {
+    if c.is_control() { '?' } else { c }
+}
+
+/// A count with separated thousands: `1,049,132`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Errors with their counts.
+pub fn errors(errors: &BTreeMap<Errno, u64>) -> String {
+    let each = errors
+        .iter()
+        .map(|(errno, times)| format!("{errno} {times} times"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Shares (0-1) as a line of `width` bars.
+pub fn bars(shares: &[f64], width: usize) -> String {
+    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let width = width.min(shares.len());
+    (0..width)
+        .map(|column| {
+            let share = shares[column * shares.len() / width];
+            BARS[(share.clamp(0.0, 1.0) * 8.0).round() as usize]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_formatted() {
+        assert_eq!(bytes(4 << 30), "4.0 GiB");
+        assert_eq!(bytes(512 << 20), "512 MiB");
+        assert_eq!(bytes(17), "17 bytes");
+        assert_eq!(count(1_049_132), "1,049,132");
+        assert_eq!(count(7), "7");
+    }
+
+    #[test]
+    fn times_are_formatted() {
+        assert_eq!(duration(59.4), "59 s");
+        assert_eq!(duration(59.9), "1 min");
+        assert_eq!(duration(61.0), "1 min");
+        assert_eq!(duration(239.0), "4 min");
+        assert_eq!(duration(3599.0), "1 h 0 min");
+        assert_eq!(duration(3600.0 * 3.5), "3 h 30 min");
+        assert_eq!(duration(86_400.0 * 2.25), "2 days 6 h");
+        assert_eq!(duration(-1.0), "0 s");
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
+        assert_eq!(wrapped("indivisible", 4, 2), "indivisible");
+        assert_eq!(wrapped("", 4, 2), "");
+    }
+
+    #[test]
+    fn control_characters_in_names_are_replaced() {
+        assert_eq!(clipped("redis-server", 20), "redis-server");
+        assert_eq!(clipped("redis-server", 6), "redis…");
+        assert_eq!(clipped("a\x1b[2Jb\n", 20), "a?[2Jb?");
+        let held = "promotion held: cgroup /a\x1b]0;x\x07\u{9b}2J is full";
+        let shown = "promotion held: cgroup /a?]0;x??2J is full";
+        assert_eq!(wrapped(held, 80, 2), shown);
+    }
+
+    #[test]
+    fn bars_cover_the_whole_time() {
+        assert_eq!(bars(&[0.0, 0.5, 1.0], 3), " ▄█");
+        assert_eq!(bars(&[0.0, 0.0, 1.0, 1.0], 2), " █");
+        assert_eq!(bars(&[], 10), "");
+    }
+}

@@ -1,0 +1,282 @@
+//! Explains the treatment of a process or of a region of it.
+
+use super::{
+    EntryView, Explanation, ManagerView, ProcessExplanation, ProcessStatus, RegionExplanation,
+    RegionState, SampleStatus,
+};
+use hawkeye_manager::{Event, Journal, JournalEntry, LastSample, Machine, Manager, RecentRates};
+use hawkeye_policy::access_map::bucket_of;
+use hawkeye_policy::{CoverageSource, ProcessId, PromotionLimits, RegionAddr, RegionSample};
+use std::time::Duration;
+
+/// Entries of the journal in an explanation at most.
+const LATEST: usize = 10;
+
+impl ManagerView {
+    /// Explains the treatment of a process, or of the region at an address of it.
+    pub fn explain<M: Machine>(
+        &mut self,
+        manager: &mut Manager<M>,
+        pid: u32,
+        address: Option<u64>,
+    ) -> Explanation {
+        let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
+            let why = manager.machine().why_not_managed(pid);
+            return Explanation::NotManaged {
+                pid,
+                why: why.unwrap_or_else(|| format!("process {pid} is not under management")),
+            };
+        };
+        match address {
+            None => Explanation::Process(Box::new(self.explain_process(manager, process))),
+            Some(address) => {
+                let region = RegionAddr::containing(address);
+                Explanation::Region(Box::new(self.explain_region(manager, process, region)))
+            }
+        }
+    }
+
+    fn explain_process<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        process: ProcessId,
+    ) -> ProcessExplanation {
+        let status = self.process(manager, process, recent_rates_of(manager, process));
+        let sample = sample_status(manager, process);
+        let mut kept_by = promotion_obstacles(manager, process, &status);
+        let by_sample = match sample {
+            None => "it has not been sampled yet",
+            Some(it) if it.regions == 0 => "it has no memory that can become huge",
+            Some(it) if it.regions == it.huge => "all of it is huge already",
+            Some(it) if it.candidates == 0 => {
+                "it has no accessed region under base pages that may be promoted now"
+            }
+            Some(_) => "",
+        };
+        kept_by.extend((!by_sample.is_empty()).then(|| by_sample.to_owned()));
+        ProcessExplanation {
+            process: status,
+            sample,
+            kept_by,
+            // The samples are shown above.
+            latest: latest_entries(manager.journal(), |entry| {
+                entry.event.process() == Some(process)
+                    && !matches!(entry.event, Event::Sampled { .. })
+            }),
+        }
+    }
+
+    fn explain_region<M: Machine>(
+        &mut self,
+        manager: &mut Manager<M>,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> RegionExplanation {
+        let excluded = manager.machine_mut().why_excluded(process, region);
+        let manager = &*manager;
+        let journal = manager.journal();
+        let now = manager.machine().now();
+        let seen = manager.last_samples().sample(process);
+        let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
+        let sample = found.map(|(_, sample)| sample);
+        let latest = latest_entries(journal, |entry| is_about(&entry.event, process, region));
+        let mut state = match (excluded, found) {
+            (Some(why), _) => RegionState::Excluded { why },
+            (None, Some((seen, sample))) => state_of(manager.limits(), seen, &sample, now),
+            (None, None) => RegionState::NotSampled,
+        };
+        if let RegionState::CoolingDown { errno, .. } = &mut state {
+            *errno = last_refusal(journal, process, region);
+        }
+        // Without access figures `accessed` only repeats the present pages.
+        let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
+        let bucket =
+            sample.filter(|sample| accesses && state != RegionState::Huge && !sample.is_huge());
+        let waiting = manager.policy().explain_region(process, region);
+        let status = self.process(manager, process, recent_rates_of(manager, process));
+        let mut kept_by = promotion_obstacles(manager, process, &status);
+        kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
+        RegionExplanation {
+            uptime_s: now.as_secs_f64(),
+            start: region.start(),
+            end: region.end(),
+            age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
+            sample,
+            state,
+            bucket: bucket.map(|sample| bucket_of(sample.accessed)),
+            waiting: waiting.as_ref().map(|it| it.reason.to_string()),
+            ahead: waiting.as_ref().map(|it| it.ahead),
+            kept_by,
+            process: status,
+            latest,
+            remembered_since_s: journal_start_s(journal),
+        }
+    }
+}
+
+/// What prevents all promotions in the process now.
+fn promotion_obstacles(
+    manager: &Manager<impl Machine>,
+    process: ProcessId,
+    status: &ProcessStatus,
+) -> Vec<String> {
+    let now = manager.machine().now();
+    let mut kept_by = Vec::new();
+    if manager.is_paused() {
+        kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
+    }
+    if let Some(found) = manager.unanswered().get(&process) {
+        let (call, s) = (&found.call, found.waited.as_secs_f64());
+        kept_by.push(format!(
+            "it does not answer: {call} has waited {s:.0} s for a lock that the process holds"
+        ));
+    }
+    if status.thp_disabled {
+        kept_by.push("huge pages are disabled for it (PR_SET_THP_DISABLE)".to_owned());
+    }
+    if let Err(hold) = manager.guard().may_promote(process, 0) {
+        kept_by.push(hold.to_string());
+    }
+    kept_by.extend(manager.policy().explain_process(process));
+    // The limit counts by the terms of the last sample, not by those of a reload since.
+    let terms = manager
+        .last_samples()
+        .sample(process)
+        .map(|s| s.sample.terms);
+    let terms = terms.unwrap_or_default();
+    if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
+        if !manager.limits().huge.allows(process) {
+            kept_by.push(format!(
+                "its rule allows {} MiB of huge pages, and {} MiB are in use",
+                most >> 20,
+                manager.limits().huge.rule_bytes(rule) >> 20
+            ));
+        }
+    }
+    if let Some(max) = manager.settings().max_promotions {
+        if manager.promotion_state().budget().spent() >= max {
+            kept_by.push(format!("the limit of {max} promotions in all is reached"));
+        }
+    }
+    if let Some(ready_at) = manager.promotions_wait_for_cpu(now) {
+        let percent = manager.cpu().percent();
+        let left = ready_at.saturating_sub(now).as_secs_f64();
+        kept_by.push(format!(
+            "the manager has used the CPU time that promotions may use in a minute, two thirds of {percent} % of one core; it promotes again in {left:.0} s"
+        ));
+    }
+    if !manager.promotion_state().backoff().ready(now) {
+        let left = manager
+            .promotion_state()
+            .backoff()
+            .ready_at()
+            .saturating_sub(now);
+        kept_by.push(format!(
+            "calls into processes took long, or the kernel had no free huge page: promotion pauses for {:.1} s more",
+            left.as_secs_f64()
+        ));
+    }
+    kept_by
+}
+
+/// State of a region, from the last sample of its process and the actions since.
+pub(super) fn state_of(
+    limits: &PromotionLimits,
+    seen: &LastSample,
+    sample: &RegionSample,
+    now: Duration,
+) -> RegionState {
+    let (process, region) = (seen.sample.process, sample.region);
+    if seen.is_huge(sample) {
+        RegionState::Huge
+    } else if !limits.recovered.may_promote(process, region) {
+        RegionState::Recovered
+    } else if let Some(until) = limits.cooldown.until(process, region, now) {
+        RegionState::CoolingDown {
+            remaining_s: (until - now).as_secs_f64(),
+            errno: None,
+        }
+    } else if let Some((pages, until)) = limits.shared.excluded_until(process, region, now) {
+        RegionState::Shared {
+            pages,
+            remaining_s: (until - now).as_secs_f64(),
+        }
+    } else if sample.accessed > 0 {
+        RegionState::Candidate
+    } else {
+        RegionState::NotAccessed
+    }
+}
+
+fn sample_status<M: Machine>(manager: &Manager<M>, process: ProcessId) -> Option<SampleStatus> {
+    let now = manager.machine().now();
+    let seen = manager.last_samples().sample(process)?;
+    let LastSample { at, sample, .. } = seen;
+    let mut status = SampleStatus {
+        age_s: now.saturating_sub(*at).as_secs_f64(),
+        source: sample.source,
+        accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
+        regions: sample.regions.len() as u64,
+        huge: 0,
+        candidates: 0,
+        cooling_down: 0,
+        shared: 0,
+        recovered: 0,
+        not_accessed: 0,
+    };
+    for region in &sample.regions {
+        let count = match state_of(manager.limits(), seen, region, now) {
+            RegionState::Huge => &mut status.huge,
+            RegionState::Candidate => &mut status.candidates,
+            RegionState::CoolingDown { .. } => &mut status.cooling_down,
+            RegionState::Shared { .. } => &mut status.shared,
+            RegionState::Recovered => &mut status.recovered,
+            _ => &mut status.not_accessed,
+        };
+        *count += 1;
+    }
+    Some(status)
+}
+
+/// The latest entries that `kind` selects, oldest first.
+fn latest_entries(journal: &Journal, kind: impl Fn(&JournalEntry) -> bool) -> Vec<EntryView> {
+    let newest_first = journal.entries().rev().filter(|entry| kind(entry));
+    let mut latest: Vec<EntryView> = newest_first
+        .take(LATEST)
+        .map(|entry| EntryView {
+            at_s: entry.at.as_secs_f64(),
+            region: entry.event.region().map(RegionAddr::start),
+            text: entry.event.to_string(),
+        })
+        .collect();
+    latest.reverse();
+    latest
+}
+
+fn is_about(event: &Event, process: ProcessId, region: RegionAddr) -> bool {
+    event.process() == Some(process) && event.region() == Some(region)
+}
+
+/// Name of the error with which the kernel last refused a region.
+fn last_refusal(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
+    let mut newest_first = journal.entries().rev();
+    newest_first.find_map(|entry| match entry.event {
+        Event::Refused { errno, .. } if is_about(&entry.event, process, region) => {
+            Some(errno.to_string())
+        }
+        _ => None,
+    })
+}
+
+/// Time from which on the journal is complete, in seconds.
+fn journal_start_s(journal: &Journal) -> f64 {
+    let kept = journal.entries().len() as u64;
+    let oldest = journal.entries().next();
+    let oldest = oldest.filter(|_| kept < journal.written());
+    oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
+}
+
+fn recent_rates_of<M: Machine>(manager: &Manager<M>, process: ProcessId) -> RecentRates {
+    let (_, mut each) = manager.journal().recent_rates(manager.machine().now());
+    each.remove(&process).unwrap_or_default()
+}

@@ -1,0 +1,191 @@
+//! Prefault: which memory it fills, which not, and that it harms no contents.
+
+use crate::common::{
+    CommandOutput, DEADLINE, NO_SWAP_IN_GROUP, TestMachine, WORKLOADS, figure, machine,
+    machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, started_by,
+    time_limit_factor, until, workload,
+};
+use crate::settings;
+use hawkeye_linux::memory::system_memory;
+use hawkeye_test_support::this_test;
+use hawkeye_workload::{WorkloadEvent, WorkloadProcess, WorkloadRequest};
+use std::path::Path;
+use std::time::Duration;
+
+const OPTIONS: &str = "--fault-ahead on --policy none --cpu 100";
+/// Work between two regions, in microseconds: longer than a fill takes on any machine.
+const WORK_US: u32 = 20_000;
+const MIB: u64 = 1 << 20;
+/// Memory of a stream that is filled at least. It is not all, because the filler leaves a core that
+/// other programs need.
+const LEAST: u64 = 16 * MIB;
+/// Deadline of a warm start on a busy machine, where it pauses for up to 1.6 s after every few
+/// regions.
+const WARM_START: Duration = Duration::from_secs(120);
+
+/// Runs a workload with these options too. Returns how much was filled, in bytes.
+fn filled(machine: &TestMachine, options: &str, workload: &str) -> u64 {
+    let (code, summary) = machine.run_workload(&format!("{OPTIONS} {options}"), workload);
+    assert_eq!(code, 0, "{options} {workload}: {summary}");
+    figure(&summary, "filled_ahead_bytes")
+}
+
+fn touches_and_ends(mut program: WorkloadProcess) {
+    program
+        .command(WorkloadRequest::Go)
+        .expect("the workload can be started");
+    let verified =
+        |event: WorkloadEvent| matches!(event, WorkloadEvent::Verified { bad_bytes: 0, .. });
+    let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
+    assert!(events.any(|event| verified(event.expect("the next event arrives"))));
+    let status = program.finish().expect("the workload ends");
+    assert!(status.success());
+}
+
+#[test]
+fn a_stream_is_prefaulted_and_settings_are_restored() {
+    let machine = or_skip!(machine_at_speed(this_test!()));
+    let before = settings::read("use_zero_page");
+    for order in ["ascending", "descending"] {
+        let workload = format!("touch --mib 512 --now --work-us {WORK_US} --order {order}");
+        let filled = filled(&machine, "", &workload);
+        assert!((LEAST..=512 * MIB).contains(&filled), "{order}: {filled}");
+    }
+    assert_eq!(settings::read("use_zero_page"), before);
+}
+
+#[test]
+fn prefault_works_with_huge_faults_and_these_are_switched_off_again() {
+    let machine = or_skip!(machine(this_test!()));
+    let before = settings::read("enabled");
+    let workload = format!("touch --mib 512 --now --work-us {WORK_US}");
+    let filled = filled(&machine, "--huge-faults", &workload);
+    assert!(filled >= LEAST, "{filled}");
+    assert_eq!(settings::read("enabled"), before);
+}
+
+#[test]
+fn scattered_touches_are_hardly_prefaulted() {
+    let machine = or_skip!(machine(this_test!()));
+    let sparse = "touch --mib 4096 --now --pages-per-region 1 --work-us 500";
+    for (options, workload) in [
+        ("", "touch --mib 1024 --now --order random"),
+        ("", sparse),
+        ("--huge-faults", sparse),
+    ] {
+        let filled = filled(&machine, options, workload);
+        assert!(filled <= 64 * MIB, "{workload}: {filled}");
+    }
+}
+
+#[test]
+fn a_stream_after_random_touches_is_prefaulted() {
+    let machine = or_skip!(machine_at_speed(this_test!()));
+    let json = machine.state.join("summary.json");
+    let mut command = machine.hawkeye(&format!("run {OPTIONS} --json {} --", json.display()));
+    // While all touches are random, the trace of faults is off for two seconds at most.
+    let random = format!("{WORKLOADS} workload touch --mib 1024 --now --order random");
+    let stream = format!("{WORKLOADS} workload touch --mib 1024 --now --work-us {WORK_US}");
+    command.args(["sh", "-c", &format!("{random} >&2; {stream} >&2")]);
+    CommandOutput::of(&mut command).assert_success();
+    let summary = read_json(&json).expect("a summary");
+    let filled = figure(&summary, "filled_ahead_bytes");
+    assert!(filled >= LEAST, "{summary}");
+}
+
+#[test]
+fn a_warm_start_needs_no_page_fault_and_stops_at_the_requested_size() {
+    let machine = or_skip!(machine(this_test!()));
+    for threads in [1, 2] {
+        warm_start(&machine, threads);
+    }
+}
+
+fn warm_start(machine: &TestMachine, threads: u32) {
+    // The program waits for `go` and exits at the end of its input: it touches nothing.
+    let options = format!("{OPTIONS} --fill-threads {threads} --warm 256MiB");
+    let touch = "workload touch --mib 128 --mapped-mib 512 --pages huge";
+    let command = machine.hawkeye(&format!("run {options} -- {WORKLOADS} {touch}"));
+    let (program, ready) = started_by(command);
+    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
+    let warm = until(WARM_START, || resident() >= 256 * MIB);
+    assert!(warm, "{} bytes", resident());
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(resident() < 300 * MIB, "{} bytes", resident());
+    touches_and_ends(program);
+}
+
+#[test]
+fn a_warm_start_stops_below_the_high_watermark_of_a_cgroup() {
+    let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
+    let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-warm", 256 * MIB));
+    let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
+    let inside = group.command(Path::new(WORKLOADS), touch);
+    let mut command = machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --"));
+    command.arg(inside.get_program()).args(inside.get_args());
+    let (program, ready) = started_by(command);
+    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
+    let filled = until(WARM_START, || resident() > 128 * MIB);
+    assert!(filled, "{} bytes", resident());
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(resident() < 230 * MIB, "{} bytes", resident());
+    touches_and_ends(program);
+}
+
+#[test]
+fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
+    let machine = or_skip!(machine_at_speed(this_test!()));
+    const WINDOW: u64 = 128 * MIB;
+    let (mut program, pid) = workload(&format!(
+        "touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"
+    ));
+    let resident = || {
+        hawkeye_linux::processes::process::rss_bytes(pid).expect("the resident memory can be read")
+    };
+    let before = resident();
+    let state = system_memory::machine_use().expect("the memory use can be read");
+    let used = state.percent();
+    // Prefault stays below the watermark; the memory that the neighbour takes does not.
+    let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
+    let attached = machine.attach(&format!("{OPTIONS} {watermarks}"), pid);
+    // Set just before the manager follows the process.
+    let listens = || settings::read("use_zero_page") == "0";
+    assert!(until(DEADLINE, listens), "the filler has begun");
+    std::thread::sleep(Duration::from_secs(2) * time_limit_factor());
+    program
+        .command(WorkloadRequest::Go)
+        .expect("the workload can be started");
+    let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
+    assert!(events.any(|event| matches!(
+        event.expect("the next event arrives"),
+        WorkloadEvent::Verified { .. }
+    )));
+    let touched = before + 512 * MIB;
+    let filled = resident();
+    assert!(filled > touched, "{filled} bytes: nothing is ahead");
+    let ahead = filled - touched;
+    assert!(ahead <= WINDOW, "{filled} bytes are too much ahead");
+    let mib = state.total_bytes / 8 / MIB;
+    let (_neighbour, _) = workload(&format!("burner --mib {mib}"));
+    let gone = || resident() <= touched + 4 * MIB;
+    let recovered = until(DEADLINE, gone);
+    let summary = attached.interrupt();
+    assert!(recovered, "{summary}");
+    let filled = figure(&summary, "filled_ahead_bytes");
+    assert!(filled >= LEAST, "{summary}");
+}
+
+#[test]
+fn no_byte_changes_while_torture_is_prefaulted() {
+    let machine = or_skip!(machine(this_test!()));
+    for workload in [
+        "torture --mib 512 --threads 4 --seconds 20",
+        "fork-storm --children 4 --mib 256 --seconds 5",
+        "exec-self --ms 200 --times 10 --mib 256 --seconds 2",
+    ] {
+        for threads in [1, 2] {
+            let options = format!("--fill-threads {threads} --huge-faults --warm 1GiB");
+            filled(&machine, &options, workload);
+        }
+    }
+}

@@ -1,0 +1,581 @@
+//! The running kernel as a machine to manage.
+
+mod explanation;
+mod profiles;
+
+use crate::error::{LinuxError, Result};
+use crate::memory::cgroup::CgroupLimits;
+use crate::memory::fragmentation;
+use crate::memory::recovery::RecoveryMethod;
+use crate::memory::system_memory;
+use crate::page_sizes::size_choice::SizeChoice;
+use crate::prefault::controller::PrefaultController;
+use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
+use crate::prefault::{FillStatistics, Prefaulter};
+use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
+use crate::processes::process;
+use crate::processes::process_selector::ScanCosts;
+use crate::promote::process_madvise::CollapseRetry;
+use crate::promote::target_call::TargetCalls;
+use crate::sample::counters::{CounterEvents, WalkCounters};
+use crate::sample::sampler::{SampledProcess, Sampler, SamplerBackend, SliceContext, SliceResult};
+use crate::sample::shared_pages;
+use crate::sample::walk_costs;
+use crate::stop::{StopSignals, WaitResult};
+use crate::test_costs;
+use hawkeye_manager::machine::{Called, Partial};
+use hawkeye_manager::{
+    Footprint, LatePromotion, LateResults, Machine, MachineError, OwnCosts, Prefault, Progress,
+    PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, Errno, MachineShape, MemoryScope as Whose, MemoryState, MemoryUse,
+    PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr,
+    RegionSample, Rules, SampleKinds,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The findings of the probe that managing needs.
+pub struct KernelBackend {
+    /// How accesses are sampled.
+    pub sampler: SamplerBackend,
+    /// How bloat is recovered.
+    pub recovery: RecoveryMethod,
+    /// Cost to the program of a base page's first access after a clear.
+    pub first_touch_cost: Duration,
+}
+
+impl KernelBackend {
+    /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
+    /// the measured cost of page walks. `events` names the counters' events if the table does not.
+    /// Takes some seconds the first time after the machine has started.
+    ///
+    /// # Errors
+    /// The memory for the measurement cannot be allocated.
+    pub fn prepare_overhead(&mut self, state_dir: &Path, events: CounterEvents) -> Result<()> {
+        if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
+            bits.counters = match WalkCounters::find(events) {
+                Ok(counters) => Some(counters),
+                Err(none) => {
+                    tracing::info!("overhead is estimated by walk-rate sampling: {none}");
+                    None
+                }
+            };
+            bits.walk_costs = Some(walk_costs::known_or_measured(state_dir)?);
+        }
+        Ok(())
+    }
+}
+
+/// The running kernel, with the processes to manage on it.
+pub struct LinuxMachine {
+    began: Instant,
+    scope: ManagedTarget,
+    signals: StopSignals,
+    sampler: Box<dyn Sampler>,
+    recovery: RecoveryMethod,
+    first_touch_cost: Duration,
+    members: ManagedProcesses,
+    calls: TargetCalls,
+    /// Promotions that have not been answered yet.
+    promotions_under_way: HashMap<ProcessId, RegionAddr>,
+    refused_bytes: u64,
+    groups: CgroupLimits,
+    prefault_controller: Option<PrefaultController>,
+    sizing: SizeChoice,
+    profile_recorder: Option<ProfileRecorder>,
+}
+
+/// With more swapped pages than this, a promotion would mostly wait for the disk (tcmalloc's
+/// limit).
+const MAX_SWAPPED: u16 = 128;
+/// A process that has not answered a call for this long is reported.
+const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
+/// Attempts to split a huge page that something else references: compaction, a debugger that reads
+/// it, DAMON. All of them release it within microseconds.
+const SPLIT_TRIES: u32 = 3;
+
+impl LinuxMachine {
+    /// Starts managing the processes of `scope`.
+    pub fn new(means: KernelBackend, scope: ManagedTarget, signals: StopSignals) -> Self {
+        let mut calls = TargetCalls::default();
+        if let Err(error) = calls.prepare() {
+            // The first call tries again, and returns the error.
+            tracing::warn!("{error}");
+        }
+        Self {
+            began: Instant::now(),
+            scope,
+            signals,
+            sampler: means.sampler.into_sampler(),
+            recovery: means.recovery,
+            first_touch_cost: means.first_touch_cost,
+            members: ManagedProcesses::default(),
+            calls,
+            promotions_under_way: HashMap::new(),
+            refused_bytes: 0,
+            groups: CgroupLimits::of_this_machine(),
+            prefault_controller: None,
+            sizing: SizeChoice::new(),
+            profile_recorder: None,
+        }
+    }
+
+    /// Fills ahead of all managed processes from now on, and `warm_bytes` at the start of each one.
+    pub fn enable_prefault(&mut self, fault_ahead: Prefaulter, warm_bytes: u64) {
+        self.prefault_controller = Some(PrefaultController::new(fault_ahead, warm_bytes));
+    }
+
+    /// What was filled ahead so far; `None` if nothing is filled ahead.
+    pub fn fill_statistics(&self) -> Option<FillStatistics> {
+        let following = self.prefault_controller.as_ref();
+        following.map(|following| following.filler.statistics())
+    }
+
+    /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
+    pub fn saw_thp_disabled(&self) -> bool {
+        self.members.saw_thp_disabled()
+    }
+
+    /// Calls into other processes that took longer than 30 ms.
+    pub fn slow_calls(&self) -> u64 {
+        self.calls.slow_calls()
+    }
+
+    /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
+    pub fn excluded_bytes(&self) -> u64 {
+        self.refused_bytes
+    }
+
+    /// All managed processes, in the order in which they joined.
+    pub fn managed_processes(&self) -> Vec<ManagedProcessView> {
+        self.members.views()
+    }
+
+    /// The cost of finding processes; `None` if the scope names its processes.
+    pub fn scan_costs(&self) -> Option<ScanCosts> {
+        self.scope.selector().map(|roster| roster.scan_costs())
+    }
+
+    /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
+    /// new rules exclude is let go. No effect if the scope names its processes.
+    pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
+        if let ManagedTarget::Machine {
+            selector: roster, ..
+        } = &mut self.scope
+        {
+            roster.set_rules(rules, selection);
+            self.members.reapply_rules(roster);
+        }
+    }
+}
+
+impl LinuxMachine {
+    /// Converts a time of this machine.
+    fn instant(&self, moment: Duration) -> Instant {
+        self.began + moment
+    }
+
+    /// Runs one slice of the sampler's work on a process.
+    fn run_slice<T>(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+        slice: impl FnOnce(&mut dyn Sampler, &mut SampledProcess, &mut SliceContext) -> SliceResult<T>,
+    ) -> Partial<T> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let calls = &mut self.calls;
+        let slice = slice(
+            &mut *self.sampler,
+            member,
+            &mut SliceContext { calls, deadline },
+        );
+        slice.map_err(|error| error.for_process(process))
+    }
+
+    /// Adds to the record of a process, if one is kept.
+    fn update_profile(&mut self, process: ProcessId, change: impl FnOnce(&mut ProgramProfile)) {
+        let notebook = self.profile_recorder.as_mut();
+        if let Some(seen) = notebook.and_then(|notebook| notebook.current_profile_mut(process)) {
+            change(seen);
+        }
+    }
+
+    /// Checks whether a region should not be promoted as it is now. Returns the outcome in that
+    /// case.
+    fn check_before_promotion(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        expected_present: u16,
+    ) -> Called<Option<PromotionResult>> {
+        let member = self.members.get_mut(process)?;
+        let found = self
+            .sampler
+            .read_region(member, region)
+            .map_err(|error| error.for_process(process))?;
+        match found {
+            None => return Ok(Some(PromotionResult::Freed)),
+            Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
+                return Ok(Some(PromotionResult::NotCandidate));
+            }
+            // A small change is normal. A larger one means that the owner frees the region.
+            Some(r) if r.present < expected_present - expected_present / 16 => {
+                return Ok(Some(PromotionResult::Freed));
+            }
+            Some(r) => {
+                if let Some(pages) = shared_pages::above_limit(&mut self.calls, process, &r) {
+                    return Ok(Some(PromotionResult::Shared { pages }));
+                }
+            }
+        }
+        let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+        if !eligible.map_err(|error| error.for_process(process))? {
+            return Ok(Some(PromotionResult::NotCandidate));
+        }
+        Ok(None)
+    }
+}
+
+impl Machine for LinuxMachine {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+        loop {
+            let timeout = deadline.saturating_sub(self.now());
+            let others = self.scope.descriptors();
+            if others.is_empty() {
+                return WakeReason::Stop;
+            }
+            match (self.signals.wait(&others, timeout), &mut self.scope) {
+                (WaitResult::TimedOut, _) => return WakeReason::Deadline,
+                (WaitResult::Readable, ManagedTarget::Family(_)) => return WakeReason::Stop,
+                (WaitResult::Readable, ManagedTarget::Processes(_)) => {}
+                (
+                    WaitResult::Readable,
+                    ManagedTarget::Machine {
+                        waker: bell,
+                        selector: roster,
+                    },
+                ) => {
+                    if roster.read_exec_reports() {
+                        return WakeReason::Joined;
+                    }
+                    if bell.clear() {
+                        return WakeReason::Called;
+                    }
+                }
+                (WaitResult::Signal(libc::SIGHUP), _) => return WakeReason::Reload,
+                // As in `perf stat`, the program decides what a signal means, and the manager waits
+                // for its end. The terminal has already sent it SIGINT.
+                (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
+                    if signal == libc::SIGTERM {
+                        let pid = Pid::from_raw(process::pid_t(root.id.pid));
+                        let _ = kill(pid, Signal::SIGTERM);
+                    }
+                }
+                (WaitResult::Signal(_), _) => return WakeReason::Stop,
+            }
+        }
+    }
+
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+        let now = self.now();
+        let deadline = self.instant(until);
+        let following = self.prefault_controller.as_ref();
+        let each = self.sampler.descriptors() + following.map_or(0, |_| Prefaulter::DESCRIPTORS);
+        let updated = self
+            .members
+            .update(&mut self.scope, &mut *self.sampler, each, now, deadline);
+        let started = self.members.take_started();
+        if let Some(notebook) = &mut self.profile_recorder {
+            let sizes = || self.sizing.observed(now).unwrap_or_default().sizes;
+            notebook.update(self.members.order(), now, sizes);
+        }
+        if let Some(following) = &self.prefault_controller {
+            following.update(&self.members, &started, self.profile_recorder.as_ref());
+        }
+        let members = &self.members;
+        self.sizing.retain(|process| members.get(process).is_some());
+        updated.map(|()| self.members.order().to_vec())
+    }
+
+    fn memory(&mut self) -> Called<MemoryState> {
+        let now = self.now();
+        Ok(MemoryState {
+            machine: self.memory_use(&Whose::Machine)?,
+            groups: self.groups.read(now, self.members.order()),
+            pressure_percent: system_memory::pressure(),
+            fmfi: fragmentation::fmfi(),
+        })
+    }
+
+    fn memory_use(&mut self, scope: &Whose) -> Called<MemoryUse> {
+        match scope {
+            Whose::Machine => {
+                system_memory::machine_use().map_err(|error| MachineError::Other(error.to_string()))
+            }
+            Whose::Group(path) => self.groups.usage(path).ok_or_else(|| {
+                MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
+            }),
+        }
+    }
+
+    fn take_late_results(&mut self) -> LateResults {
+        let mut ended = Vec::new();
+        for finished in self.calls.take_finished() {
+            let process = finished.process;
+            let Some(region) = self.promotions_under_way.remove(&process) else {
+                continue;
+            };
+            let took = finished.answer.as_ref().map_or(finished.waited, |a| a.took);
+            let outcome = match finished.answer.map(|answer| answer.result) {
+                Some(Ok(_)) => Ok(PromotionResult::Done(took)),
+                Some(Err(errno)) => {
+                    let call = finished.call;
+                    Err(LinuxError::Call { call, errno }.for_process(process))
+                }
+                None => Err(MachineError::Gone(process)),
+            };
+            if outcome.is_ok() {
+                self.update_profile(process, |seen| seen.promoted += 1);
+            }
+            ended.push(LatePromotion {
+                process,
+                region,
+                outcome,
+                took,
+            });
+        }
+        let waiting = self.calls.unanswered();
+        let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
+        LateResults {
+            ended,
+            waiting: waiting.collect(),
+        }
+    }
+
+    fn shape(&self) -> MachineShape {
+        self.sizing.shape()
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        expected_present: u16,
+    ) -> Called<PromotionResult> {
+        // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
+        if order != PageOrder::HUGE {
+            return Err(MachineError::PageSize(order));
+        }
+        if self.calls.is_unanswered(process) {
+            return Err(MachineError::NotAnswering(process));
+        }
+        if let Some(outcome) = self.check_before_promotion(process, region, expected_present)? {
+            return Ok(outcome);
+        }
+        let member = self.members.get_mut(process)?;
+        let mut insisting = CollapseRetry::default();
+        let (result, took) = loop {
+            let result = self.calls.collapse(&member.handle, region);
+            let took = match &result {
+                Ok(answer) => test_costs::promotion_duration(answer.took),
+                Err(_) => self.calls.last_call(),
+            };
+            if !insisting.should_retry(&result, took) {
+                break (result, took);
+            }
+        };
+        match result {
+            Err(LinuxError::NotAnswering(_)) => {
+                if !self.calls.is_unanswered(process) {
+                    // No call was made, because too many other processes do not answer.
+                    return Err(MachineError::NotAnswering(process));
+                }
+                self.promotions_under_way.insert(process, region);
+                Ok(PromotionResult::Pending)
+            }
+            Ok(_) => {
+                self.update_profile(process, |seen| seen.promoted += 1);
+                Ok(PromotionResult::Done(took))
+            }
+            Err(error) => {
+                let error = error.for_process(process);
+                // The kernel returns the errors of a memory shortage for a hole as well.
+                if error.is_shortage()
+                    && matches!(self.sampler.read_region(member, region), Ok(None))
+                {
+                    return Ok(PromotionResult::Freed);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Called<ZeroScan> {
+        let member = self.members.get_mut(process)?;
+        let begun = Instant::now();
+        let found = self
+            .sampler
+            .zero_pages(member, region, enough, &mut self.calls);
+        let took = begun.elapsed();
+        let zero_pages = found
+            .map_err(|error| error.for_process(process))?
+            .unwrap_or(0);
+        Ok(ZeroScan { zero_pages, took })
+    }
+
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+        let member = self.members.get_mut(process)?;
+        let failed = |error: LinuxError| error.for_process(process);
+        let refused = |call, errno| MachineError::Refused {
+            call,
+            process,
+            errno,
+        };
+        let begun = Instant::now();
+        let mut longest_call = Duration::ZERO;
+        let mut tries = 0;
+        let left = loop {
+            let eligible = self.sampler.still_eligible(member, region, &mut self.calls);
+            if !eligible.map_err(failed)? {
+                let call = "splitting a huge page that is no longer eligible";
+                return Err(refused(call, Errno::EPERM));
+            }
+            let call = self
+                .recovery
+                .split(&member.handle, region, &mut self.calls)?;
+            longest_call = longest_call.max(call);
+            let left = self.sampler.read_region(member, region).map_err(failed)?;
+            if !left.is_some_and(|left| self.recovery.was_not_split(&left)) {
+                break left;
+            }
+            tries += 1;
+            if tries == SPLIT_TRIES {
+                return Err(refused("splitting a huge page", Errno::EBUSY));
+            }
+        };
+        let took = begun.elapsed();
+        self.update_profile(process, |seen| seen.split += 1);
+        let left_present = left.map_or(0, |r| r.present);
+        Ok(RecoveryResult {
+            bytes: u64::from(PAGES_PER_REGION - left_present.min(PAGES_PER_REGION))
+                * BASE_PAGE_BYTES,
+            left_present,
+            took,
+            longest_call,
+        })
+    }
+
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
+        let counted = self.run_slice(process, until, |sampler, member, turn| {
+            sampler.huge_bytes(member, turn.deadline)
+        })?;
+        let huge_bytes = match counted {
+            Progress::Done(bytes) => bytes,
+            Progress::Unfinished(wait) => return Ok(Progress::Unfinished(wait)),
+        };
+        let rss_bytes = process::rss_bytes(process.pid).map_err(|e| e.for_process(process))?;
+        if let Some(looks) = &mut self.sizing.looks {
+            looks.read_if_due(process, self.began.elapsed());
+        }
+        self.update_profile(process, |seen| {
+            seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
+        });
+        Ok(Progress::Done(Footprint {
+            rss_bytes,
+            huge_bytes,
+        }))
+    }
+
+    fn own_costs(&self) -> OwnCosts {
+        // The filler's zeroing is work that the programs would have done.
+        let filler = self.fill_statistics().unwrap_or_default();
+        let own = process::own_cpu() + self.calls.cpu() + filler.helper_cpu;
+        OwnCosts {
+            cpu: own.saturating_sub(filler.cpu),
+            longest_call: self.calls.longest_call(),
+        }
+    }
+}
+
+impl Sampling for LinuxMachine {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        needs: SampleKinds,
+        until: Duration,
+    ) -> Partial<()> {
+        self.run_slice(process, until, |sampler, member, turn| {
+            sampler.start_window(member, needs, turn)
+        })
+    }
+
+    fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
+        let deadline = self.instant(until);
+        let member = self.members.get_mut(process)?;
+        let calls = &mut self.calls;
+        self.sampler
+            .probe(member, &mut SliceContext { calls, deadline })
+            .map_err(|e| e.for_process(process))
+    }
+
+    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+        let sampled = self.run_slice(process, until, |sampler, member, turn| {
+            sampler.sample(member, turn)
+        })?;
+        let mut sample = match sampled {
+            Progress::Done(sample) => sample,
+            Progress::Unfinished(wait) => return Ok(Progress::Unfinished(wait)),
+        };
+        let member = self.members.get_mut(process)?;
+        sample.terms = member.terms;
+        self.sizing.complete_sample(&mut sample, &member.eligible);
+        if let Some(notebook) = &mut self.profile_recorder {
+            notebook.record_sample(&sample);
+        }
+        self.refused_bytes = self.refused_bytes.max(self.members.excluded_bytes());
+        Ok(Progress::Done(sample))
+    }
+
+    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+        self.run_slice(process, until, |sampler, member, turn| {
+            sampler.huge_pages(member, turn)
+        })
+    }
+
+    fn abandon_window(&mut self) {
+        self.sampler.abandon_window();
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        self.first_touch_cost
+    }
+}
+
+impl Prefault for LinuxMachine {
+    fn take_filled(&mut self, process: ProcessId) -> u64 {
+        let following = self.prefault_controller.as_ref();
+        following.map_or(0, |following| following.filler.take_filled(process))
+    }
+
+    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+        if let Some(following) = &self.prefault_controller {
+            following.filler.set_room(process, room_bytes);
+        }
+    }
+}

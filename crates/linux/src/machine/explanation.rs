@@ -1,0 +1,74 @@
+//! Describes processes, and explains why a process or a region of it is not managed.
+
+use super::LinuxMachine;
+use crate::processes::mappings;
+use crate::processes::process::{self, ProcessHandle};
+use hawkeye_manager::{Explain, ProcessDescription};
+use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, RegionAddr};
+
+impl Explain for LinuxMachine {
+    fn describe(&self, process: ProcessId) -> ProcessDescription {
+        let uid = process::owner(process.pid);
+        let Some(member) = self.members.get(process) else {
+            return ProcessDescription {
+                uid,
+                ..ProcessDescription::default()
+            };
+        };
+        let identity = &member.identity;
+        let rule_name = member.terms.rule.and_then(|rule| {
+            let roster = self.scope.selector()?;
+            roster.rule_name(rule).map(str::to_owned)
+        });
+        ProcessDescription {
+            name: identity.command.clone(),
+            user: Some(identity.user.clone()),
+            uid,
+            cgroup: Some(identity.cgroup.clone()),
+            unit: unit_text(identity),
+            thp_disabled: member.thp_disabled,
+            refused_bytes: member.eligible.refused_bytes,
+            terms: Some(member.terms),
+            rule_name,
+        }
+    }
+
+    fn why_not_managed(&self, pid: u32) -> Option<String> {
+        match (ProcessHandle::open(pid), self.scope.selector()) {
+            // The error states why the process cannot be opened.
+            (Err(error), _) => Some(error.to_string()),
+            (Ok(_), Some(roster)) => {
+                let real_time = process::may_be_managed(pid, &ProcessRules::default()).err();
+                let reasons = [
+                    real_time.map(|error| error.to_string()),
+                    roster.why_not_managed(pid),
+                ];
+                reasons
+                    .into_iter()
+                    .flatten()
+                    .reduce(|a, b| format!("{a}; {b}"))
+            }
+            (Ok(_), None) => None,
+        }
+    }
+
+    fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
+        let member = self.members.get_mut(process).ok()?;
+        let mappings = self.sampler.mappings(member, &mut self.calls).ok()?;
+        let eligible = mappings::region_eligible(&mappings, region);
+        eligible.err().map(|why| why.to_string())
+    }
+}
+
+/// The pod, container or unit of a process, in words.
+fn unit_text(identity: &ProcessIdentity) -> Option<String> {
+    let pod = identity.pod.as_ref();
+    let pod = pod.map(|pod| format!("pod {} ({})", pod.uid, pod.qos));
+    let container = || {
+        identity
+            .container
+            .as_ref()
+            .map(|id| format!("container {id}"))
+    };
+    pod.or_else(container).or_else(|| identity.unit.clone())
+}

@@ -1,0 +1,70 @@
+//! Page sizes that the policy may choose, and records of programs.
+
+use super::LinuxMachine;
+use crate::error::LinuxError;
+use crate::page_sizes::{ObservedSizes, SizeSwitches};
+use crate::prefault::profile_store::{ProfileRecorder, ProfileStore};
+use crate::probe::touch_costs::TouchCosts;
+use hawkeye_manager::machine::Called;
+use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine};
+use hawkeye_policy::{PageOrders, ProcessId};
+
+impl LinuxMachine {
+    /// Keeps records of programs from now on, and uses those that exist.
+    pub fn enable_profiles(&mut self, learned: ProfileStore) {
+        self.profile_recorder = Some(ProfileRecorder::new(learned));
+    }
+
+    /// Writes the records of the processes that are still managed. Call it when management ends.
+    pub fn save_profiles(&mut self) {
+        let now = self.now();
+        let sizes = self.observed_sizes().unwrap_or_default().sizes;
+        if let Some(notebook) = &mut self.profile_recorder {
+            notebook.update(&[], now, || sizes);
+        }
+    }
+
+    /// Lets the policy choose among page sizes at first touches from now on.
+    pub fn enable_size_choice(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
+        self.sizing.enable(switches, costs);
+    }
+
+    /// The page sizes by which managed processes were mapped when last seen. `None` if no process
+    /// gets sizes other than base and huge pages.
+    pub fn observed_sizes(&self) -> Option<ObservedSizes> {
+        self.sizing.observed(self.now())
+    }
+
+    /// Looks at these page sizes once more, for processes that still run.
+    pub fn read_sizes_now(&mut self) {
+        let now = self.now();
+        if let Some(looks) = &mut self.sizing.looks {
+            looks.read_now(self.members.order(), now);
+        }
+    }
+}
+
+impl FaultPageSizes for LinuxMachine {
+    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Called<()> {
+        let failed = |error: LinuxError| error.for_process(process);
+        self.sizing.set(process, orders).map_err(failed)?;
+        let now = self.now();
+        // An empty set can mean that memory is short, which says nothing about the program.
+        if let Some(notebook) = self
+            .profile_recorder
+            .as_mut()
+            .filter(|_| !orders.is_empty())
+        {
+            notebook.record_sizes(process, orders, now);
+        }
+        Ok(())
+    }
+
+    fn learned_sizes(&self, process: ProcessId) -> Option<LearnedSizes> {
+        let known = self.profile_recorder.as_ref()?.stored_profile(process)?;
+        Some(LearnedSizes {
+            orders: known.fault_sizes()?,
+            starts: known.confirmed,
+        })
+    }
+}

@@ -1,0 +1,68 @@
+//! Takes over the machine: one manager at a time, with settings that are put back.
+
+pub mod instance;
+pub mod own_files;
+pub mod thp_settings;
+
+use crate::error::Result;
+use crate::machine::KernelBackend;
+use crate::machine_lease::instance::{ManagerLock, state_dir};
+use crate::machine_lease::thp_settings::SettingsGuard;
+use crate::probe::{self, KernelDecision, ProbeExtent};
+use crate::sample::sampler::damon::{Damon, DamonError};
+
+/// The right to manage this machine, and what the probe found here. Dropping it puts every setting
+/// back and lets the next manager in.
+#[derive(Debug)]
+pub struct MachineLease {
+    // Fields drop in this order: the settings are put back before the lock is released.
+    settings: SettingsGuard,
+    _instance: ManagerLock,
+    decision: KernelDecision,
+}
+
+impl MachineLease {
+    /// Claims the machine, puts back what a killed manager left changed, and probes what works. A
+    /// manager that is refused meanwhile shows `purpose`.
+    ///
+    /// # Errors
+    /// Another manager is running, or `HAWKEYE_SAMPLER` requests a sampler that does not work.
+    pub fn begin(purpose: &str) -> Result<Self> {
+        let state = state_dir();
+        let instance = ManagerLock::claim(&state, purpose)?;
+        let settings = SettingsGuard::start(&state)?;
+        stop_leftover_damon();
+        let decision = probe::choose(&probe::gather(ProbeExtent::ForManaging, None)?)?;
+        Ok(Self {
+            settings,
+            _instance: instance,
+            decision,
+        })
+    }
+
+    /// The methods that the probe chose.
+    pub fn decision(&self) -> &KernelDecision {
+        &self.decision
+    }
+
+    /// Sets up the chosen methods.
+    pub fn kernel_backend(&self) -> Result<KernelBackend> {
+        probe::kernel_backend(&self.decision)
+    }
+
+    /// The settings that may be changed while the machine is managed.
+    pub fn settings(&mut self) -> &mut SettingsGuard {
+        &mut self.settings
+    }
+}
+
+/// Stops the kdamond that a manager leaves running if it is killed in a sampling window. It touches
+/// no other program's kdamond. The caller holds the [`ManagerLock`] lock.
+pub fn stop_leftover_damon() {
+    match Damon::default().stop_leftover() {
+        Ok(true) => tracing::info!("stopped the DAMON session of a manager that was killed"),
+        Ok(false) | Err(DamonError::Absent(_)) => {}
+        // DAMON then stays in use, which the probe reports.
+        Err(error) => tracing::warn!("a leftover DAMON session could not be stopped: {error}"),
+    }
+}

@@ -1,0 +1,351 @@
+//! Ensures one manager per machine, by locks that end with their holder and that other users cannot
+//! take.
+//!
+//! There are two locks, each a file that only root can open. One is in the state folder. The other
+//! is always in `/run/hawkeye`, so that managers with different state folders exclude each other.
+//!
+//! A container with its own `/run` but the host's processes has other lock files. Its manager is
+//! found by the locks that processes hold. Managers in different pid namespaces remain possible.
+//! Each manages only the processes that it sees, but they may change the same settings.
+
+mod holders;
+
+use crate::error::{LinuxError, Result};
+use crate::machine_lease::own_files;
+use holders::{LOCK, LockHolder};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The folder of the machine's lock, independent of the state folder.
+const MACHINE_DIR: &str = "/run/hawkeye";
+/// Attempts to take a lock that may be held only briefly, and the time between them.
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// Upper bound of a purpose's length, in bytes.
+const LONGEST_PURPOSE: u64 = 4096;
+
+/// The manager's folder for its lock and the settings to put back: `HAWKEYE_STATE_DIR`, or
+/// `/run/hawkeye`.
+pub fn state_dir() -> PathBuf {
+    std::env::var_os("HAWKEYE_STATE_DIR").map_or_else(|| MACHINE_DIR.into(), PathBuf::from)
+}
+
+/// Held while this process manages the machine.
+#[derive(Debug)]
+pub struct ManagerLock {
+    lock: Flock<File>,
+    /// `None`: it is the same lock, or the process that started this one holds it.
+    machine: Option<Flock<File>>,
+}
+
+impl ManagerLock {
+    /// Becomes the machine's manager. `purpose` describes it to other managers. A process that a
+    /// manager has started may manage too, with its own state folder.
+    ///
+    /// # Errors
+    /// - Another manager is running, or another process holds its lock. The error names it.
+    /// - The state folder cannot be created, or other users can change it.
+    pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self> {
+        let own = Self::claim_at(state_dir, Path::new(MACHINE_DIR), purpose)?;
+        let locks = [Some(&own.lock), own.machine.as_ref()];
+        let inodes = locks.into_iter().flatten().map(|lock| lock.metadata());
+        let inodes: Vec<u64> = inodes.flatten().map(|found| found.ino()).collect();
+        match holders::another_manager(&inodes) {
+            Some(pid) => {
+                let other = format!("process {pid} (its lock is in another folder)");
+                Err(LinuxError::AlreadyManaged(other))
+            }
+            None => Ok(own),
+        }
+    }
+
+    fn claim_at(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
+        let lock = lock_in(state_dir, purpose)?.map_err(HeldLock::into_error)?;
+        let machine = if state_dir == machine_dir {
+            None
+        } else {
+            match lock_in(machine_dir, purpose) {
+                Ok(Ok(machine)) => Some(machine),
+                Ok(Err(held)) if held.is_held_by_ancestor() => None,
+                Ok(Err(held)) => return Err(held.into_error()),
+                // /run is read-only, or this manager is not root.
+                Err(error) => {
+                    tracing::warn!(
+                        "a manager with another state folder cannot be detected: {error}"
+                    );
+                    None
+                }
+            }
+        };
+        Ok(Self { lock, machine })
+    }
+
+    /// The machine's manager, by its own description; `None` if there is none. It takes no lock for
+    /// longer than the check.
+    ///
+    /// # Errors
+    /// The lock file exists but cannot be read.
+    pub fn holder(state_dir: &Path) -> Result<Option<String>> {
+        match holder_in(state_dir)? {
+            None if state_dir != Path::new(MACHINE_DIR) => holder_in(Path::new(MACHINE_DIR)),
+            holder => Ok(holder),
+        }
+    }
+}
+
+fn holder_in(folder: &Path) -> Result<Option<String>> {
+    let path = folder.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NOFOLLOW);
+    let mut file = match options.open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LinuxError::file("opening", &path)(error)),
+    };
+    let holder = read_holder(&mut file, &path)?;
+    // If the lock is free, this releases it at once.
+    let free = Flock::lock(file, FlockArg::LockSharedNonblock).is_ok();
+    Ok((!free).then_some(holder))
+}
+
+/// A lock that another process holds.
+#[derive(Debug)]
+struct HeldLock {
+    path: PathBuf,
+    holders: Vec<LockHolder>,
+    /// The text that the last manager wrote there.
+    recorded: String,
+    inode: u64,
+}
+
+impl HeldLock {
+    /// The manager that holds it, if the text in the file names it.
+    fn manager(&self) -> Option<&LockHolder> {
+        let says_so = |holder: &&LockHolder| {
+            let words = format!("process {} ", holder.pid);
+            self.recorded.starts_with(&words)
+        };
+        self.holders.iter().find(says_so)
+    }
+
+    fn is_held_by_ancestor(&self) -> bool {
+        let family = holders::ancestors(std::process::id());
+        self.manager()
+            .is_some_and(|holder| holder.pid != std::process::id() && family.contains(&holder.pid))
+    }
+
+    fn into_error(self) -> LinuxError {
+        if self.manager().is_some() {
+            return LinuxError::AlreadyManaged(self.recorded);
+        }
+        let holder = match self.holders.first() {
+            Some(holder) => holder.to_string(),
+            None => format!(
+                "a process that is not visible here (`grep :{} /proc/locks` on the host shows it)",
+                self.inode
+            ),
+        };
+        LinuxError::LockHeld {
+            path: self.path,
+            holder,
+        }
+    }
+}
+
+/// Takes the lock in a folder, and creates the folder if it is missing.
+fn lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, HeldLock>> {
+    own_files::make_folder(folder, 0o755)?;
+    let path = folder.join(LOCK);
+    let mut held = None;
+    for _ in 0..TRIES {
+        let mut file = open(&path).map_err(LinuxError::file("opening", &path))?;
+        let found = (file.metadata()).map_err(LinuxError::file("reading", &path))?;
+        let recorded = read_holder(&mut file, &path)?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) if !is_at(&path, &found) => drop(lock),
+            Ok(mut lock) if is_private(&found) => {
+                write_holder(&mut lock, purpose).map_err(LinuxError::file("writing", &path))?;
+                return Ok(Ok(lock));
+            }
+            // Other users may have it open and lock it later. Keep this lock until the new file is
+            // in place.
+            Ok(lock) => {
+                replace(&path, &found, purpose)?;
+                drop(lock);
+            }
+            Err((_, Errno::EWOULDBLOCK)) => {
+                let holders = holders::of_file(found.ino());
+                let strangers =
+                    !holders.is_empty() && holders.iter().all(|h| !own_files::is_trusted(h.uid));
+                if strangers {
+                    tracing::warn!(
+                        "the lock {} was held by {}; the file is replaced",
+                        path.display(),
+                        holders[0]
+                    );
+                    replace(&path, &found, purpose)?;
+                    continue;
+                }
+                // A process that only calls `holder` has the lock for a moment.
+                let seen = !holders.is_empty();
+                held = Some(HeldLock {
+                    path: path.clone(),
+                    holders,
+                    recorded,
+                    inode: found.ino(),
+                });
+                if seen && held.as_ref().is_some_and(|held| held.manager().is_some()) {
+                    break;
+                }
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            Err((_, errno)) => {
+                return Err(LinuxError::file("locking", &path)(errno.into()));
+            }
+        }
+    }
+    held.map(Err).ok_or_else(|| {
+        let error = std::io::Error::other("other processes keep replacing it");
+        LinuxError::file("locking", &path)(error)
+    })
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+}
+
+/// The text that the holder has written into its lock file.
+fn read_holder(file: &mut File, path: &Path) -> Result<String> {
+    let mut text = Vec::new();
+    file.take(LONGEST_PURPOSE)
+        .read_to_end(&mut text)
+        .map_err(LinuxError::file("reading", path))?;
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+fn write_holder(file: &mut File, purpose: &str) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "process {} ({purpose})", std::process::id())?;
+    file.flush()
+}
+
+/// Whether only root and this user can have opened it.
+fn is_private(found: &Metadata) -> bool {
+    found.mode() & 0o077 == 0 && own_files::is_trusted(found.uid())
+}
+
+fn is_at(path: &Path, found: &Metadata) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino()))
+}
+
+/// Replaces a lock file that other users can lock with a new one. The next attempt locks that.
+///
+/// Managers that start at the same time take turns, by a lock that other users could never open.
+fn replace(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
+    let turn = path.with_extension("replacing");
+    let file = open(&turn).map_err(LinuxError::file("opening", &turn))?;
+    let _turn = Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, errno)| LinuxError::file("locking", &turn)(errno.into()))?;
+    if is_at(path, found) {
+        let text = format!("process {} ({purpose})\n", std::process::id());
+        own_files::replace(path, text.as_bytes()).map_err(LinuxError::file("writing", path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn claim(folder: &TestFolder, state: &str) -> Result<ManagerLock> {
+        let at = |name| folder.0.join(name);
+        ManagerLock::claim_at(&at(state), &at("machine"), "a test")
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("the file exists").mode() & 0o7777
+    }
+
+    #[test]
+    fn the_manager_is_found_without_disturbing_it() {
+        let folder = TestFolder::new("instance");
+        let state = folder.0.join("state");
+        assert_eq!(holder_in(&state).expect("the lock can be read"), None);
+        assert!(!state.exists(), "a look creates no folder");
+        let instance = claim(&folder, "state").expect("no other manager runs");
+        let holder = holder_in(&state).expect("the lock can be read");
+        assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
+        drop(instance);
+        assert_eq!(holder_in(&state).expect("the lock can be read"), None);
+        assert!(claim(&folder, "state").is_ok());
+    }
+
+    #[test]
+    fn managers_with_different_state_folders_exclude_each_other() {
+        let folder = TestFolder::new("instance-two");
+        let first = claim(&folder, "one").expect("no other manager runs");
+        let refused = claim(&folder, "two").expect_err("a second manager is refused");
+        assert!(matches!(refused, LinuxError::AlreadyManaged(_)));
+        drop(first);
+        claim(&folder, "two").expect("the lock is free");
+    }
+
+    #[test]
+    fn the_lock_is_for_us_alone_and_one_that_was_not_is_replaced() {
+        let folder = TestFolder::new("instance-mode");
+        let path = folder.file("state/manager.lock", "process 1 (long ago)");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("the mode can be changed");
+        let before = fs::metadata(&path).expect("the file exists").ino();
+        let old = File::open(&path).expect("the file can be opened");
+        let _instance = claim(&folder, "state").expect("the lock is free");
+        assert_ne!(fs::metadata(&path).expect("the file exists").ino(), before);
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(&folder.0.join("machine/manager.lock")), 0o600);
+        // A descriptor opened before the replacement locks a file that no longer matters.
+        Flock::lock(old, FlockArg::LockExclusiveNonblock).expect("the old file can be locked");
+        claim(&folder, "state").expect_err("a second manager is refused");
+    }
+
+    #[test]
+    fn a_holder_that_is_not_a_manager_is_named() {
+        let folder = TestFolder::new("instance-stranger");
+        let path = folder.file("state/manager.lock", "process 4000000 (attach 5)");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("the mode can be changed");
+        let file = File::open(&path).expect("the file can be opened");
+        let _stranger = Flock::lock(file, FlockArg::LockExclusive).expect("the file can be locked");
+        let refused = claim(&folder, "state")
+            .expect_err("a lock that is held is refused")
+            .to_string();
+        let us = format!("process {} (", std::process::id());
+        assert!(refused.contains(&us), "{refused}");
+        assert!(refused.contains("not a manager"), "{refused}");
+        assert!(!refused.contains("4000000"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        let folder = TestFolder::new("instance-folder");
+        let state = folder.0.join("state");
+        fs::create_dir(&state).expect("the folder can be created");
+        fs::set_permissions(&state, Permissions::from_mode(0o777))
+            .expect("the mode can be changed");
+        let refused = claim(&folder, "state")
+            .expect_err("an unsafe folder is refused")
+            .to_string();
+        assert!(refused.contains("mode 777"), "{refused}");
+    }
+}

@@ -1,0 +1,251 @@
+//! HawkEye's own files. They are written for root alone, and checked when they are read.
+//!
+//! A file may be truncated, of another version, or put there by another user. Each reader limits
+//! its size, checks its owner and its mode, and follows no symbolic link. An unusable file is set
+//! aside, so that nothing is lost and the start is not blocked.
+
+use crate::error::LinuxError;
+use nix::unistd::geteuid;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// Mode of every file that only HawkEye reads back.
+const PRIVATE: u32 = 0o600;
+/// Names to try for a file that is set aside.
+const MOST_ASIDE: u32 = 1000;
+
+/// Why a file is not read, as a clause that follows its name.
+#[derive(Debug, Error)]
+pub enum DistrustReason {
+    /// The system call failed.
+    #[error("cannot be read ({0})")]
+    Io(#[from] io::Error),
+    /// A folder, a pipe or a device.
+    #[error("is not a regular file")]
+    NotAFile,
+    /// A symbolic link, which may lead anywhere.
+    #[error("is a symbolic link")]
+    Link,
+    /// It belongs to another user, which can change it.
+    #[error("belongs to user {0}, so its contents are not trusted")]
+    Owner(u32),
+    /// Other users may change it.
+    #[error("can be written by other users (mode {0:o})")]
+    Writable(u32),
+    /// It is larger than anything that HawkEye writes there, in bytes.
+    #[error("is longer than {0} bytes")]
+    TooLong(u64),
+}
+
+/// Why a file is not used, as a clause that follows its name.
+#[derive(Debug, Error)]
+pub(crate) enum UnusableReason {
+    #[error(transparent)]
+    Distrusted(#[from] DistrustReason),
+    #[error("is damaged ({0})")]
+    Damaged(#[from] serde_json::Error),
+    #[error("has version {found}, and this program knows version {known}")]
+    Version { found: String, known: u64 },
+    /// It contains values that HawkEye never writes.
+    #[error("is damaged ({0})")]
+    Impossible(String),
+    #[error("names {}, which HawkEye never changes, or a value that this setting cannot have", .0.display())]
+    NotASetting(PathBuf),
+}
+
+/// Reads a file of at most `most_bytes` that root or this user has written. `None` if the file does
+/// not exist.
+///
+/// # Errors
+/// The file is not trusted, or cannot be read.
+pub fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, DistrustReason> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // A pipe in its place must not block the start.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+            return Err(DistrustReason::Link);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(DistrustReason::NotAFile);
+    }
+    check_owner(&found)?;
+    let mut text = Vec::new();
+    file.take(most_bytes + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > most_bytes {
+        return Err(DistrustReason::TooLong(most_bytes));
+    }
+    Ok(Some(text))
+}
+
+/// Checks that only root and this user can change the file or folder that this describes.
+///
+/// # Errors
+/// Another user can change it.
+pub fn check_owner(found: &Metadata) -> Result<(), DistrustReason> {
+    if !is_trusted(found.uid()) {
+        return Err(DistrustReason::Owner(found.uid()));
+    }
+    let by_group = found.mode() & 0o020 != 0 && found.gid() != 0;
+    if by_group || found.mode() & 0o002 != 0 {
+        return Err(DistrustReason::Writable(found.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+/// Whether this is root or the user that runs this program.
+pub fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
+}
+
+/// Creates a file for this user alone, regardless of the umask. It removes an existing file.
+///
+/// # Errors
+/// The file cannot be created.
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    if let Err(error) = fs::remove_file(path) {
+        if error.kind() != io::ErrorKind::NotFound {
+            set_aside(path)?;
+        }
+    }
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE);
+    options.custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Replaces a file, which is on disk when this returns. A crash leaves either the old contents or
+/// the new.
+///
+/// # Errors
+/// The file cannot be written; the old contents are still there.
+pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = beside(path, ".new");
+    let mut file = create(&new)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+/// Renames an unusable file to `NAME.damaged-1`, or to the next free number.
+///
+/// # Errors
+/// The file cannot be renamed.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let free = (1..MOST_ASIDE)
+        .map(|number| beside(path, &format!(".damaged-{number}")))
+        .find(|aside| fs::symlink_metadata(aside).is_err());
+    let aside = free.unwrap_or_else(|| beside(path, ".damaged-1"));
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Sets aside an unusable file and logs it. `what` describes what the file holds.
+pub fn set_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
+    let path_shown = path.display();
+    match set_aside(path) {
+        Ok(aside) => tracing::warn!(
+            "{what} not used: {path_shown} {why}; it is kept as {}",
+            aside.display()
+        ),
+        Err(error) => {
+            tracing::warn!("{what} not used: {path_shown} {why}; it cannot be renamed ({error})");
+        }
+    }
+}
+
+/// Creates a folder and its parents with this mode. An existing folder must not be writable by
+/// other users, which could replace its files.
+///
+/// # Errors
+/// The folder cannot be created, or other users can change it.
+pub(crate) fn make_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
+    let made = made.and_then(|()| fs::metadata(path));
+    let found = made.map_err(LinuxError::file("creating", path))?;
+    check_owner(&found).map_err(|why| LinuxError::UnsafeFolder {
+        path: path.to_owned(),
+        why: why.to_string(),
+    })
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn refused(path: &Path) -> String {
+        let read = read(path, 100).map(drop);
+        read.expect_err("an untrusted file is refused").to_string()
+    }
+
+    #[test]
+    fn only_files_private_to_root_or_this_user_are_read() {
+        let folder = TestFolder::new("own-files");
+        let path = folder.file("a", "text");
+        let found = read(&path, 4).expect("the file can be read");
+        assert_eq!(found.as_deref(), Some(&b"text"[..]));
+        assert!(matches!(read(&path, 3), Err(DistrustReason::TooLong(3))));
+        let missing = read(&folder.0.join("none"), 9);
+        assert!(missing.is_ok_and(|text| text.is_none()));
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("the mode can be changed");
+        assert!(refused(&path).contains("mode 666"));
+        let link = folder.0.join("link");
+        symlink(&path, &link).expect("the link can be created");
+        assert!(refused(&link).contains("symbolic link"));
+        assert!(refused(&folder.0).contains("not a regular file"));
+        let pipe = folder.0.join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("the pipe can be created");
+        assert!(refused(&pipe).contains("not a regular file"));
+        if geteuid().is_root() {
+            let of_nobody = folder.file("unprivileged", "text");
+            std::os::unix::fs::chown(&of_nobody, Some(65534), None)
+                .expect("root can change the owner");
+            assert!(refused(&of_nobody).contains("user 65534"));
+        }
+    }
+
+    #[test]
+    fn a_replaced_file_is_private_and_follows_no_link() {
+        let folder = TestFolder::new("own-files-new");
+        let (path, other) = (folder.0.join("a"), folder.file("other", "theirs"));
+        symlink(&other, folder.0.join("a.new")).expect("the link can be created");
+        replace(&path, b"ours").expect("the file can be replaced");
+        let texts = [&other, &path].map(|file| fs::read_to_string(file).unwrap_or_default());
+        assert_eq!(texts, ["theirs", "ours"]);
+        let mode = fs::metadata(&path).expect("the file exists").mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn setting_a_file_aside_replaces_no_other_file() {
+        let folder = TestFolder::new("own-files-aside");
+        for text in ["first", "second"] {
+            let path = folder.file("a", text);
+            let aside = set_aside(&path).expect("the file can be renamed");
+            let kept = fs::read_to_string(aside).expect("the file can be read");
+            assert_eq!(kept, text);
+        }
+        assert!(folder.0.join("a.damaged-2").exists());
+    }
+}

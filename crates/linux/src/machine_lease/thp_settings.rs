@@ -1,0 +1,252 @@
+//! Kernel settings of transparent huge pages: read, changed for a while, and put back afterwards.
+//!
+//! The value found and the value set are written to the state folder before each change. The value
+//! found is put back when the guard is dropped. After a crash or SIGKILL, the next start or
+//! `hawkeye restore` puts it back. A setting that another program has changed meanwhile stays as it
+//! is.
+
+mod guard;
+mod saved_settings;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use guard::{RestoreResult, RestoredSetting, SettingsGuard, SettingsHandle, restore_leftovers};
+pub use saved_settings::AllowedFiles;
+
+use crate::error::{LinuxError, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The kernel's folder of these settings.
+pub const THP_DIR: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Whether the kernel splits huge pages full of zeros when memory runs out (since 6.12).
+pub const SHRINK_UNDERUSED: &str = "shrink_underused";
+
+/// How khugepaged, the kernel's own promotion, runs while the daemon does. It applies to every
+/// program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KhugepagedMode {
+    /// It is stopped, because two promoters with different orders compete for the same memory.
+    #[default]
+    Off,
+    /// It runs, but does not fill again what recovery has taken back. The kernel's own splitting
+    /// does not change.
+    Restrain,
+    /// It does not change.
+    Leave,
+}
+
+/// How the kernel's own promotion and splitting are set while a manager runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelThpRules {
+    /// How khugepaged runs.
+    pub khugepaged: KhugepagedMode,
+    /// Whether the kernel itself splits sparse huge pages when memory runs out, including those of
+    /// excluded programs.
+    pub kernel_split: bool,
+    /// Least number of zero base pages in a sparse huge page.
+    pub zero_pages: u16,
+}
+
+impl KernelThpRules {
+    /// Changes the settings until the guard is dropped.
+    ///
+    /// # Errors
+    /// A setting cannot be changed, for example because `/sys` is read-only in a container.
+    /// Settings changed before that stay so until the guard is dropped.
+    pub fn apply(self, guard: &mut SettingsGuard) -> Result<()> {
+        if self.kernel_split {
+            limit_khugepaged(guard, self.zero_pages)?;
+        }
+        match self.khugepaged {
+            KhugepagedMode::Restrain if !self.kernel_split => {
+                prevent_refill(guard, self.zero_pages)
+            }
+            KhugepagedMode::Leave | KhugepagedMode::Restrain => Ok(()),
+            KhugepagedMode::Off => slow_down_khugepaged(guard),
+        }
+    }
+}
+
+/// Makes khugepaged sleep until the guard is dropped. It has no switch of its own: `enabled` also
+/// changes what faults get.
+///
+/// This sets it to sleep for a day after each base page that it scans. It still collapses one
+/// region when it wakes because the first process with huge pages has appeared. It collapses
+/// nothing else (seen on 6.18). Writing a sleep time wakes it, so the number of pages is set first.
+pub fn slow_down_khugepaged(guard: &mut SettingsGuard) -> Result<()> {
+    const DAY_MS: &str = "86400000";
+    let folder = Path::new(THP_DIR).join("khugepaged");
+    guard.set(&folder.join("pages_to_scan"), "1")?;
+    guard.set(&folder.join("alloc_sleep_millisecs"), DAY_MS)?;
+    guard.set(&folder.join("scan_sleep_millisecs"), DAY_MS)
+}
+
+/// Limits khugepaged and lets the kernel split, until the guard is dropped. khugepaged collapses no
+/// region with `zero_pages` or more empty base pages. When memory runs out, the kernel splits huge
+/// pages with at least as many zero base pages. Both apply to every program on the machine. A
+/// stricter setting does not change.
+///
+/// The kernel also does that in a cgroup at its limit, before it kills (since 6.12;
+/// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
+pub fn limit_khugepaged(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
+    let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
+    if shrinker.exists() {
+        guard.set(&shrinker, "1")?;
+    }
+    limit_empty_pages(guard, zero_pages)
+}
+
+/// Prevents khugepaged from filling again what recovery has taken back, without a change of the
+/// kernel's own splitting. Both depend on `max_ptes_none`. If that is 511, the kernel splits
+/// nothing, so its splitting is switched off first. If the kernel already splits, nothing is
+/// changed.
+fn prevent_refill(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
+    let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
+    let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
+    if shrinks {
+        if read_setting(&max_ptes_none())? != SPLITS_NOTHING {
+            return Ok(());
+        }
+        guard.set(&shrinker, "0")?;
+    }
+    limit_empty_pages(guard, zero_pages)
+}
+
+/// With this `max_ptes_none` the kernel splits no huge page because of its zeros.
+const SPLITS_NOTHING: &str = "511";
+
+fn max_ptes_none() -> PathBuf {
+    Path::new(THP_DIR).join("khugepaged/max_ptes_none")
+}
+
+fn limit_empty_pages(guard: &mut SettingsGuard, zero_pages: u16) -> Result<()> {
+    let path = max_ptes_none();
+    let limit = zero_pages.saturating_sub(1);
+    match read_setting(&path)?.parse::<u16>() {
+        Ok(found) if found <= limit => Ok(()),
+        _ => guard.set(&path, &limit.to_string()),
+    }
+}
+
+/// The file that decides which faults get huge pages. Since Linux 6.8 that is the file for their
+/// size, unless it contains `inherit`, the default. Then the file for all sizes decides
+/// (Documentation/admin-guide/mm/transhuge.rst).
+pub fn enabled_file() -> PathBuf {
+    deciding_file(Path::new(THP_DIR))
+}
+
+fn deciding_file(folder: &Path) -> PathBuf {
+    let of_size = folder.join("hugepages-2048kB/enabled");
+    match read_setting(&of_size).as_deref() {
+        Ok("inherit") | Err(_) => folder.join("enabled"),
+        Ok(_) => of_size,
+    }
+}
+
+/// Huge pages at first faults, for every program on the machine. They are on while memory allows,
+/// as in the paper (section 3.1).
+#[derive(Debug, Default)]
+pub struct HugePageFaults {
+    /// The file that switches them; `Some` while they are on.
+    on: Option<PathBuf>,
+    /// Another program has changed one of the settings. From then on they are left to that program.
+    changed_by_others: bool,
+}
+
+impl HugePageFaults {
+    /// Switches them on, or back to the value found. No fault waits for compaction because of it,
+    /// except those in mappings with `MADV_HUGEPAGE`, as before. Does nothing if another program
+    /// has changed the settings since.
+    ///
+    /// # Errors
+    /// The setting cannot be changed.
+    pub fn allow(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
+        if allowed && self.changed_by_others {
+            return Ok(());
+        }
+        match self.switch(allowed, guard) {
+            Err(LinuxError::ChangedByOthers { .. }) => {
+                self.changed_by_others = true;
+                guard.put_back(&Path::new(THP_DIR).join("defrag"))
+            }
+            switched => switched,
+        }
+    }
+
+    fn switch(&mut self, allowed: bool, guard: &mut SettingsGuard) -> Result<()> {
+        let defrag = Path::new(THP_DIR).join("defrag");
+        match &self.on {
+            None if allowed => {
+                // The settings in which no fault waits for compaction, or only the background
+                // compacts, stay.
+                if !matches!(read_setting(&defrag)?.as_str(), "never" | "defer") {
+                    guard.set(&defrag, "defer+madvise")?;
+                }
+                let enabled = enabled_file();
+                guard.set(&enabled, "always")?;
+                self.on = Some(enabled);
+            }
+            Some(enabled) if !allowed => {
+                guard.put_back(enabled)?;
+                guard.put_back(&defrag)?;
+                self.on = None;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// If `spare` is set, remote reads of untouched memory install new huge pages, until it is unset or
+/// the guard is dropped. Reads by the owner do so too, instead of sharing one huge page of zeros.
+///
+/// # Errors
+/// The setting cannot be changed.
+pub fn avoid_huge_zero_page(spare: bool, guard: &mut SettingsGuard) -> Result<()> {
+    let path = Path::new(THP_DIR).join("use_zero_page");
+    if spare {
+        match guard.set(&path, "0") {
+            // The guard has logged it.
+            Err(LinuxError::ChangedByOthers { .. }) => Ok(()),
+            set => set,
+        }
+    } else {
+        guard.put_back(&path)
+    }
+}
+
+/// The value in force. Among choices such as `always [madvise] never`, it is the one in brackets.
+pub fn read_setting(path: &Path) -> Result<String> {
+    let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
+    let chosen = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    Ok(chosen.unwrap_or(text.trim()).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::TestFolder;
+    use super::*;
+
+    #[test]
+    fn a_size_that_inherits_is_decided_by_the_setting_for_all() {
+        let folder = TestFolder::new("sizes");
+        let for_all = folder.0.join("enabled");
+        // Before Linux 6.8.
+        assert_eq!(deciding_file(&folder.0), for_all);
+        let of_size = folder.0.join("hugepages-2048kB/enabled");
+        fs::create_dir(folder.0.join("hugepages-2048kB")).expect("the folder can be created");
+        for (text, deciding) in [
+            ("always [inherit] madvise never\n", &for_all),
+            ("[always] inherit madvise never\n", &of_size),
+            ("always inherit [madvise] never\n", &of_size),
+            ("always inherit madvise [never]\n", &of_size),
+        ] {
+            fs::write(&of_size, text).expect("the file can be written");
+            assert_eq!(&deciding_file(&folder.0), deciding, "{text}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! Keeps the values that settings had, and puts them back if HawkEye's values are still in place.
+
+use super::read_setting;
+use super::saved_settings::{self, AllowedFiles, SettingChange, SettingChanges};
+use crate::error::{LinuxError, Result};
+use crate::machine_lease::own_files;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Changes settings. Dropping it puts back each one that still has the value that this guard left.
+#[derive(Debug)]
+pub struct SettingsGuard(Arc<Mutex<GuardState>>);
+
+/// Changes settings through a guard, while that guard exists.
+#[derive(Clone, Debug)]
+pub struct SettingsHandle(Weak<Mutex<GuardState>>);
+
+#[derive(Debug)]
+struct GuardState {
+    file: PathBuf,
+    allowed: AllowedFiles,
+    /// Changes to put back.
+    changes: SettingChanges,
+    /// The value at which this guard left each setting that it has set or put back.
+    left: BTreeMap<PathBuf, String>,
+    /// Settings that another program has changed since. The guard no longer touches them.
+    others: BTreeMap<PathBuf, String>,
+}
+
+/// The result of putting one setting back.
+#[derive(Debug)]
+pub struct RestoredSetting {
+    /// The setting.
+    pub path: PathBuf,
+    /// Its value before HawkEye changed it.
+    pub found: String,
+    /// The result.
+    pub became: RestoreResult,
+}
+
+/// What happened to a setting.
+#[derive(Debug)]
+pub enum RestoreResult {
+    /// It has its old value again.
+    PutBack,
+    /// Another program has changed it since, so it stays.
+    Left {
+        /// The value that HawkEye had set.
+        set: String,
+        /// Its value now.
+        now: String,
+    },
+    /// It cannot be written, for this reason. Its old value is kept for the next attempt.
+    Failed(io::Error),
+}
+
+impl fmt::Display for RestoredSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, found) = (self.path.display(), &self.found);
+        match &self.became {
+            RestoreResult::PutBack => write!(f, "{path} is restored to {found}"),
+            RestoreResult::Left { set, now } => write!(
+                f,
+                "{path} stays {now}: another program changed it from {set}, the value that HawkEye had set (before HawkEye: {found})"
+            ),
+            RestoreResult::Failed(error) => write!(
+                f,
+                "{path} could not be restored to {found}: {error}; the next start or `hawkeye restore` tries again"
+            ),
+        }
+    }
+}
+
+impl SettingsGuard {
+    /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
+    /// caller holds the [`ManagerLock`](crate::machine_lease::instance::ManagerLock), so no other
+    /// manager changes settings. What cannot be put back is kept for later and does not prevent the
+    /// start.
+    ///
+    /// # Errors
+    /// The state folder cannot be written.
+    pub fn start(state_dir: &Path) -> Result<Self> {
+        Self::start_with(state_dir, AllowedFiles::of_kernel())
+    }
+
+    /// As [`Self::start`], for the files in `allowed`.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn start_with(state_dir: &Path, allowed: AllowedFiles) -> Result<Self> {
+        let file = saved_settings::file_in(state_dir);
+        let (outcomes, changes) = restore_file(&file, &allowed)?;
+        for outcome in &outcomes {
+            match outcome.became {
+                RestoreResult::PutBack => tracing::info!("{outcome}"),
+                RestoreResult::Left { .. } | RestoreResult::Failed(_) => {
+                    tracing::warn!("{outcome}")
+                }
+            }
+        }
+        Ok(Self(Arc::new(Mutex::new(GuardState {
+            file,
+            allowed,
+            changes,
+            left: BTreeMap::new(),
+            others: BTreeMap::new(),
+        }))))
+    }
+
+    /// Sets the file at `path` to `value`. Its old value is on disk before the change.
+    ///
+    /// The guard remembers the value of each setting that it has set, put back, or found to be
+    /// `value`. If another program or a user has changed it since, the setting is theirs. The guard
+    /// neither sets it nor puts it back again. A user that sets `enabled` to `never` during an
+    /// incident must be able to rely on that.
+    ///
+    /// # Errors
+    /// - [`LinuxError::ChangedByOthers`] or [`LinuxError::NotASetting`].
+    /// - The setting cannot be written.
+    pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
+        lock(&self.0).set(path, value)
+    }
+
+    /// Puts a setting back now, if it was changed and still has the value set.
+    ///
+    /// # Errors
+    /// The setting cannot be written. It stays on the list.
+    pub fn put_back(&mut self, path: &Path) -> Result<()> {
+        lock(&self.0).put_back(path)
+    }
+
+    /// Puts back now every setting that still has the value set.
+    ///
+    /// # Errors
+    /// One of the settings cannot be written. It stays on the list.
+    pub fn restore(&mut self) -> Result<()> {
+        lock(&self.0).restore()
+    }
+
+    /// A handle for code that changes settings while the guard is kept elsewhere.
+    pub fn handle(&self) -> SettingsHandle {
+        SettingsHandle(Arc::downgrade(&self.0))
+    }
+}
+
+impl SettingsHandle {
+    /// As [`SettingsGuard::set`].
+    ///
+    /// # Errors
+    /// Those of [`SettingsGuard::set`], and [`LinuxError::SettingsPutBack`] if the guard is gone.
+    pub fn set(&self, path: &Path, value: &str) -> Result<()> {
+        let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
+        lock(&guard).set(path, value)
+    }
+
+    /// As [`SettingsGuard::put_back`]. A guard that is gone has already put back its changes.
+    ///
+    /// # Errors
+    /// The setting cannot be changed.
+    pub fn put_back(&self, path: &Path) -> Result<()> {
+        match self.0.upgrade() {
+            Some(guard) => lock(&guard).put_back(path),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A thread that panicked has changed at most one setting, which was put on the list before. So
+/// poisoning is ignored.
+fn lock(state: &Mutex<GuardState>) -> MutexGuard<'_, GuardState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl GuardState {
+    fn set(&mut self, path: &Path, value: &str) -> Result<()> {
+        if !self.allowed.contains(path) {
+            return Err(LinuxError::NotASetting(path.to_owned()));
+        }
+        let now = read_setting(path)?;
+        self.check_unchanged(path, &now)?;
+        if now == value {
+            self.left.insert(path.to_owned(), now);
+            return Ok(());
+        }
+        let before = self.changes.get(path).cloned();
+        let mut change = before.clone().unwrap_or_else(|| SettingChange {
+            found: now,
+            set: Vec::new(),
+        });
+        change.set.push(value.to_owned());
+        // A change must be on disk before it is made.
+        self.save_change(path, Some(change.clone()))?;
+        if let Err(error) = write(path, value) {
+            if let Err(error) = self.save_change(path, before) {
+                tracing::warn!("{error}");
+            }
+            return Err(LinuxError::file("writing", path)(error));
+        }
+        // The kernel rounds some values, and shows other words than it accepts.
+        let left = read_setting(path).unwrap_or_else(|_| value.to_owned());
+        self.left.insert(path.to_owned(), left.clone());
+        if change.set != [left.clone()] {
+            change.set = vec![left];
+            self.save_change(path, Some(change))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a setting still has the value at which this guard left it, if it has set it.
+    fn check_unchanged(&mut self, path: &Path, now: &str) -> Result<()> {
+        let others = self.others.contains_key(path);
+        let ours = self.left.get(path);
+        if !others && ours.is_none_or(|ours| ours == now) {
+            return Ok(());
+        }
+        if !others {
+            tracing::warn!(
+                "{} was changed from {} to {now} by another program: HawkEye does not set it again",
+                path.display(),
+                ours.map_or("", String::as_str)
+            );
+            self.others.insert(path.to_owned(), now.to_owned());
+            self.save_change(path, None)?;
+        }
+        Err(LinuxError::ChangedByOthers {
+            path: path.to_owned(),
+            now: now.to_owned(),
+        })
+    }
+
+    /// Records on disk the change of a setting to put back. `None` removes it.
+    fn save_change(&mut self, path: &Path, change: Option<SettingChange>) -> Result<()> {
+        let mut changes = self.changes.clone();
+        match change {
+            Some(change) => changes.insert(path.to_owned(), change),
+            None => changes.remove(path),
+        };
+        if changes != self.changes {
+            saved_settings::write(&self.file, &changes)?;
+            self.changes = changes;
+        }
+        Ok(())
+    }
+
+    fn put_back(&mut self, path: &Path) -> Result<()> {
+        let Some(change) = self.changes.get(path) else {
+            return Ok(());
+        };
+        let outcome = put_back(path, change);
+        if let Some(outcome) = &outcome {
+            if matches!(outcome.became, RestoreResult::Left { .. }) {
+                tracing::warn!("{outcome}");
+            }
+        }
+        match outcome.map(|outcome| outcome.became) {
+            Some(RestoreResult::Failed(error)) => {
+                return Err(LinuxError::file("restoring", path)(error));
+            }
+            Some(RestoreResult::Left { now, .. }) => {
+                self.others.insert(path.to_owned(), now);
+            }
+            Some(RestoreResult::PutBack) | None => {
+                if let Ok(now) = read_setting(path) {
+                    self.left.insert(path.to_owned(), now);
+                }
+            }
+        }
+        self.save_change(path, None)
+    }
+
+    fn restore(&mut self) -> Result<()> {
+        let paths: Vec<PathBuf> = self.changes.keys().cloned().collect();
+        let results: Vec<_> = paths.iter().map(|path| self.put_back(path)).collect();
+        results.into_iter().collect()
+    }
+}
+
+impl Drop for SettingsGuard {
+    fn drop(&mut self) {
+        if let Err(error) = self.restore() {
+            tracing::error!("{error}; `hawkeye restore` tries again");
+        }
+    }
+}
+
+/// Puts back what a killed manager left changed, where that is still in place. Returns the result
+/// for each setting. An unusable file is set aside, which is logged. The caller holds the
+/// [`ManagerLock`](crate::machine_lease::instance::ManagerLock).
+///
+/// # Errors
+/// The state folder cannot be written.
+pub fn restore_leftovers(state_dir: &Path) -> Result<Vec<RestoredSetting>> {
+    let file = saved_settings::file_in(state_dir);
+    Ok(restore_file(&file, &AllowedFiles::of_kernel())?.0)
+}
+
+/// The result for each setting, and the changes that remain.
+fn restore_file(
+    file: &Path,
+    allowed: &AllowedFiles,
+) -> Result<(Vec<RestoredSetting>, SettingChanges)> {
+    let found = match saved_settings::read(file, allowed) {
+        Ok(None) => return Ok(Default::default()),
+        Ok(Some(found)) => found,
+        Err(why) => {
+            let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
+            own_files::set_aside_and_log(what, file, &why);
+            return Ok(Default::default());
+        }
+    };
+    if found.of_earlier_boot {
+        tracing::info!(
+            "{} is from before the last start of the machine: no setting has to be restored",
+            file.display()
+        );
+        saved_settings::write(file, &SettingChanges::new())?;
+        return Ok(Default::default());
+    }
+    let mut outcomes = Vec::new();
+    let mut still = SettingChanges::new();
+    for (path, change) in &found.changes {
+        let Some(outcome) = put_back(path, change) else {
+            continue;
+        };
+        if matches!(outcome.became, RestoreResult::Failed(_)) {
+            still.insert(path.clone(), change.clone());
+        }
+        outcomes.push(outcome);
+    }
+    saved_settings::write(file, &still)?;
+    Ok((outcomes, still))
+}
+
+/// Puts a setting back. `None` if there was nothing to do, or the kernel lacks the setting now.
+fn put_back(path: &Path, change: &SettingChange) -> Option<RestoredSetting> {
+    let became = match read_setting(path) {
+        Ok(now) if now == change.found => return None,
+        Ok(now) => match change.set.last().cloned() {
+            Some(set) if !change.set.contains(&now) => RestoreResult::Left { set, now },
+            _ => write(path, &change.found)
+                .map_or_else(RestoreResult::Failed, |()| RestoreResult::PutBack),
+        },
+        Err(LinuxError::File { source, .. }) => RestoreResult::Failed(source),
+        Err(error) => RestoreResult::Failed(io::Error::other(error)),
+    };
+    // The module with the setting was unloaded, or another kernel was started.
+    if matches!(&became, RestoreResult::Failed(error) if error.kind() == ErrorKind::NotFound) {
+        return None;
+    }
+    Some(RestoredSetting {
+        path: path.to_owned(),
+        found: change.found.clone(),
+        became,
+    })
+}
+
+/// Writes to an existing file. It never follows a link and never creates a file.
+fn write(path: &Path, value: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(true);
+    let mut file = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
+    file.write_all(value.as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

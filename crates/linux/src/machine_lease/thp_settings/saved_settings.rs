@@ -1,0 +1,254 @@
+//! The file with the settings to put back.
+
+use crate::error::{LinuxError, Result};
+use crate::machine_lease::own_files::{self, UnusableReason};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// Version of the format. Files without a version were written before HawkEye 0.1.0.
+const VERSION: u64 = 2;
+/// Upper bound of the file's size, in bytes.
+const LONGEST: u64 = 64 << 10;
+/// Upper bound of a setting's length, in bytes.
+const LONGEST_VALUE: usize = 256;
+/// Its content changes with each start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Settings that may be changed and put back: everything in these folders, and these files. The
+/// manager changes the first two, experiments the others.
+const KERNEL: [&str; 4] = [
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/module/prezero/parameters",
+    "/sys/module/page_reporting/parameters",
+    "/proc/sys/vm/compaction_proactiveness",
+];
+
+/// Which files may be written.
+#[derive(Clone, Debug)]
+pub struct AllowedFiles(Vec<PathBuf>);
+
+impl AllowedFiles {
+    /// The settings of this kernel that HawkEye changes.
+    pub fn of_kernel() -> Self {
+        Self(KERNEL.map(PathBuf::from).to_vec())
+    }
+
+    /// The files in a folder, for tests with settings of their own.
+    pub fn under(folder: &Path) -> Self {
+        Self(vec![folder.to_owned()])
+    }
+
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        let plain = |part| matches!(part, Component::Normal(_) | Component::RootDir);
+        path.components().all(plain) && self.0.iter().any(|folder| path.starts_with(folder))
+    }
+}
+
+/// One setting that was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SettingChange {
+    /// The value before the change.
+    pub(super) found: String,
+    /// The values that HawkEye may have left. That is one value, or two while it is being changed.
+    /// A manager before 0.1.0 may have recorded none.
+    pub(super) set: Vec<String>,
+}
+
+impl SettingChange {
+    fn is_plausible(&self) -> bool {
+        let values = std::iter::once(&self.found).chain(&self.set);
+        values.into_iter().all(|value| {
+            !value.is_empty() && value.len() <= LONGEST_VALUE && !value.contains(char::is_control)
+        })
+    }
+}
+
+/// Changes, by the file of the setting.
+pub(super) type SettingChanges = BTreeMap<PathBuf, SettingChange>;
+
+#[derive(Serialize, Deserialize)]
+struct SettingsFile {
+    version: u64,
+    boot_id: Option<String>,
+    settings: SettingChanges,
+}
+
+/// The contents of the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SavedSettings {
+    pub(super) changes: SettingChanges,
+    /// The changes were made before the last start of the machine. The kernel has begun with its
+    /// own settings since.
+    pub(super) of_earlier_boot: bool,
+}
+
+pub(super) fn file_in(state_dir: &Path) -> PathBuf {
+    state_dir.join("settings.json")
+}
+
+/// Reads the file. `None` if it does not exist. A file with any impossible value is refused as a
+/// whole.
+pub(super) fn read(
+    file: &Path,
+    allowed: &AllowedFiles,
+) -> Result<Option<SavedSettings>, UnusableReason> {
+    let Some(text) = own_files::read(file, LONGEST)? else {
+        return Ok(None);
+    };
+    parse(&text, allowed, boot_id().as_deref()).map(Some)
+}
+
+fn parse(
+    text: &[u8],
+    allowed: &AllowedFiles,
+    boot_id: Option<&str>,
+) -> Result<SavedSettings, UnusableReason> {
+    let value: Value = serde_json::from_slice(text)?;
+    let found = match value.get("version").cloned() {
+        None => {
+            let old: BTreeMap<PathBuf, String> = serde_json::from_value(value)?;
+            let set = Vec::new;
+            let changes = old
+                .into_iter()
+                .map(|(path, found)| (path, SettingChange { found, set: set() }));
+            SavedSettings {
+                changes: changes.collect(),
+                of_earlier_boot: false,
+            }
+        }
+        Some(version) if version.as_u64() == Some(VERSION) => {
+            let parsed: SettingsFile = serde_json::from_value(value)?;
+            SavedSettings {
+                of_earlier_boot: matches!((&parsed.boot_id, boot_id),
+                    (Some(then), Some(now)) if then != now),
+                changes: parsed.settings,
+            }
+        }
+        Some(version) => {
+            return Err(UnusableReason::Version {
+                found: version.to_string(),
+                known: VERSION,
+            });
+        }
+    };
+    let wrong = |(path, change): &(&PathBuf, &SettingChange)| {
+        !allowed.contains(path) || !change.is_plausible()
+    };
+    match found.changes.iter().find(wrong) {
+        Some((path, _)) => Err(UnusableReason::NotASetting(path.clone())),
+        None => Ok(found),
+    }
+}
+
+fn boot_id() -> Option<String> {
+    let text = fs::read_to_string(BOOT_ID).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Writes the changes before a setting is changed. If there is nothing to put back, it removes the
+/// file.
+pub(super) fn write(file: &Path, changes: &SettingChanges) -> Result<()> {
+    if changes.is_empty() {
+        return match fs::remove_file(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(LinuxError::file("removing", file)(error))
+            }
+            _ => Ok(()),
+        };
+    }
+    let text = serde_json::to_vec(&SettingsFile {
+        version: VERSION,
+        boot_id: boot_id(),
+        settings: changes.clone(),
+    });
+    let written = text.map_err(std::io::Error::other);
+    let written = written.and_then(|text| own_files::replace(file, &text));
+    written.map_err(LinuxError::file("writing", file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+    fn parsed(text: &str) -> Result<SavedSettings, String> {
+        let boot = Some("now");
+        parse(text.as_bytes(), &AllowedFiles::of_kernel(), boot).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_of_earlier_versions_are_understood() {
+        let found = parsed(&format!(r#"{{"{THP}/enabled": "madvise"}}"#))
+            .expect("the old form can be read");
+        let change = &found.changes[&Path::new(THP).join("enabled")];
+        assert_eq!((change.found.as_str(), change.set.len()), ("madvise", 0));
+        assert!(!found.of_earlier_boot);
+    }
+
+    #[test]
+    fn another_boot_is_recognised() {
+        let text = |boot| format!(r#"{{"version": 2, "boot_id": {boot}, "settings": {{}}}}"#);
+        for (boot, earlier) in [("\"now\"", false), ("\"then\"", true), ("null", false)] {
+            let found = parsed(&text(boot)).expect("the file is valid");
+            assert_eq!(found.of_earlier_boot, earlier, "{boot}");
+        }
+    }
+
+    #[test]
+    fn a_file_with_one_foreign_entry_is_refused_as_a_whole() {
+        let settings = |path: &str, found: &str| {
+            let change = format!(r#"{{"found": "{found}", "set": ["1"]}}"#);
+            format!(r#"{{"version": 2, "boot_id": null, "settings": {{"{path}": {change}}}}}"#)
+        };
+        assert!(parsed(&settings(&format!("{THP}/defrag"), "never")).is_ok());
+        for (path, found, said) in [
+            ("/etc/passwd", "root::0:0::/:/bin/sh", "/etc/passwd"),
+            ("/proc/sys/kernel/core_pattern", "|/tmp/a", "core_pattern"),
+            (&format!("{THP}/../ksm/run"), "1", "ksm"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "1", "enabled"),
+            (&format!("{THP}_evil"), "1", "_evil"),
+            (&format!("{THP}/enabled"), "", "enabled"),
+            (&format!("{THP}/enabled"), "always\\nnever", "enabled"),
+            (&format!("{THP}/enabled"), &"9".repeat(300), "enabled"),
+        ] {
+            let refused = parsed(&settings(path, found)).expect_err(path);
+            assert!(refused.contains(said), "{refused}");
+        }
+        for (text, said) in [
+            ("", "damaged"),
+            ("{\"/sys/x\": ", "damaged"),
+            ("[1]", "damaged"),
+            ("{\"version\": 3}", "version 3"),
+            ("{\"version\": 1e999}", "damaged"),
+            (&"[".repeat(9000), "damaged"),
+        ] {
+            let refused = parsed(text).expect_err(text);
+            assert!(refused.contains(said), "{refused}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_an_answer(text: Vec<u8>) {
+            let _ = parse(&text, &AllowedFiles::of_kernel(), None);
+        }
+
+        #[test]
+        fn half_a_file_is_refused(cut in 1..150usize, found in "[a-z0-9+]{1,20}") {
+            let change = SettingChange { found, set: vec!["always".into()] };
+            let changes = SettingChanges::from([(Path::new(THP).join("enabled"), change)]);
+            let boot_id = Some("now".to_owned());
+            let whole = SettingsFile { version: VERSION, boot_id, settings: changes.clone() };
+            let whole = serde_json::to_vec(&whole).expect("the record serializes");
+            let allowed = AllowedFiles::of_kernel();
+            let back = parse(&whole, &allowed, Some("now")).expect("the whole file is valid");
+            prop_assert_eq!(back.changes, changes);
+            prop_assert!(parse(&whole[..cut.min(whole.len() - 1)], &allowed, None).is_err());
+        }
+    }
+}

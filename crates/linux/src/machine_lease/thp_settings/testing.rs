@@ -1,0 +1,35 @@
+//! Files that stand for settings in a test.
+
+use super::{AllowedFiles, SettingsGuard};
+use std::fs;
+use std::path::PathBuf;
+
+/// A folder that is removed when dropped.
+pub(crate) struct TestFolder(pub(crate) PathBuf);
+
+impl TestFolder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("the folder can be created");
+        Self(path)
+    }
+
+    /// A guard of settings that are files in this folder.
+    pub(crate) fn guard(&self) -> SettingsGuard {
+        SettingsGuard::start_with(&self.0, AllowedFiles::under(&self.0)).expect("the guard starts")
+    }
+
+    /// Creates a file with this text in the folder, and its parents.
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(&self.0)).expect("the folder can be created");
+        fs::write(&path, text).expect("the file can be written");
+        path
+    }
+}
+
+impl Drop for TestFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,280 @@
+//! Sizes of the pages that map a process's memory. `/proc/PID/pagemap` shows its frames, and
+//! `/proc/kpageflags` shows which frames form one page.
+
+use crate::error::{LinuxError, Result};
+use crate::processes::process::{self, thread_cpu};
+use crate::ring_buffer::decode_u64s;
+use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT};
+use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use procfs::process::{MMPermissions, MMapPath, Process};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
+const KPF_COMPOUND_HEAD: u64 = 1 << 15;
+/// Base pages in the smallest page of anonymous memory above the base size.
+const SMALLEST: usize = 4;
+/// Most address space that one look covers: a tenth of a second's work.
+const MOST_BYTES: u64 = 64 << 30;
+
+/// Pages larger than base pages, by size, that are mapped in full. A page of 2 MiB counts whether
+/// one entry maps it or several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MappedSizes {
+    /// Number of pages of each size.
+    pub pages: BTreeMap<PageOrder, u64>,
+    /// Regions of which such pages map most of the memory, with the size of these pages.
+    #[serde(skip)]
+    pub regions: BTreeMap<RegionAddr, PageOrder>,
+    /// Whether the look covered all memory.
+    pub complete: bool,
+}
+
+impl MappedSizes {
+    /// Adds the sizes of another process.
+    pub fn add(&mut self, other: &Self) {
+        for (order, pages) in &other.pages {
+            *self.pages.entry(*order).or_default() += pages;
+        }
+        self.complete &= other.complete;
+    }
+}
+
+/// Most CPU time of one look. Scattered frames are looked up one by one.
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// Reads the page sizes of a process's private anonymous memory. It takes about 5 ms per mapped
+/// GiB, and covers up to 64 GiB, within a tenth of a second of CPU time.
+///
+/// # Errors
+/// The process is gone, or its frames cannot be seen: that needs CAP_SYS_ADMIN.
+pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
+    let path = format!("/proc/{pid}/pagemap");
+    let pagemap = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let flags_path = "/proc/kpageflags";
+    let flags = File::open(flags_path).map_err(LinuxError::file("opening", flags_path))?;
+    let mut found = MappedSizes {
+        complete: true,
+        ..MappedSizes::default()
+    };
+    let begun = thread_cpu();
+    let mut left = MOST_BYTES;
+    let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
+    let ranges = anonymous_ranges(pid)?;
+    // A process that is ending has nothing mapped any more.
+    if ranges.is_empty() {
+        return Err(LinuxError::NoSuchProcess(pid));
+    }
+    for range in ranges {
+        for part in regions(range) {
+            left = left.saturating_sub(part.end - part.start);
+            if left == 0 || thread_cpu().saturating_sub(begun) > LONGEST {
+                found.complete = false;
+                return Ok(found);
+            }
+            let first_page = part.start / BASE_PAGE_BYTES;
+            let length = usize_of((part.end - part.start) / BASE_PAGE_BYTES * 8);
+            let Some(bytes) = bytes.get_mut(..length) else {
+                continue;
+            };
+            pagemap
+                .read_exact_at(bytes, first_page * 8)
+                .map_err(|error| match error.kind() {
+                    // The process has ended.
+                    io::ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(pid),
+                    _ => LinuxError::file("reading", &path)(error),
+                })?;
+            if decode_u64s(bytes).any(is_hidden) {
+                let why = "frame numbers are visible only with CAP_SYS_ADMIN";
+                let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
+                return Err(LinuxError::file("reading", &path)(hidden));
+            }
+            let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame).collect();
+            let mut here = BTreeMap::new();
+            count(&frames, first_page, &mut here, |first, frames| {
+                flags_of(&flags, first, frames)
+            })
+            .map_err(LinuxError::file("reading", flags_path))?;
+            if let Some(order) = dominant_size(&here, frames.iter().flatten().count() as u64) {
+                let region = RegionAddr::containing(part.start);
+                found.regions.insert(region, order);
+            }
+            for (order, pages) in here {
+                *found.pages.entry(order).or_default() += pages;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Private writable mappings without a file.
+fn anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
+    let maps = process::read(pid, Process::maps)?;
+    let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
+    Ok(maps
+        .iter()
+        .filter(|map| map.inode == 0 && map.perms.contains(wanted))
+        .filter(|map| !matches!(map.pathname, MMapPath::Path(_) | MMapPath::Vsys(_)))
+        .map(|map| map.address.0..map.address.1)
+        .collect())
+}
+
+/// Cuts a range where regions begin: no page lies in two regions.
+fn regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        let end = (start + 1).next_multiple_of(HUGE_PAGE_BYTES).min(range.end);
+        let part = start..end;
+        start = end;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Whether something is mapped, but its frame is hidden from us.
+fn is_hidden(entry: u64) -> bool {
+    entry & PRESENT != 0 && entry & FRAME == 0
+}
+
+/// The frame of an entry; `None` if nothing is mapped.
+fn frame(entry: u64) -> Option<u64> {
+    let frame = entry & FRAME;
+    (entry & PRESENT != 0 && frame != 0).then_some(frame)
+}
+
+/// Flags of up to `frames` frames from `first` on; 0 for frames after the last one.
+fn flags_of(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0u8; frames * 8];
+    file.read_at(&mut bytes, first * 8)?;
+    Ok(decode_u64s(&bytes).collect())
+}
+
+/// Counts the pages in a part of a region. Its base pages from number `first_page` on lie in
+/// `frames`.
+///
+/// Flags are read for runs of neighbouring frames, plus one frame more: a page that continues into
+/// that frame is mapped only in part.
+fn count(
+    frames: &[Option<u64>],
+    first_page: u64,
+    pages: &mut BTreeMap<PageOrder, u64>,
+    flags_of: impl Fn(u64, usize) -> io::Result<Vec<u64>>,
+) -> io::Result<()> {
+    let mut at = 0;
+    while let Some(rest) = frames.get(at..).filter(|rest| !rest.is_empty()) {
+        let Some(first) = rest[0] else {
+            at += 1;
+            continue;
+        };
+        let follows = |(n, frame): (usize, &Option<u64>)| *frame == Some(first + n as u64);
+        let run = rest
+            .iter()
+            .enumerate()
+            .take_while(|it| follows(*it))
+            .count();
+        if run >= SMALLEST {
+            let flags = flags_of(first, run + 1)?;
+            for (begin, length) in compound(&flags) {
+                let page = first_page + (at + begin) as u64;
+                // A page that moved to an address of another alignment is mapped as base pages.
+                if page % length as u64 == 0 {
+                    let bytes = length as u64 * BASE_PAGE_BYTES;
+                    if let Some(order) = PageOrder::from_bytes(bytes) {
+                        *pages.entry(order).or_default() += 1;
+                    }
+                }
+            }
+        }
+        at += run;
+    }
+    Ok(())
+}
+
+/// The size that maps most of `present` base pages, if it maps more than half of them.
+fn dominant_size(pages: &BTreeMap<PageOrder, u64>, present: u64) -> Option<PageOrder> {
+    let most = pages
+        .iter()
+        .map(|(order, pages)| (pages * order.pages(), *order));
+    let (base_pages, order) = most.max()?;
+    (base_pages * 2 > present).then_some(order)
+}
+
+/// Start and length, in frames, of each page of several frames that ends before the last frame.
+fn compound(flags: &[u64]) -> Vec<(usize, usize)> {
+    let is_head = |n: usize| {
+        let flags = flags.get(n).copied().unwrap_or(0);
+        flags & KPF_COMPOUND_HEAD != 0 && flags & KPF_ZERO_PAGE == 0
+    };
+    let is_tail = |n: &usize| flags.get(*n).is_some_and(|f| f & KPF_COMPOUND_TAIL != 0);
+    (0..flags.len())
+        .filter(|n| is_head(*n))
+        .map(|begin| (begin, 1 + (begin + 1..).take_while(is_tail).count()))
+        .filter(|(begin, length)| begin + length < flags.len())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames from 1024 on are pages of 16 base pages; frames from 2048 on are base pages.
+    fn flags(first: u64, frames: usize) -> io::Result<Vec<u64>> {
+        let flag = |frame: u64| match (frame, frame % 16) {
+            (2048.., _) => 0,
+            (_, 0) => KPF_COMPOUND_HEAD,
+            _ => KPF_COMPOUND_TAIL,
+        };
+        Ok((first..first + frames as u64).map(flag).collect())
+    }
+
+    fn counted(frames: &[Option<u64>], first_page: u64) -> u64 {
+        let mut pages = BTreeMap::new();
+        count(frames, first_page, &mut pages, flags).expect("each frame has flags");
+        assert!(pages.keys().all(|order| *order == PageOrder::CONTIGUOUS));
+        pages.values().sum()
+    }
+
+    fn run(first: u64, frames: u64) -> Vec<Option<u64>> {
+        (first..first + frames).map(Some).collect()
+    }
+
+    #[test]
+    fn pages_count_that_are_mapped_in_full() {
+        // A page mapped in half, or without its first base page, does not count.
+        for (first, frames, pages) in [(1024, 32, 2), (1024, 24, 1), (1025, 31, 1)] {
+            assert_eq!(counted(&run(first, frames), first - 512), pages, "{first}");
+        }
+        let apart = [run(1024, 16), vec![None; 16], run(1072, 16)].concat();
+        assert_eq!(counted(&apart, 512), 2);
+    }
+
+    #[test]
+    fn chance_neighbours_and_moved_pages_are_base_pages() {
+        assert_eq!(counted(&run(2048, 64), 512), 0);
+        assert_eq!(counted(&run(1024, 32), 520), 0);
+        assert_eq!(counted(&vec![None; 512], 512), 0);
+    }
+
+    #[test]
+    fn a_region_is_mapped_by_what_maps_most_of_it() {
+        let small = PageOrder::new(2).expect("16 KiB is a page size");
+        let pages = BTreeMap::from([(small, 8), (PageOrder::CONTIGUOUS, 4)]);
+        assert_eq!(dominant_size(&pages, 100), Some(PageOrder::CONTIGUOUS));
+        assert_eq!(dominant_size(&pages, 128), None);
+        assert_eq!(dominant_size(&BTreeMap::new(), 0), None);
+    }
+
+    #[test]
+    fn ranges_are_cut_where_regions_begin() {
+        let huge = HUGE_PAGE_BYTES;
+        let parts: Vec<_> = regions(huge - 4096..2 * huge + 8192).collect();
+        let expected = [huge - 4096..huge, huge..2 * huge, 2 * huge..2 * huge + 8192];
+        assert_eq!(parts, expected);
+        assert_eq!(regions(8192..8192).count(), 0);
+    }
+}

@@ -1,0 +1,121 @@
+//! Page sizes at first touches that the managed machine offers.
+
+use crate::error::Result;
+use crate::machine_lease::thp_settings::THP_DIR;
+use crate::memory::system_memory;
+use crate::page_sizes::tlb_sizes;
+use crate::page_sizes::{ObservedSizes, SizeReader, SizeSwitches, ThpMode, states};
+use crate::probe::touch_costs::TouchCosts;
+use crate::processes::mappings::EligibleRanges;
+use crate::processes::process;
+use hawkeye_policy::saturating_cast::u64_of;
+use hawkeye_policy::{
+    MachineShape, OutsideRegions, PageOrder, PageOrders, ProcessId, ProcessSample,
+};
+use std::path::Path;
+use std::time::Duration;
+
+/// The sizes on offer, their switches, and the pages that result.
+pub(crate) struct SizeChoice {
+    shape: MachineShape,
+    switches: Option<SizeSwitches>,
+    /// Set where any process may get pages other than base and huge pages.
+    pub(crate) looks: Option<SizeReader>,
+}
+
+impl SizeChoice {
+    /// No size may be chosen. Page sizes are looked at only if some are switched on already.
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let thp = Path::new(THP_DIR);
+        let given = states(thp)
+            .iter()
+            .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(ThpMode::Nobody));
+        Self {
+            shape: MachineShape {
+                tlb: tlb_sizes::of_this_machine(),
+                cores: cores as f64,
+                memory_bytes: system_memory::machine_use().map_or(0, |memory| memory.total_bytes),
+                ..MachineShape::default()
+            },
+            switches: None,
+            looks: given.then(|| SizeReader::new(thp.into())),
+        }
+    }
+
+    pub(crate) fn enable(&mut self, switches: SizeSwitches, costs: Option<TouchCosts>) {
+        self.shape.at_faults = switches.available();
+        if let Some(costs) = costs {
+            self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
+            self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
+        }
+        self.looks
+            .get_or_insert_with(|| SizeReader::new(THP_DIR.into()));
+        self.switches = Some(switches);
+    }
+
+    pub(crate) fn shape(&self) -> MachineShape {
+        self.shape
+    }
+
+    /// Switches on the sizes that a process should get, and off those that no process should get
+    /// any more.
+    ///
+    /// # Errors
+    /// A setting cannot be changed.
+    pub(crate) fn set(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+        match &mut self.switches {
+            Some(switches) => switches.request(process, orders),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops all processes except these.
+    pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool + Copy) {
+        if let Some(looks) = &mut self.looks {
+            looks.retain(there);
+        }
+        if let Some(switches) = &mut self.switches {
+            if let Err(error) = switches.retain(there) {
+                tracing::warn!("a page size could not be switched off: {error}");
+            }
+        }
+    }
+
+    /// Adds to a sample the data for the choice among sizes. Where sizes are switched on for
+    /// advised memory only, only such memory counts. Its share of the memory that is resident
+    /// outside of regions is assumed to be its share of the mapped memory there.
+    pub(crate) fn complete_sample(&self, sample: &mut ProcessSample, eligible: &EligibleRanges) {
+        let Some(switches) = &self.switches else {
+            return;
+        };
+        sample.faults = process::minor_faults(sample.process.pid).ok();
+        let outside = &eligible.outside;
+        let mapped_bytes = match switches.thp_mode() {
+            ThpMode::Everybody => outside.mapped_bytes,
+            ThpMode::Advised => outside.advised_bytes,
+            ThpMode::Nobody => return,
+        };
+        let sum = |bytes: &[u64; 9]| bytes.iter().sum::<u64>();
+        let (all, ours) = (sum(&outside.mapped_bytes), sum(&mapped_bytes));
+        // The kernel counts it in batches per core, and it is read a moment later than the regions.
+        let anonymous = process::anonymous_bytes(sample.process.pid).unwrap_or(0);
+        let elsewhere = sample.resident_bytes() + eligible.refused_bytes;
+        let resident = anonymous.saturating_sub(elsewhere).min(all);
+        sample.outside = OutsideRegions {
+            mapped_bytes,
+            resident_bytes: u64_of(resident as f64 * ours as f64 / all.max(1) as f64),
+        };
+        if let Some(looks) = &self.looks {
+            for region in sample.regions.iter_mut().filter(|r| !r.is_huge()) {
+                let seen = looks.order_of(sample.process, region.region);
+                let smaller = seen.filter(|order| *order < PageOrder::HUGE);
+                region.order = smaller.unwrap_or(PageOrder::BASE);
+            }
+        }
+    }
+
+    pub(crate) fn observed(&self, now: Duration) -> Option<ObservedSizes> {
+        Some(self.looks.as_ref()?.observed(now))
+    }
+}

@@ -1,0 +1,219 @@
+//! Periodic looks at the sizes of the pages that map managed processes.
+
+use super::{MappedSizes, SizeCounters, read_mapped_sizes, state, states};
+use crate::error::Result;
+use crate::processes::process::thread_cpu;
+use crate::processes::process_reader::ProcessReader;
+use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Least time between two looks at a process.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The time is longer after an expensive look: this many times its CPU time, times the number of
+/// processes. So all looks together take half a per cent of a core.
+const PAUSE: u32 = 200;
+/// Longest wait for all looks together, at the end.
+const LAST_LOOKS: Duration = Duration::from_millis(500);
+
+/// Result of the last looks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObservedSizes {
+    /// Time since the latest of them, in seconds.
+    pub age_s: f64,
+    /// Whether they covered all memory.
+    pub complete: bool,
+    /// Sizes of which a page exists, or was given since management began.
+    pub sizes: Vec<ObservedSize>,
+}
+
+/// One size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedSize {
+    /// The size.
+    pub page_bytes: u64,
+    /// Pages of it that map managed processes.
+    pub pages: u64,
+    /// Pages of it given at first touches since management began, to any process on this machine.
+    pub given_on_machine: Option<u64>,
+}
+
+/// Result of a look, and its CPU time.
+type SizeReading = (Result<MappedSizes>, Duration);
+
+/// Looks at each process as often as its cost allows, in a separate thread: the reads take the
+/// process's `mmap_lock`.
+#[derive(Debug)]
+pub(crate) struct SizeReader {
+    thp: PathBuf,
+    reader: ProcessReader<SizeReading>,
+    /// The counters when management began.
+    counters: BTreeMap<PageOrder, SizeCounters>,
+    processes: BTreeMap<ProcessId, ProcessSizes>,
+    /// Time and sums of the last looks that found a process.
+    last: Option<(Duration, MappedSizes)>,
+}
+
+#[derive(Debug)]
+struct ProcessSizes {
+    found: MappedSizes,
+    next: Duration,
+}
+
+impl SizeReader {
+    /// `thp`: the folder of the settings.
+    pub(crate) fn new(thp: PathBuf) -> Self {
+        Self::with_reader(thp, |pid| {
+            let before = thread_cpu();
+            (read_mapped_sizes(pid), thread_cpu().saturating_sub(before))
+        })
+    }
+
+    fn with_reader(thp: PathBuf, look: impl Fn(u32) -> SizeReading + Send + 'static) -> Self {
+        let counters = states(&thp)
+            .into_iter()
+            .map(|state| (state.order, state.counters))
+            .collect();
+        Self {
+            thp,
+            reader: ProcessReader::new("hawkeye-sizes", look),
+            counters,
+            processes: BTreeMap::new(),
+            last: None,
+        }
+    }
+
+    /// Starts a look at a process if one is due, and takes the results of earlier looks. Never
+    /// waits.
+    pub(crate) fn read_if_due(&mut self, process: ProcessId, now: Duration) {
+        let look = self.processes.get(&process);
+        if look.is_none_or(|look| now >= look.next) {
+            self.reader.request(process);
+        }
+        self.take_results(now, Instant::now());
+    }
+
+    /// Starts looks at all of these processes at once, and waits for them for a short time.
+    pub(crate) fn read_now(&mut self, processes: &[ProcessId], now: Duration) {
+        self.take_results(now, Instant::now());
+        for process in processes {
+            self.reader.request(*process);
+        }
+        self.take_results(now, Instant::now() + LAST_LOOKS);
+    }
+
+    /// Takes the results that arrive before `deadline`.
+    fn take_results(&mut self, now: Duration, deadline: Instant) {
+        for (process, (found, cpu)) in self.reader.results(deadline) {
+            match found {
+                Ok(found) => {
+                    let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
+                    let pause = cpu * PAUSE.saturating_mul(others.max(1));
+                    let next = now + pause.max(AGAIN_AFTER);
+                    self.processes.insert(process, ProcessSizes { found, next });
+                    self.update_sums(now);
+                }
+                // A process that ends meanwhile was seen before.
+                Err(error) => {
+                    tracing::debug!("the page sizes of process {process} cannot be read: {error}");
+                }
+            }
+        }
+    }
+
+    fn update_sums(&mut self, now: Duration) {
+        let mut sum = MappedSizes {
+            complete: true,
+            ..MappedSizes::default()
+        };
+        for look in self.processes.values() {
+            sum.add(&look.found);
+        }
+        self.last = Some((now, sum));
+    }
+
+    /// Drops all processes except these. While there are none, the last result stays.
+    pub(crate) fn retain(&mut self, there: impl Fn(ProcessId) -> bool) {
+        self.processes.retain(|process, _| there(*process));
+    }
+
+    /// The size of the pages that map most of a region, if it is not the base size.
+    pub(crate) fn order_of(&self, process: ProcessId, region: RegionAddr) -> Option<PageOrder> {
+        let look = self.processes.get(&process)?;
+        look.found.regions.get(&region).copied()
+    }
+
+    /// Result of the last looks.
+    pub(crate) fn observed(&self, now: Duration) -> ObservedSizes {
+        let (at, pages, complete) = match &self.last {
+            Some((at, sum)) => (*at, sum.pages.clone(), sum.complete),
+            None => (now, BTreeMap::new(), true),
+        };
+        let given = |order: PageOrder| {
+            let before = self.counters.get(&order)?.anon_fault_alloc?;
+            let after = state(&self.thp, order)?.counters.anon_fault_alloc?;
+            Some(after.saturating_sub(before))
+        };
+        let mut orders: Vec<PageOrder> =
+            pages.keys().chain(self.counters.keys()).copied().collect();
+        orders.sort_unstable();
+        orders.dedup();
+        let sizes = orders.into_iter().map(|order| ObservedSize {
+            page_bytes: order.bytes(),
+            pages: pages.get(&order).copied().unwrap_or(0),
+            given_on_machine: given(order),
+        });
+        ObservedSizes {
+            age_s: now.saturating_sub(at).as_secs_f64(),
+            complete,
+            sizes: sizes
+                .filter(|size| size.pages > 0 || size.given_on_machine > Some(0))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::events::process;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_stuck_process_is_not_waited_for() {
+        let (free, held) = channel::<()>();
+        let mut looks = SizeReader::with_reader("/nonexistent".into(), move |pid| {
+            if pid == 2 {
+                let _ = held.recv();
+            }
+            let pages = BTreeMap::from([(PageOrder::HUGE, u64::from(pid))]);
+            let found = MappedSizes {
+                pages,
+                complete: true,
+                ..MappedSizes::default()
+            };
+            (Ok(found), Duration::from_millis(10))
+        });
+        let huge = |looks: &SizeReader| {
+            looks
+                .observed(Duration::ZERO)
+                .sizes
+                .first()
+                .map(|s| s.pages)
+        };
+        looks.read_now(&[process(1)], Duration::ZERO);
+        assert_eq!(huge(&looks), Some(1));
+        // The call returns, although the thread does not.
+        looks.read_now(&[process(2)], Duration::ZERO);
+        looks.read_if_due(process(1), Duration::ZERO);
+        assert_eq!(huge(&looks), Some(1));
+        drop(free);
+        looks.read_now(&[process(2)], Duration::ZERO);
+        assert_eq!(huge(&looks), Some(3));
+        // The next look is due when this one's CPU time is half a per cent of the time.
+        let next = looks.processes[&process(2)].next;
+        assert!(next >= Duration::from_secs(2), "{next:?}");
+    }
+}

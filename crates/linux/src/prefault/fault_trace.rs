@@ -1,0 +1,160 @@
+//! Reports where managed processes touch memory for the first time, as BPF sees it in the kernel's
+//! page faults.
+
+use crate::bpf::fault_trace::{FrontierSkel, FrontierSkelBuilder};
+use crate::error::{LinuxError, Result};
+use crate::processes::pid_namespace::PidNamespace;
+use crate::ring_buffer::RingBufferReader;
+use hawkeye_policy::prefault::StreamAdvance;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// A report of a process's first touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultReport {
+    /// The process.
+    pub pid: u32,
+    /// Its step into new memory.
+    pub advance: StreamAdvance,
+}
+
+/// Watches first touches until it is dropped.
+pub struct FaultTrace {
+    /// The programs run while these links exist. The skeleton does not attach anything itself: it
+    /// would keep links of its own, which would outlive these.
+    links: Vec<Link>,
+    reports: RingBufferReader<FaultReport>,
+    skel: FrontierSkel<'static>,
+}
+
+/// The watched processes. Any thread can change it.
+pub struct Watchlist(MapHandle);
+
+impl FaultTrace {
+    /// Loads and attaches the program. It watches no process yet.
+    ///
+    /// # Errors
+    /// BPF is missing or forbidden, or the kernel lacks the tracepoint `page_fault_user`.
+    pub fn attach() -> Result<(Self, Watchlist)> {
+        // One per manager, like the page-table programs: detached when dropped, but never freed.
+        let storage = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = FrontierSkelBuilder::default()
+            .open(storage)
+            .map_err(failed)?;
+        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+            told.pidns_dev = own.dev;
+            told.pidns_ino = own.ino;
+        }
+        let skel = open.load().map_err(failed)?;
+        let reports = RingBufferReader::of(&skel.maps.advances, parse).map_err(failed)?;
+        let watchlist = Watchlist(MapHandle::try_from(&skel.maps.watched).map_err(failed)?);
+        let mut frontier = Self {
+            links: Vec::new(),
+            reports,
+            skel,
+        };
+        frontier.resume()?;
+        Ok((frontier, watchlist))
+    }
+
+    /// The reports since the last call. Waits at most `wait` for the first.
+    pub fn wait_for_reports(&mut self, wait: Duration) -> Vec<FaultReport> {
+        self.reports.wait(wait)
+    }
+
+    /// The reports since the last call, without waiting.
+    pub fn take_reports(&mut self) -> Vec<FaultReport> {
+        self.reports.take()
+    }
+
+    /// Readable when there is a report.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.reports.fd()
+    }
+
+    /// Reports only the regions of a process that it touches densely.
+    pub fn suppress(&self, pid: u32) {
+        let key = pid.to_ne_bytes();
+        // The map has room for every watched process.
+        let muted = &self.skel.maps.muted;
+        let _ = muted.update(&key, &1u32.to_ne_bytes(), MapFlags::ANY);
+    }
+
+    /// Reports all first touches of a process again.
+    pub fn resume_process(&self, pid: u32) {
+        // An error means that it was not suppressed, which is the same result.
+        let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
+    }
+
+    /// First touches of watched processes so far: those in order, and those at random.
+    pub fn touches(&self) -> (u64, u64) {
+        let counts = self.skel.maps.bss_data.as_deref();
+        counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
+    }
+
+    /// Reports nothing, at no cost to any program, until [`Self::resume`].
+    pub fn pause(&mut self) {
+        self.links.clear();
+    }
+
+    /// Reports again after [`Self::pause`].
+    ///
+    /// # Errors
+    /// See [`Self::attach`].
+    pub fn resume(&mut self) -> Result<()> {
+        let programs = &self.skel.progs;
+        self.links = [&programs.touch_by_program, &programs.touch_for_program]
+            .into_iter()
+            .map(|program| program.attach().map_err(failed))
+            .collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Reports lost because they were not read in time.
+    pub fn lost_reports(&self) -> u64 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
+    }
+}
+
+impl Watchlist {
+    /// Watches a process from now on.
+    ///
+    /// # Errors
+    /// As many processes as possible are watched already.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        let nothing = vec![0u8; self.0.value_size() as usize];
+        self.0
+            .update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY)
+            .map_err(failed)
+    }
+
+    /// Stops watching a process.
+    pub fn remove(&self, pid: u32) {
+        // An error means that it was not watched, which is the same result.
+        let _ = self.0.delete(&pid.to_ne_bytes());
+    }
+}
+
+/// One `struct advance`.
+fn parse(bytes: &[u8]) -> Option<FaultReport> {
+    let (region, rest) = bytes.split_first_chunk()?;
+    let (step, rest) = rest.split_first_chunk()?;
+    let (pid, rest) = rest.split_first_chunk()?;
+    let region = u64::from_ne_bytes(*region).checked_mul(HUGE_PAGE_BYTES)?;
+    Some(FaultReport {
+        pid: u32::from_ne_bytes(*pid),
+        advance: StreamAdvance {
+            region: RegionAddr::containing(region),
+            step: i32::try_from(i64::from_ne_bytes(*step)).ok()?,
+            dense: u32::from_ne_bytes(*rest.first_chunk()?) != 0,
+        },
+    })
+}
+
+fn failed(error: libbpf_rs::Error) -> LinuxError {
+    LinuxError::Bpf(format!("watching first touches: {error:#}"))
+}

@@ -1,0 +1,69 @@
+//! One thread's calls into the processes that it fills, made by a helper process.
+
+use crate::error::Result;
+use crate::processes::schedstat::SchedStat;
+use crate::promote::target_call::TargetCalls;
+use std::time::Duration;
+
+/// Longest wait for a call. A fill that takes longer, because memory must be compacted for it,
+/// comes too late for its stream. Tests wait longer, because they check what is filled on any
+/// machine.
+const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 250 });
+
+/// The calls, and how their helpers are scheduled: a fill uses their time, not the thread's.
+pub(super) struct FillCalls {
+    calls: TargetCalls,
+    /// The helper of the last call, and its scheduler counts at that time.
+    helper: Option<(u32, SchedStat)>,
+    /// Sum over all helpers.
+    helpers: SchedStat,
+}
+
+impl Default for FillCalls {
+    fn default() -> Self {
+        Self {
+            calls: TargetCalls::with_time_limit(WAIT),
+            helper: None,
+            helpers: SchedStat::default(),
+        }
+    }
+}
+
+impl FillCalls {
+    /// Starts a helper at once, so that the first call does not wait for one.
+    ///
+    /// # Errors
+    /// No process can be started.
+    pub(super) fn start() -> Result<Self> {
+        let mut new = Self::default();
+        new.calls.prepare()?;
+        Ok(new)
+    }
+
+    /// Prepares the next call. A process that has answered its last call gets calls again.
+    pub(super) fn next_call(&mut self) -> &mut TargetCalls {
+        // A region that is filled late is discarded, because its stream has ended.
+        self.calls.take_finished();
+        &mut self.calls
+    }
+
+    /// CPU time used by the helpers.
+    pub(super) fn cpu(&self) -> Duration {
+        self.calls.cpu()
+    }
+
+    /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel
+    /// does not keep them.
+    pub(super) fn scheduled(&mut self) -> Option<SchedStat> {
+        let own = SchedStat::now()?;
+        let helper = self.calls.idle_helper();
+        if let Some((helper, now)) = helper.and_then(|it| Some((it, SchedStat::of(it)?))) {
+            let before = self.helper.filter(|(last, _)| *last == helper);
+            if let Some((_, before)) = before {
+                self.helpers = self.helpers + (now - before);
+            }
+            self.helper = Some((helper, now));
+        }
+        Some(own + self.helpers)
+    }
+}

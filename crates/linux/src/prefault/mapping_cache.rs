@@ -1,0 +1,152 @@
+//! Cached mappings of the processes that are filled ahead of. They are read seldom, because that
+//! takes a walk over all mappings.
+
+use super::fill::FillMethod;
+use crate::error::Result;
+use crate::machine_lease::thp_settings::{enabled_file, read_setting};
+use crate::processes::mapping_records::mappings_of;
+use crate::promote::target_call::TargetCalls;
+use crate::sample::page_tables::{BoundTarget, PageTableReader};
+use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A process's mappings are read again after this time, or when a stream leaves them.
+const MAPPINGS_AGE: Duration = Duration::from_millis(500);
+
+/// What is known of a process while it has streams.
+pub(super) struct CachedMappings {
+    pub(super) target: BoundTarget,
+    /// Mappings with memory that may be huge.
+    mapped: Vec<FillableMapping>,
+    at: Duration,
+    /// Regions outside all of them, and when that was seen.
+    outside: HashMap<RegionAddr, Duration>,
+}
+
+#[derive(Clone)]
+pub(super) struct FillableMapping {
+    pub(super) range: Range<u64>,
+    pub(super) method: FillMethod,
+}
+
+impl CachedMappings {
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        self.mapped.iter().map(|m| m.range.clone()).collect()
+    }
+
+    pub(super) fn mapping_of(&self, region: RegionAddr) -> Option<&FillableMapping> {
+        self.mapped
+            .iter()
+            .find(|m| m.range.contains(&region.start()))
+    }
+}
+
+/// Returns what is known of a process. It reads the mappings again if they are too old, do not
+/// cover `region`, or no region is given.
+pub(super) fn refresh<'a>(
+    all: &'a mut HashMap<ProcessId, CachedMappings>,
+    tables: &PageTableReader,
+    calls: &mut TargetCalls,
+    process: ProcessId,
+    region: Option<RegionAddr>,
+    now: Duration,
+) -> Option<&'a CachedMappings> {
+    let recent = |at: Duration| now < at + MAPPINGS_AGE;
+    let fresh = |known: &CachedMappings| {
+        let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
+        let covers = |region| known.mapping_of(region).is_some() || outside(region);
+        recent(known.at) && region.is_some_and(covers)
+    };
+    if !all.get(&process).is_some_and(fresh) {
+        if calls.is_unanswered(process) {
+            return None;
+        }
+        let known = match all.remove(&process) {
+            Some(known) => known,
+            None => CachedMappings {
+                target: tables.bind(process.pid).ok()?,
+                mapped: Vec::new(),
+                at: now,
+                outside: HashMap::new(),
+            },
+        };
+        let enabled = read_setting(&enabled_file()).unwrap_or_default();
+        let records = calls
+            .list_mappings(process, known.target.read_records())
+            .ok()?;
+        let mappings = mappings_of(&records);
+        let mapped = mappings.iter().filter_map(|mapping| {
+            Some(FillableMapping {
+                range: mapping.eligible().ok()?,
+                method: FillMethod::of(mapping.flags, &enabled),
+            })
+        });
+        let mut known = CachedMappings {
+            mapped: mapped.collect(),
+            at: now,
+            ..known
+        };
+        known.outside.retain(|_, at| recent(*at));
+        if let Some(region) = region.filter(|region| known.mapping_of(*region).is_none()) {
+            known.outside.insert(region, now);
+        }
+        all.insert(process, known);
+    }
+    all.get(&process)
+}
+
+/// What is in a region; `None` if it is empty.
+pub(super) fn read_region(
+    tables: &mut PageTableReader,
+    target: &BoundTarget,
+    region: RegionAddr,
+) -> Result<Option<RegionSample>> {
+    // A refused fill leaves one zero page.
+    let something = |r: &RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
+    Ok(tables.region(target, region)?.filter(something))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stuck_target::StuckTarget;
+    use super::*;
+    use crate::error::LinuxError;
+    use crate::processes::process::ProcessHandle;
+    use std::sync::mpsc;
+
+    #[test]
+    fn mappings_of_a_target_that_holds_its_lock_are_not_waited_for() {
+        // It requires root and FUSE.
+        let Some(stuck) = StuckTarget::start() else {
+            return;
+        };
+        let (process, region) = (stuck.handle.id, stuck.region());
+        // This writer waits for the lock, and all later callers wait behind it.
+        let mut writer = TargetCalls::default();
+        let collapsed = writer
+            .map_page(&stuck.handle, region.start())
+            .and_then(|()| writer.collapse(&stuck.handle, region));
+        assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let tables = PageTableReader::load().expect("the BPF programs load");
+            let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
+            let own = ProcessHandle::open(std::process::id())
+                .expect("this process exists")
+                .id;
+            let mut is_known = |process| {
+                let now = Duration::ZERO;
+                refresh(&mut all, &tables, &mut calls, process, None, now).is_some()
+            };
+            let _ = tell.send([process, own, process].map(&mut is_known));
+        });
+        let known = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(
+            known,
+            Ok([false, true, false]),
+            "the lock is not waited for"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! What was learned of programs, stored by executable for their next start (the outlook of
+//! Wienand's thesis, 7.2.3).
+//!
+//! Each program has one small file, in a separate folder that may be emptied at any time. To forget
+//! a program, delete its file.
+
+mod executable;
+mod profile_recorder;
+mod program_profile;
+
+pub use executable::{BuildIdentity, Executable};
+pub use program_profile::ProgramProfile;
+
+pub(crate) use profile_recorder::ProfileRecorder;
+
+use crate::error::{LinuxError, Result};
+use crate::machine_lease::own_files::{self, UnusableReason};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// At most this many programs are kept; those started longest ago are forgotten first.
+const MOST_RECORDS: usize = 256;
+/// Upper bound of a record's size, in bytes.
+const LONGEST: u64 = 64 << 10;
+
+/// The folder of records: `learned` in `HAWKEYE_STATE_DIR` if that is set, else
+/// `/var/lib/hawkeye/learned`. It must outlast a restart of the machine.
+pub fn profile_dir() -> PathBuf {
+    std::env::var_os("HAWKEYE_STATE_DIR")
+        .map_or_else(|| "/var/lib/hawkeye".into(), PathBuf::from)
+        .join("learned")
+}
+
+/// A folder of records.
+#[derive(Debug)]
+pub struct ProfileStore {
+    dir: PathBuf,
+}
+
+impl ProfileStore {
+    /// Opens a folder, and creates it if it is missing.
+    ///
+    /// # Errors
+    /// The folder cannot be created, or other users can change what is in it.
+    pub fn open(dir: PathBuf) -> Result<Self> {
+        // Other users may not see which user runs which program.
+        own_files::make_folder(&dir, 0o700)?;
+        Ok(Self { dir })
+    }
+
+    /// The record of a program, if there is one. A record that cannot be used is set aside and
+    /// logged, and counts as none.
+    pub fn load(&self, executable: &Executable) -> Option<ProgramProfile> {
+        let path = self.file(executable);
+        match read(&path) {
+            // Two paths may have one hash, and one build's record does not apply to another.
+            Ok(record) => record.filter(|record| record.executable == *executable),
+            Err(why) => {
+                let what = format!("the learned record of {} is", executable.path.display());
+                own_files::set_aside_and_log(&what, &path, &why);
+                None
+            }
+        }
+    }
+
+    /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
+    /// many.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub fn save(&self, record: &ProgramProfile) -> Result<()> {
+        let path = self.file(&record.executable);
+        let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
+        text.and_then(|text| own_files::replace(&path, &text))
+            .map_err(LinuxError::file("writing", &path))?;
+        self.forget_oldest();
+        Ok(())
+    }
+
+    fn file(&self, executable: &Executable) -> PathBuf {
+        self.dir.join(format!("{}.json", executable.file_name()))
+    }
+
+    /// A file that cannot be removed stays until the next call. Records that were set aside count
+    /// too.
+    fn forget_oldest(&self) {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let mut records: Vec<(SystemTime, PathBuf)> = entries
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        records.sort();
+        let too_many = records.len().saturating_sub(MOST_RECORDS);
+        for (_, path) in records.into_iter().take(too_many) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
+    let text = own_files::read(path, LONGEST)?;
+    text.map(|text| ProgramProfile::parse(&text)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
+
+    fn program(name: &str) -> Executable {
+        Executable::at(&format!("/usr/bin/{name}"))
+    }
+
+    fn learned(name: &str) -> (TestFolder, ProfileStore) {
+        let folder = TestFolder::new(name);
+        let learned =
+            ProfileStore::open(folder.0.join("learned")).expect("the folder can be created");
+        (folder, learned)
+    }
+
+    fn count(learned: &ProfileStore) -> usize {
+        let files = fs::read_dir(&learned.dir);
+        files.expect("the folder exists").count()
+    }
+
+    #[test]
+    fn a_saved_record_is_found_by_its_build() {
+        let (_folder, learned) = learned("learned");
+        let record = ProgramProfile::new(program("redis-server"));
+        assert_eq!(learned.load(&program("redis-server")), None);
+        learned.save(&record).expect("the record can be written");
+        assert_eq!(learned.load(&program("redis-server")), Some(record));
+        let mut upgraded = program("redis-server");
+        upgraded.build = BuildIdentity::Note("0100".into());
+        assert_eq!(learned.load(&upgraded), None);
+        assert_eq!(learned.load(&program("other")), None);
+    }
+
+    #[test]
+    fn another_user_neither_reads_nor_writes_a_record() {
+        let (_folder, learned) = learned("learned-users");
+        let of = |user, starts| {
+            let mut record = ProgramProfile::new(program("redis-server"));
+            (record.executable.user, record.starts) = (user, starts);
+            record
+        };
+        let (victim, stranger) = (of(100, 2), of(1000, 9));
+        learned.save(&victim).expect("the record can be written");
+        assert_eq!(learned.load(&stranger.executable), None);
+        learned.save(&stranger).expect("the record can be written");
+        assert_eq!(learned.load(&victim.executable), Some(victim));
+    }
+
+    #[test]
+    fn files_that_can_not_be_used_are_set_aside_and_written_anew() {
+        let (_folder, learned) = learned("learned-damaged");
+        let record = ProgramProfile::new(program("a"));
+        let path = learned.file(&record.executable);
+        let long = " ".repeat(LONGEST as usize + 1);
+        let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
+        for text in ["", "{", newer, older, "[1]", &long] {
+            fs::write(&path, text).expect("the file can be written");
+            assert_eq!(learned.load(&record.executable), None, "{text}");
+            assert!(!path.exists(), "the file is set aside");
+        }
+        fs::create_dir(&path).expect("the folder can be created");
+        assert_eq!(learned.load(&record.executable), None);
+        learned.save(&record).expect("the record can be written");
+        assert!(learned.load(&record.executable).is_some());
+        assert_eq!(count(&learned), 7 + 1, "no file is lost");
+    }
+
+    #[test]
+    fn their_number_is_bounded() {
+        let (_folder, learned) = learned("learned-many");
+        for n in 0..MOST_RECORDS + 3 {
+            let record = ProgramProfile::new(program(&n.to_string()));
+            learned.save(&record).expect("the record can be written");
+        }
+        assert_eq!(count(&learned), MOST_RECORDS);
+        let last = program(&(MOST_RECORDS + 2).to_string());
+        assert!(learned.load(&last).is_some(), "the newest record stays");
+    }
+}

@@ -1,0 +1,56 @@
+//! Limits fills: to the configured rate, and to times with enough free huge pages.
+
+use crate::memory::fragmentation;
+use hawkeye_policy::{Rate, TokenBucket};
+use std::time::Duration;
+
+/// Fills between two looks at free memory.
+const LOOK_EVERY: u32 = 16;
+/// Free huge pages that are left to other programs.
+const LEFT_FREE: u64 = 64;
+
+pub(super) struct FillRateLimit {
+    bucket: Option<TokenBucket>,
+    /// Fills until the next look at free memory, and whether there was enough at the last one.
+    until_look: u32,
+    enough_free: bool,
+}
+
+impl FillRateLimit {
+    /// `rate`: at most this many regions per second.
+    pub(super) fn new(rate: Option<Rate>) -> Self {
+        Self {
+            bucket: rate.map(evenly_spaced),
+            until_look: 0,
+            enough_free: true,
+        }
+    }
+
+    /// Whether one more fill is allowed beside the `under_way` that have not ended.
+    pub(super) fn try_take(&mut self, now: Duration, under_way: u64) -> bool {
+        let bucket = &mut self.bucket;
+        let mut take = || bucket.as_mut().is_none_or(|bucket| bucket.take(now, 1));
+        // Without free huge pages, the next allocation of one would have to compact memory.
+        if self.until_look == 0 {
+            self.until_look = LOOK_EVERY;
+            let wanted = LEFT_FREE + under_way;
+            self.enough_free = fragmentation::free_huge_pages().is_none_or(|free| free > wanted);
+        }
+        self.until_look -= 1;
+        self.enough_free && take()
+    }
+
+    /// Returns an allowance that was not used.
+    pub(super) fn give_back(&mut self) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.give_back(1);
+        }
+    }
+}
+
+/// Spreads the fills: a burst disturbs neighbours more than the same amount spread out.
+fn evenly_spaced(rate: Rate) -> TokenBucket {
+    const BURST_S: f64 = 1.0 / 16.0;
+    let burst = (rate.get() * BURST_S).max(1.0);
+    TokenBucket::new(rate, burst).unwrap_or_else(|_| TokenBucket::one_second(rate))
+}

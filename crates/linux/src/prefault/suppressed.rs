@@ -1,0 +1,95 @@
+//! Processes that do not use what is filled. Their reports are suppressed for a while, then for
+//! twice as long.
+
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
+use std::time::Duration;
+
+const FIRST_SILENCE: Duration = Duration::from_secs(1);
+const LONGEST_SILENCE: Duration = Duration::from_secs(64);
+
+#[derive(Default)]
+pub(super) struct SuppressedProcesses(HashMap<ProcessId, Suppression>);
+
+struct Suppression {
+    until: Duration,
+    pause: Duration,
+    silent: bool,
+}
+
+impl SuppressedProcesses {
+    /// Whether the reports of a process are suppressed at the moment.
+    pub(super) fn contains(&self, now: Duration, process: ProcessId) -> bool {
+        let silence = self.0.get(&process);
+        silence.is_some_and(|silence| now < silence.until)
+    }
+
+    /// Suppresses a process's reports from now on.
+    pub(super) fn add(&mut self, now: Duration, process: ProcessId) {
+        let before = self.0.get(&process).map(|silence| silence.pause * 2);
+        let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
+        let silence = Suppression {
+            until: now + pause,
+            pause,
+            silent: true,
+        };
+        self.0.insert(process, silence);
+    }
+
+    /// Processes that must be reported again: those suppressed for long enough, which may
+    /// have changed, and those that have ended.
+    pub(super) fn take_released(
+        &mut self,
+        now: Duration,
+        is_there: impl Fn(ProcessId) -> bool,
+    ) -> Vec<ProcessId> {
+        let mut heard = Vec::new();
+        self.0.retain(|process, silence| {
+            let stays = is_there(*process);
+            if !stays || (silence.until <= now && silence.silent) {
+                silence.silent = false;
+                heard.push(*process);
+            }
+            stays
+        });
+        heard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::events::process;
+
+    #[test]
+    fn each_suppression_lasts_twice_as_long() {
+        let process = process(1);
+        let (s, there) = (Duration::from_secs, |_| true);
+        let mut muted = SuppressedProcesses::default();
+        muted.add(s(10), process);
+        assert!(muted.contains(s(10), process));
+        assert_eq!(muted.take_released(s(10), there), []);
+        assert_eq!(muted.take_released(s(11), there), [process]);
+        assert!(!muted.contains(s(11), process));
+        assert_eq!(
+            muted.take_released(s(12), there),
+            [],
+            "each process is returned once"
+        );
+        muted.add(s(20), process);
+        assert_eq!(muted.take_released(s(21), there), []);
+        assert_eq!(muted.take_released(s(22), there), [process]);
+        muted.add(s(30), process);
+        assert_eq!(
+            muted.take_released(s(31), |_| false),
+            [process],
+            "an ended process is returned"
+        );
+        muted.add(s(40), process);
+        assert_eq!(
+            muted.take_released(s(41), there),
+            [process],
+            "an ended process starts again from the shortest time"
+        );
+    }
+}

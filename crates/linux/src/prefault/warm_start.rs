@@ -1,0 +1,130 @@
+//! Decides which new mappings of a process are filled as soon as they exist, for a requested warm
+//! start.
+
+use hawkeye_policy::RegionAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Mappings smaller than this part of the request are ignored: an interpreter's code beside the
+/// heap, for example.
+const LEAST_PART: u64 = 4;
+/// Time between two looks at the mappings at the start of a process ...
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// ... and at the end.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// In between, the pause is this part of the time for which the process was watched. It costs 1 %
+/// of a core.
+const PAUSE_SHARE: u32 = 16;
+
+/// A program that touches all of its memory at its start has done so after this time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What was seen of one process.
+#[derive(Debug)]
+pub(super) struct WarmStart {
+    began: Duration,
+    next_look: Duration,
+    least_bytes: u64,
+    /// Address ranges already handled, in bytes.
+    seen: Vec<Range<u64>>,
+}
+
+impl WarmStart {
+    /// A process that is watched from now on, with `bytes` to fill.
+    pub(super) fn new(now: Duration, bytes: u64) -> Self {
+        Self {
+            began: now,
+            next_look: now,
+            least_bytes: bytes / LEAST_PART,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Whether new mappings are no longer waited for.
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        now >= self.began + PATIENCE
+    }
+
+    /// When to look at the mappings again.
+    pub(super) fn next_check(&self) -> Duration {
+        self.next_look
+    }
+
+    /// The last whole region of each large range that is new in `mapped`, the largest range first.
+    /// `mapped`: the process's mappings that may be huge.
+    pub(super) fn regions_to_fill(
+        &mut self,
+        now: Duration,
+        mapped: &[Range<u64>],
+    ) -> Vec<RegionAddr> {
+        let age = now.saturating_sub(self.began);
+        self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let pieces = mapped.iter().flat_map(|range| self.new_parts(range));
+        let mut new: Vec<Range<u64>> = pieces.collect();
+        new.retain(|range| range.end - range.start >= self.least_bytes);
+        new.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
+        self.seen.extend(new.iter().cloned());
+        let last = |range: &Range<u64>| RegionAddr::containing(range.end - 1);
+        new.iter().map(last).collect()
+    }
+
+    /// Nothing could be filled around this region yet, so its mapping counts as new at the next
+    /// look. A mapping in which the program has written nothing cannot be collapsed.
+    pub(super) fn retry_later(&mut self, region: RegionAddr) {
+        self.seen.retain(|range| !range.contains(&region.start()));
+    }
+
+    /// The parts of a mapping that were not seen before, which is what it grew by.
+    fn new_parts(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
+        let mut pieces = vec![mapping.clone()];
+        for seen in &self.seen {
+            let cut = |piece: Range<u64>| {
+                let below = piece.start..piece.end.min(seen.start);
+                let above = piece.start.max(seen.end)..piece.end;
+                [below, above].into_iter().filter(|p| p.start < p.end)
+            };
+            pieces = pieces.into_iter().flat_map(cut).collect();
+        }
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::HUGE_PAGE_BYTES;
+
+    fn regions(from: u64, to: u64) -> Range<u64> {
+        from * HUGE_PAGE_BYTES..to * HUGE_PAGE_BYTES
+    }
+
+    fn last(at: u64) -> RegionAddr {
+        RegionAddr::containing(at * HUGE_PAGE_BYTES)
+    }
+
+    #[test]
+    fn new_mappings_are_returned_once_the_largest_first() {
+        let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
+        let mut look = |mapped: &[Range<u64>]| warm.regions_to_fill(Duration::ZERO, mapped);
+        let all = [regions(100, 120), regions(200, 210), regions(300, 340)];
+        assert_eq!(look(&all), [last(339), last(119)]);
+        assert_eq!(look(&all), []);
+        // It has grown on either side.
+        assert_eq!(look(&[regions(50, 150)]), [last(99), last(149)]);
+        assert_eq!(look(&[regions(45, 155)]), []);
+        // The fill was refused.
+        warm.retry_later(last(149));
+        let again = warm.regions_to_fill(Duration::ZERO, &[regions(50, 150)]);
+        assert_eq!(again, [last(149)]);
+    }
+
+    #[test]
+    fn a_young_process_is_checked_often() {
+        let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
+        warm.regions_to_fill(Duration::ZERO, &[]);
+        assert_eq!(warm.next_check(), SHORTEST_PAUSE);
+        let hour = Duration::from_secs(3600);
+        warm.regions_to_fill(hour, &[]);
+        assert_eq!(warm.next_check(), hour + LONGEST_PAUSE);
+    }
+}

@@ -1,0 +1,374 @@
+//! A child process on which primitives are tried.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the figures come from system calls and from one byte that goes through a pipe"
+)]
+
+use crate::error::{LinuxError, Result};
+use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
+use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::clock_ns;
+use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe, read, write};
+use std::ffi::c_void;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// Regions of memory that the child maps.
+pub const REGIONS: u64 = 8;
+
+/// Orders for the child; it answers with nanoseconds, a count or an errno.
+#[repr(u8)]
+#[derive(Clone, Copy)]
+pub enum ChildCommand {
+    /// Write one byte into every base page of the first half of its regions.
+    Touch = b't',
+    /// Read one byte of every base page of that half; the answer is the time that it took.
+    Read = b'r',
+    /// Count the bytes that differ from what the child wrote.
+    Verify = b'v',
+    /// Write one byte into each of the first ten base pages of the first region.
+    TouchTen = b'f',
+    /// `madvise(MADV_HUGEPAGE)` on all its regions.
+    WantHuge = b'h',
+    /// `madvise(MADV_NOHUGEPAGE)` on all its regions, which are huge where THP is `always`.
+    WantBase = b'b',
+    /// Remove all access to its regions and restore it, which leaves no translation of them in the
+    /// TLB.
+    LeaveTlb = b'l',
+    /// Register the first region with userfaultfd and write-protect it; the answer is the errno, 0
+    /// for success.
+    Protect = b'p',
+}
+
+/// Touch blocks of new memory, of 2^n base pages each, where n is the order's low bits.
+///
+/// The low bits of the answer hold the times for one touch of a block and for all touches of it.
+/// Above them is the number of pages of the first block that were present after one touch.
+const BLOCKS: u8 = 0x80;
+/// The same for blocks that are advised against huge pages.
+const BASE_BLOCKS: u8 = 0xc0;
+/// Bits of each time in that answer.
+const TIME_BITS: u32 = 27;
+/// The longest time that it holds: 134 ms.
+const MOST_NS: u64 = (1 << TIME_BITS) - 1;
+
+/// What the first touches of new blocks of memory showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TouchResult {
+    /// Base pages of a block that are present after one touch.
+    pub by_one_touch: u64,
+    /// Time for the first touch of a block: the least of several.
+    pub first: Duration,
+    /// Time to touch every base page of a block: the least of several.
+    pub all: Duration,
+}
+
+/// Killed and reaped when dropped.
+pub struct ProbeChild {
+    child: Pid,
+    /// Its handle.
+    pub handle: ProcessHandle,
+    orders: OwnedFd,
+    answers: OwnedFd,
+    start: u64,
+}
+
+/// All regions of the child.
+const WHOLE_BYTES: usize = (REGIONS * HUGE_PAGE_BYTES) as usize;
+
+/// Regions that [`ChildCommand::Touch`] populates; the others stay untouched.
+const TOUCHED: u64 = REGIONS / 2;
+
+impl ProbeChild {
+    /// Forks the child.
+    pub fn spawn() -> Result<Self> {
+        let (orders_in, orders) = pipe().map_err(LinuxError::call("creating a pipe"))?;
+        let (answers, answers_out) = pipe().map_err(LinuxError::call("creating a pipe"))?;
+        // SAFETY: the child only makes system calls and touches its own new mapping (see
+        // `run_child`). It needs no lock that another thread may hold at the fork.
+        match unsafe { fork() }.map_err(LinuxError::call("starting a child process"))? {
+            ForkResult::Child => {
+                drop(orders);
+                drop(answers);
+                run_child(&orders_in, &answers_out)
+            }
+            ForkResult::Parent { child } => {
+                drop(orders_in);
+                drop(answers_out);
+                let handle = match ProcessHandle::open(child.as_raw() as u32) {
+                    Ok(handle) => handle,
+                    Err(error) => {
+                        let _ = kill(child, Signal::SIGKILL);
+                        let _ = waitpid(child, None);
+                        return Err(error);
+                    }
+                };
+                let mut throw_away = Self {
+                    child,
+                    handle,
+                    orders,
+                    answers,
+                    start: 0,
+                };
+                throw_away.start = throw_away.read_answer()?;
+                if throw_away.start == 0 {
+                    let failed = LinuxError::call("mapping memory in a child process");
+                    return Err(failed(Errno::ENOMEM));
+                }
+                Ok(throw_away)
+            }
+        }
+    }
+
+    /// The region number `index`; the child touches those below half of [`REGIONS`].
+    pub fn region(&self, index: u64) -> RegionAddr {
+        RegionAddr::containing(self.start + index * HUGE_PAGE_BYTES)
+    }
+
+    /// The regions that [`ChildCommand::Touch`] populates.
+    pub fn touched(&self) -> Vec<RegionAddr> {
+        (0..TOUCHED).map(|index| self.region(index)).collect()
+    }
+
+    /// The first region that stays untouched.
+    pub fn untouched(&self) -> RegionAddr {
+        self.region(TOUCHED)
+    }
+
+    /// Makes the child read every base page of the first half; returns how long that took.
+    pub fn read(&self) -> Result<Duration> {
+        self.send(ChildCommand::Read).map(Duration::from_nanos)
+    }
+
+    /// Base pages that `read` reads.
+    pub fn pages_read() -> u64 {
+        TOUCHED * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
+    }
+
+    /// Makes the child touch new memory in blocks of this size. Each block is a mapping of its own,
+    /// advised for huge pages (`advised`) or against them. `None` where the child cannot map them.
+    pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<TouchResult>> {
+        let kind = if advised { BLOCKS } else { BASE_BLOCKS };
+        let answer = self.send_code(kind | (size.number() as u8 & !BASE_BLOCKS))?;
+        let touched = TouchResult {
+            by_one_touch: answer >> (2 * TIME_BITS),
+            first: Duration::from_nanos(answer >> TIME_BITS & MOST_NS),
+            all: Duration::from_nanos(answer & MOST_NS),
+        };
+        Ok((touched.by_one_touch > 0).then_some(touched))
+    }
+
+    /// Makes the child carry out an order.
+    pub fn send(&self, order: ChildCommand) -> Result<u64> {
+        self.send_code(order as u8)
+    }
+
+    fn send_code(&self, order: u8) -> Result<u64> {
+        let failed = LinuxError::call("writing to a child process");
+        write(&self.orders, &[order]).map_err(failed)?;
+        self.read_answer()
+    }
+
+    fn read_answer(&self) -> Result<u64> {
+        let mut bytes = [0u8; 8];
+        match read(&self.answers, &mut bytes) {
+            Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+            Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
+            Err(errno) => Err(LinuxError::call("reading from a child process")(errno)),
+        }
+    }
+}
+
+impl Drop for ProbeChild {
+    fn drop(&mut self) {
+        let _ = kill(self.child, Signal::SIGKILL);
+        let _ = waitpid(self.child, None);
+    }
+}
+
+/// The child's main loop: only system calls and its own mapping.
+fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
+    // SAFETY: plain system calls without pointers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // The kernel is what is tried here. That hawkeye's own parent disabled THP is another fact.
+        libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
+    }
+    let start = match map(WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES)) {
+        Some(memory) => (memory as u64).next_multiple_of(HUGE_PAGE_BYTES),
+        None => 0,
+    };
+    let mut answer = start;
+    loop {
+        if write(answers, &answer.to_ne_bytes()).is_err() || start == 0 {
+            // SAFETY: ends the process without running the parent's exit handlers.
+            unsafe { libc::_exit(0) }
+        }
+        let mut order = [0u8];
+        if !matches!(read(orders, &mut order), Ok(1)) {
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) }
+        }
+        // SAFETY: `start` is the aligned start of the mapping made above, which has room for
+        // REGIONS whole regions from there on.
+        answer = unsafe { execute(order[0], start as *mut u8) };
+    }
+}
+
+/// New memory of this process; `None` where it is not available.
+fn map(bytes: usize) -> Option<*mut c_void> {
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, to which nothing else refers.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), bytes, both, flags, -1, 0) };
+    (memory != libc::MAP_FAILED).then_some(memory)
+}
+
+/// Carries out one order on the mapping at `memory`.
+///
+/// # Safety
+/// `memory` points to `REGIONS` regions that are mapped readable and writable.
+unsafe fn execute(order: u8, memory: *mut u8) -> u64 {
+    let pages = ProbeChild::pages_read() as usize;
+    let page = |index: usize| memory.wrapping_add(index * usize_of(BASE_PAGE_BYTES));
+    match order {
+        o if o == ChildCommand::Touch as u8 || o == ChildCommand::TouchTen as u8 => {
+            let touched = if o == ChildCommand::Touch as u8 {
+                pages
+            } else {
+                10
+            };
+            for index in 0..touched {
+                // SAFETY: within the mapping, by the contract above.
+                unsafe { page(index).write_volatile(marker_byte(index)) };
+            }
+            0
+        }
+        o if o == ChildCommand::Read as u8 => {
+            let begun = monotonic_ns();
+            for index in 0..pages {
+                // SAFETY: as above.
+                let _ = unsafe { page(index).read_volatile() };
+            }
+            monotonic_ns() - begun
+        }
+        o if o == ChildCommand::Verify as u8 => {
+            let mut wrong = 0;
+            for index in 0..pages {
+                for offset in 0..usize_of(BASE_PAGE_BYTES) {
+                    // SAFETY: as above.
+                    let found = unsafe { page(index).wrapping_add(offset).read_volatile() };
+                    let marked = if offset == 0 { marker_byte(index) } else { 0 };
+                    wrong += u64::from(found != 0 && found != marked);
+                }
+            }
+            wrong
+        }
+        o if o == ChildCommand::Protect as u8 => {
+            let start = memory as u64;
+            match protect(start..start + HUGE_PAGE_BYTES) {
+                Ok(()) => 0,
+                Err(errno) => errno as u64,
+            }
+        }
+        o if o >= BLOCKS => {
+            let advice = if o >= BASE_BLOCKS {
+                libc::MADV_NOHUGEPAGE
+            } else {
+                libc::MADV_HUGEPAGE
+            };
+            touch_blocks(u32::from(o & !BASE_BLOCKS), advice)
+        }
+        o if o == ChildCommand::LeaveTlb as u8 => {
+            let all = libc::PROT_READ | libc::PROT_WRITE;
+            for protection in [libc::PROT_NONE, all] {
+                // SAFETY: the child's own mapping, which no other thread touches meanwhile.
+                unsafe { libc::mprotect(memory.cast(), WHOLE_BYTES, protection) };
+            }
+            0
+        }
+        o => {
+            let advice = if o == ChildCommand::WantBase as u8 {
+                libc::MADV_NOHUGEPAGE
+            } else {
+                libc::MADV_HUGEPAGE
+            };
+            // SAFETY: advice about the child's own mapping.
+            unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 }
+        }
+    }
+}
+
+/// Protects memory of this process from writes until the process ends.
+fn protect(range: Range<u64>) -> Result<(), Errno> {
+    let watcher = Userfaultfd::open(true)?;
+    watcher.register(range.clone(), WatchMode::WriteProtect)?;
+    watcher.protect(range, true)?;
+    std::mem::forget(watcher);
+    Ok(())
+}
+
+/// Blocks that are timed, in addition to the one in which pages are counted.
+const TIMED: usize = 16;
+/// Base pages of the largest block.
+const MOST_PAGES: usize = 256;
+
+/// Touches new memory in blocks of 2^`order` base pages (`order` at most 8). 0 if no memory is
+/// available.
+fn touch_blocks(order: u32, advice: i32) -> u64 {
+    let page = usize_of(BASE_PAGE_BYTES);
+    let pages = 1usize << order;
+    if pages > MOST_PAGES {
+        return 0;
+    }
+    let block = page * pages;
+    // A gap of a block's size lies between blocks. Otherwise they were one mapping, in which larger
+    // pages fit.
+    let bytes = (2 * TIMED + 2) * block;
+    let Some(memory) = map(bytes) else {
+        return 0;
+    };
+    // SAFETY: a new mapping; everything below stays within it.
+    unsafe {
+        let start = memory.wrapping_add(memory.align_offset(block)).cast::<u8>();
+        let nth = |n: usize| start.wrapping_add(2 * n * block);
+        for n in 0..=TIMED {
+            libc::madvise(nth(n).cast(), block, advice);
+        }
+        nth(0).write_volatile(1);
+        let mut there = [0u8; MOST_PAGES];
+        libc::mincore(nth(0).cast(), block, there.as_mut_ptr());
+        let mut count = 0;
+        for page in &there {
+            count += u64::from(page & 1);
+        }
+        let (mut first, mut all) = (MOST_NS, MOST_NS);
+        for n in 1..=TIMED {
+            let begun = monotonic_ns();
+            nth(n).write_volatile(1);
+            first = first.min(monotonic_ns() - begun);
+            for index in 1..pages {
+                nth(n).wrapping_add(index * page).write_volatile(1);
+            }
+            all = all.min(monotonic_ns() - begun);
+        }
+        libc::munmap(memory, bytes);
+        count << (2 * TIME_BITS) | first << TIME_BITS | all
+    }
+}
+
+fn marker_byte(page: usize) -> u8 {
+    (page % 251) as u8 + 1
+}
+
+fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}

@@ -1,0 +1,310 @@
+//! What decides whether a process gets huge pages, apart from how it uses its memory. That is its
+//! mappings and their advice, its allocator, the kernel's settings, and its cgroup. This module
+//! only reads.
+
+use crate::error::Result;
+use crate::machine_lease::thp_settings::{THP_DIR, enabled_file, read_setting};
+use crate::processes::identity::identify;
+use crate::processes::mappings::{Mapping, vm};
+use crate::processes::process;
+use crate::processes::user_names::UserNames;
+use hawkeye_policy::ProcessIdentity;
+use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Everything around a process that huge pages depend on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HugePageContext {
+    /// Its command, user, cgroup, unit and pod.
+    pub identity: ProcessIdentity,
+    /// Whether it or an ancestor set `PR_SET_THP_DISABLE`.
+    pub thp_disabled: bool,
+    /// Its mappings that hold memory, by address.
+    pub places: Vec<MappingGroup>,
+    /// The allocator of its memory.
+    pub allocator: Allocator,
+    /// Options of its Java virtual machine; `None` if it is not one.
+    pub java: Option<JavaFlags>,
+    /// The kernel's settings.
+    pub settings: ThpSettings,
+}
+
+/// One mapping, or several neighbours that differ only in their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MappingGroup {
+    /// First byte.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// Description of the mapping: `heap`, `anonymous`, `stack`, or a file.
+    pub what: String,
+    /// Resident memory, in bytes.
+    pub resident_bytes: u64,
+    /// Part of it in huge pages, in bytes.
+    pub huge_bytes: u64,
+    /// The owner's advice about huge pages.
+    pub advice: HugePageAdvice,
+    /// Why no part of it can become huge, as a clause; `None` if some part can.
+    pub ineligible: Option<String>,
+    /// Whether it is shared memory of tmpfs, `memfd` or System V.
+    pub shared_memory: bool,
+}
+
+/// An owner's advice about huge pages for a mapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HugePageAdvice {
+    /// No advice.
+    #[default]
+    None,
+    /// `MADV_HUGEPAGE`.
+    Huge,
+    /// `MADV_NOHUGEPAGE`.
+    NoHuge,
+}
+
+/// The allocator of a process, as far as its libraries and environment show it. A statically linked
+/// one cannot be recognised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum Allocator {
+    /// The C library's.
+    Glibc {
+        /// `glibc.malloc.hugetlb` of `GLIBC_TUNABLES`: 1 asks for huge pages by madvise, 2 takes
+        /// them from the pool.
+        hugetlb: Option<u32>,
+        /// All of `GLIBC_TUNABLES`.
+        tunables: Option<String>,
+    },
+    /// jemalloc, as a library.
+    Jemalloc {
+        /// `thp` of `MALLOC_CONF`.
+        thp: Option<String>,
+        /// All of `MALLOC_CONF`.
+        conf: Option<String>,
+    },
+    /// tcmalloc, as a library.
+    Tcmalloc,
+    /// mimalloc, as a library.
+    Mimalloc,
+    /// Unknown.
+    #[default]
+    Unknown,
+}
+
+/// Options of a Java virtual machine that concern huge pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JavaFlags {
+    /// `-XX:+UseTransparentHugePages`: the heap is advised.
+    pub transparent: bool,
+    /// `-XX:+UseLargePages`: the heap comes from the hugetlb pool.
+    pub large_pages: bool,
+}
+
+/// The kernel's settings of transparent huge pages. `None`: the kernel lacks the setting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ThpSettings {
+    /// Which mappings get huge pages of 2 MiB at faults and from khugepaged: `always`, `madvise`,
+    /// `never`.
+    pub enabled: Option<String>,
+    /// The file with that setting.
+    pub enabled_file: String,
+    /// Which faults wait for a huge page.
+    pub defrag: Option<String>,
+    /// Whether khugepaged may compact memory.
+    pub khugepaged_defrag: Option<String>,
+    /// Most empty base pages in a region that khugepaged makes huge.
+    pub khugepaged_max_ptes_none: Option<String>,
+    /// How long khugepaged sleeps after each scan, in milliseconds.
+    pub khugepaged_scan_sleep_ms: Option<String>,
+    /// Base pages that khugepaged looks at in each scan.
+    pub khugepaged_pages_to_scan: Option<String>,
+    /// Huge pages in shared memory.
+    pub shmem_enabled: Option<String>,
+}
+
+impl HugePageContext {
+    /// Reads the huge-page context of a process.
+    ///
+    /// # Errors
+    /// The process has ended, or belongs to another user.
+    pub fn of(pid: u32) -> Result<Self> {
+        let users = UserNames::default();
+        let status = process::read(pid, Process::status)?;
+        let maps = process::read(pid, Process::smaps)?;
+        let libraries: Vec<String> = maps.iter().filter_map(library).collect();
+        // These two files exist as long as the process does; those of zombies are empty.
+        let command_line = process::read(pid, Process::cmdline).unwrap_or_default();
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        Ok(Self {
+            identity: with_user_name(identify(pid, &users)?, &users),
+            thp_disabled: status.thp_enabled == Some(false),
+            places: merge_neighbours(maps.iter().map(mapping_group)),
+            allocator: allocator(&libraries, &parse_environment(&environment)),
+            java: java_flags(&libraries, &command_line),
+            settings: settings(),
+        })
+    }
+}
+
+/// Waits briefly for the name of the process's user.
+fn with_user_name(mut identity: ProcessIdentity, users: &UserNames) -> ProcessIdentity {
+    let user = users.name_within(identity.uid, Duration::from_secs(1));
+    identity.user = user.text;
+    identity.user_pending = user.pending;
+    identity
+}
+
+fn settings() -> ThpSettings {
+    let folder = Path::new(THP_DIR);
+    let read = |name: &str| read_setting(&folder.join(name)).ok();
+    let enabled_file = enabled_file();
+    ThpSettings {
+        enabled: read_setting(&enabled_file).ok(),
+        enabled_file: enabled_file.display().to_string(),
+        defrag: read("defrag"),
+        khugepaged_defrag: read("khugepaged/defrag"),
+        khugepaged_max_ptes_none: read("khugepaged/max_ptes_none"),
+        khugepaged_scan_sleep_ms: read("khugepaged/scan_sleep_millisecs"),
+        khugepaged_pages_to_scan: read("khugepaged/pages_to_scan"),
+        shmem_enabled: read("shmem_enabled"),
+    }
+}
+
+/// Name of the mapped file, without its folder.
+fn library(map: &MemoryMap) -> Option<String> {
+    match &map.pathname {
+        MMapPath::Path(path) => Some(path.file_name()?.to_string_lossy().into_owned()),
+        _ => None,
+    }
+}
+
+fn mapping_group(map: &MemoryMap) -> MappingGroup {
+    let has = |flag: VmFlags| map.extension.vm_flags.contains(flag);
+    let path = match &map.pathname {
+        MMapPath::Path(path) => Some(path.display().to_string()),
+        _ => None,
+    };
+    // The owner's advice is reported in `advice`, because the owner can change it.
+    let shown = Mapping::from_smaps(map);
+    let mapping = Mapping {
+        flags: shown.flags & !(vm::NOHUGEPAGE | vm::MERGEABLE),
+        ..shown
+    };
+    let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+    let huge = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
+    let shared_files = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
+    MappingGroup {
+        start: map.address.0,
+        end: map.address.1,
+        shared_memory: matches!(map.pathname, MMapPath::Vsys(_))
+            || path
+                .as_ref()
+                .is_some_and(|path| shared_files.iter().any(|start| path.starts_with(start))),
+        what: match (&map.pathname, path) {
+            (MMapPath::Heap, _) => "heap".to_owned(),
+            (MMapPath::Stack | MMapPath::TStack(_), _) => "stack".to_owned(),
+            (_, Some(path)) => path,
+            _ => "anonymous".to_owned(),
+        },
+        resident_bytes: bytes("Rss"),
+        huge_bytes: huge.iter().map(|name| bytes(name)).sum(),
+        advice: match (has(VmFlags::HG), has(VmFlags::NH)) {
+            (_, true) => HugePageAdvice::NoHuge,
+            (true, false) => HugePageAdvice::Huge,
+            (false, false) => HugePageAdvice::None,
+        },
+        ineligible: mapping.eligible().err().map(|why| why.to_string()),
+    }
+}
+
+/// Mappings with memory. Equal neighbours are merged.
+fn merge_neighbours(places: impl Iterator<Item = MappingGroup>) -> Vec<MappingGroup> {
+    let mut merged: Vec<MappingGroup> = Vec::new();
+    for place in places.filter(|place| place.resident_bytes > 0) {
+        let alike = merged.last_mut().filter(|last| {
+            last.end == place.start
+                && last.what == place.what
+                && last.advice == place.advice
+                && last.ineligible == place.ineligible
+        });
+        match alike {
+            Some(last) => {
+                last.end = place.end;
+                last.resident_bytes += place.resident_bytes;
+                last.huge_bytes += place.huge_bytes;
+            }
+            None => merged.push(place),
+        }
+    }
+    merged
+}
+
+/// The environment with which a process was started.
+fn parse_environment(environ: &[u8]) -> BTreeMap<String, String> {
+    let text = String::from_utf8_lossy(environ);
+    text.split('\0')
+        .filter_map(|variable| variable.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn allocator(libraries: &[String], variables: &BTreeMap<String, String>) -> Allocator {
+    let has = |name: &str| libraries.iter().any(|library| library.starts_with(name));
+    // An allocator loaded beside the C library replaces the C library's.
+    if has("libjemalloc") {
+        let conf = ["MALLOC_CONF", "_RJEM_MALLOC_CONF"];
+        let thp = conf.iter().find_map(|name| {
+            let options = variables.get(*name)?.split(',');
+            options.rev().find_map(|option| option.strip_prefix("thp:"))
+        });
+        return Allocator::Jemalloc {
+            thp: thp.map(str::to_owned),
+            conf: variables.get("MALLOC_CONF").cloned(),
+        };
+    }
+    if has("libtcmalloc") {
+        return Allocator::Tcmalloc;
+    }
+    if has("libmimalloc") {
+        return Allocator::Mimalloc;
+    }
+    if has("libc.so.6") || has("libc-2.") {
+        let tunables = variables.get("GLIBC_TUNABLES");
+        let hugetlb = tunables.and_then(|tunables| {
+            let mut last_first = tunables.rsplit(':');
+            last_first.find_map(|it| it.strip_prefix("glibc.malloc.hugetlb=")?.parse().ok())
+        });
+        return Allocator::Glibc {
+            hugetlb,
+            tunables: tunables.cloned(),
+        };
+    }
+    Allocator::Unknown
+}
+
+fn java_flags(libraries: &[String], command_line: &[String]) -> Option<JavaFlags> {
+    libraries
+        .iter()
+        .find(|library| library.as_str() == "libjvm.so")?;
+    // If an option is given several times, the last one counts.
+    let on = |flag: &str| {
+        let said = command_line.iter().rev().find_map(|word| {
+            let switch = word.strip_prefix("-XX:")?;
+            let (sign, name) = switch.split_at_checked(1)?;
+            (name == flag).then_some(sign == "+")
+        });
+        said.unwrap_or(false)
+    };
+    Some(JavaFlags {
+        transparent: on("UseTransparentHugePages"),
+        large_pages: on("UseLargePages"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

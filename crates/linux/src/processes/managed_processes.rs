@@ -1,0 +1,392 @@
+//! Keeps the set of managed processes: which ones join, stay and leave.
+//!
+//! `slot_allocation.rs` allots slots where more processes are large than can be managed.
+
+mod slot_allocation;
+
+use crate::error::{LinuxError, Result};
+use crate::processes::identity::identify;
+use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
+use crate::processes::process::{self, ProcessHandle};
+use crate::processes::process_selector::ProcessSelector;
+use crate::processes::user_names::UserNames;
+use crate::sample::sampler::{SampledProcess, Sampler};
+use crate::stop::waker::Waker;
+use hawkeye_manager::{MachineError, Progress};
+use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, Rules};
+use serde::Serialize;
+use slot_allocation::SlotAllocation;
+use std::collections::BTreeMap;
+use std::iter;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// The processes to manage.
+pub enum ManagedTarget {
+    /// These processes, until all have ended.
+    Processes(Vec<ProcessHandle>),
+    /// One process and its descendants, until it ends. It gets the signals that end management.
+    Family(ProcessHandle),
+    /// All processes that are large enough and that the rules include, until a signal.
+    Machine {
+        /// Finds and judges processes.
+        selector: Box<ProcessSelector>,
+        /// Wakes the manager.
+        waker: Waker,
+    },
+}
+
+impl ManagedTarget {
+    /// The whole machine as the target, and the waker of its manager.
+    pub fn whole_machine(rules: Rules, selection: ProcessSelection) -> Result<(Self, Waker)> {
+        let roster = Box::new(ProcessSelector::new(rules, selection)?);
+        let bell = Waker::new()?;
+        let waits_for = bell.clone();
+        let scope = Self::Machine {
+            selector: roster,
+            waker: waits_for,
+        };
+        Ok((scope, bell))
+    }
+
+    /// Descriptors to wait for: the ends of running processes, or the waker. Empty when nothing is
+    /// left to manage.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Family(root) => vec![root.fd()],
+            Self::Processes(handles) => alive_handles(handles).map(ProcessHandle::fd).collect(),
+            Self::Machine {
+                waker: bell,
+                selector: roster,
+            } => iter::once(bell.fd()).chain(roster.fd()).collect(),
+        }
+    }
+
+    pub(crate) fn selector(&self) -> Option<&ProcessSelector> {
+        match self {
+            Self::Machine {
+                selector: roster, ..
+            } => Some(roster),
+            Self::Processes(_) | Self::Family(_) => None,
+        }
+    }
+}
+
+fn alive_handles(handles: &[ProcessHandle]) -> impl Iterator<Item = &ProcessHandle> {
+    handles.iter().filter(|handle| handle.is_alive())
+}
+
+/// A managed process, for display.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ManagedProcessView {
+    /// The process.
+    pub process: ProcessId,
+    /// Its command, user, cgroup, unit and pod.
+    pub identity: ProcessIdentity,
+    /// The rules under which it is managed.
+    pub terms: ProcessRules,
+    /// Whether none of its memory can become huge, because of `PR_SET_THP_DISABLE`.
+    pub thp_disabled: bool,
+    /// Memory that its owner excludes by `MADV_NOHUGEPAGE`, in bytes.
+    pub refused_bytes: u64,
+}
+
+/// All managed processes.
+#[derive(Default)]
+pub(crate) struct ManagedProcesses {
+    members: BTreeMap<u32, ManagedProcess>,
+    /// In the order in which they joined.
+    order: Vec<ProcessId>,
+    users: UserNames,
+    saw_thp_disabled: bool,
+    /// Processes that have just started another program.
+    started: Vec<ProcessId>,
+    /// Named processes that have not joined yet.
+    named: Option<PidIterator>,
+    /// The unfinished work after the last sweep.
+    slot_allocation: Option<SlotAllocation>,
+}
+
+type PidIterator = Box<dyn Iterator<Item = u32> + Send>;
+
+/// Inputs of one step of following the machine.
+struct UpdateStep<'a> {
+    selector: &'a mut ProcessSelector,
+    sampler: &'a mut dyn Sampler,
+    /// Most processes that are managed at a time.
+    most: usize,
+    now: Duration,
+    deadline: Instant,
+}
+
+impl UpdateStep<'_> {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Records that a process could not join. The selector does not need to know of one that has
+    /// ended.
+    fn refuse(&mut self, pid: u32, error: &LinuxError) {
+        if !matches!(error, LinuxError::NoSuchProcess(_)) {
+            self.selector.record_refusal(pid, self.now, error);
+        }
+    }
+}
+
+struct ManagedProcess {
+    member: SampledProcess,
+    /// When the rules last judged it.
+    judged: Duration,
+    /// The program that it ran then; `None` if no sweep has seen it.
+    program: Option<ProgramIdentity>,
+    /// Until this time it stays even if it is small.
+    starts_until: Duration,
+}
+
+/// A process with a warm start must be large after this time.
+const WARM_START: Duration = Duration::from_secs(60);
+
+impl ManagedProcesses {
+    /// Removes processes that have ended or left, and admits new ones. Each takes
+    /// `descriptors_each` file descriptors, which limits their number. What is not done at the
+    /// deadline is left for the next call.
+    pub(crate) fn update(
+        &mut self,
+        scope: &mut ManagedTarget,
+        sampler: &mut dyn Sampler,
+        descriptors_each: usize,
+        now: Duration,
+        deadline: Instant,
+    ) -> Progress<()> {
+        self.members
+            .retain(|_, joined| joined.member.handle.is_alive());
+        let slice = match scope {
+            ManagedTarget::Processes(handles) => {
+                let pids = || alive_handles(handles).map(|handle| handle.id.pid);
+                let named = || Box::new(pids().collect::<Vec<_>>().into_iter()) as PidIterator;
+                self.admit_named(named, sampler, now, deadline)
+            }
+            ManagedTarget::Family(root) => {
+                let named = || Box::new(process::descendants(root.id.pid)) as PidIterator;
+                self.admit_named(named, sampler, now, deadline)
+            }
+            ManagedTarget::Machine {
+                selector: roster, ..
+            } => {
+                let most = roster.max_processes(descriptors_each);
+                let step = UpdateStep {
+                    selector: roster,
+                    sampler: &mut *sampler,
+                    most,
+                    now,
+                    deadline,
+                };
+                self.scan_machine(step)
+            }
+        };
+        self.update_order();
+        self.forget_ended(sampler);
+        slice
+    }
+
+    /// Makes the sampler forget processes that are no longer managed.
+    fn forget_ended(&self, sampler: &mut dyn Sampler) {
+        sampler.retain(&|process| self.get(process).is_some());
+    }
+
+    fn update_order(&mut self) {
+        let members = &self.members;
+        self.order.retain(|id| {
+            let joined = members.get(&id.pid);
+            joined.is_some_and(|joined| joined.member.handle.id == *id)
+        });
+    }
+
+    fn admit_named(
+        &mut self,
+        named: impl Fn() -> PidIterator,
+        sampler: &mut dyn Sampler,
+        now: Duration,
+        deadline: Instant,
+    ) -> Progress<()> {
+        let mut named = self.named.take().unwrap_or_else(named);
+        while let Some(pid) = named.next() {
+            if !self.members.contains_key(&pid) {
+                self.admit_one(pid, sampler, now);
+            }
+            if Instant::now() >= deadline {
+                self.named = Some(named);
+                return Progress::Unfinished(Duration::ZERO);
+            }
+        }
+        Progress::Done(())
+    }
+
+    fn admit_one(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
+        // A process that ended since it was listed does not join.
+        let Ok(identity) = identify(pid, &self.users) else {
+            return;
+        };
+        let opened = SampledProcess::open(pid, identity, ProcessRules::default());
+        match opened.and_then(|member| self.admit(member, sampler, now)) {
+            Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
+            Err(error) => tracing::warn!("process {pid} cannot be managed: {error}"),
+        }
+    }
+
+    /// Runs a scan of the machine if one is due, and applies its result.
+    fn scan_machine(&mut self, mut step: UpdateStep) -> Progress<()> {
+        // The rules may exclude the new program, so the process is left alone until the next sweep.
+        for pid in step.selector.take_executed() {
+            self.members.remove(&pid);
+        }
+        self.admit_started(&mut step);
+        let contest = match self.slot_allocation.take() {
+            Some(contest) => contest,
+            None => match step.selector.scan_if_due(step.now, step.deadline) {
+                Progress::Done(Some(large)) => self.begin_allocation(large, step.now),
+                Progress::Done(None) => return Progress::Done(()),
+                Progress::Unfinished(wait) => return Progress::Unfinished(wait),
+            },
+        };
+        self.slot_allocation = self.continue_allocation(contest, &mut step);
+        match self.slot_allocation {
+            None => Progress::Done(()),
+            Some(_) => Progress::Unfinished(Duration::ZERO),
+        }
+    }
+
+    /// Admits processes with a warm start at once.
+    fn admit_started(&mut self, step: &mut UpdateStep) {
+        for (pid, identity, terms) in step.selector.warm_starts() {
+            if self.members.len() >= step.most {
+                break;
+            }
+            let of_user = |joined: &&ManagedProcess| joined.member.identity.uid == identity.uid;
+            if self.members.values().filter(of_user).count() >= user_share(step.most) {
+                continue;
+            }
+            // The process was managed before, and has started another program.
+            self.members.remove(&pid);
+            let opened = SampledProcess::open(pid, identity, terms);
+            let admitted = opened.and_then(|member| self.admit(member, step.sampler, step.now));
+            match admitted.map(|joined| {
+                joined.starts_until = step.now + WARM_START;
+                joined.member.handle.id
+            }) {
+                Ok(process) => self.started.push(process),
+                Err(error) => step.refuse(pid, &error),
+            }
+        }
+    }
+
+    fn admit(
+        &mut self,
+        member: SampledProcess,
+        sampler: &mut dyn Sampler,
+        judged: Duration,
+    ) -> Result<&mut ManagedProcess> {
+        // Processes that have left free their descriptors, which may be few.
+        self.forget_ended(sampler);
+        let process = member.handle.id;
+        sampler.bind(process)?;
+        self.saw_thp_disabled |= member.thp_disabled;
+        if !self.order.contains(&process) {
+            self.order.push(process);
+        }
+        let joined = ManagedProcess {
+            judged,
+            program: None,
+            starts_until: Duration::ZERO,
+            member,
+        };
+        self.members.remove(&process.pid);
+        Ok(self.members.entry(process.pid).or_insert(joined))
+    }
+
+    /// Judges all managed processes again by changed rules.
+    pub(crate) fn reapply_rules(&mut self, roster: &ProcessSelector) {
+        self.members.retain(|_, joined| joined.apply_rules(roster));
+        // Its admissible processes were judged by the rules before.
+        self.slot_allocation = None;
+        self.update_order();
+    }
+
+    /// Processes with a warm start that have started another program since the last call.
+    pub(crate) fn take_started(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.started)
+    }
+
+    /// Bytes to fill at the start of a process; 0 for one that was not admitted at its start.
+    pub(crate) fn warm_bytes(&self, process: ProcessId) -> u64 {
+        let joined = self.members.get(&process.pid);
+        let starting = joined.filter(|joined| !joined.starts_until.is_zero());
+        starting
+            .and_then(|j| j.member.terms.warm_bytes)
+            .unwrap_or(0)
+    }
+
+    /// The managed processes, in the order in which they joined.
+    pub(crate) fn order(&self) -> &[ProcessId] {
+        &self.order
+    }
+
+    /// A managed process.
+    pub(crate) fn get(&self, process: ProcessId) -> Option<&SampledProcess> {
+        let joined = self.members.get(&process.pid)?;
+        Some(&joined.member).filter(|member| member.handle.id == process)
+    }
+
+    /// A managed process, if it has not ended.
+    pub(crate) fn get_mut(
+        &mut self,
+        process: ProcessId,
+    ) -> Result<&mut SampledProcess, MachineError> {
+        self.members
+            .get_mut(&process.pid)
+            .map(|joined| &mut joined.member)
+            .filter(|member| member.handle.id == process && member.handle.is_alive())
+            .ok_or(MachineError::Gone(process))
+    }
+
+    /// Whether any process that joined had `PR_SET_THP_DISABLE` set.
+    pub(crate) fn saw_thp_disabled(&self) -> bool {
+        self.saw_thp_disabled
+    }
+
+    /// Bytes that owners exclude by `MADV_NOHUGEPAGE`.
+    pub(crate) fn excluded_bytes(&self) -> u64 {
+        let members = self.members.values();
+        members.map(|j| j.member.eligible.refused_bytes).sum()
+    }
+
+    /// Views of all managed processes, in the order in which they joined.
+    pub(crate) fn views(&self) -> Vec<ManagedProcessView> {
+        let members = self.order.iter().filter_map(|id| self.members.get(&id.pid));
+        members
+            .map(|ManagedProcess { member, .. }| ManagedProcessView {
+                process: member.handle.id,
+                identity: member.identity.clone(),
+                terms: member.terms,
+                thp_disabled: member.thp_disabled,
+                refused_bytes: member.eligible.refused_bytes,
+            })
+            .collect()
+    }
+}
+
+impl ManagedProcess {
+    /// Whether it has called exec since a scan first saw it.
+    fn has_executed(&self, seen: &ProcEntry) -> bool {
+        let before = self.program.as_ref();
+        before.is_some_and(|before| seen.program.executed_since(before))
+    }
+
+    /// Applies the current rules. Returns whether the process may stay.
+    fn apply_rules(&mut self, roster: &ProcessSelector) -> bool {
+        let terms = roster.rules_for(&self.member.identity);
+        self.member.terms = terms.unwrap_or(self.member.terms);
+        terms.is_some()
+    }
+}

@@ -1,0 +1,248 @@
+//! Applies the result of a scan: renews old verdicts, gives the slots to the most important
+//! processes, and admits new ones.
+
+use super::{ManagedProcess, ManagedProcesses, UpdateStep};
+use crate::error::LinuxError;
+use crate::processes::identity::identify;
+use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
+use crate::processes::process;
+use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
+use crate::sample::sampler::SampledProcess;
+use hawkeye_policy::ranking::choose_processes;
+use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, SlotCandidate};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+/// The state between two steps. Each step ends at its deadline, and the next one goes on from
+/// there.
+pub(super) struct SlotAllocation {
+    large: Vec<ProcEntry>,
+    /// Managed processes with verdicts to renew.
+    to_renew: VecDeque<u32>,
+    slots: Option<SlotRanking>,
+}
+
+/// The competition for slots.
+struct SlotRanking {
+    most: usize,
+    contenders: Vec<SlotCandidate>,
+    /// Newcomers that the rules have judged.
+    judged: HashSet<ProcessId>,
+    /// Newcomers that the rules include and that have not joined yet.
+    included: VecDeque<AdmissibleProcess>,
+    /// Processes that get a slot; `None` until all of them are judged.
+    chosen: Option<HashSet<ProcessId>>,
+}
+
+struct AdmissibleProcess {
+    process: ProcessId,
+    identity: ProcessIdentity,
+    terms: ProcessRules,
+}
+
+impl ManagedProcesses {
+    /// Removes processes that are small now or run another program.
+    pub(super) fn begin_allocation(
+        &mut self,
+        large: Vec<ProcEntry>,
+        now: Duration,
+    ) -> SlotAllocation {
+        let seen: HashMap<u32, &ProcEntry> =
+            large.iter().map(|seen| (seen.process.pid, seen)).collect();
+        self.members.retain(|pid, joined| {
+            let executed = seen.get(pid).is_some_and(|seen| joined.has_executed(seen));
+            !executed && (seen.contains_key(pid) || now < joined.starts_until)
+        });
+        let old = self.members.iter().filter(|(pid, joined)| {
+            let program = seen.get(pid).map(|seen| &seen.program);
+            let same = program.is_none() || program == joined.program.as_ref();
+            let fresh = now < joined.judged + VERDICT_AGE;
+            !(same && fresh) || joined.member.identity.user_pending
+        });
+        let to_renew = old.map(|(pid, _)| *pid).collect();
+        SlotAllocation {
+            large,
+            to_renew,
+            slots: None,
+        }
+    }
+
+    /// Works until the deadline. Returns the allocation if it is not finished.
+    pub(super) fn continue_allocation(
+        &mut self,
+        mut contest: SlotAllocation,
+        step: &mut UpdateStep,
+    ) -> Option<SlotAllocation> {
+        while let Some(pid) = contest.to_renew.pop_front() {
+            self.reevaluate(pid, contest.program(pid), step);
+            if step.is_over() {
+                return Some(contest);
+            }
+        }
+        let mut slots = match contest.slots.take() {
+            Some(slots) => slots,
+            None => self.begin_ranking(&contest.large, step),
+        };
+        if slots.chosen.is_none() {
+            if !slots.evaluate_candidates(step) {
+                contest.slots = Some(slots);
+                return Some(contest);
+            }
+            self.remove_outranked(&slots, step.selector);
+        }
+        while let Some(newcomer) = slots.included.pop_front() {
+            if slots.has_slot(newcomer.process) {
+                let program = contest.program(newcomer.process.pid).cloned();
+                self.join(newcomer, program, step);
+            }
+            if step.is_over() {
+                contest.slots = Some(slots);
+                return Some(contest);
+            }
+        }
+        None
+    }
+
+    /// Applies the rules again to a process with an old verdict, a changed command or user, or a
+    /// user without a known name.
+    fn reevaluate(&mut self, pid: u32, program: Option<&ProgramIdentity>, step: &UpdateStep) {
+        let Some(joined) = self.members.get_mut(&pid) else {
+            return;
+        };
+        // A process that cannot be read now keeps its last identity.
+        if let Ok(identity) = identify(pid, step.selector.users()) {
+            joined.member.identity = identity;
+        }
+        joined.judged = step.now;
+        joined.program = program.cloned();
+        let stays = joined.apply_rules(step.selector)
+            && process::may_be_managed(pid, &joined.member.terms).is_ok();
+        if !stays {
+            self.members.remove(&pid);
+        }
+    }
+
+    fn begin_ranking(&self, large: &[ProcEntry], step: &mut UpdateStep) -> SlotRanking {
+        let now = step.now;
+        // A process that has just started keeps its slot.
+        let is_starting = |joined: &ManagedProcess| now < joined.starts_until;
+        let starting = self.members.values().filter(|joined| is_starting(joined));
+        let most = step.most.saturating_sub(starting.count());
+        let competes = |seen: &&ProcEntry| {
+            let joined = self.members.get(&seen.process.pid);
+            !joined.is_some_and(is_starting)
+        };
+        let competing: Vec<ProcEntry> = large.iter().filter(competes).cloned().collect();
+        let is_managed = |process| self.get(process).is_some();
+        SlotRanking {
+            most,
+            contenders: step.selector.slot_candidates(&competing, is_managed, now),
+            judged: HashSet::new(),
+            included: VecDeque::new(),
+            chosen: None,
+        }
+    }
+
+    /// Removes managed processes that get no slot.
+    fn remove_outranked(&mut self, slots: &SlotRanking, roster: &mut ProcessSelector) {
+        let lost = slots
+            .contenders
+            .iter()
+            .filter(|it| !slots.has_slot(it.process));
+        for it in lost {
+            roster.record_outranked(it.process, slots.most);
+            if self.get(it.process).is_some() {
+                self.members.remove(&it.process.pid);
+                tracing::debug!(
+                    "process {} has lost its slot to another process",
+                    it.process
+                );
+            }
+        }
+    }
+
+    fn join(
+        &mut self,
+        newcomer: AdmissibleProcess,
+        program: Option<ProgramIdentity>,
+        step: &mut UpdateStep,
+    ) {
+        let AdmissibleProcess {
+            process,
+            identity,
+            terms,
+        } = newcomer;
+        let admitted = process::may_be_managed(process.pid, &terms)
+            .and_then(|()| SampledProcess::open(process.pid, identity, terms))
+            .and_then(|member| {
+                // Another process may have its pid by now.
+                if member.handle.id != process {
+                    return Err(LinuxError::NoSuchProcess(process.pid));
+                }
+                self.admit(member, step.sampler, step.now)
+            });
+        match admitted {
+            Ok(joined) => joined.program = program,
+            Err(error) => step.refuse(process.pid, &error),
+        }
+    }
+}
+
+impl SlotAllocation {
+    fn program(&self, pid: u32) -> Option<&ProgramIdentity> {
+        let seen = self.large.iter().find(|seen| seen.process.pid == pid);
+        seen.map(|seen| &seen.program)
+    }
+}
+
+impl SlotRanking {
+    fn has_slot(&self, process: ProcessId) -> bool {
+        let chosen = self.chosen.as_ref();
+        chosen.is_some_and(|chosen| chosen.contains(&process))
+    }
+
+    /// Judges the processes that would get a slot, until all of these are judged. Returns whether
+    /// they are. A contender that the rules exclude is removed, and another one may get its slot.
+    fn evaluate_candidates(&mut self, step: &mut UpdateStep) -> bool {
+        loop {
+            let chosen: HashSet<ProcessId> = choose_processes(&self.contenders, self.most)
+                .into_iter()
+                .collect();
+            let is_new = |it: &&SlotCandidate| {
+                !it.managed && chosen.contains(&it.process) && !self.judged.contains(&it.process)
+            };
+            let new: Vec<ProcessId> = self
+                .contenders
+                .iter()
+                .filter(is_new)
+                .map(|it| it.process)
+                .collect();
+            if new.is_empty() {
+                self.chosen = Some(chosen);
+                return true;
+            }
+            for process in new {
+                self.judged.insert(process);
+                match step.selector.evaluate(process.pid, step.now) {
+                    Ok(Some((identity, terms))) => self.included.push_back(AdmissibleProcess {
+                        process,
+                        identity,
+                        terms,
+                    }),
+                    Ok(None) => self.exclude(process),
+                    Err(error) => {
+                        step.refuse(process.pid, &error);
+                        self.exclude(process);
+                    }
+                }
+                if step.is_over() {
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn exclude(&mut self, process: ProcessId) {
+        self.contenders.retain(|it| it.process != process);
+    }
+}

@@ -1,0 +1,389 @@
+//! Finds the processes with enough anonymous memory, at the least possible cost.
+//!
+//! A sweep costs three system calls for each process, and four more for one with enough memory. It
+//! keeps no state of processes: one that starts and ends between two sweeps costs nothing. No read
+//! here takes a lock that a process can hold for long (`mmap_lock`).
+
+use crate::error::{LinuxError, Result};
+use hawkeye_policy::ProcessId;
+use hawkeye_policy::ranking::own_bytes;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, fstatat};
+use procfs::FromRead;
+use procfs::process::{self, StatM};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A process that a scan found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcEntry {
+    /// The process.
+    pub process: ProcessId,
+    /// Resident memory without a file behind it, in bytes.
+    pub anonymous_bytes: u64,
+    /// Part of it that is not shared with processes forked from the same program, in bytes. An
+    /// estimate, see [`own_bytes`].
+    pub own_bytes: u64,
+    /// Number of processes with which it may share memory, itself included.
+    pub family: usize,
+    /// CPU time used by its threads.
+    pub cpu: Duration,
+    /// The program that it runs.
+    pub program: ProgramIdentity,
+}
+
+/// Shows whether a process has started another program, or runs as another user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramIdentity {
+    /// Its command name.
+    pub command: String,
+    /// Its effective user.
+    pub user: u32,
+    layout: Option<AddressLayout>,
+}
+
+/// Addresses that the kernel chooses anew at each exec, and that forks inherit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct AddressLayout {
+    start_code: u64,
+    start_stack: u64,
+    start_brk: u64,
+}
+
+impl ProgramIdentity {
+    /// Whether the process has called exec since it was `before`.
+    pub fn executed_since(&self, before: &Self) -> bool {
+        self.layout != before.layout
+    }
+}
+
+/// Result of one sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcScan {
+    /// Number of processes, kernel threads included.
+    pub processes: usize,
+    /// Those with enough anonymous memory, by ascending pid.
+    pub large: Vec<ProcEntry>,
+}
+
+/// Scans all processes of this pid namespace.
+#[derive(Debug)]
+pub struct ProcScanner {
+    proc: Dir,
+    page_bytes: u64,
+    ticks_per_s: f64,
+    unfinished: Option<UnfinishedScan>,
+}
+
+/// A sweep that has not finished before its deadline.
+#[derive(Debug)]
+struct UnfinishedScan {
+    least_bytes: u64,
+    processes: usize,
+    rest: std::vec::IntoIter<u32>,
+    large: Vec<(ProcStat, u64)>,
+}
+
+impl ProcScanner {
+    /// Opens `/proc`.
+    pub fn open() -> Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let proc = Dir::open("/proc", flags, Mode::empty());
+        let proc = proc.map_err(LinuxError::call("opening /proc"))?;
+        Ok(Self {
+            proc,
+            page_bytes: procfs::page_size(),
+            ticks_per_s: procfs::ticks_per_second().max(1) as f64,
+            unfinished: None,
+        })
+    }
+
+    /// Discards an unfinished sweep. The next one begins with the first process.
+    pub fn cancel(&mut self) {
+        self.unfinished = None;
+    }
+
+    /// Returns every process with at least `least_bytes` (over 0) of anonymous memory. It omits
+    /// processes that end meanwhile, and kernel threads, which have no such memory. Returns `None`
+    /// if the deadline passes first; the next call goes on from there.
+    ///
+    /// # Errors
+    /// No process can be read at the moment, for example because of too many open files. That does
+    /// not mean that processes have ended. The next sweep begins with the first process.
+    pub fn scan(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<ProcScan>> {
+        let mut sweep = match self.unfinished.take() {
+            Some(sweep) => sweep,
+            None => self.begin(least_bytes),
+        };
+        while let Some(pid) = sweep.rest.next() {
+            let bytes = unless_gone("reading /proc/PID/statm", self.anonymous_bytes(pid))?;
+            if let Some(anonymous_bytes) = bytes.filter(|bytes| *bytes >= sweep.least_bytes) {
+                if let Some(stat) = unless_gone("reading /proc/PID/stat", self.stat(pid))? {
+                    sweep.large.push((stat, anonymous_bytes));
+                }
+            }
+            if Instant::now() >= deadline {
+                self.unfinished = Some(sweep);
+                return Ok(None);
+            }
+        }
+        Ok(Some(ProcScan {
+            processes: sweep.processes,
+            large: self.entries(sweep.large),
+        }))
+    }
+
+    fn begin(&mut self, least_bytes: u64) -> UnfinishedScan {
+        let pids: Vec<u32> = self
+            .proc
+            .iter()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
+            .collect();
+        UnfinishedScan {
+            least_bytes,
+            processes: pids.len(),
+            rest: pids.into_iter(),
+            large: Vec::new(),
+        }
+    }
+
+    fn entries(&self, large: Vec<(ProcStat, u64)>) -> Vec<ProcEntry> {
+        let parents = self.small_parents(&large);
+        let mut families: HashMap<AddressLayout, Vec<(ProcessId, u64)>> = HashMap::new();
+        for (stat, bytes) in large.iter().chain(&parents) {
+            if let Some(layout) = stat.program.layout {
+                let family = families.entry(layout).or_default();
+                family.push((stat.process, *bytes));
+            }
+        }
+        let mut owned: HashMap<ProcessId, (u64, usize)> = HashMap::new();
+        for family in families.values_mut() {
+            family.sort_by_key(|(process, _)| (process.start_ticks, process.pid));
+            let bytes: Vec<u64> = family.iter().map(|(_, bytes)| *bytes).collect();
+            for ((process, _), own) in family.iter().zip(own_bytes(&bytes)) {
+                owned.insert(*process, (own, family.len()));
+            }
+        }
+        let sighting = |(stat, anonymous_bytes): (ProcStat, u64)| {
+            let own = owned.get(&stat.process).copied();
+            let (own_bytes, family) = own.unwrap_or((anonymous_bytes, 1));
+            let seconds = stat.cpu_ticks as f64 / self.ticks_per_s;
+            ProcEntry {
+                process: stat.process,
+                anonymous_bytes,
+                own_bytes,
+                family,
+                cpu: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+                program: stat.program,
+            }
+        };
+        large.into_iter().map(sighting).collect()
+    }
+
+    /// Small parents of large processes. They share little with their children.
+    fn small_parents(&self, large: &[(ProcStat, u64)]) -> Vec<(ProcStat, u64)> {
+        let known: HashSet<u32> = large.iter().map(|(stat, _)| stat.process.pid).collect();
+        let parents: HashSet<u32> = large.iter().map(|(stat, _)| stat.parent).collect();
+        let unknown = parents.difference(&known).filter(|pid| **pid != 0);
+        // A parent that cannot be read counts as another program.
+        let read = |pid: &u32| Some((self.stat(*pid).ok()?, self.anonymous_bytes(*pid).ok()?));
+        unknown.filter_map(read).collect()
+    }
+
+    /// `resident - shared` of `/proc/PID/statm`.
+    fn anonymous_bytes(&self, pid: u32) -> Result<u64, Errno> {
+        // The kernel does not read the two counters at the same time.
+        // Seven numbers of at most 20 digits.
+        let mut bytes = [0u8; 160];
+        let pages = anonymous_pages(self.read(pid, "statm", &mut bytes)?);
+        Ok(pages.saturating_mul(self.page_bytes))
+    }
+
+    fn stat(&self, pid: u32) -> Result<ProcStat, Errno> {
+        // The file has 52 fields: numbers of at most 20 digits, and one name.
+        let mut bytes = [0u8; 2048];
+        let stat = stat(self.read(pid, "stat", &mut bytes)?);
+        let mut stat = stat.ok_or(Errno::ESRCH)?;
+        // The folder belongs to the effective user, even if the process is not dumpable.
+        let name = pid.to_string();
+        let folder = fstatat(self.proc.as_fd(), name.as_str(), AtFlags::empty())?;
+        stat.program.user = folder.st_uid;
+        Ok(stat)
+    }
+
+    /// Reads a file into `bytes`. A sweep reads a file of every process, so this allocates none.
+    fn read<'b>(&self, pid: u32, file: &str, bytes: &'b mut [u8]) -> Result<&'b [u8], Errno> {
+        let path = format!("{pid}/{file}");
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let file = openat(self.proc.as_fd(), path.as_str(), flags, Mode::empty())?;
+        let length = nix::unistd::read(&file, bytes)?;
+        Ok(&bytes[..length])
+    }
+}
+
+/// Returns `None` for a process that has ended or that this one may not read.
+fn unless_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),
+        Err(errno) => Err(LinuxError::call(call)(errno)),
+    }
+}
+
+fn anonymous_pages(statm: &[u8]) -> u64 {
+    let statm = StatM::from_read(statm);
+    statm.map_or(0, |pages| pages.resident.saturating_sub(pages.shared))
+}
+
+/// The fields of `/proc/PID/stat` that are used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ProcStat {
+    process: ProcessId,
+    parent: u32,
+    cpu_ticks: u64,
+    program: ProgramIdentity,
+}
+
+fn stat(text: &[u8]) -> Option<ProcStat> {
+    let stat = process::Stat::from_read(text).ok()?;
+    let layout = AddressLayout {
+        start_code: stat.startcode,
+        start_stack: stat.startstack,
+        start_brk: stat.start_brk?,
+    };
+    Some(ProcStat {
+        process: ProcessId {
+            pid: stat.pid.unsigned_abs(),
+            start_ticks: stat.starttime,
+        },
+        parent: stat.ppid.unsigned_abs(),
+        cpu_ticks: stat.utime.saturating_add(stat.stime),
+        program: ProgramIdentity {
+            command: stat.comm,
+            user: 0,
+            // The kernel writes zero where it hides addresses.
+            layout: (layout.start_stack != 0).then_some(layout),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anonymous_memory_is_what_no_file_backs() {
+        let pages = |statm: &str| anonymous_pages(statm.as_bytes());
+        assert_eq!(pages("2603 1250 900 10 0 400 0\n"), 350);
+        assert_eq!(
+            pages("0 0 0 0 0 0 0\n"),
+            0,
+            "a kernel thread has no anonymous memory"
+        );
+        assert_eq!(pages("9 3 4 1 0 1 0\n"), 0);
+        assert_eq!([pages(""), pages("x y z")], [0, 0]);
+    }
+
+    const STAT: &str = "42 (a) b (c) S 7 42 42 0 -1 4194304 111 0 0 0 30 12 0 0 20 0 1 0 9876 1000 50 \
+        18446744073709551615 1111 2222 3333 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 4444 5555 6666 7777 8888 9999 1010 0";
+
+    #[test]
+    fn a_process_is_read_whatever_its_command_is_called() {
+        let found = stat(STAT.as_bytes()).expect("the text is a valid stat file");
+        assert_eq!(found.process.pid, 42);
+        assert_eq!(found.process.start_ticks, 9876);
+        assert_eq!((found.parent, found.cpu_ticks), (7, 42));
+        assert_eq!(found.program.command, "a) b (c");
+        let layout = found.program.layout.expect("the layout is visible");
+        let addresses = [layout.start_code, layout.start_stack, layout.start_brk];
+        assert_eq!(addresses, [1111, 3333, 6666]);
+        assert_eq!(stat(b"42 (cut off) S 1"), None);
+        assert_eq!(stat(b""), None);
+    }
+
+    #[test]
+    fn processes_with_hidden_addresses_are_no_family() {
+        let hidden = STAT.replace("3333", "0");
+        let found = stat(hidden.as_bytes()).expect("the text is a valid stat file");
+        assert_eq!(found.program.layout, None);
+    }
+
+    #[test]
+    fn each_sweep_finds_this_process_by_its_memory() {
+        let memory = vec![1u8; 16 << 20];
+        let mut census = ProcScanner::open().expect("/proc can be opened");
+        for _ in 0..2 {
+            let sweep = full_scan(&mut census, 8 << 20);
+            let is_own = |seen: &&ProcEntry| seen.process.pid == std::process::id();
+            let own = sweep
+                .large
+                .iter()
+                .find(is_own)
+                .expect("the sweep finds this process");
+            assert!(own.anonymous_bytes >= memory.len() as u64);
+            assert_eq!(own.program.user, nix::unistd::geteuid().as_raw());
+            assert!(own.process.start_ticks > 0);
+            assert!(sweep.processes >= sweep.large.len());
+        }
+        let none_large = full_scan(&mut census, u64::MAX);
+        assert!(none_large.large.is_empty());
+    }
+
+    fn full_scan(census: &mut ProcScanner, least_bytes: u64) -> ProcScan {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let found = census.scan(least_bytes, deadline);
+        found
+            .expect("/proc can be read")
+            .expect("a sweep ends within a minute")
+    }
+
+    #[test]
+    fn a_sweep_without_time_looks_at_one_process_a_call() {
+        let _memory = vec![1u8; 16 << 20];
+        let mut census = ProcScanner::open().expect("/proc can be opened");
+        let mut sweep = || {
+            census
+                .scan(8 << 20, Instant::now())
+                .expect("/proc can be read")
+        };
+        let found = (1..).find_map(|calls| Some((calls, sweep()?)));
+        let (calls, sweep) = found.expect("the sweep ends");
+        assert_eq!(calls, sweep.processes + 1);
+        let own = |seen: &ProcEntry| seen.process.pid == std::process::id();
+        assert!(sweep.large.iter().any(own));
+    }
+
+    fn test_stat(pid: u32, parent: u32, layout: u64) -> ProcStat {
+        let layout = AddressLayout {
+            start_code: 1,
+            start_stack: layout,
+            start_brk: 1,
+        };
+        ProcStat {
+            process: hawkeye_test_support::events::process(pid),
+            parent,
+            cpu_ticks: 0,
+            program: ProgramIdentity {
+                layout: Some(layout),
+                ..ProgramIdentity::default()
+            },
+        }
+    }
+
+    #[test]
+    fn forks_count_what_they_share_once_and_other_programs_keep_theirs() {
+        let census = ProcScanner::open().expect("/proc can be opened");
+        let large = vec![
+            (test_stat(10, 0, 1), 100),
+            (test_stat(11, 10, 1), 160),
+            (test_stat(12, 0, 2), 70),
+        ];
+        let found = census.entries(large);
+        let own: Vec<_> = found.iter().map(|it| (it.own_bytes, it.family)).collect();
+        assert_eq!(own, [(100, 2), (110, 2), (70, 1)]);
+    }
+}

@@ -1,0 +1,562 @@
+//! Decides which of the machine's processes are managed: those that are large enough and that the
+//! rules include.
+
+use crate::error::{LinuxError, Result};
+use crate::processes::execs::ExecTracer;
+use crate::processes::identity::identify;
+use crate::processes::proc_scanner::{ProcEntry, ProcScan, ProcScanner};
+use crate::processes::process::{self, thread_cpu};
+use crate::processes::user_names::UserNames;
+use hawkeye_manager::Progress;
+use hawkeye_policy::ranking::user_share;
+use hawkeye_policy::{
+    CpuUse, ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, RuleVerdict, Rules,
+    SlotCandidate,
+};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use procfs::process::Process;
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// Finds processes and judges them. The caller keeps the set of managed processes.
+#[derive(Debug)]
+pub struct ProcessSelector {
+    scanner: ProcScanner,
+    rules: Rules,
+    selection: ProcessSelection,
+    next_sweep: Duration,
+    /// CPU time of the unfinished sweep.
+    sweep_cpu: Duration,
+    /// The limit of this process's open files.
+    descriptors: u64,
+    /// Large processes that are not managed.
+    passed_over: HashMap<u32, SkippedProcess>,
+    costs: ScanCosts,
+    /// Present if some rule asks for warm starts.
+    execs: Option<ExecTracer>,
+    /// Processes just started to which such a rule may apply.
+    started: Vec<u32>,
+    /// Processes that have just called exec.
+    executed: Vec<u32>,
+    users: UserNames,
+    cpu_use: CpuUse,
+    /// Processes that were large at the last sweep and have no slot.
+    without_slot: HashMap<u32, SlotRefusal>,
+}
+
+/// Why a large process that no rule excludes has no slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SlotRefusal {
+    /// It shares most of its memory with processes forked from the same program.
+    Shares(ProcEntry),
+    /// Other processes are more important, or its user already has its share of the slots.
+    Outranked { slots: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SkippedProcess {
+    until: Duration,
+    /// The pause after the next failure; zero if the rules exclude the process.
+    next: Duration,
+}
+
+/// The cost of finding processes so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ScanCosts {
+    /// Scans completed.
+    pub sweeps: u64,
+    /// CPU time of all of them.
+    pub cpu: Duration,
+    /// CPU time of the last one.
+    pub last: Duration,
+    /// Processes that the last one found.
+    pub processes: usize,
+}
+
+/// How long a verdict holds. Processes start other programs, and are renamed and moved to other
+/// cgroups.
+pub const VERDICT_AGE: Duration = Duration::from_secs(60);
+/// A process that could not be managed is tried again after this pause. Each further pause is twice
+/// the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(480);
+/// Between its fork and its exec a process looks as large as its parent, so it is not judged yet.
+const LEAST_AGE: Duration = Duration::from_secs(1);
+/// A process that uses at least this much CPU time, in cores, is managed even if it seems to share
+/// its memory. That estimate is too low for forks that have all grown.
+const BUSY_CORES: f64 = 0.01;
+/// Most reports of exec calls that are kept until the next step. The next sweep notices those that
+/// are lost.
+const MOST_EXECUTED: usize = 4096;
+
+impl ProcessSelector {
+    /// Starts without known processes. Each managed process takes file descriptors, so this raises
+    /// this process's limit to its hard limit.
+    pub fn new(rules: Rules, selection: ProcessSelection) -> Result<Self> {
+        Ok(Self {
+            scanner: ProcScanner::open()?,
+            descriptors: raise_descriptor_limit(),
+            execs: watch_execs(&rules),
+            started: Vec::new(),
+            executed: Vec::new(),
+            users: UserNames::default(),
+            cpu_use: CpuUse::default(),
+            without_slot: HashMap::new(),
+            rules,
+            selection,
+            next_sweep: Duration::ZERO,
+            sweep_cpu: Duration::ZERO,
+            passed_over: HashMap::new(),
+            costs: ScanCosts::default(),
+        })
+    }
+
+    /// Replaces the rules. Processes that the old rules excluded are judged again.
+    pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
+        if rules.want_warm_starts() != self.execs.is_some() {
+            self.execs = watch_execs(&rules);
+        }
+        self.rules = rules;
+        self.selection = selection;
+        self.passed_over.clear();
+        self.scanner.cancel();
+        self.next_sweep = Duration::ZERO;
+    }
+
+    /// Readable when a program was started.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.execs.as_ref().map(ExecTracer::fd)
+    }
+
+    /// Reads the reports of started programs. Returns whether some of them may get a warm start.
+    pub fn read_exec_reports(&mut self) -> bool {
+        let heard = self
+            .execs
+            .as_ref()
+            .map(ExecTracer::take_reports)
+            .unwrap_or_default();
+        let room = MOST_EXECUTED.saturating_sub(self.executed.len());
+        let executed = heard.iter().map(|program| program.pid);
+        self.executed.extend(executed.take(room));
+        let wanted = heard
+            .into_iter()
+            .filter(|program| self.rules.may_want_warm_start(&program.command));
+        self.started.extend(wanted.map(|program| program.pid));
+        !self.started.is_empty()
+    }
+
+    /// Processes started since the last call that get a warm start, with their rules.
+    pub fn warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessRules)> {
+        self.read_exec_reports();
+        let started = std::mem::take(&mut self.started);
+        let judge = |pid| {
+            // A process that has already ended is skipped.
+            let identity = identify(pid, &self.users).ok()?;
+            let terms = self.rules_for(&identity)?;
+            terms.warm_bytes.map(|_| (pid, identity, terms))
+        };
+        started.into_iter().filter_map(judge).collect()
+    }
+
+    /// Processes that have called exec since the last call, as far as BPF reports it.
+    pub fn take_executed(&mut self) -> Vec<u32> {
+        self.read_exec_reports();
+        std::mem::take(&mut self.executed)
+    }
+
+    /// Names of users.
+    pub fn users(&self) -> &UserNames {
+        &self.users
+    }
+
+    /// The cost of finding processes so far.
+    pub fn scan_costs(&self) -> ScanCosts {
+        self.costs
+    }
+
+    /// Most processes that can be managed at a time, if each takes `descriptors_each` file
+    /// descriptors.
+    pub fn max_processes(&self, descriptors_each: usize) -> usize {
+        let room = process_capacity(self.descriptors, descriptors_each);
+        self.selection.max_processes().min(room)
+    }
+
+    /// Scans all processes, if a scan is due. Returns those large enough to stay, the
+    /// largest first.
+    pub(crate) fn scan_if_due(
+        &mut self,
+        now: Duration,
+        deadline: Instant,
+    ) -> Progress<Option<Vec<ProcEntry>>> {
+        if now < self.next_sweep {
+            return Progress::Done(None);
+        }
+        let begun = thread_cpu();
+        let found = self
+            .scanner
+            .scan(self.selection.leaves_under_bytes(), deadline);
+        self.sweep_cpu += thread_cpu().saturating_sub(begun);
+        let Some(found) = found.transpose() else {
+            return Progress::Unfinished(Duration::ZERO);
+        };
+        let took = std::mem::take(&mut self.sweep_cpu);
+        self.next_sweep = now.saturating_add(self.selection.pause_after(took));
+        let ProcScan {
+            processes,
+            mut large,
+        } = match found {
+            Ok(sweep) => sweep,
+            Err(error) => {
+                tracing::warn!("the scan for processes failed; the next one tries again: {error}");
+                return Progress::Done(None);
+            }
+        };
+        self.costs = ScanCosts {
+            sweeps: self.costs.sweeps + 1,
+            cpu: self.costs.cpu + took,
+            last: took,
+            processes,
+        };
+        large.retain(|seen| seen.process.pid != std::process::id());
+        large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
+        let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
+        self.passed_over.retain(|pid, _| there.contains(pid));
+        let there = large.iter().map(|seen| seen.process).collect();
+        self.cpu_use.retain(&there);
+        Progress::Done(Some(large))
+    }
+
+    /// The processes that compete for slots. That is the managed ones, and those that are large
+    /// enough to join and were not excluded or refused lately.
+    pub fn slot_candidates(
+        &mut self,
+        large: &[ProcEntry],
+        is_managed: impl Fn(ProcessId) -> bool,
+        now: Duration,
+    ) -> Vec<SlotCandidate> {
+        self.without_slot.clear();
+        let mut contenders = Vec::new();
+        for seen in large {
+            let process = seen.process;
+            let cores = self
+                .cpu_use
+                .record(process, now, process::age(process), seen.cpu);
+            let managed = is_managed(process);
+            if !managed && !self.may_join(seen, cores, now) {
+                continue;
+            }
+            contenders.push(SlotCandidate {
+                process,
+                user: seen.program.user,
+                own_bytes: seen.own_bytes,
+                cores,
+                managed,
+            });
+        }
+        contenders
+    }
+
+    fn may_join(&mut self, seen: &ProcEntry, cores: f64, now: Duration) -> bool {
+        let pid = seen.process.pid;
+        let passed_over = self.passed_over.get(&pid);
+        if passed_over.is_some_and(|entry| now < entry.until) {
+            return false;
+        }
+        let joins_at = self.selection.joins_at_bytes();
+        if seen.anonymous_bytes < joins_at {
+            return false;
+        }
+        if seen.own_bytes < joins_at && cores < BUSY_CORES {
+            let shares = SlotRefusal::Shares(seen.clone());
+            self.without_slot.insert(pid, shares);
+            return false;
+        }
+        true
+    }
+
+    /// Notes that a process has no slot because `slots` others do.
+    pub fn record_outranked(&mut self, process: ProcessId, slots: usize) {
+        let outranked = SlotRefusal::Outranked { slots };
+        self.without_slot.insert(process.pid, outranked);
+    }
+
+    /// Whether to manage a process, and under which rules. `None`: no, or not yet.
+    ///
+    /// # Errors
+    /// The process has ended, or cannot be read.
+    pub fn evaluate(
+        &mut self,
+        pid: u32,
+        now: Duration,
+    ) -> Result<Option<(ProcessIdentity, ProcessRules)>> {
+        let identity = identify(pid, &self.users)?;
+        if age(pid).is_none_or(|age| age < LEAST_AGE) {
+            return Ok(None);
+        }
+        Ok(match self.rules.evaluate(&identity) {
+            RuleVerdict::Include(terms) => Some((identity, terms)),
+            // The next sweep judges it again.
+            RuleVerdict::Undecided { .. } => None,
+            RuleVerdict::Exclude { .. } => {
+                let until = now.saturating_add(VERDICT_AGE);
+                let next = Duration::ZERO;
+                self.passed_over.insert(pid, SkippedProcess { until, next });
+                None
+            }
+        })
+    }
+
+    /// The rules for a process with this identity; `None`: it is not managed.
+    pub fn rules_for(&self, identity: &ProcessIdentity) -> Option<ProcessRules> {
+        match self.rules.evaluate(identity) {
+            RuleVerdict::Include(terms) => Some(terms),
+            RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
+        }
+    }
+
+    /// Name of the rule at this index of the current rules.
+    pub fn rule_name(&self, rule: usize) -> Option<&str> {
+        self.rules.get(rule).map(|rule| rule.name.as_str())
+    }
+
+    /// Why a process that could be managed is not, as a sentence.
+    pub fn why_not_managed(&self, pid: u32) -> Option<String> {
+        let identity = identify(pid, &self.users).ok()?;
+        let name = |rule| self.rule_name(rule);
+        match self.rules.evaluate(&identity) {
+            RuleVerdict::Include(_) => {}
+            RuleVerdict::Exclude { rule } => {
+                return Some(rule.and_then(name).map_or_else(
+                    || format!("process {pid} matches no rule, and such processes are not managed"),
+                    |rule| format!("rule {rule:?} excludes process {pid}"),
+                ));
+            }
+            RuleVerdict::Undecided { rule } => {
+                return Some(format!(
+                    "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
+                    identity.uid,
+                    name(rule).unwrap_or_default()
+                ));
+            }
+        }
+        if self.passed_over.contains_key(&pid) {
+            return Some(format!(
+                "process {pid} could not be managed at the last attempt; the log gives the reason"
+            ));
+        }
+        match self.without_slot.get(&pid) {
+            Some(SlotRefusal::Shares(shares)) => {
+                return Some(format!(
+                    "process {pid} is idle and shares most of its {} MiB of anonymous memory with {} processes forked from the same program: about {} MiB are its own",
+                    shares.anonymous_bytes >> 20,
+                    shares.family - 1,
+                    shares.own_bytes >> 20
+                ));
+            }
+            Some(SlotRefusal::Outranked { slots }) => {
+                return Some(format!(
+                    "process {pid} has no slot: {slots} processes have more memory of their own or use more CPU time, or its user has {} slots already",
+                    user_share(*slots)
+                ));
+            }
+            None => {}
+        }
+        Some(format!(
+            "process {pid} is not under management: it has less than {} MiB of anonymous memory or has just started",
+            self.selection.joins_at_bytes() >> 20
+        ))
+    }
+
+    /// Records that a process could not be managed, and leaves it alone for a while. Logs only the
+    /// first failure.
+    pub fn record_refusal(&mut self, pid: u32, now: Duration, error: &LinuxError) {
+        let before = self.passed_over.get(&pid).map(|entry| entry.next);
+        let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
+        if before.is_none_or(|next| next.is_zero()) {
+            tracing::warn!("process {pid} cannot be managed for now: {error}");
+        }
+        let entry = SkippedProcess {
+            until: now.saturating_add(pause),
+            next: (pause * 2).min(LONGEST_PAUSE),
+        };
+        self.passed_over.insert(pid, entry);
+    }
+}
+
+/// Watches starts of programs if some rule asks for warm starts. Without BPF there are no warm
+/// starts.
+fn watch_execs(rules: &Rules) -> Option<ExecTracer> {
+    if !rules.want_warm_starts() {
+        return None;
+    }
+    let execs = ExecTracer::attach();
+    execs
+        .inspect_err(|error| tracing::warn!("processes get no warm start: {error}"))
+        .ok()
+}
+
+/// Raises the limit of open files to its hard limit. Returns the limit then.
+fn raise_descriptor_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// How many processes fit in `descriptors` file descriptors, with some left for everything else.
+fn process_capacity(descriptors: u64, each: usize) -> usize {
+    const OTHERS: u64 = 128;
+    let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX);
+    (left / each.max(1)).max(1)
+}
+
+/// Time since a process was started; `None` where it has ended.
+fn age(pid: u32) -> Option<Duration> {
+    let start_ticks = process::read(pid, Process::stat).ok()?.starttime;
+    Some(process::age(ProcessId { pid, start_ticks }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processes::proc_scanner::ProgramIdentity;
+    use hawkeye_policy::{Rule, RuleAction, RuleConditions, UnmatchedAction};
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+    const MIB: u64 = 1 << 20;
+
+    fn selector() -> ProcessSelector {
+        let rules = Rules::new(Vec::new(), UnmatchedAction::Include);
+        ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened")
+    }
+
+    fn test_entry(pid: u32, mib: u64) -> ProcEntry {
+        ProcEntry {
+            process: hawkeye_test_support::events::process(pid),
+            anonymous_bytes: mib * MIB,
+            own_bytes: mib * MIB,
+            family: 1,
+            cpu: Duration::ZERO,
+            program: ProgramIdentity::default(),
+        }
+    }
+
+    fn joining_pids(roster: &mut ProcessSelector, large: &[ProcEntry], now: Duration) -> Vec<u32> {
+        let contenders = roster.slot_candidates(large, |_| false, now);
+        contenders.iter().map(|it| it.process.pid).collect()
+    }
+
+    fn full_scan(roster: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
+        match roster.scan_if_due(now, Instant::now() + S(60)) {
+            Progress::Done(large) => large,
+            Progress::Unfinished(_) => panic!("the sweep took over a minute"),
+        }
+    }
+
+    #[test]
+    fn sweeps_keep_to_the_configured_interval() {
+        let mut roster = selector();
+        assert!(full_scan(&mut roster, S(0)).is_some());
+        assert!(full_scan(&mut roster, S(4)).is_none());
+        roster.set_rules(Rules::default(), ProcessSelection::default());
+        let again = full_scan(&mut roster, S(4));
+        assert!(again.is_some(), "new rules make a sweep due at once");
+        assert_eq!(roster.scan_costs().sweeps, 2);
+        assert!(roster.scan_costs().processes > 0);
+    }
+
+    #[test]
+    fn file_descriptors_limit_the_managed_processes() {
+        assert_eq!(process_capacity(1024, 1), 896);
+        assert_eq!(process_capacity(1024, 10), 89);
+        assert_eq!(process_capacity(0, 10), 1);
+        assert!(process_capacity(u64::MAX, 10) > 1_000_000);
+    }
+
+    #[test]
+    fn the_manager_never_manages_itself() {
+        let _memory = vec![1u8; 80 << 20];
+        let found = full_scan(&mut selector(), S(0)).expect("the first sweep is due at once");
+        let own = std::process::id();
+        assert!(found.iter().all(|seen| seen.process.pid != own));
+    }
+
+    #[test]
+    fn an_ended_process_is_reported_as_missing() {
+        let judged = selector().evaluate(u32::MAX / 2, S(0));
+        assert!(matches!(judged, Err(LinuxError::NoSuchProcess(_))));
+    }
+
+    #[test]
+    fn joining_takes_more_memory_than_staying() {
+        let large = [test_entry(7, 100), test_entry(8, 40)];
+        assert_eq!(joining_pids(&mut selector(), &large, S(0)), [7]);
+        let staying = selector().slot_candidates(&large, |_| true, S(0));
+        assert_eq!(staying.len(), 2);
+    }
+
+    #[test]
+    fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
+        let mut roster = selector();
+        // No process has this number, so its age is that of the machine.
+        let fork = |pid, cpu| ProcEntry {
+            own_bytes: MIB,
+            family: 100,
+            cpu,
+            ..test_entry(pid, 100)
+        };
+        let forks = [fork(7, Duration::ZERO), fork(8, Duration::MAX)];
+        assert_eq!(joining_pids(&mut roster, &forks, S(0)), [8]);
+        let why = roster.without_slot.get(&7);
+        assert!(matches!(why, Some(SlotRefusal::Shares(_))), "{why:?}");
+    }
+
+    #[test]
+    fn a_failing_process_is_retried_ever_less_often() {
+        let mut roster = selector();
+        let large = [test_entry(7, 100)];
+        let mut now = S(0);
+        for seconds in [30, 60, 120, 240, 480, 480] {
+            assert_eq!(joining_pids(&mut roster, &large, now), [7]);
+            roster.record_refusal(7, now, &LinuxError::NoSuchProcess(7));
+            now += S(seconds);
+            let just_before = now - Duration::from_nanos(1);
+            assert!(joining_pids(&mut roster, &large, just_before).is_empty());
+        }
+        assert_eq!(joining_pids(&mut roster, &large, now), [7]);
+    }
+
+    #[test]
+    fn a_rule_is_named_by_its_index() {
+        let rule = Rule {
+            name: "caches".into(),
+            conditions: RuleConditions::default(),
+            action: RuleAction::Exclude,
+        };
+        let rules = Rules::new(vec![rule], UnmatchedAction::Include);
+        let roster =
+            ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
+        assert_eq!(roster.rule_name(0), Some("caches"));
+        assert_eq!(roster.rule_name(1), None);
+    }
+
+    #[test]
+    fn an_excluded_process_is_judged_again_in_a_minute_or_under_new_rules() {
+        let rules = Rules::new(Vec::new(), UnmatchedAction::Exclude);
+        let mut roster =
+            ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
+        let init = 1;
+        let large = [test_entry(init, 100)];
+        let judged = roster.evaluate(init, S(0));
+        assert!(judged.is_ok_and(|included| included.is_none()));
+        assert!(joining_pids(&mut roster, &large, S(59)).is_empty());
+        assert_eq!(joining_pids(&mut roster, &large, S(60)), [init]);
+        roster.set_rules(Rules::default(), ProcessSelection::default());
+        assert_eq!(joining_pids(&mut roster, &large, S(1)), [init]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Short calls that hold a lock of the program's: the thread must not lose its CPU in the middle.
+
+/// Runs a call of a millisecond or two ahead of all ordinary threads (`SCHED_FIFO`), where that is
+/// allowed.
+///
+/// On a busy machine a thread can lose its CPU while it holds a process's `mmap_lock`. It then
+/// holds that process up for as long as it waits: 6 ms and more were seen. Before and after the
+/// call the thread has its usual priority.
+///
+/// The priority is the lowest real-time one, so other real-time threads preempt the call. Threads
+/// of the same priority that may run on no other CPU wait for it, a millisecond or two.
+pub fn with_sched_fifo<T>(call: impl FnOnce() -> T) -> T {
+    let usual = Scheduling::of_this_thread();
+    let _usual = Scheduling::FIFO.set().then(|| SchedulingGuard(usual));
+    call()
+}
+
+/// The usual scheduling of this thread, restored on drop.
+struct SchedulingGuard(Scheduling);
+
+impl Drop for SchedulingGuard {
+    fn drop(&mut self) {
+        if !self.0.set() {
+            tracing::warn!("the manager's own scheduling priority could not be restored");
+        }
+    }
+}
+
+/// How a thread is scheduled. It makes plain system calls, because a helper process uses it too.
+#[derive(Clone, Copy)]
+pub(crate) struct Scheduling {
+    policy: i32,
+    priority: i32,
+}
+
+impl Scheduling {
+    /// Ahead of all ordinary threads.
+    pub(crate) const FIFO: Self = Self {
+        policy: libc::SCHED_FIFO,
+        priority: 1,
+    };
+
+    pub(crate) fn of_this_thread() -> Self {
+        let mut priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `priority` is ours and lives through the calls.
+        let policy = unsafe {
+            libc::sched_getparam(0, &raw mut priority);
+            libc::sched_getscheduler(0)
+        };
+        Self {
+            policy: policy.max(libc::SCHED_OTHER),
+            priority: priority.sched_priority,
+        }
+    }
+
+    /// Sets it for this thread; returns whether that was allowed. If not, the thread stays as it
+    /// is.
+    pub(crate) fn set(self) -> bool {
+        let priority = libc::sched_param {
+            sched_priority: self.priority,
+        };
+        // SAFETY: `priority` is ours and lives through the call.
+        unsafe { libc::sched_setscheduler(0, self.policy, &raw const priority) == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> i32 {
+        // SAFETY: a plain system call without pointers.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn the_priority_is_as_before_afterwards() {
+        let before = policy();
+        let within = with_sched_fifo(policy);
+        assert!(within == libc::SCHED_FIFO || within == before);
+        assert_eq!(policy(), before);
+    }
+}

@@ -1,0 +1,52 @@
+//! Work on a process that may have to wait for its locks. A thread does it, and the loop polls it.
+
+use crate::error::{LinuxError, Result};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time between two polls, in which the loop does other work.
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Work under way.
+#[derive(Debug)]
+pub(super) struct BackgroundTask<T> {
+    answer: Receiver<T>,
+    /// Time of the loop's first poll.
+    requested_at: Option<Instant>,
+}
+
+impl<T: Send + 'static> BackgroundTask<T> {
+    /// Starts the work in a new thread.
+    pub(super) fn begin(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (sender, answer) = sync_channel(1);
+        thread::spawn(move || {
+            // The receiver may be gone by then.
+            let _ = sender.send(work());
+        });
+        Self {
+            answer,
+            requested_at: None,
+        }
+    }
+
+    /// The result; `None` while the work is under way.
+    ///
+    /// # Errors
+    /// The loop has polled for `patience`: the next time may be better. `pid` is the process in the
+    /// error.
+    pub(super) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
+        match self.answer.try_recv() {
+            Ok(done) => Ok(Some(done)),
+            Err(TryRecvError::Disconnected) => Err(LinuxError::NoSuchProcess(pid)),
+            Err(TryRecvError::Empty) => {
+                let asked = *self.requested_at.get_or_insert_with(Instant::now);
+                if asked.elapsed() < patience {
+                    return Ok(None);
+                }
+                self.requested_at = None;
+                Err(LinuxError::NotAnswering(pid))
+            }
+        }
+    }
+}

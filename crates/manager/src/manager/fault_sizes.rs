@@ -1,0 +1,86 @@
+//! The choice of page sizes for memory at its first touch.
+
+use super::Manager;
+use crate::machine::Machine;
+use hawkeye_policy::{Event, FaultSizes, PageOrders, ProcessId, Reason};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// The sizes at first touches that suited the same program before.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "learned")]
+struct LearnedReason {
+    /// Number of consecutive starts in which they suited it.
+    starts: u32,
+}
+
+impl fmt::Display for LearnedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let starts = self.starts;
+        write!(
+            f,
+            "best page sizes in the last {starts} starts of this program"
+        )
+    }
+}
+
+impl<M: Machine> Manager<M> {
+    /// Sets each process's page sizes at first touches. The policy's choice comes first, then what
+    /// suited the same program before. While promotion is held back or paused, base pages are set,
+    /// because larger pages take memory that no program asked for. A process without any known
+    /// choice is left as it is.
+    pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
+        let offered = self.machine.shape().at_faults;
+        if offered.is_empty() || self.settings.measure_only {
+            return;
+        }
+        for process in self.processes.clone() {
+            let set = self.fault_sizes.get(&process).copied();
+            let chosen = self.policy.fault_sizes(process);
+            let chosen = chosen.or_else(|| self.learned_sizes(process));
+            // Of the machine, or of the process's own cgroup.
+            let short =
+                self.memory.held.is_some() || self.memory.guard.may_promote(process, 0).is_err();
+            let (orders, reason) = match chosen {
+                _ if short || self.paused => (PageOrders::NONE, None),
+                Some(chosen) => (chosen.orders.and(offered), Some(chosen.reason)),
+                None => continue,
+            };
+            if set.unwrap_or_default() != orders {
+                self.set_fault_sizes(now, process, orders, reason);
+            }
+        }
+    }
+
+    fn learned_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
+        let learned = self.machine.learned_sizes(process)?;
+        Some(FaultSizes {
+            orders: learned.orders,
+            reason: Reason::new(LearnedReason {
+                starts: learned.starts,
+            }),
+        })
+    }
+
+    fn set_fault_sizes(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        orders: PageOrders,
+        reason: Option<Reason>,
+    ) {
+        match self.machine.set_fault_sizes(process, orders) {
+            Ok(()) => {
+                self.fault_sizes.insert(process, orders);
+                let event = Event::FaultSizes {
+                    process,
+                    orders,
+                    reason,
+                };
+                self.dispatch(now, event);
+            }
+            Err(error) => self.record_error(now, &error),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Recovers memory from bloated huge pages while memory is short.
+
+use super::slice_queue::SliceQueue;
+use super::{BATCH, Manager};
+use crate::machine::{Machine, MachineError};
+use hawkeye_policy::{
+    Backoff, BatchDecision, BloatThreshold, Event, Observation, ProcessId, ProcessSample, Reason,
+    RecoveryPlanner, RegionAddr,
+};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// The shortest time between two listings.
+const RELIST: Duration = Duration::from_millis(10);
+
+/// Huge pages to search, and the pace of the search.
+pub(super) struct RecoveryState {
+    pub(super) planner: RecoveryPlanner,
+    backoff: Backoff,
+    /// A listing of huge pages that is under way.
+    pub(super) listing: Option<SliceQueue>,
+}
+
+impl RecoveryState {
+    pub(super) fn new(threshold: BloatThreshold) -> Self {
+        Self {
+            planner: RecoveryPlanner::new(threshold),
+            backoff: Backoff::default(),
+            listing: None,
+        }
+    }
+
+    /// Takes in one round of samples.
+    pub(super) fn observe(&mut self, observation: &Observation) {
+        self.planner.observe(observation);
+        for sample in &observation.processes {
+            let percent = sample.overhead.map(|overhead| overhead.percent);
+            self.planner.set_overhead(sample.process, percent);
+        }
+    }
+}
+
+impl<M: Machine> Manager<M> {
+    /// Scans and splits until the batch's time is up or enough is recovered. Returns when to go on,
+    /// if that is before the next look.
+    pub(super) fn recover_batch(&mut self) -> Option<Duration> {
+        let begun = self.machine.now();
+        if !self.memory.guard.is_recovering() {
+            return None;
+        }
+        // A program might be killed in the meantime, so danger overrides both the pause and the
+        // budget.
+        if !self.recovery.backoff.ready(begun) && !self.memory.guard.in_danger() {
+            return Some(self.recovery.backoff.ready_at());
+        }
+        let mut called = false;
+        let more = loop {
+            let now = self.machine.now();
+            self.cpu.update(now, self.machine.own_costs().cpu);
+            if self.cpu.exhausted(now) && !self.memory.guard.in_danger() {
+                break Some(self.cpu.ready_at(now));
+            }
+            if !self.memory.guard.is_recovering() {
+                break None;
+            }
+            if now >= begun + BATCH {
+                break Some(now);
+            }
+            let guard = &self.memory.guard;
+            let short = |process| guard.shortage(process).is_some();
+            let Some(target) = self.recovery.planner.next(now, short) else {
+                self.memory.guard.on_search_exhausted(now);
+                // Processes with huge pages still to be listed are searched after the listing.
+                break self.memory.guard.is_recovering().then_some(now + RELIST);
+            };
+            called = true;
+            if self.scan_and_split(target, now) == BatchDecision::StopBatch {
+                break Some(now);
+            }
+        };
+        if called {
+            let now = self.machine.now();
+            self.recovery.backoff.end_batch(now);
+        }
+        if self.memory.guard.in_danger() {
+            return more;
+        }
+        more.map(|at| at.max(self.recovery.backoff.ready_at()))
+    }
+
+    /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
+    fn scan_and_split(&mut self, target: (ProcessId, RegionAddr), now: Duration) -> BatchDecision {
+        let (process, region) = target;
+        let Some(shortage) = self.memory.guard.shortage(process) else {
+            return BatchDecision::Continue;
+        };
+        let enough = self.recovery.planner.threshold().zero_pages();
+        let scan = match self.machine.scan_zeros(process, region, enough) {
+            Ok(scan) => scan,
+            Err(error) => return self.record_recovery_error(now, &error),
+        };
+        let event = Event::Searched {
+            process,
+            region,
+            zero_pages: scan.zero_pages,
+        };
+        self.dispatch(now, event);
+        match self
+            .recovery
+            .planner
+            .split_reason(scan.zero_pages, shortage)
+        {
+            Some(reason) => self.split(target, reason, scan.took, now),
+            None => self.recovery.backoff.after_call(scan.took),
+        }
+    }
+
+    fn split(
+        &mut self,
+        (process, region): (ProcessId, RegionAddr),
+        reason: Reason,
+        searched: Duration,
+        now: Duration,
+    ) -> BatchDecision {
+        match self.machine.recover(process, region) {
+            Ok(done) => {
+                let event = Event::Recovered {
+                    process,
+                    region,
+                    reason,
+                    bytes: done.bytes,
+                    took: done.took,
+                    searched_for: searched,
+                };
+                self.dispatch(now, event);
+                self.recovery.backoff.after_call(done.longest_call)
+            }
+            Err(error) => {
+                if matches!(error, MachineError::Refused { .. }) {
+                    self.dispatch(now, Event::NotSplit { process, region });
+                }
+                self.record_recovery_error(now, &error)
+            }
+        }
+    }
+
+    fn record_recovery_error(&mut self, now: Duration, error: &MachineError) -> BatchDecision {
+        self.record_error(now, error);
+        match error {
+            // Recovery itself does not work, so trying it on every page of the machine is
+            // pointless.
+            MachineError::PageSize(_) | MachineError::Other(_) => BatchDecision::StopBatch,
+            MachineError::Gone(_)
+            | MachineError::NotAnswering(_)
+            | MachineError::Refused { .. } => BatchDecision::Continue,
+        }
+    }
+
+    /// Lists huge pages for recovery. Recovery needs them even where the policy needs no samples,
+    /// or its next window is far away.
+    pub(super) fn list_for_recovery(&mut self, now: Duration) {
+        if self.settings.measure_only {
+            return;
+        }
+        let wait = self.cpu.exhausted(now) && !self.memory.guard.in_danger();
+        if self.sampling.in_window() || wait {
+            return;
+        }
+        if self.recovery.listing.is_none() {
+            let listed = self.memory.guard.begin_listing(now, &self.processes);
+            if listed.is_empty() {
+                return;
+            }
+            self.recovery.listing = Some(SliceQueue::new(listed, now));
+        }
+        self.continue_listing(now);
+    }
+
+    /// Lists more huge pages; recovery gets the results at once.
+    fn continue_listing(&mut self, now: Duration) {
+        let Some(mut listing) = self
+            .recovery
+            .listing
+            .take_if(|listing| listing.again_at <= now)
+        else {
+            return;
+        };
+        let until = self.slice_end();
+        let mut observation = Observation {
+            at: now,
+            ..Observation::default()
+        };
+        let mut read = HashSet::new();
+        let list = |machine: &mut M, process| machine.huge_pages(process, until);
+        while let Some((process, listed)) = listing.run_next(&mut self.machine, now, until, list) {
+            match listed {
+                Ok(regions) => {
+                    read.insert(process);
+                    let sample = ProcessSample::population(process, regions);
+                    observation.processes.push(sample);
+                }
+                Err(error) => {
+                    if matches!(error, MachineError::Gone(_)) {
+                        read.insert(process);
+                    }
+                    self.record_error(now, &error);
+                }
+            }
+        }
+        let others = self.processes.iter().filter(|p| !read.contains(p));
+        observation.unread.extend(others);
+        self.recovery.planner.observe(&observation);
+        if !listing.is_done() {
+            self.recovery.listing = Some(listing);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The look at the machine once a second: which processes exist, their sizes, and free memory.
+
+use super::Manager;
+use super::slice_queue::SliceQueue;
+use crate::journal::FootprintPoint;
+use crate::machine::{Footprint, Machine, Progress, WakeReason};
+use hawkeye_policy::{Event, ProcessId};
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The shortest interval of looks caused by processes that have just joined.
+const JOIN_EVERY: Duration = Duration::from_millis(50);
+/// How long each kind of work goes on before memory is read again: looking, opening a window,
+/// probing, reading and listing.
+const SLICE: Duration = Duration::from_millis(8);
+/// The shortest slice. Without it no work would get done where memory is read all the time.
+const SHORTEST_SLICE: Duration = Duration::from_millis(1);
+
+/// When to look at the machine, and the progress of the look.
+#[derive(Debug, Default)]
+pub(super) struct RefreshSchedule {
+    /// Start of the next look.
+    pub(super) next: Duration,
+    /// When to go on admitting processes, while many join.
+    joining: Option<Duration>,
+    under_way: Option<FootprintRead>,
+}
+
+/// A look at the sizes of all processes that is under way.
+#[derive(Debug)]
+struct FootprintRead {
+    slices: SliceQueue,
+    sum: FootprintPoint,
+}
+
+impl RefreshSchedule {
+    /// When the next work of this kind is due.
+    pub(super) fn due(&self) -> Duration {
+        let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
+        let due = [under_way, self.joining].into_iter().flatten();
+        due.fold(self.next, Duration::min)
+    }
+
+    /// A process has joined and is looked at soon. Programs may be started by the thousand.
+    fn on_joined(&mut self, now: Duration) {
+        let soonest = self.next.saturating_sub(LOOK_EVERY) + JOIN_EVERY;
+        self.next = self.next.min(soonest.max(now));
+    }
+}
+
+impl<M: Machine> Manager<M> {
+    /// Begins a look if it is due, or continues the one under way.
+    pub(super) fn refresh_if_due(&mut self, now: Duration) {
+        if now >= self.refresh.next {
+            self.begin_refresh(now);
+        } else {
+            self.continue_joining(now);
+            self.poll_memory(now);
+        }
+        self.continue_refresh(now);
+    }
+
+    pub(super) fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+        let wake = self.machine.wait_until(deadline);
+        if wake == WakeReason::Joined {
+            self.refresh.on_joined(self.machine.now());
+        }
+        wake
+    }
+
+    /// Goes on admitting processes, if many join. The next look sees all of them.
+    fn continue_joining(&mut self, now: Duration) {
+        if self.refresh.joining.is_none_or(|again_at| again_at > now) {
+            return;
+        }
+        self.list_processes();
+        if self.refresh.joining.is_none() {
+            self.refresh.next = now;
+        }
+    }
+
+    /// Known processes are handled while others still join.
+    fn list_processes(&mut self) {
+        self.refresh.joining = match self.machine.processes(self.slice_end()) {
+            Progress::Done(processes) => {
+                self.processes = processes;
+                None
+            }
+            Progress::Unfinished(wait) => Some(self.machine.now() + wait),
+        };
+    }
+
+    /// End of a slice that begins now: at the next read of memory, if that is due earlier.
+    pub(super) fn slice_end(&self) -> Duration {
+        let now = self.machine.now();
+        let due = self.memory.guard.next_read().unwrap_or(Duration::MAX);
+        let due = due.min(self.refresh.next).max(now + SHORTEST_SLICE);
+        due.min(now + SLICE)
+    }
+
+    /// Begins a look: memory first, then the sizes of processes in slices.
+    fn begin_refresh(&mut self, now: Duration) {
+        self.refresh.next = now + LOOK_EVERY;
+        self.list_processes();
+        self.forget_ended(now);
+        // A look that takes longer than the interval is not started anew.
+        self.refresh.under_way.get_or_insert_with(|| FootprintRead {
+            slices: SliceQueue::new(self.processes.iter().copied(), now),
+            sum: FootprintPoint {
+                at_s: now.as_secs_f64(),
+                ..Default::default()
+            },
+        });
+        self.assess_memory(now);
+        // The memory state just read includes what was filled until now.
+        for &process in &self.processes {
+            self.machine.take_filled(process);
+        }
+        self.allow_fill();
+    }
+
+    /// Drops all state of processes that have ended.
+    fn forget_ended(&mut self, now: Duration) {
+        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        let is_there = |process| there.contains(&process);
+        self.limits.retain_processes(now, is_there);
+        self.journal.retain_processes(is_there);
+        self.last_seen.retain_processes(is_there);
+        self.fault_sizes.retain(|process, _| is_there(*process));
+    }
+
+    /// Continues the look under way.
+    fn continue_refresh(&mut self, now: Duration) {
+        let Some(mut look) = self.refresh.under_way.take() else {
+            return;
+        };
+        let until = self.slice_end();
+        let measure = |machine: &mut M, process| machine.footprint(process, until);
+        while let Some((process, measured)) =
+            (look.slices).run_next(&mut self.machine, now, until, measure)
+        {
+            // A process that just ended counts no more.
+            let Ok(Footprint {
+                rss_bytes,
+                huge_bytes,
+            }) = measured
+            else {
+                continue;
+            };
+            look.sum.rss_bytes += rss_bytes;
+            look.sum.huge_bytes += huge_bytes;
+            let event = Event::Measured {
+                process,
+                rss_bytes,
+                huge_bytes,
+            };
+            self.dispatch(now, event);
+        }
+        if !look.slices.is_done() {
+            self.refresh.under_way = Some(look);
+            return;
+        }
+        // The last look before the end finds no process, which is no footprint of theirs.
+        if look.sum.rss_bytes > 0 {
+            self.journal.add_footprint(look.sum);
+            let again = self
+                .sampling
+                .record_growth(now, look.sum.rss_bytes, &self.settings);
+            self.refresh.next = again.unwrap_or(self.refresh.next);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Work on one process after the other, in slices, so that memory use is read in between.
+
+use crate::machine::{Called, Machine, Partial, Progress};
+use hawkeye_policy::ProcessId;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Processes still to be worked on.
+#[derive(Debug)]
+pub(super) struct SliceQueue {
+    rest: VecDeque<ProcessId>,
+    /// When to continue.
+    pub(super) again_at: Duration,
+}
+
+impl SliceQueue {
+    /// Starts the work at `now`.
+    pub(super) fn new(processes: impl IntoIterator<Item = ProcessId>, now: Duration) -> Self {
+        Self {
+            rest: processes.into_iter().collect(),
+            again_at: now,
+        }
+    }
+
+    /// Whether all processes are done.
+    pub(super) fn is_done(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Works on the next process until `until`; returns the result. `None` when all are done or the
+    /// slice is over.
+    pub(super) fn run_next<M: Machine, T>(
+        &mut self,
+        machine: &mut M,
+        now: Duration,
+        until: Duration,
+        work: impl FnOnce(&mut M, ProcessId) -> Partial<T>,
+    ) -> Option<(ProcessId, Called<T>)> {
+        let process = *self.rest.front()?;
+        if machine.now() >= until {
+            self.again_at = now;
+            return None;
+        }
+        let outcome = match work(machine, process) {
+            Ok(Progress::Unfinished(wait)) => {
+                self.again_at = machine.now() + wait;
+                return None;
+            }
+            Ok(Progress::Done(done)) => Ok(done),
+            Err(error) => Err(error),
+        };
+        self.rest.pop_front();
+        Some((process, outcome))
+    }
+}

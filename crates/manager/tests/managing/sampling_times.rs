@@ -1,0 +1,52 @@
+//! When programs are sampled.
+
+use hawkeye_manager::{Event, Settings};
+use hawkeye_test_support::builders::*;
+use std::time::Duration;
+
+fn sampling_times(manager: &Managing) -> Vec<Duration> {
+    let entries = manager.journal().entries();
+    let sampled = entries.filter(|entry| matches!(entry.event, Event::Sampled { .. }));
+    sampled.map(|entry| entry.at).collect()
+}
+
+/// Manages a program in which only this share of accesses to base pages needs a walk.
+fn looking(walk_share: f64, end: Duration) -> Managing {
+    let mut machine = machine(16 * GIB);
+    machine.start(walking(64, walk_share));
+    let settings = Settings {
+        period: s(30.0),
+        window: s(0.5),
+        ..Settings::default()
+    };
+    managed(machine, "hawkeye", settings, end)
+}
+
+#[test]
+fn a_program_that_was_there_before_is_looked_at_at_once() {
+    let looked = sampling_times(&looking(1.0, s(5.0)));
+    assert!(looked[0] <= s(0.7), "{looked:?}");
+}
+
+/// What is promoted pays for another look at once. Where that look finds nothing, the next one is a
+/// period later.
+#[test]
+fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
+    let manager = looking(1.0, s(60.0));
+    let (looked, promoted) = (sampling_times(&manager), promoted(&manager));
+    let soon = looked.windows(2).map(|pair| {
+        let between = pair[0]..pair[1];
+        let found = promoted.iter().any(|(at, ..)| between.contains(at));
+        assert_eq!(pair[1] - pair[0] < s(4.0), found, "{looked:?} {promoted:?}");
+        found
+    });
+    let soon: Vec<bool> = soon.collect();
+    assert!(soon.contains(&true) && soon.contains(&false), "{looked:?}");
+}
+
+/// No page walk is spared, so nothing is promoted.
+#[test]
+fn where_nothing_is_found_the_period_stands() {
+    let looked = sampling_times(&looking(0.0, s(25.0)));
+    assert_eq!(looked.len(), 1, "{looked:?}");
+}

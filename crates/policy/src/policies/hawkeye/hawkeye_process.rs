@@ -1,0 +1,305 @@
+//! State of one process in HawkEye.
+
+use super::Hawkeye;
+use super::promotion_costs::PromotionCosts;
+use crate::average::CoverageAverage;
+use crate::machine_shape::MachineShape;
+use crate::observation::{CoverageSource, ProcessSample, RegionSample};
+use crate::overhead::{Overhead, OverheadSource};
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr};
+use crate::process_rules::ProcessRules;
+use crate::reason::Reason;
+use crate::requests::FaultSizes;
+use crate::saturating_cast::{per, usize_of};
+use crate::size_choice::faults::{FaultSizeInputs, FaultSizeReason};
+use crate::size_choice::region::{best_order, saved_share};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// A region that larger pages could map, or the first of several regions that one page could map.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SavingCandidate {
+    pub(super) region: RegionAddr,
+    /// The size of those pages.
+    pub(super) order: PageOrder,
+    pub(super) present: u16,
+    /// What those pages would spare of the process's overhead, averaged over windows: page walks
+    /// per second, or coverage where these are not known.
+    pub(super) weight: f64,
+}
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct HawkeyeProcess {
+    /// Ordered by weight divided by promotion cost, the highest last.
+    pub(super) waiting: Vec<SavingCandidate>,
+    /// Candidates proposed since the last observation.
+    pub(super) proposed: BTreeMap<RegionAddr, SavingCandidate>,
+    /// Averages of all regions of the process.
+    weights: BTreeMap<RegionAddr, f64>,
+    /// Total weight at the last observation of all regions that could have larger pages.
+    pub(super) total_weight: f64,
+    pub(super) overhead: Option<Overhead>,
+    /// Overhead that promotions could still save, after those since the last observation, in per
+    /// cent.
+    pub(super) left_percent: f64,
+    cpu_cores: f64,
+    /// The time within which a promotion must have paid.
+    pub(super) horizon: Duration,
+    pub(super) terms: ProcessRules,
+    pub(super) last_turn: u64,
+    /// Its page faults at the last count.
+    faults: Option<(Duration, u64)>,
+    /// Its page sizes at first touches, as last decided, and when.
+    decided: Option<(Duration, FaultSizes)>,
+}
+
+impl HawkeyeProcess {
+    /// The page sizes that its memory should get at first touches.
+    pub(super) fn fault_sizes(&self) -> Option<&FaultSizes> {
+        self.decided.as_ref().map(|(_, sizes)| sizes)
+    }
+
+    /// Overhead that promotions can save, in per cent of its CPU time.
+    fn savable_percent(&self) -> f64 {
+        self.overhead.map_or(0.0, |it| it.savable_percent())
+    }
+
+    /// The saving of a promotion of a candidate with this weight, in cores.
+    pub(super) fn saved_cores(&self, weight: f64) -> f64 {
+        let all_saved = self.savable_percent() / 100.0 * self.cpu_cores;
+        per(all_saved * weight, self.total_weight)
+    }
+
+    /// Share of its CPU time that a promotion saves, in per cent.
+    pub(super) fn saved_percent(&self, candidate: &SavingCandidate) -> f64 {
+        per(self.savable_percent() * candidate.weight, self.total_weight)
+    }
+
+    /// What the best waiting candidate would save for each second of its promotion's cost, times
+    /// the process's weight. `None` when no candidate is worth its promotion.
+    pub(super) fn best_saving_rate(&self, costs: &PromotionCosts) -> Option<f64> {
+        let least = self.terms.least_gain_percent();
+        if self.left_percent.is_nan() || self.left_percent < least {
+            return None;
+        }
+        let heaviest = self.waiting.last()?;
+        let cost = costs.of(heaviest.order).as_secs_f64();
+        let saving = self.saved_cores(heaviest.weight);
+        let pays = saving * self.horizon.as_secs_f64() >= cost;
+        pays.then_some(saving / cost * self.terms.weight)
+    }
+}
+
+/// What is the same for all processes of an observation.
+pub(super) struct ObservationContext<'a> {
+    pub(super) at: Duration,
+    pub(super) machine: &'a MachineShape,
+    pub(super) average: CoverageAverage,
+    pub(super) costs: &'a PromotionCosts,
+}
+
+impl ObservationContext<'_> {
+    /// The state after one more sample.
+    pub(super) fn process_after_sample(
+        &self,
+        sample: &ProcessSample,
+        before: Option<HawkeyeProcess>,
+    ) -> HawkeyeProcess {
+        let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
+        let weigh = |r: &RegionSample| {
+            if walks {
+                f64::from(r.walks_per_s)
+            } else {
+                f64::from(r.accessed)
+            }
+        };
+        let newest = self.average.weight_new();
+        let (known, before_percent, last_turn, faults, decided) =
+            before.map_or_else(Default::default, |m| {
+                let left = m.overhead.map(|_| m.left_percent.max(0.0));
+                (m.weights, left, m.last_turn, m.faults, m.decided)
+            });
+        let largest = self.machine.promotable.largest();
+        let mut weights = BTreeMap::new();
+        for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
+            let new = weigh(r);
+            // A region without walks may be one that was not sampled yet.
+            let old = known.get(&r.region).filter(|old| !walks || **old > 0.0);
+            let weight = old.map_or(new, |old| old + (new - old) * newest);
+            weights.insert(r.region, weight);
+        }
+        // Where pages larger than huge pages exist, promotions also save the cost of huge pages.
+        let larger = largest > Some(PageOrder::HUGE);
+        let measured = sample.overhead.map(|new| Overhead {
+            huge_percent: if larger { 0.0 } else { new.huge_percent },
+            ..new
+        });
+        let overhead = match (measured, sample.source) {
+            (Some(new), _) => Some(average_overhead(new, before_percent)),
+            // It could have been measured but was not, because the process ran too little.
+            (None, CoverageSource::AccessBits) => None,
+            (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
+                low_percent: 0.0,
+                high_percent: 100.0,
+                ..Overhead::exact(Hawkeye::ASSUMED_PERCENT, OverheadSource::Assumed)
+            }),
+        };
+        let mut member = HawkeyeProcess {
+            // Regions not seen yet are assumed to be like the rest. So a promotion saves only its
+            // share of all.
+            total_weight: weights.values().sum::<f64>()
+                / if walks { sample.walks_seen } else { 1.0 },
+            waiting: Vec::new(),
+            proposed: BTreeMap::new(),
+            weights,
+            left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
+            overhead,
+            cpu_cores: sample.cpu_cores,
+            horizon: Hawkeye::horizon_at(sample.age),
+            terms: sample.terms,
+            last_turn,
+            faults: sample.faults.map(|faults| (self.at, faults)),
+            decided,
+        };
+        member.waiting = self.candidates(&member, sample);
+        if !self.machine.at_faults.is_empty() {
+            // While the process gets larger pages, all of each page is present, whatever was
+            // touched. Their presence then says nothing.
+            let larger = member.fault_sizes().is_some_and(|f| !f.orders.is_empty());
+            let chosen = if larger {
+                None
+            } else {
+                self.choose_fault_sizes(&member, sample, faults)
+            };
+            member.decided = match chosen {
+                Some(chosen) => Some((self.at, chosen)),
+                None => member
+                    .decided
+                    .take()
+                    .map(|decided| self.renew_decision(decided)),
+            };
+        }
+        member
+    }
+
+    fn candidates(&self, member: &HawkeyeProcess, sample: &ProcessSample) -> Vec<SavingCandidate> {
+        let weight = |r: &RegionSample| member.weights.get(&r.region).copied().unwrap_or(0.0);
+        let small = sample.regions.iter().filter(|r| !r.is_huge());
+        let small = small.filter(|r| r.present > 0 && weight(r) > 0.0);
+        let mut waiting: Vec<SavingCandidate> = small
+            .filter_map(|r| {
+                let walks = weight(r);
+                let order = best_order(r, member.saved_cores(walks), self.machine)?;
+                Some(SavingCandidate {
+                    region: r.region,
+                    order,
+                    present: r.present,
+                    weight: walks * saved_share(r, order, self.machine),
+                })
+            })
+            .filter(|candidate| candidate.weight > 0.0)
+            .collect();
+        waiting.extend(self.groups(&sample.regions, weight));
+        let pays = |c: &SavingCandidate| c.weight / self.costs.of(c.order).as_secs_f64();
+        waiting.sort_by(|a, b| {
+            let by_weight = pays(a).total_cmp(&pays(b));
+            by_weight.then_with(|| b.region.cmp(&a.region))
+        });
+        waiting
+    }
+
+    /// Neighbouring huge pages of one size that could be one page of the next larger size with a
+    /// TLB entry.
+    fn groups<'s>(
+        &'s self,
+        regions: &'s [RegionSample],
+        weight: impl Fn(&RegionSample) -> f64 + 's,
+    ) -> impl Iterator<Item = SavingCandidate> + 's {
+        let sizes = self.machine.promotable.and(self.machine.tlb);
+        regions.iter().enumerate().filter_map(move |(at, first)| {
+            let order = sizes
+                .iter()
+                .find(|order| *order > first.order.max(PageOrder::HUGE))?;
+            let aligned = first.region.start() % order.bytes() == 0;
+            if !first.is_huge() || !aligned {
+                return None;
+            }
+            let all = regions.get(at..at + usize_of(order.regions()))?;
+            let end = first.region.start() + order.bytes() - HUGE_PAGE_BYTES;
+            let alike = all.iter().all(|r| r.order == first.order);
+            let weight: f64 = all.iter().map(&weight).sum();
+            let together = all.last()?.region.start() == end;
+            (alike && together && weight > 0.0).then_some(SavingCandidate {
+                region: first.region,
+                order,
+                present: PAGES_PER_REGION,
+                weight,
+            })
+        })
+    }
+
+    /// A decision holds for a while without new information. Then base pages are tried again, which
+    /// give information.
+    fn renew_decision(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
+        let over = self.at.saturating_sub(at) >= Hawkeye::SIZES_HOLD;
+        if !over || decided.orders.is_empty() {
+            return (at, decided);
+        }
+        let reason = Reason::new(FaultSizeReason {
+            order: PageOrder::BASE,
+            faults_percent: 0.0,
+            saved_us_per_s: 0.0,
+            added_bytes: 0,
+        });
+        let orders = PageOrders::NONE;
+        (self.at, FaultSizes { orders, reason })
+    }
+
+    fn choose_fault_sizes(
+        &self,
+        member: &HawkeyeProcess,
+        sample: &ProcessSample,
+        before: Option<(Duration, u64)>,
+    ) -> Option<FaultSizes> {
+        let (then, faults_then) = before?;
+        let faults = sample.faults?.saturating_sub(faults_then);
+        let time_s = self.at.saturating_sub(then).as_secs_f64();
+        let waiting = member.waiting.iter();
+        let become_huge: HashSet<RegionAddr> = waiting
+            .filter(|c| c.order >= PageOrder::HUGE)
+            .map(|c| c.region)
+            .collect();
+        let small = sample.regions.iter().filter(|r| !r.is_huge());
+        let regions: Vec<_> = small
+            .map(|r| {
+                let walks = member.weights.get(&r.region).copied();
+                let left = walks.filter(|_| !become_huge.contains(&r.region));
+                (*r, member.saved_cores(left.unwrap_or(0.0)))
+            })
+            .collect();
+        let evidence = FaultSizeInputs {
+            regions: &regions,
+            outside: &sample.outside,
+            faults_per_s: per(faults as f64, time_s),
+        };
+        evidence.choose(self.machine, Hawkeye::HORIZON)
+    }
+}
+
+/// The new figure. Its savable part is averaged with what was left of the previous one. One window
+/// is off by a tenth or two, and equal programs should be treated alike.
+fn average_overhead(new: Overhead, before_percent: Option<f64>) -> Overhead {
+    /// More than for a region's walks, because the effect of a wave of promotions shows in the next
+    /// window.
+    const NEWEST: f64 = 0.7;
+    let savable = new.savable_percent();
+    let before = before_percent.unwrap_or(savable);
+    let percent = before + (savable - before) * NEWEST + new.huge_percent;
+    Overhead {
+        percent,
+        low_percent: new.low_percent.min(percent),
+        high_percent: new.high_percent.max(percent),
+        ..new
+    }
+}

@@ -1,0 +1,51 @@
+//! What to prefault: huge pages that are zeroed and mapped before their program touches them.
+//!
+//! The paper zeroes free memory in advance (section 3.1). User space cannot do that, but it can
+//! have the same effect: read-ahead for anonymous memory. A program that touches new memory region
+//! after region is a stream. A window ahead of it is filled. The window doubles each time it was
+//! used in full, and is given up when it was not.
+//!
+//! The kernel reports first touches and nothing else: memory that is already present gives no
+//! report. So the next report of a stream comes when it has passed its window. File read-ahead
+//! works alike, where a marked page reports it.
+//!
+//! ```text
+//!  first touches --StreamAdvance--> predictor --> FaultStream (one a run) --> FillTask: a region
+//!                                       ^                                        |
+//!                                       `------ FillResult (pending_fills) <-----'
+//! ```
+//! Read `stream` first. `predictor` holds the streams of all processes.
+
+mod pending_fills;
+mod predictor;
+mod stream;
+mod threads;
+
+pub use predictor::{FillResult, FillTask, PrefaultPredictor};
+use stream::FaultStream;
+pub use threads::FillThreads;
+
+use crate::page::RegionAddr;
+use std::ops::Range;
+
+/// First touches in one region, after touches in the region one step back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamAdvance {
+    /// The region touched now.
+    pub region: RegionAddr,
+    /// Distance from the region before to this one, in regions: negative where addresses descend,
+    /// never 0.
+    pub step: i32,
+    /// Whether many base pages of the region before were touched. Under huge pages this cannot be
+    /// seen.
+    pub dense: bool,
+}
+
+/// What may be filled around a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FillLimits {
+    /// The mapping, in bytes, if its memory may be huge. Nothing outside it is filled.
+    pub mapped: Range<u64>,
+    /// Regions that may be filled before a limit is reached (that of the machine or of a cgroup).
+    pub room_regions: u64,
+}

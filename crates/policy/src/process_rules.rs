@@ -1,0 +1,119 @@
+//! Settings that a machine's rules give one process.
+
+use crate::error::{SettingError, positive_up_to};
+use crate::page::HUGE_PAGE_BYTES;
+use serde::{Deserialize, Serialize};
+
+/// What the rules set for a process that is managed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRules {
+    /// Weight of its gain relative to other processes (finite, over 0; 1 unless set).
+    pub weight: f64,
+    /// Minimum overhead for promotions by policies that use overhead, in per cent. `None`: the
+    /// policy's own limit.
+    pub min_gain_percent: Option<f64>,
+    /// The most memory under huge pages for all processes of its rule together, in bytes (the
+    /// paper's limit against starvation).
+    pub max_huge_bytes: Option<u64>,
+    /// Memory that is zeroed and mapped as soon as the process starts, in bytes (prefault). `None`:
+    /// it is not known to touch all of its memory.
+    pub warm_bytes: Option<u64>,
+    /// The rule that it falls under, by its index.
+    pub rule: Option<usize>,
+}
+
+impl ProcessRules {
+    /// The highest weight: beyond it all other processes may as well be excluded.
+    const MAX_WEIGHT: f64 = 1000.0;
+
+    /// Minimum overhead for promotions where no rule sets one, in per cent (paper, section 4).
+    pub const MIN_OVERHEAD_PERCENT: f64 = 2.0;
+
+    /// Overhead below which nothing is promoted, in per cent.
+    pub fn least_gain_percent(self) -> f64 {
+        self.min_gain_percent.unwrap_or(Self::MIN_OVERHEAD_PERCENT)
+    }
+
+    /// Checks values that a user gave.
+    ///
+    /// # Errors
+    /// A weight not over 0 or over 1000, a gain not over 0 or over 100 %, a limit under one huge
+    /// page.
+    pub fn check(self) -> Result<Self, SettingError> {
+        let weight = "over 0 and at most 1000";
+        positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
+        if let Some(percent) = self.min_gain_percent {
+            positive_up_to(100.0, percent, Self::MIN_GAIN, "over 0 and at most 100")?;
+        }
+        let sizes = [
+            (Self::MAX_HUGE, self.max_huge_bytes),
+            (Self::WARM, self.warm_bytes),
+        ];
+        for (name, size) in sizes {
+            if let Some(bytes) = size {
+                let allowed = "at least one huge page (2 MiB)";
+                SettingError::unless(bytes >= HUGE_PAGE_BYTES, name, bytes, allowed)?;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Name of the weight in errors.
+    pub const WEIGHT: &'static str = "weight";
+    /// Name of the minimum gain in errors.
+    pub const MIN_GAIN: &'static str = "minimum gain (%)";
+    /// Name of the limit on huge memory in errors.
+    pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
+    /// Name of the warm-start memory in errors.
+    pub const WARM: &'static str = "warm-start memory (bytes)";
+}
+
+impl Default for ProcessRules {
+    fn default() -> Self {
+        Self {
+            weight: 1.0,
+            min_gain_percent: None,
+            max_huge_bytes: None,
+            warm_bytes: None,
+            rule: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(terms: ProcessRules) -> Option<&'static str> {
+        terms.check().err().map(|error| error.setting)
+    }
+
+    #[test]
+    fn terms_out_of_range_are_refused() {
+        let usual = ProcessRules::default();
+        assert_eq!(usual.check(), Ok(usual));
+        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(
+                refused(ProcessRules { weight, ..usual }),
+                Some(ProcessRules::WEIGHT)
+            );
+        }
+        let gain = |percent| ProcessRules {
+            min_gain_percent: Some(percent),
+            ..usual
+        };
+        assert_eq!(refused(gain(100.0)), None);
+        assert_eq!(refused(gain(101.0)), Some(ProcessRules::MIN_GAIN));
+        let limit = |bytes| ProcessRules {
+            max_huge_bytes: Some(bytes),
+            ..usual
+        };
+        assert_eq!(refused(limit(HUGE_PAGE_BYTES)), None);
+        assert_eq!(refused(limit(4096)), Some(ProcessRules::MAX_HUGE));
+        let warm = ProcessRules {
+            warm_bytes: Some(4096),
+            ..usual
+        };
+        assert_eq!(refused(warm), Some(ProcessRules::WARM));
+    }
+}

@@ -1,0 +1,138 @@
+//! The size to which a region is promoted.
+
+use super::blocks::expected_blocks;
+use crate::machine_shape::MachineShape;
+use crate::observation::RegionSample;
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
+use crate::saturating_cast::{per, u16_of};
+
+/// Share of a region's page walks that larger pages would spare (0-1). Misses are assumed to be
+/// proportional to the TLB entries that the used pages need, beyond the one entry that any page
+/// needs. A page of the whole region spares them all.
+pub fn saved_share(sample: &RegionSample, order: PageOrder, machine: &MachineShape) -> f64 {
+    let by = machine.entry_order(order);
+    if by >= PageOrder::HUGE {
+        return 1.0;
+    }
+    let entries = |order| expected_blocks(sample.accessed, sample.runs, machine.entry_order(order));
+    let (now, then) = (entries(sample.order), entries(order));
+    per(now - then, now - 1.0).clamp(0.0, 1.0)
+}
+
+/// Memory that a promotion to this size (at most a huge page) adds, in bytes: the part of each
+/// block that is not present.
+pub fn added_bytes(sample: &RegionSample, order: PageOrder) -> f64 {
+    if order >= PageOrder::HUGE {
+        return (HUGE_PAGE_BYTES - u64::from(sample.present) * BASE_PAGE_BYTES) as f64;
+    }
+    let held = expected_blocks(sample.present, present_runs(sample), order) * order.bytes() as f64;
+    (held - f64::from(sample.present) * BASE_PAGE_BYTES as f64).max(0.0)
+}
+
+/// Number of runs of the present pages, if they are as long as those of the accessed ones. Where
+/// nothing was accessed, each page is a run of its own.
+pub(super) fn present_runs(sample: &RegionSample) -> u16 {
+    if sample.accessed == 0 {
+        return sample.present.min(256);
+    }
+    let length = f64::from(sample.accessed) / f64::from(sample.runs.max(1));
+    u16_of((f64::from(sample.present) / length).ceil())
+}
+
+/// The size of the highest value for a region, above its present size and up to a huge page. Its
+/// walks are worth `walks_cores` cores. With only one size there is no choice. `None` where no size
+/// is worth its memory.
+pub fn best_order(
+    sample: &RegionSample,
+    walks_cores: f64,
+    machine: &MachineShape,
+) -> Option<PageOrder> {
+    let sizes = machine.promotable.up_to(PageOrder::HUGE);
+    let mut larger = sizes.iter().filter(|order| *order > sample.order);
+    if sizes.iter().count() == 1 {
+        return larger.next();
+    }
+    let worth = |order: PageOrder| {
+        walks_cores * saved_share(sample, order, machine)
+            - machine.cores_per_byte() * added_bytes(sample, order)
+    };
+    let best = larger.map(|order| (order, worth(order)));
+    // Of equal ones the smaller.
+    let best = best.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.filter(|(_, worth)| *worth > 0.0)
+        .map(|(order, _)| order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::PageOrders;
+    use crate::testing::{in_runs, sample};
+
+    const K64: PageOrder = PageOrder::CONTIGUOUS;
+
+    fn arm() -> MachineShape {
+        let sizes = PageOrders::HUGE.with(K64);
+        MachineShape {
+            tlb: sizes,
+            promotable: sizes,
+            cores: 4.0,
+            memory_bytes: 16 << 30,
+            ..MachineShape::default()
+        }
+    }
+
+    /// 64 pages of a region in use, in `runs` runs.
+    fn in_use(runs: u16) -> RegionSample {
+        in_runs(64, runs)
+    }
+
+    #[test]
+    fn sparse_use_that_lies_together_gets_the_small_size() {
+        // 2 MiB would take 1.75 MiB more, worth 0.00044 cores here. 64 KiB saves 56 of 63 entries.
+        let dense = in_use(2);
+        assert!(saved_share(&dense, K64, &arm()) > 0.9);
+        assert_eq!(best_order(&dense, 0.001, &arm()), Some(K64));
+        // Enough page walks to pay for all of it.
+        assert_eq!(best_order(&dense, 0.1, &arm()), Some(PageOrder::HUGE));
+        // With little to gain, nothing pays for isolated pages.
+        assert_eq!(best_order(&in_use(64), 0.00002, &arm()), None);
+    }
+
+    #[test]
+    fn a_full_region_gets_the_size_that_spares_most() {
+        let full = sample(0, 512);
+        assert_eq!(best_order(&full, 0.000_001, &arm()), Some(PageOrder::HUGE));
+    }
+
+    #[test]
+    fn without_a_tlb_for_it_a_size_saves_nothing() {
+        let both = PageOrders::HUGE.with(K64);
+        let intel = MachineShape {
+            promotable: both,
+            ..MachineShape::default()
+        };
+        let dense = in_use(2);
+        assert!(saved_share(&dense, K64, &intel).abs() < 1e-9);
+        assert_eq!(best_order(&dense, 0.001, &intel), Some(PageOrder::HUGE));
+    }
+
+    #[test]
+    fn the_only_size_is_not_weighed() {
+        let only = MachineShape {
+            memory_bytes: 1 << 30,
+            ..MachineShape::default()
+        };
+        assert_eq!(best_order(&in_use(64), 0.0, &only), Some(PageOrder::HUGE));
+    }
+
+    #[test]
+    fn a_region_of_the_size_gets_a_larger_one_or_none() {
+        let mapped = RegionSample {
+            order: K64,
+            ..in_use(2)
+        };
+        assert_eq!(best_order(&mapped, 0.1, &arm()), Some(PageOrder::HUGE));
+        assert_eq!(best_order(&mapped, 0.0001, &arm()), None);
+    }
+}

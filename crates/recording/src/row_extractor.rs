@@ -1,0 +1,145 @@
+//! Turns what a manager observed and did since the last call into rows.
+
+use crate::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
+use hawkeye_manager::{Event, JournalEntry, Machine, Manager};
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The shortest interval between rows of footprints and memory.
+const FIGURES_EVERY: Duration = Duration::from_secs(1);
+/// And at most this many processes per second.
+const PROCESSES_A_SECOND: u32 = 10;
+
+/// Remembers what was already taken.
+#[derive(Debug, Default)]
+pub struct RowExtractor {
+    shown: Duration,
+    entries_seen: u64,
+    next_figures: Duration,
+    known: HashMap<ProcessId, KnownProcess>,
+}
+
+/// State of a process from its last sample.
+#[derive(Clone, Debug)]
+struct KnownProcess {
+    command: Arc<str>,
+    cpu_cores: Option<f64>,
+    overhead_percent: Option<f64>,
+}
+
+impl RowExtractor {
+    /// The new rows, in order of time since management began. `bloat` is the known bloat by
+    /// process, in bytes.
+    pub fn new_rows<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        bloat: impl Fn(ProcessId) -> Option<u64>,
+    ) -> Vec<RecordingRow> {
+        let now = manager.machine().now();
+        let mut rows = Vec::new();
+        self.decisions(manager, &mut rows);
+        self.samples(manager, &mut rows);
+        if now >= self.next_figures {
+            self.figures(now, manager, bloat, &mut rows);
+        }
+        rows.sort_by_key(RecordingRow::at);
+        rows
+    }
+
+    fn known_process<M: Machine>(&mut self, process: ProcessId, machine: &M) -> &mut KnownProcess {
+        self.known.entry(process).or_insert_with(|| KnownProcess {
+            command: machine.describe(process).name.into(),
+            cpu_cores: None,
+            overhead_percent: None,
+        })
+    }
+
+    fn samples<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
+        let window = manager.settings().window;
+        let all_cleared = manager.policy().sample_kinds().coverage();
+        let mut last = self.shown;
+        for (at, sample) in manager.last_samples().samples_after(self.shown) {
+            let known = self.known_process(sample.process, manager.machine());
+            known.cpu_cores = Some(sample.cpu_cores);
+            known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
+            let command = Arc::clone(&known.command);
+            let source = AccessSource::of(sample.source, all_cleared);
+            let regions = CoverageRow::of_sample(at, window, source, &command, sample);
+            rows.extend(regions.map(RecordingRow::Region));
+            last = last.max(at);
+        }
+        self.shown = last;
+    }
+
+    fn decisions<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
+        let journal = manager.journal();
+        let new: Vec<JournalEntry> = journal
+            .since(self.entries_seen)
+            .filter(|entry| !has_own_row(&entry.event, manager.settings().measure_only))
+            .cloned()
+            .collect();
+        self.entries_seen = journal.written();
+        for entry in new {
+            let process = entry.event.process();
+            let process = process.map(|process| {
+                let known = self.known_process(process, manager.machine());
+                (process, Arc::clone(&known.command))
+            });
+            rows.push(RecordingRow::Decision(DecisionRow {
+                at: entry.at,
+                process,
+                region: entry.event.region(),
+                event: entry.event.kind().into(),
+                reason: entry.event.to_string().into(),
+            }));
+        }
+    }
+
+    fn figures<M: Machine>(
+        &mut self,
+        now: Duration,
+        manager: &Manager<M>,
+        bloat: impl Fn(ProcessId) -> Option<u64>,
+        rows: &mut Vec<RecordingRow>,
+    ) {
+        let footprints = manager.last_samples().footprints();
+        let there = footprints.len() as u32;
+        self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
+        self.known.retain(|process, _| {
+            footprints
+                .binary_search_by_key(process, |(id, _)| *id)
+                .is_ok()
+        });
+        for (process, footprint) in footprints {
+            let known = self.known_process(process, manager.machine()).clone();
+            rows.push(RecordingRow::Process(ProcessRow {
+                at: now,
+                process,
+                command: known.command,
+                cpu_cores: known.cpu_cores,
+                overhead_percent: known.overhead_percent,
+                rss_bytes: footprint.rss_bytes,
+                huge_bytes: footprint.huge_bytes,
+                bloat_bytes: bloat(process),
+            }));
+        }
+        let memory = manager.memory().map(|memory| {
+            RecordingRow::Memory(MemoryRow {
+                at: now,
+                used_bytes: memory.machine.used_bytes,
+                total_bytes: memory.machine.total_bytes,
+                pressure_percent: memory.pressure_percent,
+                fmfi: memory.fmfi,
+                manager_cpu_percent: Some(manager.cpu().used_percent(manager.machine().now())),
+            })
+        });
+        rows.extend(memory);
+    }
+}
+
+/// Samples are rows of their own, and with measurement only, nothing is held back.
+fn has_own_row(event: &Event, measure_only: bool) -> bool {
+    matches!(event, Event::Sampled { .. }) || measure_only && matches!(event, Event::Held { .. })
+}

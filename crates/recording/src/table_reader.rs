@@ -1,0 +1,284 @@
+//! Reads rows of any table from a file, some thousand at a time.
+
+use crate::error::{RecordingError, Result};
+use crate::schema::{ColumnType, TableSchema, metadata_value};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_typed_column_reader};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Number of rows decoded together.
+const BATCH_ROWS: usize = 4096;
+
+/// Values of a column, or their source.
+enum ColumnSource {
+    Int(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Float(ColumnReaderImpl<DoubleType>, Vec<f64>),
+    Flag(ColumnReaderImpl<BoolType>, Vec<bool>),
+    Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
+}
+
+/// A decoded column.
+struct DecodedColumn {
+    source: ColumnSource,
+    /// Definition levels: whether each row has a value. Empty where all have.
+    levels: Vec<i16>,
+    /// Index of each row's value among the values; empty where all rows have one.
+    places: Vec<Option<usize>>,
+}
+
+/// Runs a read of the Parquet library. The library trusts some figures of a file, and panics on
+/// damaged ones.
+fn guarded<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Nothing is read after a panic: the error ends the reading.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let message = "the file is damaged".to_owned();
+        Err(RecordingError::Read { row, message })
+    })
+}
+
+fn refill<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    levels: &mut Vec<i16>,
+    values: &mut Vec<T::T>,
+) -> Result<usize, ParquetError> {
+    values.clear();
+    let (rows, _, _) = reader.read_records(BATCH_ROWS, Some(levels), None, values)?;
+    Ok(rows)
+}
+
+impl DecodedColumn {
+    /// Decodes more rows; returns how many.
+    fn refill(&mut self) -> Result<usize, ParquetError> {
+        self.levels.clear();
+        let rows = self.source.refill(&mut self.levels)?;
+        self.places.clear();
+        let mut next = 0..;
+        let places = self.levels.iter().map(|level| match level {
+            0 => None,
+            _ => next.next(),
+        });
+        self.places.extend(places);
+        Ok(rows)
+    }
+
+    /// Index of a row's value among the values.
+    fn value_index(&self, row: usize) -> Option<usize> {
+        match self.places.get(row) {
+            Some(place) => *place,
+            None => Some(row),
+        }
+    }
+}
+
+impl ColumnSource {
+    fn new(kind: ColumnType, reader: ColumnReader) -> Self {
+        match kind {
+            ColumnType::Int => Self::Int(get_typed_column_reader(reader), Vec::new()),
+            ColumnType::Float => Self::Float(get_typed_column_reader(reader), Vec::new()),
+            ColumnType::Flag => Self::Flag(get_typed_column_reader(reader), Vec::new()),
+            ColumnType::Text => Self::Text(get_typed_column_reader(reader), Vec::new()),
+        }
+    }
+
+    fn refill(&mut self, levels: &mut Vec<i16>) -> Result<usize, ParquetError> {
+        match self {
+            Self::Int(reader, values) => refill(reader, levels, values),
+            Self::Float(reader, values) => refill(reader, levels, values),
+            Self::Flag(reader, values) => refill(reader, levels, values),
+            Self::Text(reader, values) => refill(reader, levels, values),
+        }
+    }
+}
+
+/// Reads rows of a table one after the other.
+pub(crate) struct TableReader<R: ChunkReader> {
+    file: SerializedFileReader<R>,
+    table: &'static TableSchema,
+    /// Positions of the table's columns in the file.
+    places: Vec<usize>,
+    next_group: usize,
+    /// Rows of the open row group not decoded yet, according to its metadata.
+    group_left: u64,
+    columns: Vec<DecodedColumn>,
+    /// The current row within the decoded ones, and their number.
+    at: usize,
+    decoded: usize,
+    /// Number of the current row in the file, from 0.
+    row: u64,
+    started: bool,
+}
+
+impl<R: ChunkReader + 'static> TableReader<R> {
+    pub(crate) fn new(table: &'static TableSchema, input: R) -> Result<Self> {
+        let file = guarded(0, || {
+            SerializedFileReader::new(input).map_err(RecordingError::NotParquet)
+        })?;
+        let places = table.find_in(file.metadata().file_metadata())?;
+        Ok(Self {
+            file,
+            table,
+            places,
+            next_group: 0,
+            group_left: 0,
+            columns: Vec::new(),
+            at: 0,
+            decoded: 0,
+            row: 0,
+            started: false,
+        })
+    }
+
+    /// Goes to the next row; false at the end. After an error there are no further rows.
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        if self.started {
+            self.row += 1;
+            self.at += 1;
+        }
+        self.started = true;
+        while self.at >= self.decoded {
+            let more = guarded(self.row, || {
+                let open = self.group_left > 0 || self.open_group()?;
+                if open {
+                    self.decode()?;
+                }
+                Ok(open)
+            })?;
+            if !more {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn failed(&self, message: impl ToString) -> RecordingError {
+        RecordingError::Read {
+            row: self.row,
+            message: message.to_string(),
+        }
+    }
+
+    fn open_group(&mut self) -> Result<bool> {
+        if self.next_group >= self.file.num_row_groups() {
+            return Ok(false);
+        }
+        let group = self.file.get_row_group(self.next_group);
+        let group = group.map_err(|error| self.failed(error))?;
+        let rows = group.metadata().num_rows();
+        let rows =
+            u64::try_from(rows).map_err(|_| self.failed("its row group has an invalid length"))?;
+        let readers = self.places.iter().zip(self.table.columns);
+        let readers = readers.map(|(place, column)| {
+            let reader = group.get_column_reader(*place)?;
+            Ok(DecodedColumn {
+                source: ColumnSource::new(column.kind, reader),
+                levels: Vec::new(),
+                places: Vec::new(),
+            })
+        });
+        let readers: Result<Vec<_>, ParquetError> = readers.collect();
+        let readers = readers.map_err(|error| self.failed(error))?;
+        drop(group);
+        self.columns = readers;
+        self.group_left = rows;
+        self.next_group += 1;
+        Ok(true)
+    }
+
+    fn decode(&mut self) -> Result<()> {
+        let mut read = None;
+        for index in 0..self.columns.len() {
+            let Some(column) = self.columns.get_mut(index) else {
+                continue;
+            };
+            let rows = column.refill().map_err(|error| self.failed(error))?;
+            if *read.get_or_insert(rows) != rows {
+                return Err(self.failed("its columns have different lengths"));
+            }
+        }
+        let rows = read.unwrap_or(0);
+        if rows == 0 && self.group_left > 0 || rows as u64 > self.group_left {
+            return Err(self.failed("its row group has another length than its header says"));
+        }
+        self.group_left -= rows as u64;
+        self.at = 0;
+        self.decoded = rows;
+        Ok(())
+    }
+
+    /// The file's metadata under a key.
+    pub(crate) fn metadata_value(&self, key: &str) -> Option<&str> {
+        metadata_value(self.file.metadata().file_metadata(), key)
+    }
+
+    /// Position of this row's value of a column; `None` where it has none.
+    fn locate(&self, column: usize) -> Option<(&ColumnSource, usize)> {
+        let column = self.columns.get(column)?;
+        Some((&column.source, column.value_index(self.at)?))
+    }
+
+    /// Whether a column has no value in this row.
+    pub(crate) fn is_null(&self, column: usize) -> bool {
+        self.locate(column).is_none()
+    }
+
+    /// An integer of this row, at most `most`.
+    pub(crate) fn int(&self, column: usize, most: u64, allowed: &'static str) -> Result<u64> {
+        let value = match self.locate(column) {
+            Some((ColumnSource::Int(_, values), place)) => values.get(place).copied(),
+            _ => None,
+        };
+        let fits = value.and_then(|value| u64::try_from(value).ok());
+        let fits = fits.filter(|value| *value <= most);
+        let found = || value.map_or_else(|| "null".to_owned(), |v| v.to_string());
+        fits.ok_or_else(|| self.invalid_value(column, allowed, found()))
+    }
+
+    pub(crate) fn flag(&self, column: usize) -> bool {
+        match self.locate(column) {
+            Some((ColumnSource::Flag(_, values), place)) => {
+                values.get(place).copied().unwrap_or(false)
+            }
+            _ => false,
+        }
+    }
+
+    /// A number of this row, at least 0.
+    pub(crate) fn float(&self, column: usize) -> Result<f64> {
+        let value = match self.locate(column) {
+            Some((ColumnSource::Float(_, values), place)) => values.get(place).copied(),
+            _ => None,
+        };
+        let fits = value.filter(|value| value.is_finite() && *value >= 0.0);
+        let found = || value.map_or_else(|| "null".to_owned(), |v| v.to_string());
+        fits.ok_or_else(|| self.invalid_value(column, "finite and not negative", found()))
+    }
+
+    /// A text of this row; empty where it has no value.
+    pub(crate) fn text(&self, column: usize) -> Result<&str> {
+        let bytes = match self.locate(column) {
+            Some((ColumnSource::Text(_, values), place)) => {
+                values.get(place).map_or(&[][..], ByteArray::data)
+            }
+            _ => &[],
+        };
+        std::str::from_utf8(bytes)
+            .map_err(|_| self.invalid_value(column, "text in UTF-8", format!("{bytes:?}")))
+    }
+
+    /// The error for an invalid value of this row.
+    pub(crate) fn invalid_value(
+        &self,
+        column: usize,
+        allowed: &'static str,
+        found: String,
+    ) -> RecordingError {
+        RecordingError::Value {
+            row: self.row,
+            column: self.table.columns.get(column).map_or("", |c| c.name),
+            allowed,
+            found,
+        }
+    }
+}

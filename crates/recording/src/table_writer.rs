@@ -1,0 +1,199 @@
+//! Writes rows of any table to a file.
+
+use crate::error::RecordingError;
+use crate::schema::{ColumnSchema, ColumnType, TableSchema};
+use parquet::basic::{Compression, Encoding};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Number of rows written together. Rows short of this are in memory, and a crash loses them.
+const GROUP_ROWS: usize = 1 << 16;
+
+/// One value of a row, of the [`ColumnType`] with the same name.
+#[derive(Clone, Copy, Debug)]
+pub enum CellValue<'a> {
+    /// Written as at most `i64::MAX`.
+    Int(u64),
+    /// A number.
+    Float(f64),
+    /// True or false.
+    Flag(bool),
+    /// A text.
+    Text(&'a str),
+    /// No value, in an optional column.
+    Null,
+}
+
+/// Rows of a column that are not yet written.
+#[derive(Debug)]
+struct PendingColumn {
+    values: ColumnValues,
+    /// Whether each row has a value: Parquet's definition levels; `None` where all have.
+    levels: Option<Vec<i16>>,
+}
+
+/// The values of a column.
+#[derive(Debug)]
+enum ColumnValues {
+    Int(Vec<i64>),
+    Float(Vec<f64>),
+    Flag(Vec<bool>),
+    Text(Vec<ByteArray>),
+}
+
+impl ColumnValues {
+    fn new(kind: ColumnType) -> Self {
+        match kind {
+            ColumnType::Int => Self::Int(Vec::new()),
+            ColumnType::Float => Self::Float(Vec::new()),
+            ColumnType::Flag => Self::Flag(Vec::new()),
+            ColumnType::Text => Self::Text(Vec::new()),
+        }
+    }
+}
+
+impl PendingColumn {
+    fn new(column: &ColumnSchema) -> Self {
+        Self {
+            values: ColumnValues::new(column.kind),
+            levels: column.optional.then(Vec::new),
+        }
+    }
+
+    fn push(&mut self, value: CellValue) {
+        if let Some(levels) = &mut self.levels {
+            levels.push(i16::from(!matches!(value, CellValue::Null)));
+        }
+        match (&mut self.values, value) {
+            // No recorded value exceeds 63 bits.
+            (ColumnValues::Int(column), CellValue::Int(value)) => {
+                column.push(i64::try_from(value).unwrap_or(i64::MAX));
+            }
+            (ColumnValues::Float(column), CellValue::Float(value)) => column.push(value),
+            (ColumnValues::Flag(column), CellValue::Flag(value)) => column.push(value),
+            (ColumnValues::Text(column), CellValue::Text(value)) => column.push(value.into()),
+            (_, CellValue::Null) if self.levels.is_some() => {}
+            (column, value) => debug_assert!(false, "{value:?} in a column {column:?}"),
+        }
+    }
+
+    fn write<W: Write + Send>(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, W>,
+    ) -> Result<(), ParquetError> {
+        let levels = self.levels.as_deref();
+        match &mut self.values {
+            ColumnValues::Int(values) => write_column::<Int64Type, W>(values, levels, group),
+            ColumnValues::Float(values) => write_column::<DoubleType, W>(values, levels, group),
+            ColumnValues::Flag(values) => write_column::<BoolType, W>(values, levels, group),
+            ColumnValues::Text(values) => write_column::<ByteArrayType, W>(values, levels, group),
+        }?;
+        if let Some(levels) = &mut self.levels {
+            levels.clear();
+        }
+        Ok(())
+    }
+}
+
+fn write_column<T: DataType, W: Write + Send>(
+    values: &mut Vec<T::T>,
+    levels: Option<&[i16]>,
+    group: &mut SerializedRowGroupWriter<'_, W>,
+) -> Result<(), ParquetError> {
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<T>().write_batch(values, levels, None)?;
+        column.close()?;
+    }
+    values.clear();
+    Ok(())
+}
+
+/// Writes the rows of a table.
+pub struct TableWriter<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    pending: Vec<PendingColumn>,
+    rows: usize,
+}
+
+impl<W: Write + Send> TableWriter<W> {
+    /// Starts a file. `ascending` are columns with values that usually differ little from the row
+    /// before. `about` is further metadata, besides the table's name and version.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub fn new(
+        table: &TableSchema,
+        ascending: &[&str],
+        about: Vec<(&str, String)>,
+        output: W,
+    ) -> Result<Self, RecordingError> {
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("hawkeye ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(table.metadata(about)));
+        for column in ascending {
+            let path = ColumnPath::from(*column);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+        let schema = parse_message_type(&table.message()).map_err(RecordingError::Write)?;
+        let file = SerializedFileWriter::new(output, Arc::new(schema), properties.build().into());
+        Ok(Self {
+            file: file.map_err(RecordingError::Write)?,
+            pending: table.columns.iter().map(PendingColumn::new).collect(),
+            rows: 0,
+        })
+    }
+
+    /// Adds a row: a value for each column, in the table's order.
+    ///
+    /// # Errors
+    /// The file cannot be written to.
+    pub fn push(&mut self, row: &[CellValue]) -> Result<(), RecordingError> {
+        debug_assert_eq!(row.len(), self.pending.len());
+        for (column, value) in self.pending.iter_mut().zip(row) {
+            column.push(*value);
+        }
+        self.rows += 1;
+        if self.rows < GROUP_ROWS {
+            return Ok(());
+        }
+        self.flush()
+    }
+
+    /// Writes the rows in memory.
+    fn flush(&mut self) -> Result<(), RecordingError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        self.rows = 0;
+        self.write_group().map_err(RecordingError::Write)
+    }
+
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        let mut group = self.file.next_row_group()?;
+        for column in &mut self.pending {
+            column.write(&mut group)?;
+        }
+        group.close()?;
+        self.file
+            .flush()
+            .map_err(|e| ParquetError::External(Box::new(e)))
+    }
+
+    /// Writes the rest and the file's directory, without which nothing can be read.
+    ///
+    /// # Errors
+    /// It cannot be written to.
+    pub fn finish(mut self) -> Result<W, RecordingError> {
+        self.flush()?;
+        self.file.into_inner().map_err(RecordingError::Write)
+    }
+}

@@ -1,0 +1,241 @@
+//! Short constructors of scripted machines, programs and managers.
+
+use crate::machine::{ProgramPart, ProgramSpec, ScriptedMachine, ScriptedProgram};
+use hawkeye_manager::{Machine, Manager, Settings, WakeReason};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr, policies};
+use std::time::Duration;
+
+/// Bytes of a gibibyte.
+pub const GIB: u64 = 1 << 30;
+/// Bytes of a mebibyte.
+pub const MIB: u64 = 1 << 20;
+
+/// Seconds.
+pub fn s(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// The `index`th region of the programs.
+pub fn region(index: u32) -> RegionAddr {
+    RegionAddr::containing(GIB + u64::from(index) * HUGE_PAGE_BYTES)
+}
+
+/// A machine with this much memory, in bytes.
+pub fn machine(total_bytes: u64) -> ScriptedMachine {
+    ScriptedMachine::new(total_bytes)
+}
+
+/// A machine with this much memory, in bytes, and one program with these parts.
+pub fn running(total_bytes: u64, parts: &[ProgramPart]) -> ScriptedMachine {
+    let mut machine = machine(total_bytes);
+    machine.start(program(parts));
+    machine
+}
+
+/// Fully used regions under base pages.
+pub fn base(first: u32, regions: u32, weight: f64) -> ProgramPart {
+    ProgramPart {
+        start: region(first),
+        regions,
+        weight,
+        ..ProgramPart::default()
+    }
+}
+
+/// Huge pages with 100 of 512 base pages in use.
+pub fn bloated(first: u32, regions: u32, weight: f64) -> ProgramPart {
+    ProgramPart {
+        used_pages: 100,
+        huge: true,
+        ..base(first, regions, weight)
+    }
+}
+
+/// A program with these parts that runs from the start.
+pub fn program(parts: &[ProgramPart]) -> ProgramSpec {
+    ProgramSpec {
+        parts: parts.to_vec(),
+        ..ProgramSpec::default()
+    }
+}
+
+/// The same in a cgroup.
+pub fn in_group(name: &str, parts: &[ProgramPart]) -> ProgramSpec {
+    ProgramSpec {
+        group: Some(name.to_owned()),
+        ..program(parts)
+    }
+}
+
+/// A program with these parts that ends at this time.
+pub fn ending_program(at: Duration, parts: &[ProgramPart]) -> ProgramSpec {
+    ProgramSpec {
+        ends_at: Some(at),
+        ..program(parts)
+    }
+}
+
+/// A program of this many regions in which only this share of accesses to base pages needs a walk.
+pub fn walking(regions: u32, walk_share: f64) -> ProgramSpec {
+    ProgramSpec {
+        walk_share,
+        ..program(&[base(0, regions, 1.0)])
+    }
+}
+
+/// Settings with a window of 0.1 s every 5 s.
+pub fn frequent_sampling() -> Settings {
+    Settings {
+        period: s(5.0),
+        window: s(0.1),
+        ..Settings::default()
+    }
+}
+
+/// [`frequent_sampling`] with at most this many promotions.
+pub fn with_max_promotions(promotions: u64) -> Settings {
+    Settings {
+        max_promotions: Some(promotions),
+        ..frequent_sampling()
+    }
+}
+
+/// [`frequent_sampling`] with at most this many promotions per second.
+///
+/// # Panics
+/// The rate is not over 0.
+pub fn with_promotion_rate(rate: f64) -> Settings {
+    Settings {
+        rate: Some(Rate::per_second(rate).expect("a rate over 0")),
+        ..frequent_sampling()
+    }
+}
+
+/// [`frequent_sampling`] with this share of one core for the manager, in per cent.
+///
+/// # Panics
+/// It is not over 0 and at most 100.
+pub fn with_cpu_percent(percent: f64) -> Settings {
+    Settings {
+        cpu: CpuBudget::new(percent).expect("a valid CPU budget"),
+        ..frequent_sampling()
+    }
+}
+
+/// A manager of a scripted machine.
+pub type Managing = Manager<ScriptedMachine>;
+
+/// A manager of this machine with this policy.
+///
+/// # Panics
+/// There is no such policy, or a setting is out of range.
+pub fn manage(machine: ScriptedMachine, policy: &str, settings: Settings) -> Managing {
+    let policy = policies::by_name(policy, &settings.policy_settings());
+    let policy = policy.expect("an existing policy");
+    Manager::new(machine, policy, settings).expect("valid settings")
+}
+
+/// The manager of such a machine after it has run until `end`.
+pub fn managed(
+    machine: ScriptedMachine,
+    policy: &str,
+    settings: Settings,
+    end: Duration,
+) -> Managing {
+    let mut manager = manage(machine, policy, settings);
+    run(&mut manager, end);
+    manager
+}
+
+/// Steps until `end` or until all processes have ended. A loop without progress fails.
+pub fn run(manager: &mut Managing, end: Duration) -> WakeReason {
+    run_watching(manager, end, |_| {})
+}
+
+/// The same as [`run`], and calls `look` after each step.
+pub fn run_watching(
+    manager: &mut Managing,
+    end: Duration,
+    mut look: impl FnMut(&Managing),
+) -> WakeReason {
+    let most = 1000.0 + 100.0 * end.as_secs_f64();
+    let mut steps = 0.0;
+    while manager.machine().now() < end {
+        let wake = manager.step();
+        look(manager);
+        if wake == WakeReason::Stop {
+            return wake;
+        }
+        steps += 1.0;
+        assert!(
+            steps < most,
+            "the manager made {steps} steps by {:?}, at most {most} are allowed",
+            manager.machine().now()
+        );
+    }
+    WakeReason::Deadline
+}
+
+/// Time, process and region of each event of this kind.
+fn events_of_kind(manager: &Managing, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
+    let entries = manager.journal().entries();
+    let of_kind = entries.filter(|entry| entry.event.kind() == kind);
+    of_kind
+        .filter_map(|entry| Some((entry.at, entry.event.process()?, entry.event.region()?)))
+        .collect()
+}
+
+/// Time, process and region of each promotion.
+pub fn promoted(manager: &Managing) -> Vec<(Duration, ProcessId, RegionAddr)> {
+    events_of_kind(manager, "promoted")
+}
+
+/// Time of the first promotion; zero if there was none.
+pub fn first_promotion(manager: &Managing) -> Duration {
+    let promoted = promoted(manager);
+    promoted.first().map_or(Duration::ZERO, |(at, ..)| *at)
+}
+
+/// Number of promoted regions of a process.
+pub fn promoted_of(manager: &Managing, process: ProcessId) -> usize {
+    let promoted = promoted(manager);
+    promoted.iter().filter(|(_, p, _)| *p == process).count()
+}
+
+/// The promoted regions, in order.
+pub fn promoted_regions(manager: &Managing) -> Vec<RegionAddr> {
+    promoted(manager)
+        .iter()
+        .map(|(_, _, region)| *region)
+        .collect()
+}
+
+/// Time and region of each refusal.
+pub fn refused(manager: &Managing) -> Vec<(Duration, RegionAddr)> {
+    let refused = events_of_kind(manager, "refused").into_iter();
+    refused.map(|(at, _, region)| (at, region)).collect()
+}
+
+/// Time, process and region of each recovery.
+pub fn recovered(manager: &Managing) -> Vec<(Duration, ProcessId, RegionAddr)> {
+    events_of_kind(manager, "recovered")
+}
+
+/// Resident memory of a process, in bytes.
+pub fn rss(manager: &Managing, process: ProcessId) -> u64 {
+    let program = manager.machine().process(process);
+    program.map_or(0, ScriptedProgram::rss_bytes)
+}
+
+/// Memory of a process under huge pages, in bytes.
+pub fn huge(manager: &Managing, process: ProcessId) -> u64 {
+    let program = manager.machine().process(process);
+    program.map_or(0, ScriptedProgram::huge_bytes)
+}
+
+/// Accesses per second of a process with its current mapping.
+pub fn access_rate(machine: &ScriptedMachine, process: ProcessId) -> f64 {
+    machine
+        .process(process)
+        .map_or(0.0, ScriptedProgram::access_rate)
+}

@@ -1,0 +1,326 @@
+//! The scripted machine as the manager sees it.
+
+use super::program::{ScriptedProgram, ScriptedRegion};
+use super::{ScriptedMachine, bytes, costs, take_one};
+use hawkeye_manager::machine::{Called, Partial};
+use hawkeye_manager::{
+    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault, Progress,
+    PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+};
+use hawkeye_policy::{
+    CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
+    MemoryState, MemoryUse, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, SampleKinds,
+};
+use std::time::Duration;
+
+impl ScriptedMachine {
+    fn alive(&self, id: ProcessId) -> Called<&ScriptedProgram> {
+        let program = self.process(id).filter(|program| program.is_alive());
+        program.ok_or(MachineError::Gone(id))
+    }
+
+    fn whole_use(&self) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.used_bytes(),
+            total_bytes: self.total_bytes,
+        }
+    }
+
+    fn group_use(&self, name: &str, limit: u64) -> MemoryUse {
+        MemoryUse {
+            used_bytes: self.group_used_bytes(name),
+            total_bytes: limit,
+        }
+    }
+
+    fn members(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
+        let mut there: Vec<&ScriptedProgram> =
+            self.programs.iter().filter(|p| p.is_alive()).collect();
+        there.sort_by_key(|program| program.spec.arrives);
+        let members = there.into_iter().filter(|program| which(program));
+        members.map(|program| program.id).collect()
+    }
+
+    /// Works for a process until `until`, or longer where a call takes longer. Returns whether all
+    /// is done.
+    fn work(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
+        // Only huge pages are counted, which is far cheaper than reading all.
+        let part = if kind == "measure" { 100 } else { 1 };
+        let left = self.work_left.entry((kind, process));
+        let left = left.or_insert(self.work / part);
+        if !left.is_zero() {
+            let time = until.saturating_sub(self.now).min(*left).as_nanos();
+            let calls = time.div_ceil(costs::CALL.as_nanos()).max(1) as u32;
+            let spent = (costs::CALL * calls).min(*left);
+            *left -= spent;
+            let done = left.is_zero();
+            self.longest_call = self.longest_call.max(costs::CALL);
+            self.advance_to(self.now + spent, false);
+            if !done {
+                return false;
+            }
+        }
+        self.work_left.remove(&(kind, process));
+        true
+    }
+
+    /// Whether there is memory for a huge page, or the error of its promotion.
+    fn check_huge_page(&self, id: ProcessId) -> Result<(), Errno> {
+        let group = self.process(id).and_then(|p| p.spec.group.as_deref());
+        if self.room(None) < HUGE_PAGE_BYTES {
+            Err(Errno::ENOMEM)
+        } else if self.room(group) < HUGE_PAGE_BYTES {
+            Err(Errno::EBUSY)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Time for `count` regions.
+fn cost_of(cost: Duration, count: usize) -> Duration {
+    cost * u32::try_from(count).expect("a small machine")
+}
+
+impl Machine for ScriptedMachine {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+        self.advance_to(deadline, true);
+        match self.is_over() {
+            true => WakeReason::Stop,
+            false => WakeReason::Deadline,
+        }
+    }
+
+    fn processes(&mut self, until: Duration) -> Progress<Vec<ProcessId>> {
+        let all = self.members(|_| true);
+        while self.joined < all.len() {
+            self.advance_to(self.now + self.joining, false);
+            self.joined += 1;
+            if !self.joining.is_zero() && self.now >= until && self.joined < all.len() {
+                return Progress::Unfinished(Duration::ZERO);
+            }
+        }
+        Progress::Done(all)
+    }
+
+    fn memory(&mut self) -> Called<MemoryState> {
+        self.looks.push(self.now);
+        if take_one(&mut self.failures.memory) {
+            return Err(MachineError::Other("memory can't be read".to_owned()));
+        }
+        let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
+            name: name.clone(),
+            usage: self.group_use(name, *limit),
+            pressure_percent: None,
+            members: self.members(|program| program.is_in(name)),
+        });
+        let groups = groups.filter(|group| !group.members.is_empty()).collect();
+        Ok(MemoryState {
+            machine: self.whole_use(),
+            groups,
+            pressure_percent: Some(self.pressure_percent),
+            fmfi: self.fmfi,
+        })
+    }
+
+    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
+        self.looks.push(self.now);
+        match scope {
+            MemoryScope::Machine => Ok(self.whole_use()),
+            MemoryScope::Group(name) => match self.groups.get(name) {
+                Some(limit) => Ok(self.group_use(name, *limit)),
+                None => Err(MachineError::Other(format!("there is no group {name}"))),
+            },
+        }
+    }
+
+    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<Footprint> {
+        if !self.work("measure", process, until) {
+            return Ok(Progress::Unfinished(Duration::ZERO));
+        }
+        let program = self.alive(process)?;
+        Ok(Progress::Done(Footprint {
+            rss_bytes: program.rss_bytes(),
+            huge_bytes: program.huge_bytes(),
+        }))
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        expected_present: u16,
+    ) -> Called<PromotionResult> {
+        if order != PageOrder::HUGE {
+            return Err(MachineError::PageSize(order));
+        }
+        let refused = |errno| MachineError::Refused {
+            call: "collapse",
+            process,
+            errno,
+        };
+        let waiting = match take_one(&mut self.failures.slow) {
+            true => self.failures.slow_by,
+            false => Duration::ZERO,
+        };
+        self.alive(process)?;
+        if take_one(&mut self.failures.promotions) {
+            self.spend(costs::READ, waiting);
+            return Err(refused(
+                self.failures.promotion_errno.unwrap_or(Errno::Other),
+            ));
+        }
+        let took = self.spend(costs::PROMOTE, waiting);
+        // The state at the time of the work counts, not that at the time of the call.
+        let program = self.alive_mut(process)?;
+        let Some((found, _)) = program.region_mut(region).filter(|(r, _)| !r.huge) else {
+            return Ok(PromotionResult::NotCandidate);
+        };
+        if found.present < expected_present {
+            return Ok(PromotionResult::Freed);
+        }
+        let shared = self.shared.get(&(process, region));
+        if let Some(pages) = shared.map(|it| it.shared).filter(|n| *n > MAX_SHARED_PAGES) {
+            return Ok(PromotionResult::Shared { pages });
+        }
+        self.check_huge_page(process).map_err(refused)?;
+        if let Some((found, _)) = self.alive_mut(process)?.region_mut(region) {
+            found.collapse();
+        }
+        Ok(PromotionResult::Done(took))
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Called<ZeroScan> {
+        let took = self.spend(costs::SCAN, Duration::ZERO);
+        let program = self.alive_mut(process)?;
+        let huge = program.region_mut(region).filter(|(r, _)| r.huge);
+        let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
+        Ok(ZeroScan { zero_pages, took })
+    }
+
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+        self.alive(process)?;
+        if take_one(&mut self.failures.recoveries) {
+            return Err(MachineError::Refused {
+                call: "split",
+                process,
+                errno: self.failures.recovery_errno.unwrap_or(Errno::Other),
+            });
+        }
+        let took = self.spend(costs::SPLIT, Duration::ZERO);
+        let program = self.alive_mut(process)?;
+        let split =
+            |(region, used): (&mut ScriptedRegion, u16)| (region.split(used), region.present);
+        let (freed, left_present) = program.region_mut(region).map_or((0, 0), split);
+        Ok(RecoveryResult {
+            bytes: bytes(u64::from(freed)),
+            left_present,
+            took,
+            longest_call: took,
+        })
+    }
+
+    fn own_costs(&self) -> OwnCosts {
+        OwnCosts {
+            cpu: self.manager_cpu,
+            longest_call: self.longest_call,
+        }
+    }
+}
+
+impl Sampling for ScriptedMachine {
+    fn start_window(&mut self, process: ProcessId, _: SampleKinds, until: Duration) -> Partial<()> {
+        if !self.work("clear", process, until) {
+            return Ok(Progress::Unfinished(Duration::ZERO));
+        }
+        let program = self.alive_mut(process)?;
+        program.clear();
+        let base = program.samples().iter().filter(|r| !r.is_huge()).count();
+        self.spend(cost_of(costs::CLEAR, base), Duration::ZERO);
+        Ok(Progress::Done(()))
+    }
+
+    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+        if take_one(&mut self.failures.late_samples) {
+            return Err(MachineError::NotAnswering(process));
+        }
+        if take_one(&mut self.failures.samples) {
+            return Err(MachineError::Other("nothing can be sampled".to_owned()));
+        }
+        if !self.work("read", process, until) {
+            return Ok(Progress::Unfinished(Duration::ZERO));
+        }
+        let program = self.alive(process)?;
+        let mut regions = program.samples();
+        for region in &mut regions {
+            let pages = self.shared.get(&(process, region.region));
+            region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
+        }
+        let (source, first_touches) = match program.cleared {
+            true => (CoverageSource::AccessBits, touches(&regions)),
+            false => (CoverageSource::Population, 0),
+        };
+        let overhead = program.overhead_percent();
+        let sample = ProcessSample {
+            source,
+            first_touches,
+            overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
+            age: self.now.saturating_sub(program.spec.arrives),
+            terms: program.spec.terms,
+            ..ProcessSample::population(process, regions)
+        };
+        let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
+        let base = sample.regions.len() - huge;
+        let cpu = cost_of(costs::READ, base) + cost_of(costs::READ_HUGE, huge);
+        // Done in short slices, so not one long call.
+        let longest = self.longest_call;
+        self.spend(cpu, Duration::ZERO);
+        self.longest_call = longest;
+        Ok(Progress::Done(sample))
+    }
+
+    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+        self.last_listing = self.now;
+        if !self.work("list", process, until) {
+            return Ok(Progress::Unfinished(Duration::ZERO));
+        }
+        let mut huge = self.alive(process)?.samples();
+        huge.retain(RegionSample::is_huge);
+        self.spend(cost_of(costs::READ_HUGE, huge.len()), Duration::ZERO);
+        Ok(Progress::Done(huge))
+    }
+
+    fn abandon_window(&mut self) {
+        self.abandoned = true;
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        costs::FIRST_TOUCH
+    }
+}
+
+/// Touches that set an access bit: one for each base page, one for a huge page.
+fn touches(regions: &[RegionSample]) -> u64 {
+    let of = |region: &RegionSample| match region.is_huge() {
+        true => u64::from(region.accessed > 0),
+        false => u64::from(region.accessed),
+    };
+    regions.iter().map(of).sum()
+}
+
+impl FaultPageSizes for ScriptedMachine {}
+
+impl Prefault for ScriptedMachine {}
+
+impl Explain for ScriptedMachine {}

@@ -1,0 +1,66 @@
+//! Running programs that others wrote.
+
+use crate::error::{BenchError, BenchResult};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+
+pub(in crate::live) struct RunningProcess {
+    child: Child,
+    ended_by: Signal,
+}
+
+impl RunningProcess {
+    pub(in crate::live) fn start(command: &mut Command, ended_by: Signal) -> BenchResult<Self> {
+        let failed = BenchError::starting(command);
+        let child = command.spawn().map_err(failed)?;
+        Ok(Self { child, ended_by })
+    }
+
+    pub(in crate::live) fn signal(&self, signal: Signal) -> nix::Result<()> {
+        kill(Pid::from_raw(self.child.id() as i32), signal)
+    }
+}
+
+impl Deref for RunningProcess {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.child
+    }
+}
+
+impl DerefMut for RunningProcess {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.child
+    }
+}
+
+impl Drop for RunningProcess {
+    fn drop(&mut self) {
+        // The program may have ended already; then the wait returns at once.
+        let _ = self.signal(self.ended_by);
+        let _ = self.child.wait();
+    }
+}
+
+pub(in crate::live) fn output_of(command: &mut Command) -> BenchResult<Output> {
+    let failed = BenchError::starting(command);
+    command.output().map_err(failed)
+}
+
+/// Repeats a question until there is an answer; `None` after this time.
+pub(in crate::live) fn answer_within<T>(
+    at_most: Duration,
+    mut ask: impl FnMut() -> BenchResult<Option<T>>,
+) -> BenchResult<Option<T>> {
+    let deadline = Instant::now() + at_most;
+    loop {
+        match ask()? {
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            answer => return Ok(answer),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Collapses regions and splits huge pages, by the calls that live management makes.
+
+use super::prelude::*;
+use hawkeye_linux::processes::process::own_huge_bytes;
+
+/// Number of regions that are collapsed and split; each is a separate turn.
+const REGIONS: usize = 64;
+/// Pages that were just touched may be on their way to the LRU list; until then they can't be
+/// collapsed.
+const TRIES: usize = 5;
+
+/// Measures three costs per region: making 512 base pages huge, splitting a huge page that is fully
+/// used, and splitting one with a single used base page. In the last case the other base pages
+/// become the shared zero page.
+pub fn measure() -> [CostResult; 3] {
+    [collapse(), split(PAGE), split(REGION)]
+}
+
+fn collapse() -> CostResult {
+    let memory = TestMemory::written(REGIONS * REGION, PageAdvice::Base)?;
+    // Huge pages were forbidden until now, so that base pages were touched.
+    memory.advise(0, memory.bytes(), libc::MADV_HUGEPAGE)?;
+    let mut took = Vec::new();
+    for region in 0..REGIONS {
+        for _ in 0..TRIES {
+            let begun = Instant::now();
+            let done = memory.advise(region * REGION, REGION, libc::MADV_COLLAPSE);
+            if done.is_ok() {
+                took.push(nanoseconds(begun));
+                break;
+            }
+        }
+    }
+    if took.len() < REGIONS / 2 {
+        return Err(not_measured("MADV_COLLAPSE fails for most regions here"));
+    }
+    Ok(Spread::of(took))
+}
+
+/// Splits huge pages that are written to every `step` bytes.
+fn split(step: usize) -> CostResult {
+    let before = own_huge_bytes()?;
+    let memory = TestMemory::map(REGIONS * REGION, PageAdvice::Huge)?;
+    memory.touch(step, 1);
+    let huge = own_huge_bytes()?.saturating_sub(before);
+    if huge < (REGIONS / 2 * REGION) as u64 {
+        return Err(not_measured(
+            "page faults give no huge pages that could be split",
+        ));
+    }
+    let mut took = Vec::new();
+    for region in 0..REGIONS {
+        let begun = Instant::now();
+        memory.advise(region * REGION, PAGE, libc::MADV_COLD)?;
+        took.push(nanoseconds(begun));
+    }
+    let left = own_huge_bytes()?.saturating_sub(before);
+    if left > huge / 10 {
+        return Err(not_measured(
+            "MADV_COLD on a base page does not split its huge page here",
+        ));
+    }
+    Ok(Spread::of(took))
+}

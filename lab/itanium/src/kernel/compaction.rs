@@ -1,0 +1,164 @@
+//! The daemon that moves pages together, so that larger blocks of memory are free.
+
+use super::ItaniumMachine;
+use crate::error::Result;
+use crate::mmu::Pte;
+use std::collections::BTreeMap;
+
+/// Requests since the daemon's last pass.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CompactionRequests {
+    /// Requests that failed, by order.
+    failures: BTreeMap<u8, u64>,
+    /// Page faults.
+    faults: u32,
+}
+
+/// Owner of a frame that can be moved.
+#[derive(Clone, Copy)]
+enum MovableOwner {
+    /// A page of a process: process number and page.
+    Page(u32, u64),
+    /// Memory that no simulated process owns.
+    Other,
+}
+
+impl ItaniumMachine {
+    /// Records that there was no memory for a page of this order.
+    pub(super) fn record_failed_request(&mut self, order: u8) {
+        self.statistics.failed.add(order);
+        *self.demand.failures.entry(order).or_default() += 1;
+    }
+
+    /// Frees blocks after a page fault, if a pass is due. It moves base pages that one process
+    /// owns, and other memory that can be moved.
+    pub(super) fn compact(&mut self) -> Result {
+        let Some(daemon) = self.rules().coalescing() else {
+            return Ok(());
+        };
+        self.demand.faults += 1;
+        if self.demand.faults < daemon.every_faults {
+            return Ok(());
+        }
+        let failures = std::mem::take(&mut self.demand).failures;
+        // Larger blocks first: memory freed for them serves smaller ones, too.
+        for (order, failed) in failures.into_iter().rev() {
+            let free = self.buddy.blocks().filter(|(_, free)| *free >= order);
+            let wanted = failed.saturating_sub(free.count() as u64);
+            let most = daemon.most_moved(failed, 1 << order);
+            let owners = self.owners();
+            for block in self.cheapest_blocks(order, wanted, most, &owners) {
+                self.free_block(block, order, &owners)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The owner of each frame that can be moved.
+    fn owners(&self) -> BTreeMap<u32, MovableOwner> {
+        let mut owners = BTreeMap::new();
+        for (space, process) in self.spaces.iter().zip(0..) {
+            for (page, entry) in space.iter().flat_map(|space| space.table.entries()) {
+                let own = !self.shared.contains_key(&entry.frame) && !self.in_pool(entry.frame);
+                if entry.present && entry.order == 0 && own {
+                    owners.insert(entry.frame, MovableOwner::Page(process, page));
+                }
+            }
+        }
+        owners.extend(
+            self.movable
+                .iter()
+                .map(|frame| (*frame, MovableOwner::Other)),
+        );
+        owners
+    }
+
+    /// At most `wanted` blocks that can be freed by moving at most `most` frames each, those with
+    /// the fewest frames first.
+    fn cheapest_blocks(
+        &self,
+        order: u8,
+        wanted: u64,
+        most: u64,
+        owners: &BTreeMap<u32, MovableOwner>,
+    ) -> Vec<u32> {
+        if wanted == 0 || most == 0 {
+            return Vec::new();
+        }
+        let mut usable: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for (block, size) in self.buddy.blocks().filter(|(_, size)| *size < order) {
+            usable.entry(block >> order).or_default().0 += 1 << size;
+        }
+        for frame in owners.keys() {
+            if let Some((_, moved)) = usable.get_mut(&(frame >> order)) {
+                *moved += 1;
+            }
+        }
+        let whole = usable
+            .into_iter()
+            .filter(|(_, (free, moved))| free + moved == 1 << order && *moved <= most);
+        let mut blocks: Vec<(u64, u32)> = whole.map(|(block, (_, moved))| (moved, block)).collect();
+        blocks.sort_unstable();
+        let cheapest = blocks.into_iter().take(wanted as usize);
+        cheapest.map(|(_, block)| block << order).collect()
+    }
+
+    /// Frees a block. Its content moves to free frames outside of blocks of that size, if there are
+    /// enough.
+    fn free_block(
+        &mut self,
+        block: u32,
+        order: u8,
+        owners: &BTreeMap<u32, MovableOwner>,
+    ) -> Result {
+        let frames = block..block + (1 << order);
+        let (taken, used): (Vec<u32>, Vec<u32>) = frames.partition(|at| self.buddy.take(*at));
+        let small = self.buddy.blocks().filter(|(_, size)| *size < order);
+        let room: usize = small.map(|(_, size)| 1usize << size).sum();
+        let moved = used.iter().map_while(|frame| {
+            let owner = *owners.get(frame)?;
+            self.is_still_owned(*frame, owner)
+                .then_some((*frame, owner))
+        });
+        let moved: Vec<(u32, MovableOwner)> = moved.collect();
+        if room < used.len() || moved.len() < used.len() {
+            for frame in taken {
+                self.buddy.free(frame, 1);
+            }
+            return Ok(());
+        }
+        let places = moved.iter().filter_map(|_| self.buddy.allocate(0));
+        let places: Vec<u32> = places.collect();
+        for ((frame, owner), to) in moved.into_iter().zip(places) {
+            match owner {
+                MovableOwner::Page(process, page) => {
+                    let table = &mut self.space_mut(process)?.table;
+                    table.update_entries(page, 1, |entry| Pte { frame: to, ..entry });
+                    let purge = self.purge_of(process, page, 1, false)?;
+                    self.purge(purge)?;
+                }
+                MovableOwner::Other => {
+                    self.movable.remove(&frame);
+                    self.movable.insert(to);
+                }
+            }
+            self.counters.copied_bytes += self.base().bytes();
+            self.counters.remaps += 1;
+            self.statistics.moved += 1;
+        }
+        self.buddy.free(block, 1 << order);
+        Ok(())
+    }
+
+    /// Whether a frame still has this owner. Freeing an earlier block may have used the frame as a
+    /// new place.
+    fn is_still_owned(&self, frame: u32, owner: MovableOwner) -> bool {
+        match owner {
+            MovableOwner::Page(process, page) => self.space(process).is_ok_and(|space| {
+                let entry = space.table.entry(page);
+                entry.present && entry.frame == frame
+            }),
+            MovableOwner::Other => self.movable.contains(&frame),
+        }
+    }
+}

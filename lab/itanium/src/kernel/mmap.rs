@@ -1,0 +1,245 @@
+//! `mmap`, `munmap` and `mprotect`.
+
+use super::frames::HugePagePool;
+use super::{ItaniumMachine, MappingBacking, PageMapping};
+use crate::address::{REGION_LIMIT, offset_of};
+use crate::error::{ItaniumError, Result};
+use crate::mmu::Pte;
+
+impl ItaniumMachine {
+    /// Maps writable memory and returns its first byte. The place is an address, rounded up to a
+    /// whole page, or a range that the kernel finds.
+    ///
+    /// # Errors
+    /// No such process; an invalid range, or one that has something mapped already; no room; no
+    /// memory for page tables.
+    pub fn mmap(
+        &mut self,
+        process: u32,
+        bytes: u64,
+        at: Option<u64>,
+        backing: MappingBacking,
+    ) -> Result<u64> {
+        let base = self.base();
+        let align = base.pages(self.setup.kernel.vm_align_bytes);
+        let advice = self.setup.advice.filter(|it| bytes >= it.from_bytes);
+        let preferred = advice.map_or(0, |it| (it.page_bytes.ilog2() - base.shift()) as u8);
+        if backing == MappingBacking::Anonymous && at.is_none() {
+            let (_, pages) = self.page_range(0, bytes)?;
+            let elsewhere = match self.map_on_pool(process, pages, preferred)? {
+                None => self.map_on_heap(process, pages, preferred, align)?,
+                pool => pool,
+            };
+            if let Some(first) = elsewhere {
+                return Ok(base.address_of(first));
+            }
+        }
+        let space = self.space(process)?;
+        let first = match at {
+            Some(address)
+                if address <= u64::MAX - base.bytes() && !self.in_pool_region(address) =>
+            {
+                self.page_range(address.next_multiple_of(base.bytes()), bytes)?
+                    .0
+            }
+            Some(address) => return Err(ItaniumError::Range { address, bytes }),
+            None => {
+                let (_, pages) = self.page_range(0, bytes)?;
+                let placed = space.find_free_range(base, pages, align);
+                placed.ok_or(ItaniumError::NoRoom(process))?
+            }
+        };
+        let pages = base.pages(bytes);
+        let address = base.address_of(first);
+        if !space.is_free(first, pages) {
+            return Err(ItaniumError::Occupied { process, address });
+        }
+        // Memory for page tables may be short: then nothing is mapped.
+        self.write_page_sizes(process, first, pages, backing)?;
+        let mapping = PageMapping {
+            backing,
+            ..PageMapping::anonymous(pages, preferred)
+        };
+        self.space_mut(process)?.mappings.insert(first, mapping);
+        Ok(address)
+    }
+
+    /// Writes the sizes of pages without entries (`make_ptes_present`, thesis, section 5.5.4). A
+    /// kernel without large pages writes none.
+    ///
+    /// # Errors
+    /// There is no memory for page tables. No page has a size then.
+    pub(super) fn write_page_sizes(
+        &mut self,
+        process: u32,
+        first: u64,
+        pages: u64,
+        backing: MappingBacking,
+    ) -> Result {
+        if !self.has_sizes_at_map(backing) {
+            return Ok(());
+        }
+        for page in first..first + pages {
+            self.ensure_leaf(process, page)?;
+        }
+        for (start, order) in self.orders().cover(first, pages, u8::MAX) {
+            let table = &mut self.space_mut(process)?.table;
+            for page in start..start + (1 << order) {
+                table.set(page, Some(Pte::sized(order)));
+            }
+            self.statistics.sized.add(order);
+        }
+        self.counters.sized_entries += pages;
+        Ok(())
+    }
+
+    /// Whether pages have their sizes as soon as they are mapped.
+    pub(super) fn has_sizes_at_map(&self, backing: MappingBacking) -> bool {
+        backing == MappingBacking::Anonymous
+            && self.orders().has_large()
+            && self.rules().sizes_at_map()
+    }
+
+    /// Unmaps everything in a range.
+    ///
+    /// # Errors
+    /// No such process; an invalid range.
+    pub fn munmap(&mut self, process: u32, address: u64, bytes: u64) -> Result {
+        let (first, pages) = self.page_range(address, bytes)?;
+        let purge = self.purge_of(process, first, pages, true)?;
+        self.release_reservations(process, first, pages);
+        self.split_at_ends(process, first, pages)?;
+        self.release_pages(process, first, pages)?;
+        let space = self.space_mut(process)?;
+        for page in first..first + pages {
+            space.table.set(page, None);
+        }
+        space
+            .mappings
+            .retain(|start, _| !(first..first + pages).contains(start));
+        space.forget_heap_surplus(first, pages);
+        self.purge(purge)
+    }
+
+    /// Allows or forbids writes to a mapped range.
+    ///
+    /// # Errors
+    /// No such process; an invalid range, or one that is mapped only in part.
+    pub fn mprotect(&mut self, process: u32, address: u64, bytes: u64, writable: bool) -> Result {
+        let (first, pages) = self.mapped_page_range(process, address, bytes)?;
+        let purge = self.purge_of(process, first, pages, false)?;
+        self.split_at_ends(process, first, pages)?;
+        let mappings = &mut self.space_mut(process)?.mappings;
+        for (_, mapping) in mappings.range_mut(first..first + pages) {
+            mapping.writable = writable;
+        }
+        let mut page = first;
+        while page < first + pages {
+            let Pte { order, present, .. } = self.space(process)?.table.entry(page);
+            if present {
+                let allowed = writable && !self.is_shared(process, page, order)?;
+                self.set_writable(process, page, order, allowed)?;
+            }
+            page += 1 << order;
+        }
+        self.purge(purge)
+    }
+
+    /// Whether another process shares a frame of a page.
+    pub(super) fn is_shared(&self, process: u32, first: u64, order: u8) -> Result<bool> {
+        let table = &self.space(process)?.table;
+        let mut entries = (first..first + (1 << order)).filter_map(|page| table.get(page));
+        Ok(entries.any(|entry| self.shared.contains_key(&entry.frame)))
+    }
+
+    /// Allows or forbids writes in all entries of a page.
+    pub(super) fn set_writable(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+        writable: bool,
+    ) -> Result {
+        let table = &mut self.space_mut(process)?.table;
+        table.update_entries(first, 1 << order, |entry| Pte { writable, ..entry });
+        Ok(())
+    }
+
+    /// Splits large pages and mappings at both ends of a range.
+    pub(super) fn split_at_ends(&mut self, process: u32, first: u64, pages: u64) -> Result {
+        for end in [first, first + pages] {
+            self.split_at(process, end)?;
+            self.space_mut(process)?.split_mapping(end);
+        }
+        Ok(())
+    }
+
+    /// The pages of a range of bytes: the first one and their number.
+    pub(super) fn page_range(&self, address: u64, bytes: u64) -> Result<(u64, u64)> {
+        let base = self.base();
+        let wrong = ItaniumError::Range { address, bytes };
+        let (unit, bytes) = match &self.pool {
+            Some(pool) if pool.has_region(address) => {
+                let unit = base.bytes() << pool.settings.order;
+                // Lengths are rounded up, as those of other mappings are.
+                (unit, bytes.checked_next_multiple_of(unit).unwrap_or(bytes))
+            }
+            _ => (base.bytes(), bytes),
+        };
+        let fits =
+            (1..=REGION_LIMIT).contains(&bytes) && offset_of(address) <= REGION_LIMIT - bytes;
+        if address % unit != 0 || !fits {
+            return Err(wrong);
+        }
+        Ok((base.page_of(address), base.pages(bytes)))
+    }
+
+    /// As [`Self::range`], for ranges that must be mapped as a whole.
+    pub(super) fn mapped_page_range(
+        &self,
+        process: u32,
+        address: u64,
+        bytes: u64,
+    ) -> Result<(u64, u64)> {
+        let (first, pages) = self.page_range(address, bytes)?;
+        match self.space(process)?.first_unmapped(first, pages) {
+            Some(page) => Err(ItaniumError::NotMapped {
+                process,
+                address: self.base().address_of(page),
+            }),
+            None => Ok((first, pages)),
+        }
+    }
+
+    /// Maps pages from the pool in the pool's own region and returns the first page. `None` if the
+    /// pool has no such region or the program asks for another order. The length is rounded up to
+    /// whole pages of the pool.
+    fn map_on_pool(&mut self, process: u32, pages: u64, preferred: u8) -> Result<Option<u64>> {
+        let base = self.base();
+        let pool = self
+            .pool
+            .as_ref()
+            .filter(|pool| pool.settings.order == preferred);
+        let Some(start) = pool.and_then(HugePagePool::region_start) else {
+            return Ok(None);
+        };
+        let pages = pages.next_multiple_of(1 << preferred);
+        let space = self.space_mut(process)?;
+        let placed = space.find_free_range_from(base, start, pages, 1 << preferred);
+        let first = placed.ok_or(ItaniumError::NoRoom(process))?;
+        space
+            .mappings
+            .insert(first, PageMapping::anonymous(pages, preferred));
+        Ok(Some(first))
+    }
+
+    fn in_pool_region(&self, address: u64) -> bool {
+        let pool = self.pool.as_ref();
+        pool.is_some_and(|pool| pool.has_region(address))
+    }
+
+    /// Whether a page is in the pool's region, which holds whole pages of the pool only.
+    pub(super) fn is_unsplittable(&self, page: u64) -> bool {
+        self.in_pool_region(self.base().address_of(page))
+    }
+}

@@ -1,0 +1,141 @@
+//! Promotion: pages become a larger one in place, or by copying.
+
+use super::policies::FullBlockAction;
+use super::{ItaniumMachine, MappingBacking};
+use crate::error::Result;
+use crate::mmu::Pte;
+
+/// Parts of a page that could be made.
+struct ConstituentPages {
+    /// Number of base pages with memory.
+    present: u64,
+    writable: bool,
+    /// Frame of the first one, if all parts lie in memory as the large page would.
+    joined: Option<u32>,
+}
+
+impl ItaniumMachine {
+    /// Makes the next larger page around one, if the policy wants it and all of it has memory.
+    /// Returns whether it did.
+    pub(super) fn promote_next_larger(&mut self, process: u32, page: u64) -> Result<bool> {
+        let when_full = self.rules().when_full();
+        if when_full == FullBlockAction::Stay {
+            return Ok(false);
+        }
+        let order = self.space(process)?.table.entry(page).order;
+        let larger = (order + 1..u32::BITS as u8).find(|o| self.orders().contains(*o));
+        let Some(larger) = larger else {
+            return Ok(false);
+        };
+        let first = page & !((1 << larger) - 1);
+        if !self.is_in_one_mapping(process, first, larger) {
+            return Ok(false);
+        }
+        let reserved = self.reservations.order_around(process, page);
+        match when_full {
+            FullBlockAction::Copy => self.promote_by_copy(process, first, larger, false),
+            FullBlockAction::Join if reserved.is_some_and(|reserved| reserved >= larger) => {
+                self.promote_in_place(process, first, larger)
+            }
+            FullBlockAction::Join | FullBlockAction::Stay => Ok(false),
+        }
+    }
+
+    pub(super) fn is_in_one_mapping(&self, process: u32, first: u64, order: u8) -> bool {
+        let space = self.space(process).ok();
+        let mapping = space.and_then(|space| space.mapping_of(first));
+        mapping.is_some_and(|(start, mapping)| {
+            mapping.backing == MappingBacking::Anonymous
+                && first + (1 << order) <= start + mapping.pages
+        })
+    }
+
+    /// Makes one page of smaller ones that already lie in place. Returns false if they don't, or if
+    /// some have no memory.
+    pub(super) fn promote_in_place(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
+        let parts = self.constituent_pages(process, first, order)?;
+        let page = parts.and_then(|it| Some(Pte::present(it.joined?, order, it.writable)));
+        page.map_or(Ok(false), |page| self.enter_promoted(process, first, page))
+    }
+
+    /// Makes one page of smaller ones by copying them to neighbouring frames. Parts without memory
+    /// are filled only if that is allowed. Returns false if the promotion is not possible.
+    pub(super) fn promote_by_copy(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+        fill: bool,
+    ) -> Result<bool> {
+        let pages = 1 << order;
+        let Some(parts) = self.constituent_pages(process, first, order)? else {
+            return Ok(false);
+        };
+        if parts.present < pages && (!fill || self.add_leaves(process, first, pages).is_err()) {
+            return Ok(false);
+        }
+        let Some(frame) = self.buddy.allocate(order) else {
+            self.record_failed_request(order);
+            return Ok(false);
+        };
+        self.release_pages(process, first, pages)?;
+        let base = self.base().bytes();
+        self.counters.copied_bytes += parts.present * base;
+        self.counters.zeroed_bytes += (pages - parts.present) * base;
+        self.enter_promoted(process, first, Pte::present(frame, order, parts.writable))
+    }
+
+    /// Enters a promoted page.
+    fn enter_promoted(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
+        self.write_entries(process, first, page)?;
+        self.statistics.promoted.add(page.order);
+        self.counters.remaps += 1;
+        self.counters.sized_entries += 1 << page.order;
+        let purge = self.purge_of(process, first, 1 << page.order, false)?;
+        self.purge(purge)?;
+        Ok(true)
+    }
+
+    /// The parts of a page that could be made. `None` in these cases: nothing is present, something
+    /// is already as large, a frame is shared, or some parts are writable and others are not.
+    fn constituent_pages(
+        &self,
+        process: u32,
+        first: u64,
+        order: u8,
+    ) -> Result<Option<ConstituentPages>> {
+        let table = &self.space(process)?.table;
+        let mut known: Option<Pte> = None;
+        let mut present = 0;
+        let mut joined = None;
+        let mut page = first;
+        while page < first + (1 << order) {
+            let Some(entry) = table.get(page).filter(|entry| entry.present) else {
+                joined = None;
+                page += 1;
+                continue;
+            };
+            let size = 1 << entry.order;
+            let shared = (entry.frame..)
+                .take(size)
+                .any(|f| self.shared.contains_key(&f));
+            let alike = known.is_none_or(|known| known.writable == entry.writable);
+            if entry.order >= order || shared || !alike || self.in_pool(entry.frame) {
+                return Ok(None);
+            }
+            if page == first {
+                joined = Some(entry.frame).filter(|frame| frame % (1 << order) == 0);
+            }
+            joined = joined
+                .filter(|frame| u64::from(entry.frame - entry.frame.min(*frame)) == page - first);
+            known = Some(entry);
+            present += size as u64;
+            page += size as u64;
+        }
+        Ok(known.map(|known| ConstituentPages {
+            present,
+            writable: known.writable,
+            joined: joined.filter(|_| present == 1 << order),
+        }))
+    }
+}

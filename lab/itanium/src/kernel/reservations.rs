@@ -1,0 +1,175 @@
+//! Reservations: memory that is kept for pages around one that was touched.
+
+use super::ItaniumMachine;
+use std::collections::BTreeMap;
+
+/// A block of memory reserved for as many aligned pages.
+#[derive(Clone, Debug)]
+struct Reservation {
+    order: u8,
+    frame: u32,
+    /// By place: whether a page has had this frame. The frame never returns to the reservation: any
+    /// free of it gives it to the general free memory.
+    handed_out: Vec<bool>,
+    unused: u32,
+    /// Time of the last allocation from it.
+    last: u64,
+}
+
+/// All reservations, by process and first page. An entry without reserved frames stays, because its
+/// order limits how far pages can grow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reservations {
+    all: BTreeMap<(u32, u64), Reservation>,
+    /// Number of reserved frames that were not handed out.
+    pub(super) unused: u32,
+    clock: u64,
+}
+
+impl Reservations {
+    /// The order of the reservation around a page.
+    pub(super) fn order_around(&self, process: u32, page: u64) -> Option<u8> {
+        let first = self.start_around(process, page)?;
+        let reservation = self.all.get(&(process, first))?;
+        Some(reservation.order)
+    }
+
+    /// The first page of the reservation around a page, even if it has no frame left for that page.
+    pub(super) fn start_around(&self, process: u32, page: u64) -> Option<u64> {
+        let mut before = self.all.range((process, 0)..=(process, page));
+        let ((_, first), reservation) = before.next_back()?;
+        (page < first + (1 << reservation.order)).then_some(*first)
+    }
+
+    /// Whether a reservation overlaps any of the pages.
+    pub(super) fn overlap(&self, process: u32, first: u64, pages: u64) -> bool {
+        let mut before = self.all.range((process, 0)..(process, first + pages));
+        let last = before.next_back();
+        last.is_some_and(|((_, start), known)| start + (1 << known.order) > first)
+    }
+
+    fn add(&mut self, process: u32, first: u64, order: u8, frame: u32) {
+        self.unused += 1 << order;
+        let reservation = Reservation {
+            order,
+            frame,
+            handed_out: vec![false; 1 << order],
+            unused: 1 << order,
+            last: 0,
+        };
+        self.all.insert((process, first), reservation);
+    }
+
+    /// Hands out the frame reserved for a page; `None` if it was handed out before.
+    fn hand_out(&mut self, process: u32, first: u64, page: u64) -> Option<u32> {
+        self.clock += 1;
+        let reservation = self.all.get_mut(&(process, first))?;
+        let place = (page - first) as usize;
+        let handed_out = reservation.handed_out.get_mut(place)?;
+        if std::mem::replace(handed_out, true) {
+            return None;
+        }
+        reservation.last = self.clock;
+        reservation.unused -= 1;
+        self.unused -= 1;
+        Some(reservation.frame + place as u32)
+    }
+
+    /// The oldest matching reservation: the one with the longest time since it handed out a frame.
+    fn oldest(&self, fits: impl Fn(&Reservation) -> bool) -> Option<(u32, u64)> {
+        let matching = self.all.iter().filter(|(_, known)| fits(known));
+        let oldest = matching.min_by_key(|(_, known)| known.last);
+        oldest.map(|(key, _)| *key)
+    }
+
+    /// All frames that are reserved and not handed out.
+    pub(super) fn kept(&self) -> impl Iterator<Item = u32> {
+        self.all.values().flat_map(Reservation::kept)
+    }
+}
+
+impl Reservation {
+    fn kept(&self) -> impl Iterator<Item = u32> {
+        let frames = self.handed_out.iter().zip(self.frame..);
+        frames.filter_map(|(handed_out, frame)| (!handed_out).then_some(frame))
+    }
+
+    /// Whether 2^order aligned frames of it were never handed out.
+    fn has_unused_block(&self, order: u8) -> bool {
+        let mut blocks = self.handed_out.chunks_exact(1 << order);
+        blocks.any(|block| block.iter().all(|handed_out| !handed_out))
+    }
+}
+
+impl ItaniumMachine {
+    /// Takes a frame at a page's place in a reservation, and makes the reservation if there is
+    /// none. The new reservation has this order and first page, or a smaller order if that is not
+    /// available.
+    pub(super) fn reserve(
+        &mut self,
+        process: u32,
+        page: u64,
+        mut order: u8,
+        preempt: bool,
+    ) -> Option<u32> {
+        if let Some(first) = self.reservations.start_around(process, page) {
+            return self.reservations.hand_out(process, first, page);
+        }
+        while order > 0 {
+            let found = self.buddy.allocate(order);
+            let found = found.or_else(|| preempt.then(|| self.preempt(order)).flatten());
+            if let Some(frame) = found {
+                let first = page & !((1 << order) - 1);
+                self.reservations.add(process, first, order, frame);
+                return self.reservations.hand_out(process, first, page);
+            }
+            self.record_failed_request(order);
+            order = self.orders().next_lower(order);
+        }
+        None
+    }
+
+    /// Gives up the oldest reservation that still has 2^order frames in one piece, to allocate
+    /// these.
+    fn preempt(&mut self, order: u8) -> Option<u32> {
+        let fits = |known: &Reservation| known.order >= order && known.has_unused_block(order);
+        let (process, first) = self.reservations.oldest(fits)?;
+        self.release_reservation(process, first);
+        self.buddy.allocate(order)
+    }
+
+    /// Gives up the reservation with the longest time since it handed out a frame. Returns false if
+    /// there is no reservation.
+    pub(super) fn release_oldest_reservation(&mut self) -> bool {
+        let oldest = self.reservations.oldest(|known| known.unused > 0);
+        oldest.is_some_and(|(process, first)| {
+            self.release_reservation(process, first);
+            true
+        })
+    }
+
+    fn release_reservation(&mut self, process: u32, first: u64) {
+        let Some(reservation) = self.reservations.all.remove(&(process, first)) else {
+            return;
+        };
+        self.reservations.unused -= reservation.unused;
+        self.statistics.given_up += u64::from(reservation.unused > 0);
+        for frame in reservation.kept() {
+            self.buddy.free(frame, 1);
+        }
+    }
+
+    /// Gives up the reservations for any of these pages, because a call has cut them.
+    pub(super) fn release_reservations(&mut self, process: u32, first: u64, pages: u64) {
+        let last = first + (pages - 1);
+        loop {
+            let around = self.reservations.start_around(process, first);
+            let all = &self.reservations.all;
+            let mut within = all.range((process, first)..=(process, last));
+            let Some(start) = around.or_else(|| Some(within.next()?.0.1)) else {
+                return;
+            };
+            self.release_reservation(process, start);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! References, and the kernel's TLB-miss handlers (thesis, section 5.5.5;
+//! `arch/ia64/kernel/ivt.S`).
+
+use super::ItaniumMachine;
+use crate::address::offset_of;
+use crate::error::{ItaniumError, Result};
+use crate::mmu::{HashTableFill, TlbEntry, TlbMiss, WalkerMode};
+
+/// Pages of a process with changed translations. Linux purges by one page size that covers them
+/// all, and so some neighbours too (`flush_tlb_range`, `arch/ia64/mm/tlb.c`). Here these neighbours
+/// stay.
+pub(super) struct TlbPurge {
+    process: u32,
+    pub(super) first: u64,
+    /// Number of pages, 1 or more.
+    pages: u64,
+    /// Also purge the pages of the linear table with their entries, as when memory is unmapped
+    /// (`tlb_flush_mmu`, `asm-ia64/tlb.h`).
+    tables: bool,
+}
+
+impl ItaniumMachine {
+    /// Refers to an address of a program, several times in a row. A context switch consists only of
+    /// the change of process: region ids keep translations apart (thesis, section 3.1).
+    ///
+    /// # Errors
+    /// No such process; nothing mapped there; a write to read-only memory; no memory.
+    pub fn access(&mut self, process: u32, address: u64, write: bool, references: u32) -> Result {
+        self.space(process)?;
+        self.counters.references += u64::from(references);
+        if let Some((length, order)) = self.rules().reference_window() {
+            self.count_references(process, address, references, length, order)?;
+        }
+        let misses = self.counters.misses;
+        let base = self.base();
+        loop {
+            let Some(Some(space)) = self.spaces.get(process as usize) else {
+                return Err(ItaniumError::Process(process));
+            };
+            let registers = &space.registers;
+            let entry_of = |address| space.table.entry(base.page_of(address));
+            let counters = &mut self.counters;
+            match self.mmu.translate(registers, address, counters, entry_of) {
+                Ok(entry) if entry.writable || !write => {
+                    let missed = counters.misses > misses;
+                    self.mmu
+                        .access_first_level(registers, address, missed, counters);
+                    return Ok(());
+                }
+                Ok(_) => self.fault(process, address, write)?,
+                Err(miss) => self.miss(process, address, write, miss)?,
+            }
+        }
+    }
+
+    fn miss(&mut self, process: u32, address: u64, write: bool, miss: TlbMiss) -> Result {
+        match miss {
+            TlbMiss::Table => self.counters.nested += 1,
+            TlbMiss::Entry => self.counters.software += 1,
+        }
+        self.count_miss(process, address)?;
+        if self.fill_tlb(process, address, miss)? {
+            return Ok(());
+        }
+        self.fault(process, address, write)
+    }
+
+    /// Fills the TLB from the page table. Returns false if the page has no memory yet; then nothing
+    /// is filled, not even for the table.
+    fn fill_tlb(&mut self, process: u32, address: u64, miss: TlbMiss) -> Result<bool> {
+        let base = self.base();
+        let page = base.page_of(address);
+        let offset = offset_of(address);
+        let walked = self.walked_entry(process, page)?;
+        let Some(Some(space)) = self.spaces.get(process as usize) else {
+            return Err(ItaniumError::Process(process));
+        };
+        let rid = space.registers.rid(address);
+        let preferred = space.registers.preferred(address);
+        let Some(entry) = space.table.get(page).filter(|entry| entry.present) else {
+            return Ok(false);
+        };
+        if miss == TlbMiss::Table {
+            let leaf = space.table.leaf_frame(walked);
+            debug_assert!(leaf.is_some(), "the walked page has no page table");
+            let page = base.page_of(base.entry_offset(offset >> preferred));
+            let table = TlbEntry::whole(rid, page, base.shift(), leaf.unwrap_or(0), true);
+            self.mmu.tlb.insert(table);
+        }
+        let entry_of = |address| space.table.entry(base.page_of(address));
+        let translation = self.mmu.translation(rid, address, entry, &entry_of);
+        if let WalkerMode::LongFormat { fill, .. } = self.setup.walker {
+            // Where the preferred size is larger, the table is indexed by that size.
+            let order = entry.order.saturating_sub(preferred);
+            let page = base.page_of(offset >> preferred);
+            // The entries for one page must be purged together with that page.
+            let sub_blocks = self.setup.processor.sub_block_order;
+            self.enter_hash(
+                fill,
+                page,
+                order,
+                translation.with_only_part(offset, sub_blocks),
+            );
+        }
+        self.mmu.tlb.fill(translation, offset);
+        Ok(true)
+    }
+
+    /// Writes the missed translation of a page into the hash table.
+    fn enter_hash(&mut self, fill: HashTableFill, page: u64, order: u8, translation: TlbEntry) {
+        let Some(hash) = &mut self.mmu.hash else {
+            return;
+        };
+        let first = page & !((1 << order) - 1);
+        let pages = match fill {
+            HashTableFill::First => first..first + 1,
+            HashTableFill::Missed => page..page + 1,
+            HashTableFill::All => first..first + (1 << order),
+            HashTableFill::BaseOnly => first..first + u64::from(order == 0),
+        };
+        // The cost of a miss includes one entry.
+        self.counters.hash_entries += (pages.end - pages.start).saturating_sub(1);
+        for page in pages {
+            let collided = hash.enter(page, translation);
+            self.counters.hash_collisions += u64::from(collided);
+        }
+    }
+
+    /// The purge of a range of pages, including all of the large pages that reach into it.
+    pub(super) fn purge_of(
+        &self,
+        process: u32,
+        first: u64,
+        pages: u64,
+        tables: bool,
+    ) -> Result<TlbPurge> {
+        let table = &self.space(process)?.table;
+        let around = |page| match table.get(page) {
+            Some(entry) => (page & !((1 << entry.order) - 1), 1 << entry.order),
+            None => (page, 1),
+        };
+        let (start, _) = around(first);
+        let (last, after) = around(first + pages - 1);
+        Ok(TlbPurge {
+            process,
+            first: start,
+            pages: last + after - start,
+            tables,
+        })
+    }
+
+    /// Drops translations, and entries of the hash table, one for each base page.
+    pub(super) fn purge(&mut self, purge: TlbPurge) -> Result {
+        let base = self.base();
+        let first = base.address_of(purge.first);
+        let registers = &self.space(purge.process)?.registers;
+        let (rid, preferred) = (registers.rid(first), registers.preferred(first));
+        let start = offset_of(first);
+        let end = start + base.address_of(purge.pages);
+        self.mmu.purge(rid, start, end);
+        // Tables have an entry for each page of the region's preferred size.
+        let (start, end) = (start >> preferred, end >> preferred);
+        if let Some(hash) = &mut self.mmu.hash {
+            for page in base.page_of(start)..base.page_of(end) {
+                hash.invalidate(rid, page);
+            }
+            self.counters.hash_entries += purge.pages >> preferred;
+        } else if purge.tables {
+            let (first, last) = (base.entry_offset(start), base.entry_offset(end - 1));
+            self.mmu.purge(rid, first, last + 1);
+        }
+        Ok(())
+    }
+}

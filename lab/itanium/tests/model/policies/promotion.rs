@@ -1,0 +1,187 @@
+//! Pages that grow by copying, and memory that the kernel moves for them.
+
+use super::*;
+use hawkeye_itanium::kernel::Fragmentation;
+use hawkeye_itanium::kernel::policies::{
+    ApproxOnline, Asap, CompactionSettings, HalfReferenced, Irix,
+};
+use hawkeye_itanium::mmu::{RX2600_COSTS, WalkerMode};
+
+#[test]
+fn asap_promotes_when_all_of_a_page_has_memory() {
+    let mut machine = machine(PageSizePolicy::Asap(Asap), |_| ());
+    map(&mut machine, Some(AT), 17 * PAGE);
+    write(&mut machine, pages(AT, 3 * PAGE));
+    assert_eq!(order(&machine, AT), Some(0));
+    write(&mut machine, [AT + 3 * PAGE]);
+    assert_eq!(order(&machine, AT), Some(2));
+    assert_eq!(machine.counters().copied_bytes, 4 * PAGE);
+    write(&mut machine, pages(AT, 17 * PAGE));
+    assert_eq!(order(&machine, AT), Some(4));
+    assert_eq!(order(&machine, AT + 16 * PAGE), Some(0));
+    // Four pages of order 2, and one of order 4.
+    assert_eq!(machine.counters().copied_bytes, 32 * PAGE);
+    assert_eq!(machine.counters().remaps, 5);
+    // Shared pages stay as they are.
+    let child = machine.fork(P).unwrap();
+    machine.munmap(child, AT, 4 * PAGE).unwrap();
+    machine.check().unwrap();
+    assert_eq!(machine.counters().copied_bytes, 32 * PAGE);
+}
+
+/// A threshold of two misses for each base page: eight for a page of order 2.
+fn approx(misses_per_page: u32) -> ItaniumMachine {
+    machine(
+        PageSizePolicy::ApproxOnline(ApproxOnline { misses_per_page }),
+        |setup| {
+            setup.walker = WalkerMode::None;
+            setup.processor.l2_entries = 8;
+        },
+    )
+}
+
+#[test]
+fn misses_that_a_larger_page_would_prevent_are_counted() {
+    let mut machine = approx(2);
+    map(&mut machine, Some(AT), 64 * PAGE);
+    // Of 64 pages in turn, each finds the one before it in the TLB, if both are in the same page of
+    // order 2. The first of four finds none.
+    write(&mut machine, pages(AT, 64 * PAGE));
+    let before = machine.counters();
+    write(&mut machine, pages(AT, 64 * PAGE));
+    let counted = machine.counters().counted_misses - before.counted_misses;
+    // 48 of 64 for order 2, 60 for order 4 (16 pages), 63 for order 6. With the
+    // rest from the round before, its first page makes that 64.
+    assert!(
+        (48 + 60 + 63..=48 + 60 + 64).contains(&counted),
+        "{counted}"
+    );
+    assert_eq!(order(&machine, AT), Some(0));
+    // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
+    write(&mut machine, pages(AT, 64 * PAGE));
+    assert_eq!(machine.statistics().promoted.count(2), 0);
+    assert_eq!(order(&machine, AT), Some(6));
+    assert_eq!(machine.counters().copied_bytes, 64 * PAGE);
+}
+
+#[test]
+fn a_small_mapping_gets_the_page_that_fits() {
+    let mut machine = approx(2);
+    map(&mut machine, Some(AT), 4 * PAGE);
+    let others = (1..=8).map(|number| AT + number * 64 * PAGE);
+    for other in others.clone() {
+        map(&mut machine, Some(other), PAGE);
+    }
+    for order_after in [0, 0, 2] {
+        write(&mut machine, pages(AT, 4 * PAGE).chain(others.clone()));
+        assert_eq!(order(&machine, AT), Some(order_after));
+    }
+}
+
+#[test]
+fn single_pages_are_not_promoted() {
+    let mut machine = approx(1);
+    map(&mut machine, Some(AT), 256 * PAGE);
+    write(&mut machine, pages(AT, 256 * PAGE));
+    let promoted = |machine: &ItaniumMachine| machine.statistics().promoted.clone();
+    let before = promoted(&machine);
+    let far = (0..8).map(|number| AT + number * 32 * PAGE);
+    for _ in 0..20 {
+        write(&mut machine, far.clone());
+    }
+    assert!(before.count(2) <= promoted(&machine).count(2));
+    assert_eq!(before.count(4), promoted(&machine).count(4));
+}
+
+#[test]
+fn the_threshold_is_the_cost_of_a_copy_in_misses() {
+    let bought = |percent| {
+        ApproxOnline::ski_rental(&RX2600_COSTS, WalkerMode::None, BasePage::Kib16, percent)
+    };
+    // 16,384 bytes at 2.08 cycles each, and 110 cycles for a miss.
+    assert_eq!(bought(100).misses_per_page, 310);
+    assert_eq!(bought(10).misses_per_page, 31);
+    assert_eq!(bought(0).misses_per_page, 1);
+    let none = ApproxOnline { misses_per_page: 0 };
+    assert!(refused(setup(PageSizePolicy::ApproxOnline(none))));
+}
+
+#[test]
+fn half_referenced_pages_become_large() {
+    let rule = HalfReferenced {
+        order: 2,
+        references: 8,
+    };
+    let mut machine = machine(PageSizePolicy::HalfReferenced(rule), |_| ());
+    map(&mut machine, Some(AT), 16 * PAGE);
+    // Half of the first chunk, and a quarter of the second.
+    let window = [0, 0, 0, 0, 1, 1, 4, 4].map(|page| AT + page * PAGE);
+    write(&mut machine, window);
+    assert_eq!(order(&machine, AT + 3 * PAGE), Some(2));
+    assert_eq!(order(&machine, AT + 4 * PAGE), Some(0));
+    let counters = machine.counters();
+    assert_eq!(
+        (counters.copied_bytes, counters.zeroed_bytes),
+        (2 * PAGE, 5 * PAGE)
+    );
+    let window = [8; 8].map(|page| AT + page * PAGE);
+    write(&mut machine, window);
+    assert_eq!(order(&machine, AT), Some(0));
+    for (order, references) in [(3, 8), (0, 8), (2, 0)] {
+        let rule = HalfReferenced { order, references };
+        assert!(refused(setup(PageSizePolicy::HalfReferenced(rule))));
+    }
+}
+
+/// Every block of 64 KiB has a page of other memory, which can be moved in all but about the last
+/// eighth.
+fn fragmented(daemon: CompactionSettings, movable_percent: u32) -> ItaniumMachine {
+    machine(PageSizePolicy::Irix(Irix { daemon }), |setup| {
+        setup.advice = advice(0, 64 * KIB);
+        setup.kernel.memory_bytes = 32 * MIB;
+        setup.fragmentation = Some(Fragmentation {
+            movable_percent,
+            ..Fragmentation::complete(2)
+        });
+    })
+}
+
+#[test]
+fn the_daemon_frees_blocks_for_failed_requests() {
+    let daemon = Irix::default().daemon;
+    for (movable, moved) in [(100, true), (0, false)] {
+        let mut machine = fragmented(daemon, movable);
+        map(&mut machine, Some(AT), 8 * MIB);
+        write(&mut machine, pages(AT, 8 * MIB));
+        assert_eq!(order(&machine, AT), Some(0));
+        let statistics = machine.statistics();
+        assert_eq!(statistics.moved > 0, moved);
+        assert_eq!(statistics.faulted.count(2) > 0, moved);
+        let copied = machine.counters().copied_bytes;
+        assert_eq!(copied, statistics.moved * PAGE);
+    }
+}
+
+#[test]
+fn moved_pages_stay_mapped() {
+    let mut machine = fragmented(Irix::default().daemon, 100);
+    map(&mut machine, Some(AT), 24 * MIB);
+    // One page in five, so that the process's own pages are in the way of each other.
+    write(&mut machine, pages(AT, 24 * MIB).step_by(5));
+    let some = pages(AT, 24 * MIB).step_by(5).collect::<Vec<_>>();
+    let faults = machine.counters().page_faults;
+    write(&mut machine, some);
+    assert_eq!(machine.counters().page_faults, faults);
+}
+
+#[test]
+fn invalid_daemons_are_refused() {
+    let with = |change: fn(&mut CompactionSettings)| {
+        let mut irix = Irix::default();
+        change(&mut irix.daemon);
+        refused(setup(PageSizePolicy::Irix(irix)))
+    };
+    assert!(!with(|_| ()));
+    assert!(with(|d| d.every_faults = 0));
+    assert!(with(|d| d.strong_percent = 101) && with(|d| d.mild_percent = 99));
+}

@@ -1,0 +1,178 @@
+//! What a guest does to its frames happens to the memory of its process at the host.
+
+use super::guest::{block_of_region, region_of_block};
+use crate::bits::PageBits;
+use crate::engine::Engine;
+use crate::engine::program::PhaseProgress;
+use crate::kernel::{KernelError, PageAccess};
+use crate::memory::{FrameContent, FrameRun};
+use std::time::Duration;
+
+/// Time from a guest's access to memory that the host has not mapped until the host's fault handler
+/// runs, and back. About 1,500 cycles each way on processors of these years, and KVM's own part.
+/// Estimated.
+const EXIT: Duration = Duration::from_nanos(1_500);
+
+impl Engine {
+    /// Runs all guests for a step, in which each core of theirs has this share of one of the
+    /// host's.
+    pub(in crate::engine) fn run_guests(&mut self, step: Duration, shares: &[f64]) {
+        for (number, share) in shares.iter().enumerate() {
+            let alive = self.guests.get(number).filter(|guest| guest.is_alive());
+            let programs = alive.map_or(Vec::new(), |guest| guest.machine.shares(&[]));
+            for (index, own) in programs.into_iter().enumerate() {
+                if let Some(guest) = self.guests.get_mut(number) {
+                    guest.machine.run(index, step, share * own);
+                }
+                self.apply_at_host(number, Some(index));
+            }
+            let guest = self.guests.get_mut(number);
+            if let Some(guest) = guest.filter(|guest| guest.is_alive()) {
+                let done = guest.machine.kernel.step(step);
+                // The host's zeroing thread uses the same caches.
+                let hosts = self.measuring.neighbour.traffic;
+                guest
+                    .machine
+                    .measuring
+                    .neighbour
+                    .record_step(&done, step, hosts);
+                guest.machine.fill_ahead(step);
+                if let Some(error) = guest.machine.broken.take() {
+                    self.broken = Some(error);
+                }
+            }
+            self.apply_at_host(number, None);
+        }
+    }
+
+    /// Applies at the host what guests have done until now. No program waits for it.
+    pub(in crate::engine) fn apply_guests_at_host(&mut self) {
+        for number in 0..self.guests.len() {
+            self.apply_at_host(number, None);
+        }
+    }
+
+    /// Applies at the host what a guest has done; a program of it waits for the time that this
+    /// takes.
+    fn apply_at_host(&mut self, number: usize, payer: Option<usize>) {
+        let Some(guest) = self.guests.get_mut(number) else {
+            return;
+        };
+        let inside = &mut guest.machine.kernel;
+        let touched = inside.take_frame_touches().into_iter().map(|touch| {
+            let access = match touch.content {
+                FrameContent::Dirty => PageAccess::Write,
+                FrameContent::Zeroed => PageAccess::WriteZeros,
+            };
+            (touch.frames, access)
+        });
+        let wanted = inside.take_accessed_swapped().into_iter();
+        let wanted = wanted.map(|frames| (frames, PageAccess::Read));
+        let all: Vec<_> = touched.chain(wanted).collect();
+        guest.stale |= !all.is_empty();
+        let (mut time, mut swapped_in) = (Duration::ZERO, Duration::ZERO);
+        for (frames, access) in all {
+            let Some(took) = self.access_frames(number, frames, access) else {
+                return;
+            };
+            if access == PageAccess::Read {
+                swapped_in += took;
+            } else {
+                time += took;
+            }
+        }
+        let Some(guest) = self.guests.get_mut(number) else {
+            return;
+        };
+        let payer = payer.and_then(|index| guest.machine.programs.get_mut(index));
+        if let Some(program) = payer {
+            program.owed_ns += time.as_nanos() as f64;
+            program.charge_swap_wait(swapped_in);
+        }
+    }
+
+    /// A guest accesses frames; `None` if the host kills it during that.
+    fn access_frames(
+        &mut self,
+        number: usize,
+        frames: FrameRun,
+        access: PageAccess,
+    ) -> Option<Duration> {
+        let mut time = Duration::ZERO;
+        for (block, first, count) in frames.by_block() {
+            let pages = PageBits::range(first, count);
+            loop {
+                let space = self.guests.get(number)?.space?;
+                let region = region_of_block(block);
+                match self.kernel.touch_pages(space, region, pages, access) {
+                    Ok(touched) => {
+                        let exits = touched.faults.total().min(u64::from(u32::MAX)) as u32;
+                        time += touched.time + EXIT * exits;
+                        break;
+                    }
+                    Err(KernelError::OutOfMemory(_)) => {
+                        let victim = self.kernel.out_of_memory_victim();
+                        if !self.kill(victim, self.now) {
+                            return None;
+                        }
+                    }
+                    Err(error) => {
+                        self.broken = Some(error.into());
+                        return None;
+                    }
+                }
+            }
+            self.guests.get_mut(number)?.moved.insert(block);
+            self.report_swapped_frames(number, block);
+        }
+        Some(time)
+    }
+
+    /// Reports to a guest's kernel which pages of a pageblock are in the host's swap.
+    fn report_swapped_frames(&mut self, number: usize, block: u32) {
+        let each = self.kernel.swapped_access_time() + EXIT;
+        let Some(guest) = self.guests.get_mut(number) else {
+            return;
+        };
+        let Some(space) = guest.space else {
+            return;
+        };
+        let away = self.kernel.swapped_pages(space, region_of_block(block));
+        guest.machine.kernel.set_swapped_frames(block, away, each);
+    }
+
+    /// Processors and guests learn what the kernel remapped by itself.
+    pub(in crate::engine) fn apply_remapped(&mut self) {
+        for (space, region) in self.kernel.take_remapped() {
+            if let Some(number) = self.guest_in(Some(space)) {
+                self.report_swapped_frames(number, block_of_region(region));
+                if let Some(guest) = self.guests.get_mut(number) {
+                    guest.remapped(region);
+                }
+            }
+            let mut programs = self.programs.iter_mut();
+            let program = programs.find(|p| p.is_alive() && p.space == space);
+            let seen = program.map_or(Ok(()), |p| p.update_mappings(&self.kernel, region));
+            if let Err(error) = seen {
+                self.broken = Some(error);
+            }
+        }
+        let now = self.now;
+        for guest in &mut self.guests {
+            let looked = guest.update_host_sizes(&self.kernel, now);
+            if let Err(error) = looked {
+                self.broken = Some(error);
+            }
+        }
+    }
+
+    /// Whether pages of this machine are in swap, the host's included, and a program accesses
+    /// memory.
+    pub(in crate::engine) fn swaps(&self) -> bool {
+        let mut programs = self.programs.iter();
+        programs.any(|program| {
+            let accesses = matches!(program.work, PhaseProgress::Accesses { .. });
+            accesses && program.is_alive() && self.kernel.has_swapped_pages(program.space)
+        })
+    }
+}

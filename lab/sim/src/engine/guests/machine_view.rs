@@ -1,0 +1,163 @@
+//! Managers of one machine and of its guests take turns.
+//!
+//! A manager does what is due and then waits. Here it does so at an instant of simulated time and
+//! is busy for as long as its calls take. It is not called again before the machine has reached the
+//! time at which it wants to wake.
+
+use crate::engine::{Engine, EngineError, EngineFigures};
+use hawkeye_manager::{
+    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
+    ProcessDescription, Progress, PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+};
+use hawkeye_policy::{
+    MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
+    ProcessSample, RegionAddr, RegionSample, SampleKinds,
+};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+type Result<T, E = MachineError> = std::result::Result<T, E>;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct ManagerSchedule {
+    /// The time at which its current calls end.
+    pub(in crate::engine) busy_until: Duration,
+    /// The time at which it wants to wake.
+    pub(in crate::engine) wakes_at: Duration,
+}
+
+/// A machine with virtual machines, shared by their managers.
+#[derive(Debug)]
+pub struct SharedEngine {
+    host: Rc<RefCell<Engine>>,
+}
+
+/// A manager's view of a machine that it shares with others: the host or one of its guests.
+#[derive(Debug)]
+pub struct MachineView {
+    host: Rc<RefCell<Engine>>,
+    guest: Option<usize>,
+}
+
+impl SharedEngine {
+    /// Wraps a machine for managers that take turns.
+    pub fn new(mut host: Engine) -> Self {
+        host.turn = Some(ManagerSchedule::default());
+        for guest in &mut host.guests {
+            guest.machine.turn = Some(ManagerSchedule::default());
+        }
+        Self {
+            host: Rc::new(RefCell::new(host)),
+        }
+    }
+
+    /// The host's, and then those of its guests in order.
+    pub fn seats(&self) -> impl Iterator<Item = MachineView> {
+        let guests = (0..self.host.borrow().guests.len()).map(Some);
+        let all = std::iter::once(None).chain(guests);
+        all.map(|guest| MachineView {
+            host: self.host.clone(),
+            guest,
+        })
+    }
+
+    /// Runs the whole machine until `target`; returns whether it can go on.
+    pub fn advance_to(&self, target: Duration) -> bool {
+        let mut host = self.host.borrow_mut();
+        host.advance_to(target);
+        !host.is_over() && host.broken().is_none()
+    }
+
+    /// The results so far.
+    ///
+    /// # Errors
+    /// The error that stopped it, if it could not go on.
+    pub fn figures(&self) -> Result<EngineFigures, EngineError> {
+        self.host.borrow().outcome()
+    }
+}
+
+impl MachineView {
+    /// When its manager wants to be called.
+    pub fn due(&self) -> Duration {
+        let turn = self.with(|engine| engine.turn).unwrap_or_default();
+        turn.wakes_at.max(turn.busy_until)
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Engine) -> T) -> T {
+        let mut host = self.host.borrow_mut();
+        let guest = self.guest;
+        match guest.and_then(|guest| host.guests.get_mut(guest)) {
+            Some(guest) => what(&mut guest.machine),
+            None => what(&mut host),
+        }
+    }
+}
+
+/// Forwards the engine's own methods.
+macro_rules! forward {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        fn $name(&mut self, $($argument: $type),*) -> $result {
+            self.with(|engine| engine.$name($($argument),*))
+        }
+    )*};
+    (&self; $(fn $name:ident() -> $result:ty;)*) => {$(
+        fn $name(&self) -> $result {
+            self.with(|engine| engine.$name())
+        }
+    )*};
+}
+
+impl Machine for MachineView {
+    forward! {
+        fn wait_until(deadline: Duration) -> WakeReason;
+        fn processes(until: Duration) -> Progress<Vec<ProcessId>>;
+        fn memory() -> Result<MemoryState>;
+        fn memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
+        fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16)
+            -> Result<PromotionResult>;
+        fn scan_zeros(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScan>;
+        fn recover(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
+        fn footprint(process: ProcessId, until: Duration) -> Result<Progress<Footprint>>;
+    }
+
+    forward! {
+        &self;
+        fn now() -> Duration;
+        fn shape() -> MachineShape;
+        fn own_costs() -> OwnCosts;
+    }
+}
+
+impl Sampling for MachineView {
+    forward! {
+        fn start_window(process: ProcessId, needs: SampleKinds, until: Duration) -> Result<Progress<()>>;
+        fn probe(process: ProcessId, until: Duration) -> Result<Option<Duration>>;
+        fn sample(process: ProcessId, until: Duration) -> Result<Progress<ProcessSample>>;
+        fn huge_pages(process: ProcessId, until: Duration) -> Result<Progress<Vec<RegionSample>>>;
+    }
+
+    fn first_touch_cost(&self) -> Duration {
+        self.with(|engine| engine.first_touch_cost())
+    }
+}
+
+impl FaultPageSizes for MachineView {
+    forward! {
+        fn set_fault_sizes(process: ProcessId, orders: PageOrders) -> Result<()>;
+    }
+}
+
+impl Prefault for MachineView {
+    forward! {
+        fn take_filled(process: ProcessId) -> u64;
+        fn allow_fill(process: ProcessId, room_bytes: u64) -> ();
+    }
+}
+
+impl Explain for MachineView {
+    fn describe(&self, process: ProcessId) -> ProcessDescription {
+        self.with(|engine| engine.describe(process))
+    }
+}

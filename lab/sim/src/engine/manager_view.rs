@@ -1,0 +1,343 @@
+//! The engine as the manager sees it.
+
+use super::Engine;
+use super::guests::GuestMachine;
+use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
+use crate::kernel::{KernelError, SpaceId};
+use hawkeye_manager::{
+    Explain, FaultPageSizes, Footprint, Machine, MachineError, OwnCosts, Prefault,
+    ProcessDescription, Progress, PromotionResult, RecoveryResult, Sampling, WakeReason, ZeroScan,
+};
+use hawkeye_policy::{
+    Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder,
+    PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, MachineError>;
+
+/// Time for which counters run in a window: as long as probing a live process takes.
+const PROBED: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// The virtual machine that a process is, if it is one.
+    fn guest(&mut self, id: ProcessId) -> Option<&mut GuestMachine> {
+        let mut guests = self.guests.iter_mut();
+        guests.find(|guest| guest.id == id && guest.is_alive())
+    }
+
+    fn alive(&mut self, id: ProcessId) -> Result<&mut Program> {
+        let mut programs = self.programs.iter_mut();
+        let found = programs.find(|p| p.id == id && p.is_alive());
+        found.ok_or(MachineError::Gone(id))
+    }
+
+    fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
+        let guest = self.guest(id).and_then(|guest| guest.space);
+        guest.map_or_else(|| Ok(self.alive(id)?.space), Ok)
+    }
+
+    /// Accounts for a call of the manager's. What else the call holds up is accounted for
+    /// elsewhere.
+    fn charge_call(&mut self, time: Duration) {
+        self.longest_call = self.longest_call.max(time);
+        self.charge_manager(time);
+    }
+
+    /// The kernel remapped memory of a process, one page of size `order` around a region. The
+    /// processor learns of it, and the program waits for `locked`.
+    fn apply_remapping(
+        &mut self,
+        id: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        locked: Duration,
+    ) -> Result<()> {
+        if let Some(guest) = self.guest(id) {
+            let bytes = order.regions() * HUGE_PAGE_BYTES;
+            let first = region.start() / bytes * bytes;
+            for start in (first..first + bytes).step_by(HUGE_PAGE_BYTES as usize) {
+                guest.remapped(RegionAddr::containing(start));
+            }
+            guest.hold_up_programs(locked);
+            return Ok(());
+        }
+        let found = self.programs.iter_mut().find(|p| p.id == id);
+        let program = found.ok_or(MachineError::Gone(id))?;
+        // A sleeping program waits for no lock.
+        if !matches!(program.work, PhaseProgress::Waiting(_)) {
+            let woken = self.kernel.waited_for_lock(program.space);
+            program.wait_for(locked + woken);
+        }
+        program.update_mappings(&self.kernel, region).map_err(other)
+    }
+}
+
+fn other(error: impl ToString) -> MachineError {
+    MachineError::Other(error.to_string())
+}
+
+impl Machine for Engine {
+    fn now(&self) -> Duration {
+        let turn = self.turn.unwrap_or_default();
+        self.now.max(turn.busy_until)
+    }
+
+    fn wait_until(&mut self, deadline: Duration) -> WakeReason {
+        if let Some(turn) = &mut self.turn {
+            turn.wakes_at = deadline;
+            return WakeReason::Deadline;
+        }
+        self.advance_to(deadline);
+        if self.is_over() || self.broken.is_some() {
+            WakeReason::Stop
+        } else {
+            WakeReason::Deadline
+        }
+    }
+
+    fn processes(&mut self, _until: Duration) -> Progress<Vec<ProcessId>> {
+        let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
+        there.sort_by_key(|program| program.arrives);
+        let guests = self.guests.iter().filter(|guest| guest.is_alive());
+        let guests = guests.map(|guest| guest.id);
+        Progress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
+    }
+
+    fn memory(&mut self) -> Result<MemoryState> {
+        Ok(MemoryState {
+            machine: self.kernel.memory_use(),
+            groups: Vec::new(),
+            pressure_percent: Some(0.0),
+            fmfi: Some(self.kernel.memory().fmfi()),
+        })
+    }
+
+    fn memory_use(&mut self, scope: &MemoryScope) -> Result<MemoryUse> {
+        match scope {
+            MemoryScope::Machine => Ok(self.kernel.memory_use()),
+            MemoryScope::Group(name) => {
+                Err(MachineError::Other(format!("there is no group {name}")))
+            }
+        }
+    }
+
+    fn shape(&self) -> MachineShape {
+        let costs = self.kernel.costs();
+        MachineShape {
+            tlb: self.entries,
+            promotable: self.promotable,
+            at_faults: self.kernel.faults.offered_sizes,
+            cores: f64::from(self.cores),
+            memory_bytes: self.kernel.figures().total_bytes,
+            base_fault: Duration::from_nanos(costs.base_fault_ns),
+            zero_base: Duration::from_nanos(costs.zero_base_ns),
+        }
+    }
+
+    fn promote(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        order: PageOrder,
+        expected_present: u16,
+    ) -> Result<PromotionResult> {
+        if !self.promotable.contains(order) {
+            return Err(MachineError::PageSize(order));
+        }
+        let space = self.space_of(process)?;
+        let there = self.kernel.sample(space, region);
+        if there.is_none_or(|there| there.is_huge() && there.order >= order) {
+            return Ok(PromotionResult::NotCandidate);
+        }
+        if there.is_some_and(|there| there.present < expected_present) {
+            return Ok(PromotionResult::Freed);
+        }
+        match self.kernel.promote(space, region, order) {
+            Ok(done) => {
+                self.apply_remapping(process, region, order, done.locked)?;
+                self.charge_call(done.time);
+                Ok(PromotionResult::Done(done.time))
+            }
+            Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
+                call: "collapse",
+                process,
+                // A refusal of another size says nothing about huge pages.
+                errno: if order == PageOrder::HUGE {
+                    Errno::ENOMEM
+                } else {
+                    Errno::EBUSY
+                },
+            }),
+            Err(_) => Ok(PromotionResult::NotCandidate),
+        }
+    }
+
+    fn scan_zeros(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<ZeroScan> {
+        let space = self.space_of(process)?;
+        let scanned = self.kernel.scan_zeros(space, region, enough);
+        // An error: it is no huge page any more, so there is nothing to find.
+        let scanned = scanned.unwrap_or(ZeroScan {
+            zero_pages: 0,
+            took: Duration::ZERO,
+        });
+        self.charge_manager(scanned.took);
+        Ok(scanned)
+    }
+
+    fn recover(&mut self, process: ProcessId, region: RegionAddr) -> Result<RecoveryResult> {
+        let space = self.space_of(process)?;
+        let done = self.kernel.recover(space, region);
+        let done = done.map_err(|_| MachineError::Refused {
+            call: "split",
+            process,
+            errno: Errno::EINVAL,
+        })?;
+        // The page table is locked while pages are read and remapped.
+        self.apply_remapping(process, region, PageOrder::HUGE, done.took)?;
+        self.charge_call(done.took);
+        Ok(done)
+    }
+
+    fn footprint(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<Footprint>> {
+        let space = self.space_of(process)?;
+        let figures = self.kernel.space_figures(space);
+        let figures = figures.map_err(|_| MachineError::Gone(process))?;
+        Ok(Progress::Done(Footprint {
+            rss_bytes: figures.rss_bytes,
+            huge_bytes: figures.huge_bytes,
+        }))
+    }
+
+    fn own_costs(&self) -> OwnCosts {
+        OwnCosts {
+            cpu: self.manager_cpu,
+            longest_call: self.longest_call,
+        }
+    }
+}
+
+impl Sampling for Engine {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _needs: SampleKinds,
+        _until: Duration,
+    ) -> Result<Progress<()>> {
+        let space = self.space_of(process)?;
+        let (clear, _) = self.sampling_time(space)?;
+        self.charge_call(clear);
+        let now = self.now;
+        if let Some(guest) = self.guest(process) {
+            guest.open_window(now);
+            return Ok(Progress::Done(()));
+        }
+        let windows = &mut self.alive(process)?.windows;
+        windows.insert(WindowObserver::Manager, SamplingWindow::open(now));
+        Ok(Progress::Done(()))
+    }
+
+    /// Walks are seen only while the window is open. It must last for a while, even if nothing else
+    /// is sampled.
+    fn probe(&mut self, process: ProcessId, _until: Duration) -> Result<Option<Duration>> {
+        let now = self.now;
+        let opened = match self.guest(process) {
+            Some(guest) => guest.window,
+            None => {
+                let windows = &self.alive(process)?.windows;
+                windows
+                    .get(&WindowObserver::Manager)
+                    .map(|window| window.opened)
+            }
+        };
+        let seen = opened.map_or(PROBED, |opened| now.saturating_sub(opened));
+        Ok((seen < PROBED).then(|| PROBED - seen))
+    }
+
+    fn sample(&mut self, process: ProcessId, _until: Duration) -> Result<Progress<ProcessSample>> {
+        let space = self.space_of(process)?;
+        let (_, read) = self.sampling_time(space)?;
+        let now = self.now;
+        let kernel = &self.kernel;
+        let mut guests = self.guests.iter_mut();
+        let mut programs = self.programs.iter_mut();
+        let sample = match guests.find(|guest| guest.id == process) {
+            Some(guest) => guest.observe(kernel, now),
+            None => {
+                let program = programs.find(|p| p.id == process);
+                let program = program.ok_or(MachineError::Gone(process))?;
+                program.observe(kernel, now, self.promotable)
+            }
+        };
+        // A live manager reads in short slices, so this is not one long call.
+        self.charge_manager(read);
+        Ok(Progress::Done(sample))
+    }
+
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        _until: Duration,
+    ) -> Result<Progress<Vec<RegionSample>>> {
+        let space = self.space_of(process)?;
+        let mut huge = self.kernel.samples(space).unwrap_or_default();
+        huge.retain(RegionSample::is_huge);
+        for sample in &mut huge {
+            sample.accessed = sample.present;
+            sample.runs = 1;
+        }
+        let each = Duration::from_nanos(self.kernel.costs().read_huge_ns);
+        self.charge_manager(each * huge.len() as u32);
+        Ok(Progress::Done(huge))
+    }
+
+    /// Hardware sets access bits, so a first touch costs the kernel nothing.
+    fn first_touch_cost(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl FaultPageSizes for Engine {
+    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+        let space = self.space_of(process)?;
+        let set = self.kernel.set_fault_sizes(space, orders);
+        set.map_err(other)
+    }
+}
+
+impl Prefault for Engine {
+    fn take_filled(&mut self, process: ProcessId) -> u64 {
+        let filled = self.filler.as_mut().and_then(|f| f.filled.remove(&process));
+        filled.unwrap_or(0)
+    }
+
+    fn allow_fill(&mut self, process: ProcessId, room_bytes: u64) {
+        if let Some(filler) = &mut self.filler {
+            filler.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
+        }
+    }
+}
+
+impl Explain for Engine {
+    fn describe(&self, process: ProcessId) -> ProcessDescription {
+        let programs = self.programs.iter().map(|p| (p.id, &p.spec.name));
+        let guests = self.guests.iter().map(|guest| (guest.id, &guest.name));
+        let mut named = programs.chain(guests);
+        let found = named.find(|(id, _)| *id == process);
+        ProcessDescription {
+            name: found.map_or_else(String::new, |(_, name)| name.clone()),
+            ..ProcessDescription::default()
+        }
+    }
+}
+
+impl Engine {
+    fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
+        self.kernel.sampling_time(space).map_err(other)
+    }
+}

@@ -1,0 +1,152 @@
+//! Accesses to memory in swap: in that of the program's kernel or of its host.
+//!
+//! Accesses between two samples are not made one by one. Their distribution gives how many go to
+//! pages in swap. Which pages these are is drawn with the probabilities of *all* accesses, as
+//! access bits are. The program waits for each.
+
+use super::access_cost::Result;
+use super::accesses::StreamSampler;
+use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
+use crate::bits::PageBits;
+use crate::kernel::SimulatedKernel;
+use hawkeye_policy::RegionAddr;
+use std::time::Duration;
+
+/// State of a program's accesses to pages in swap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SwapWaits {
+    /// When the wait was last estimated; `None` if never in this phase.
+    at: Option<Duration>,
+    /// Average wait of an access, in nanoseconds.
+    pub(super) waits_ns: f64,
+    /// Accesses made since the estimate.
+    pub(super) made: f64,
+    /// Expected wait of these accesses, already spent, in nanoseconds.
+    pub(super) waited_ns: f64,
+}
+
+/// Shortest time between two estimates.
+const EVERY: Duration = Duration::from_millis(100);
+
+impl Program {
+    /// Brings in what was accessed since the last call, if that was at least `EVERY` ago or if
+    /// `must` is set. Returns the average wait of an access from now on, in nanoseconds.
+    pub(super) fn swap_in(
+        &mut self,
+        kernel: &mut SimulatedKernel,
+        now: Duration,
+        must: bool,
+    ) -> Result<f64> {
+        let recent = |at| now < at + EVERY;
+        if self.swapping.at.is_some_and(recent) && !must {
+            return Ok(self.swapping.waits_ns);
+        }
+        let made = std::mem::take(&mut self.swapping.made);
+        if made > 0.0 && kernel.has_swapped_pages(self.space) {
+            self.fetch(kernel, made)?;
+        }
+        self.swapping.at = Some(now).filter(|_| !must);
+        self.swapping.waits_ns = self.swap_wait_ns(kernel);
+        Ok(self.swapping.waits_ns)
+    }
+
+    /// Average wait of an access because its page is in swap, in nanoseconds.
+    fn swap_wait_ns(&self, kernel: &SimulatedKernel) -> f64 {
+        let PhaseProgress::Accesses { sources, .. } = &self.work else {
+            return 0.0;
+        };
+        if !kernel.has_swapped_pages(self.space) {
+            return 0.0;
+        }
+        let each = kernel.swapped_access_time().as_nanos() as f64;
+        let waits = sources.iter().map(|source| {
+            let regions = self.away_of(source, kernel);
+            let visits = regions.map(|(number, _, away)| source.visits(number, away));
+            source.share * visits.sum::<f64>()
+        });
+        waits.sum::<f64>() * each
+    }
+
+    /// Brings in the pages that the last `made` accesses went to.
+    fn fetch(&mut self, kernel: &mut SimulatedKernel, made: f64) -> Result<()> {
+        // Put back below: drawing needs the rest of the program too.
+        let work = std::mem::replace(&mut self.work, PhaseProgress::Begin);
+        let sources = match &work {
+            PhaseProgress::Accesses { sources, .. } => sources.as_slice(),
+            _ => &[],
+        };
+        let mut wanted = Vec::new();
+        for source in sources {
+            let away: Vec<_> = self.away_of(source, kernel).collect();
+            for (number, region, away) in away {
+                let accesses = made * source.share;
+                let visited = source.visited(accesses, number, away, &mut self.rng);
+                if !visited.is_empty() {
+                    wanted.push((region, visited));
+                }
+            }
+        }
+        self.work = work;
+        for (region, pages) in wanted {
+            let time = kernel.fetch(self.space, region, pages);
+            self.update_mappings(kernel, region)?;
+            self.charge_swap_wait(time?);
+        }
+        Ok(())
+    }
+
+    /// Pages that it accessed have been brought in. It owes the part of `time` that it has not yet
+    /// waited.
+    pub(super) fn charge_swap_wait(&mut self, time: Duration) {
+        let time_ns = time.as_nanos() as f64;
+        let already = self.swapping.waited_ns.min(time_ns);
+        self.swapping.waited_ns -= already;
+        self.owed_ns += time_ns - already;
+    }
+
+    /// Regions of a source with pages in swap that it uses.
+    fn away_of<'a>(
+        &'a self,
+        source: &'a StreamSampler,
+        kernel: &'a SimulatedKernel,
+    ) -> impl Iterator<Item = (usize, RegionAddr, PageBits)> + 'a {
+        let lot = self.lots.get(source.lot).into_iter();
+        lot.flat_map(move |lot| {
+            source.regions.clone().filter_map(move |number| {
+                let region = lot.region(number);
+                let away = kernel
+                    .swapped_pages(self.space, region)
+                    .and(lot.used(number));
+                (!away.is_empty()).then_some((number, region, away))
+            })
+        })
+    }
+
+    /// The pages that were accessed since the last call, by region.
+    pub(super) fn take_accessed(
+        &mut self,
+        kernel: &SimulatedKernel,
+        now: Duration,
+    ) -> Vec<(RegionAddr, PageBits)> {
+        let mut accessed = Vec::new();
+        let next = SamplingWindow::open(now);
+        let Some(window) = self.windows.insert(WindowObserver::Reclaim, next) else {
+            return accessed;
+        };
+        for exposed in window.accesses.values().filter(|e| e.accesses > 0.0) {
+            let source = &exposed.source;
+            let Some(lot) = self.lots.get(source.lot) else {
+                continue;
+            };
+            for number in source.regions.clone() {
+                let region = lot.region(number);
+                let there = kernel.present(self.space, region).and(lot.used(number));
+                let visited = source.visited(exposed.accesses, number, there, &mut self.rng);
+                if !visited.is_empty() {
+                    accessed.push((region, visited));
+                }
+            }
+        }
+        accessed
+    }
+}

@@ -1,0 +1,222 @@
+//! A program that replays a trace: all of its accesses, in their order.
+//!
+//! Nothing is drawn here: accessed pages and the regions that cause walks are counted.
+
+use super::EngineError;
+use super::access_cost::{AccessCost, Result};
+use super::figures::AccessTally;
+use super::program::{PhaseProgress, Program};
+use crate::bits::PageBits;
+use crate::kernel::{PageAccess as Touch, SimulatedKernel};
+use crate::mmu::translation::{Access, EntrySize, ProgramWork as CoreWork};
+use crate::trace::{AccessKind, Trace, TraceError};
+use crate::workloads::TraceReplay;
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::io::BufRead;
+use std::time::Duration;
+
+/// Accesses that are made at a time.
+const BATCH: usize = 256;
+/// One batch in this many is made access by access, to attribute its walks to regions.
+const ONE_IN: u64 = 16;
+
+#[derive(Debug)]
+pub(super) struct TracePlayer {
+    program: String,
+    trace: Trace<Box<dyn BufRead>>,
+    tape: TraceReplay,
+    batch: Vec<Access>,
+    batches: u64,
+    /// Time by which the last batch exceeded its budget, in nanoseconds.
+    overdrawn_ns: f64,
+}
+
+impl TracePlayer {
+    pub(super) fn open(program: &str, tape: &TraceReplay) -> Result<Self, EngineError> {
+        let trace = Trace::open(&tape.path, tape.bad).map_err(|e| trace_error(program, &e))?;
+        Ok(Self {
+            program: program.to_owned(),
+            trace,
+            tape: tape.clone(),
+            batch: Vec::with_capacity(BATCH),
+            batches: 0,
+            overdrawn_ns: 0.0,
+        })
+    }
+
+    /// Reads the next batch; returns the program's own work for each of its accesses, in cycles.
+    fn read(&mut self) -> Result<f64, EngineError> {
+        self.batch.clear();
+        let mut instructions = 0_u64;
+        while self.batch.len() < BATCH {
+            let Some(next) = self.trace.next() else { break };
+            let next = next.map_err(|error| trace_error(&self.program, &error))?;
+            match next.kind {
+                AccessKind::Fetch => instructions += 1,
+                _ if !TraceReplay::holds(&next) => {}
+                AccessKind::Load => self.batch.push(Access::load(next.address)),
+                AccessKind::Store | AccessKind::Modify => {
+                    self.batch.push(Access::store(next.address))
+                }
+            }
+        }
+        let accesses = self.batch.len().max(1) as f64;
+        Ok(match instructions {
+            // The trace has no instruction counts.
+            0 => self.tape.cycles_per_access,
+            _ => instructions as f64 * self.tape.cycles_per_instruction / accesses,
+        })
+    }
+}
+
+fn trace_error(program: &str, error: &TraceError) -> EngineError {
+    EngineError::Trace {
+        program: program.to_owned(),
+        message: error.to_string(),
+    }
+}
+
+impl Program {
+    /// Makes the accesses of its trace until the time is used up or a fault has to be paid. Returns
+    /// the time used, in nanoseconds, and whether the trace is over.
+    pub(super) fn play(
+        &mut self,
+        kernel: &mut SimulatedKernel,
+        now: Duration,
+        left_ns: f64,
+        ghz: f64,
+    ) -> Result<(f64, bool)> {
+        // Put back below: accesses need the rest of the program too.
+        let PhaseProgress::Playing(mut player) =
+            std::mem::replace(&mut self.work, PhaseProgress::Begin)
+        else {
+            return Ok((0.0, true));
+        };
+        let played = self.play_on(&mut player, kernel, left_ns, ghz);
+        self.work = PhaseProgress::Playing(player);
+        let (spent_ns, tally, over) = played?;
+        if tally.accesses > 0.0 {
+            self.pace = Some(AccessCost {
+                at: now,
+                cycles: tally.cycles / tally.accesses,
+                walk_cycles: tally.walk_cycles / tally.accesses,
+                walks: Vec::new(),
+            });
+        }
+        Ok((spent_ns, over))
+    }
+
+    fn play_on(
+        &mut self,
+        player: &mut TracePlayer,
+        kernel: &mut SimulatedKernel,
+        left_ns: f64,
+        ghz: f64,
+    ) -> Result<(f64, AccessTally, bool)> {
+        let mut spent_ns = std::mem::take(&mut player.overdrawn_ns);
+        let mut played = AccessTally::default();
+        let scale = player.tape.scale;
+        while spent_ns < left_ns && self.owed_ns <= 0.0 {
+            let own_cycles = player.read()?;
+            if player.batch.is_empty() {
+                return Ok((spent_ns, played, true));
+            }
+            self.touch(kernel, &player.batch)?;
+            let work = CoreWork {
+                millicycles_per_access: (own_cycles * 1000.0) as u32,
+                waited_permille: (player.tape.waited_percent * 10.0) as u32,
+            };
+            let before = self.core.counters();
+            if player.batches % ONE_IN == 0 {
+                for access in player.batch.chunks(1) {
+                    self.access_counted(kernel, access, work, scale)?;
+                }
+            } else {
+                self.access(kernel, &player.batch, work)?;
+            }
+            player.batches += 1;
+            let made = self.core.counters().since(&before);
+            let tally = AccessTally {
+                accesses: scale * made.accesses as f64,
+                cycles: scale * made.millicycles as f64 / 1000.0,
+                walk_cycles: scale * made.walk_cycles() as f64,
+            };
+            self.tally(tally);
+            played.add(tally);
+            let ns = tally.cycles / ghz;
+            self.count_busy(ns);
+            spent_ns += ns;
+        }
+        player.overdrawn_ns = (spent_ns - left_ns).max(0.0);
+        Ok((spent_ns.min(left_ns), played, false))
+    }
+
+    /// Makes one access, and counts its walk for its region.
+    fn access_counted(
+        &mut self,
+        kernel: &mut SimulatedKernel,
+        access: &[Access],
+        work: CoreWork,
+        scale: f64,
+    ) -> Result<()> {
+        let walks = |program: &Self| {
+            let counters = program.core.counters();
+            counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
+        };
+        let before = walks(self);
+        self.access(kernel, access, work)?;
+        let made = (walks(self) - before) * ONE_IN;
+        if let (Some(access), true) = (access.first(), made > 0) {
+            let region = RegionAddr::containing(access.address());
+            for window in self.windows.values_mut() {
+                *window.walks.entry(region).or_default() += scale * made as f64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the pages of these accesses as in use and accessed, and brings in those in swap. Data
+    /// that is read was written before: by the kernel, or by the program before the trace began.
+    fn touch(&mut self, kernel: &mut SimulatedKernel, batch: &[Access]) -> Result<()> {
+        let mut rest = batch;
+        while let Some(first) = rest.first() {
+            let region = RegionAddr::containing(first.address());
+            let same = |a: &&Access| RegionAddr::containing(a.address()) == region;
+            let count = rest.iter().take_while(same).count();
+            let (here, others) = rest.split_at(count);
+            rest = others;
+            let pages = here.iter().fold(PageBits::EMPTY, |pages, access| {
+                let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
+                pages.or(PageBits::range(page as u16, 1))
+            });
+            let new = self.use_pages(region, pages);
+            if !new.is_empty() {
+                let touched = kernel.touch_pages(self.space, region, new, Touch::Write);
+                self.update_mappings(kernel, region)?;
+                let ns = touched?.time.as_nanos() as f64;
+                self.fault_ns += ns;
+                self.owed_ns += ns;
+            }
+            self.record_touched(region, pages);
+            let away = kernel.swapped_pages(self.space, region).and(pages);
+            if !away.is_empty() {
+                let time = kernel.fetch(self.space, region, away);
+                self.update_mappings(kernel, region)?;
+                self.owed_ns += time?.as_nanos() as f64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks pages of a region as in use; returns those that were not.
+    fn use_pages(&mut self, region: RegionAddr, pages: PageBits) -> PageBits {
+        let behind = self.lots.partition_point(|lot| lot.start <= region.start());
+        let lot = behind.checked_sub(1).and_then(|lot| self.lots.get_mut(lot));
+        let found = lot.and_then(|lot| Some((lot.number(region)?, lot)));
+        found.map_or(PageBits::EMPTY, |(number, lot)| {
+            let new = pages.minus(lot.used(number));
+            lot.use_pages(number, pages);
+            new
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! Maps pages at faults.
+
+use super::costs::times;
+use super::fault_policies::{FirstTouchPolicy, ZeroingPolicy};
+use super::region::Reservation;
+use super::space::RegionId;
+use super::{Result, SimulatedKernel, TouchedPages};
+use crate::bits::PageBits;
+use crate::memory::{AllocatedFrames, FrameContent, FrameRun, FrameUser, block_of};
+use hawkeye_policy::PageOrder;
+use std::time::Duration;
+
+impl SimulatedKernel {
+    /// How to map a region: the policy's choice while it is empty, and base pages after that.
+    pub(super) fn first_touch_of(&mut self, at: RegionId) -> Result<FirstTouchPolicy> {
+        let first_touch = self.faults.first_touch;
+        let space = self.space_mut(at.space)?;
+        let untouched = space.table.touch(at.region).untouched;
+        let chosen = untouched && space.holds_region(at.region);
+        Ok(if chosen {
+            first_touch
+        } else {
+            FirstTouchPolicy::Base
+        })
+    }
+
+    pub(super) fn map_zero_page(
+        &mut self,
+        at: RegionId,
+        (first, count): (u16, u16),
+        choice: FirstTouchPolicy,
+        sum: &mut TouchedPages,
+    ) -> Result<u16> {
+        let fault_ns = self.costs.base_fault_ns;
+        let found = self.touch_region(at)?;
+        if matches!(choice, FirstTouchPolicy::Huge { .. }) {
+            found.zero_mapped = PageBits::FULL;
+            found.huge_zero = true;
+            sum.faults.zero_page += 1;
+            sum.time += times(1, fault_ns);
+        } else {
+            found.zero_mapped = found.zero_mapped.or(PageBits::range(first, count));
+            found.untouched = false;
+            sum.faults.zero_page += u64::from(count);
+            sum.time += times(count.into(), fault_ns);
+        }
+        Ok(count)
+    }
+
+    /// Maps a huge page, if the policy allows one in this region and one is available.
+    pub(super) fn map_huge(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
+        let FirstTouchPolicy::Huge { compact } = self.first_touch_of(at)? else {
+            return Ok(false);
+        };
+        let owner = self.owner(at, 0)?;
+        let got = self.huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
+        let Some(got) = got else {
+            sum.faults.fall_back(PageOrder::HUGE);
+            return Ok(false);
+        };
+        sum.time += times(1, self.costs.huge_fault_ns);
+        let cold = self.zero_in_fault(&got, true, sum);
+        sum.faults.huge += 1;
+        self.become_huge(at, block_of(got.frames.first), cold)?;
+        Ok(true)
+    }
+
+    /// Maps zeroed base pages, as many as there is memory for at once.
+    pub(super) fn map_base(
+        &mut self,
+        at: RegionId,
+        (first, count): (u16, u16),
+        sum: &mut TouchedPages,
+    ) -> Result<u16> {
+        let owner = self.owner(at, first)?;
+        let reservation = self.touch_region(at)?.reservation;
+        let got = match reservation {
+            Some(reservation) => {
+                let frames = FrameRun::within(reservation.block, first, count);
+                self.memory.hand_over(frames, owner);
+                let dirty = if reservation.zeroed { 0 } else { frames.count };
+                AllocatedFrames { frames, dirty }
+            }
+            None => {
+                self.base_frames(at.space, count, FrameContent::Zeroed, owner, &mut sum.time)?
+            }
+        };
+        let frames = got.frames;
+        sum.time += times(frames.count.into(), self.costs.base_fault_ns);
+        let cold = self.zero_in_fault(&got, false, sum);
+        let owned = self.space_mut(at.space)?;
+        owned.resident += u64::from(frames.count);
+        let found = owned.table.touch(at.region);
+        found.map(first, frames);
+        found.cold = cold;
+        self.on_pages_mapped(at, &mut sum.time);
+        Ok(frames.count as u16)
+    }
+
+    /// Zeroes what a fault has to zero. Returns whether the mapped memory is in no cache.
+    pub(super) fn zero_in_fault(
+        &self,
+        got: &AllocatedFrames,
+        huge: bool,
+        sum: &mut TouchedPages,
+    ) -> bool {
+        let all = match self.faults.zeroing {
+            ZeroingPolicy::Never => 0,
+            ZeroingPolicy::InFault => got.frames.count,
+            ZeroingPolicy::InAdvance => got.dirty,
+        };
+        sum.time += self.zeroing_time(all, huge);
+        sum.zeroed += u64::from(all);
+        all == 0
+    }
+
+    pub(super) fn swap_in(
+        &mut self,
+        at: RegionId,
+        (first, count): (u16, u16),
+        sum: &mut TouchedPages,
+    ) -> Result<u16> {
+        let owner = self.owner(at, first)?;
+        let got = self.base_frames(at.space, count, FrameContent::Dirty, owner, &mut sum.time)?;
+        let pages = u64::from(got.frames.count);
+        sum.time += times(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
+        sum.time += self.reclaim_state.swap.read(pages);
+        sum.faults.swapped_in += pages;
+        self.reclaim_state.swap.used -= pages;
+        let space = self.space_mut(at.space)?;
+        space.resident += pages;
+        space.swapped -= pages;
+        space.table.touch(at.region).map(first, got.frames);
+        Ok(got.frames.count as u16)
+    }
+
+    /// The owner of the frame of a base page of a region.
+    pub(crate) fn owner(&self, at: RegionId, page: u16) -> Result<FrameUser> {
+        let (space, page) = (self.space(at.space)?.id.0, at.page(page));
+        Ok(FrameUser::Anonymous { space, page })
+    }
+
+    /// Makes a reservation for a region that has none, if a huge frame is free.
+    pub(super) fn reserve(&mut self, at: RegionId) {
+        let (space, page) = (at.space.0, at.page(0));
+        let owner = FrameUser::Reserved { space, page };
+        let mut nothing = Duration::ZERO;
+        let got = self.huge_frame(FrameContent::Zeroed, owner, false, &mut nothing);
+        if let (Some(got), Ok(found)) = (got, self.touch_region(at)) {
+            found.reservation = Some(Reservation {
+                block: block_of(got.frames.first),
+                zeroed: got.dirty == 0,
+                used: 0,
+            });
+        }
+    }
+}

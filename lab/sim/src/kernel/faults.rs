@@ -1,0 +1,250 @@
+//! Page faults: a program accesses memory.
+
+use super::fault_policies::FirstTouchPolicy;
+use super::region::RegionMapping;
+use super::space::{Faults, RegionId, by_region, pages_of};
+use super::{KernelError, Result, SimulatedKernel, SpaceId};
+use crate::bits::PageBits;
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+/// A program's access to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageAccess {
+    /// A read.
+    Read,
+    /// A write of something other than zeros.
+    Write,
+    /// A write of zeros to all of it.
+    WriteZeros,
+}
+
+impl PageAccess {
+    fn writes(self) -> bool {
+        self != Self::Read
+    }
+
+    /// Whether something other than zeros is written; `None` for a read.
+    fn written(self) -> Option<bool> {
+        self.writes().then_some(self == Self::Write)
+    }
+}
+
+/// The result of accesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TouchedPages {
+    /// Time in faults, paid by the program, including direct reclaim and compaction.
+    pub time: Duration,
+    /// Faults by kind.
+    pub faults: Faults,
+    /// Base pages zeroed in faults.
+    pub zeroed: u64,
+    /// Pages written for the first time that no zeroing had brought into the caches. The program
+    /// waits [`cold_touch_ns`](super::KernelCosts::cold_touch_ns) longer for each. That time is not
+    /// part of `time`.
+    pub cold: u64,
+}
+
+/// The result of a first touch that maps no huge page.
+pub(super) enum SizedTouch {
+    /// A page of some size was mapped; the number of touched pages in it.
+    Mapped(u16),
+    /// At most this many touched pages get base pages; later ones may get larger pages.
+    Base(u16),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FaultCause {
+    /// Nothing is there.
+    Missing,
+    /// It is in swap.
+    Swapped,
+    /// A write to the shared zero page.
+    ZeroPage,
+}
+
+impl SimulatedKernel {
+    /// A program accesses every base page of a range in ascending order.
+    ///
+    /// # Errors
+    /// The range isn't mapped. Or no memory is left; pages before the failing one are done.
+    pub fn touch(
+        &mut self,
+        space: SpaceId,
+        bytes: Range<u64>,
+        access: PageAccess,
+    ) -> Result<TouchedPages> {
+        let pages = pages_of(&bytes)?;
+        if !self.space(space)?.is_mapped(&pages) {
+            return Err(KernelError::NotMapped(space, bytes));
+        }
+        let mut sum = TouchedPages::default();
+        let outcome = by_region(pages).try_for_each(|(region, first, count)| {
+            let pages = PageBits::range(first, count);
+            self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
+        });
+        self.finish_touch(space, &sum);
+        outcome.map(|()| sum)
+    }
+
+    /// The same for some pages of one region, all of which must be mapped.
+    ///
+    /// # Errors
+    /// As [`touch`](Self::touch).
+    pub fn touch_pages(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        pages: PageBits,
+        access: PageAccess,
+    ) -> Result<TouchedPages> {
+        let at = RegionId::new(space, region);
+        for (first, count) in pages.each_run() {
+            let run = at.page(first)..at.page(first + count);
+            if !self.space(space)?.is_mapped(&run) {
+                let bytes = run.start * BASE_PAGE_BYTES..run.end * BASE_PAGE_BYTES;
+                return Err(KernelError::NotMapped(space, bytes));
+            }
+        }
+        let mut sum = TouchedPages::default();
+        let outcome = self.touch_in_region(at, pages, access, &mut sum);
+        self.finish_touch(space, &sum);
+        outcome.map(|()| sum)
+    }
+
+    fn finish_touch(&mut self, space: SpaceId, sum: &TouchedPages) {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.faults.add(&sum.faults);
+        }
+        self.charge(space, sum.time);
+        self.debug_check();
+    }
+
+    fn touch_in_region(
+        &mut self,
+        at: RegionId,
+        pages: PageBits,
+        access: PageAccess,
+        sum: &mut TouchedPages,
+    ) -> Result<()> {
+        let mut from = 0;
+        while from < PAGES_PER_REGION {
+            let found = self.touch_region(at)?;
+            let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
+            let faulting = ahead.minus(found.accessible(access));
+            let next = faulting.next_run(0);
+            // Pages before the next fault count as accessed by then: reclaim in that fault may take
+            // them.
+            let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
+            let before = ahead.and(PageBits::range(from, until - from));
+            sum.cold += u64::from(found.touched(before, access.written()));
+            let Some((first, count)) = next else {
+                break;
+            };
+            let (cause, count) = found.cause(first, count);
+            from = first + self.fault(at, (first, count), cause, access, sum)?;
+            let done = pages.and(PageBits::range(first, from - first));
+            sum.cold += u64::from(self.touch_region(at)?.touched(done, access.written()));
+        }
+        Ok(())
+    }
+
+    /// Handles faults on neighbouring pages (the first of them and their number), all of one cause.
+    /// Returns the number of pages handled, at least one.
+    fn fault(
+        &mut self,
+        at: RegionId,
+        pages: (u16, u16),
+        cause: FaultCause,
+        access: PageAccess,
+        sum: &mut TouchedPages,
+    ) -> Result<u16> {
+        match cause {
+            FaultCause::Swapped => self.swap_in(at, pages, sum),
+            FaultCause::ZeroPage => {
+                let found = self.touch_region(at)?;
+                if found.huge_zero {
+                    // A huge page replaces the huge zero page, or 512 small zero pages do.
+                    found.zero_mapped = PageBits::EMPTY;
+                    found.huge_zero = false;
+                    if self.map_huge(at, sum)? {
+                        return Ok(pages.1);
+                    }
+                    let found = self.touch_region(at)?;
+                    found.zero_mapped = PageBits::FULL;
+                    found.untouched = false;
+                }
+                let got = self.map_base(at, pages, sum)?;
+                sum.faults.zero_page_writes += u64::from(got);
+                Ok(got)
+            }
+            FaultCause::Missing => self.first_touch(at, pages, access, sum),
+        }
+    }
+
+    fn first_touch(
+        &mut self,
+        at: RegionId,
+        (first, count): (u16, u16),
+        access: PageAccess,
+        sum: &mut TouchedPages,
+    ) -> Result<u16> {
+        let choice = self.first_touch_of(at)?;
+        if access == PageAccess::Read && self.faults.shares_zero_page {
+            return self.map_zero_page(at, (first, count), choice, sum);
+        }
+        match choice {
+            FirstTouchPolicy::Huge { .. } => {
+                if self.map_huge(at, sum)? {
+                    self.reports.frontier.first_touches(at, 1);
+                    return Ok(count);
+                }
+            }
+            FirstTouchPolicy::Reserve => self.reserve(at),
+            FirstTouchPolicy::Base => {}
+        }
+        let most = match self.map_sized(at, (first, count), sum)? {
+            SizedTouch::Mapped(got) => {
+                self.reports.frontier.first_touches(at, 1);
+                return Ok(got);
+            }
+            SizedTouch::Base(most) => most,
+        };
+        let got = self.map_base(at, (first, most), sum)?;
+        sum.faults.base += u64::from(got);
+        self.reports.frontier.first_touches(at, got);
+        Ok(got)
+    }
+}
+
+impl RegionMapping {
+    /// Pages that allow this access without a fault.
+    fn accessible(&self, access: PageAccess) -> PageBits {
+        if access.writes() {
+            self.present
+        } else {
+            self.present.or(self.zero_mapped)
+        }
+    }
+
+    /// The cause of the first page's fault, and the number of pages that fault for the same cause.
+    fn cause(&self, first: u16, count: u16) -> (FaultCause, u16) {
+        let causes = [
+            (FaultCause::Swapped, self.swapped),
+            (FaultCause::ZeroPage, self.zero_mapped),
+        ];
+        let alike = |pages: PageBits| {
+            let run = pages.next_run(first).filter(|(start, _)| *start == first);
+            run.map_or(0, |(_, alike)| alike.min(count))
+        };
+        let known = causes.into_iter().find(|(_, pages)| pages.contains(first));
+        known.map_or_else(
+            || {
+                let mapped = self.present.or(self.swapped).or(self.zero_mapped);
+                (FaultCause::Missing, alike(PageBits::FULL.minus(mapped)))
+            },
+            |(cause, pages)| (cause, alike(pages)),
+        )
+    }
+}

@@ -1,0 +1,117 @@
+//! Freeing: a program gives memory back.
+
+use super::costs::times;
+use super::reclaim::huge_run;
+use super::space::{RegionId, by_region, first_page, pages_of};
+use super::{Result, SimulatedKernel, SpaceId};
+use crate::bits::PageBits;
+use hawkeye_policy::RegionAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+impl SimulatedKernel {
+    /// Frees the memory in a range and leaves the range mapped (`MADV_DONTNEED`); it reads as zeros
+    /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
+    /// Linux frees the part only when memory is short.
+    ///
+    /// # Errors
+    /// The range does not consist of whole pages.
+    pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
+        let time = self.free_range(space, pages_of(&bytes)?)?;
+        Ok(self.freed(space, time))
+    }
+
+    /// The same for some pages of one region.
+    ///
+    /// # Errors
+    /// No such address space.
+    pub fn free_pages(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        pages: PageBits,
+    ) -> Result<Duration> {
+        let time = self.free_in_region(RegionId::new(space, region), pages)?;
+        Ok(self.freed(space, time))
+    }
+
+    /// Frees the memory in a range and unmaps the range (`munmap`).
+    ///
+    /// # Errors
+    /// The range does not consist of whole pages.
+    pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
+        let time = self.unmap_pages(space, pages_of(&bytes)?)?;
+        Ok(self.freed(space, time))
+    }
+
+    fn freed(&mut self, space: SpaceId, time: Duration) -> Duration {
+        self.charge(space, time);
+        self.debug_check();
+        time
+    }
+
+    pub(crate) fn unmap_pages(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
+        let time = self.free_range(space, pages.clone())?;
+        let owned = self.space_mut(space)?;
+        owned.unmap(&pages);
+        // A page table is freed when nothing is mapped by it any more.
+        for (region, _, _) in by_region(pages) {
+            let all = first_page(region)..first_page(region + 1);
+            let mapped = owned.mappings.range(..all.end).next_back();
+            if mapped.is_none_or(|(_, end)| *end <= all.start) {
+                owned.table.remove(region);
+            }
+        }
+        Ok(time)
+    }
+
+    fn free_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
+        let mut time = Duration::ZERO;
+        for (region, first, count) in by_region(pages) {
+            let pages = PageBits::range(first, count);
+            time += self.free_in_region(RegionId { space, region }, pages)?;
+        }
+        Ok(time)
+    }
+
+    fn free_in_region(&mut self, at: RegionId, pages: PageBits) -> Result<Duration> {
+        let each = self.costs.split_ns + self.costs.shoot_down_ns;
+        let Some(found) = self.space(at.space)?.table.get(at.region) else {
+            return Ok(Duration::ZERO);
+        };
+        if let Some(block) = found.huge.filter(|_| pages.full()) {
+            // If all of a larger page is freed, this counts one split too many.
+            let larger = u64::from(self.end_joined(at));
+            let owned = self.space_mut(at.space)?;
+            owned.table.remove(at.region);
+            owned.huge -= 1;
+            owned.resident -= 512;
+            self.release(huge_run(block));
+            return Ok(self.freeing_time(0, 1) + times(larger, each));
+        }
+        let time = times(self.split_huge(at)?, each);
+        let owned = self.space_mut(at.space)?;
+        let found = owned.table.touch(at.region);
+        let gone = found.present.and(pages);
+        let runs = found.unmap_all(gone);
+        let swapped = u64::from(found.swapped.and(pages).count());
+        found.swapped = found.swapped.minus(pages);
+        found.nonzero = found.nonzero.minus(pages);
+        found.accessed = found.accessed.minus(pages);
+        if found.huge_zero {
+            found.huge_zero = false;
+            found.untouched = pages.full();
+        }
+        found.zero_mapped = found.zero_mapped.minus(pages);
+        owned.resident -= u64::from(gone.count());
+        owned.swapped -= swapped;
+        self.reclaim_state.swap.used -= swapped;
+        for run in runs {
+            self.release(run);
+        }
+        if !gone.is_empty() {
+            self.break_reservation(at);
+        }
+        Ok(time + self.freeing_time(gone.count().into(), 0))
+    }
+}

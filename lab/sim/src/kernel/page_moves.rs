@@ -1,0 +1,139 @@
+//! Moves pages to other frames, and updates their owners.
+
+use super::space::{RegionId, by_region, first_page};
+use super::{SimulatedKernel, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{AllocatedFrames, FrameRun, FrameUser, PhysicalMemory, ValueRun, block_of};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
+
+/// Pages that are to move together: their number, and the order if they are a whole folio.
+pub(super) type Together = (u16, Option<PageOrder>);
+
+impl SimulatedKernel {
+    /// Moves a run of pages (with their packed owner) out of a pageblock, until `allocate` has no
+    /// room for the next of them. `leave` gets the frames that they had. Returns the number of
+    /// pages.
+    pub(super) fn move_run(
+        &mut self,
+        block: u32,
+        run: ValueRun,
+        mut allocate: impl FnMut(&mut PhysicalMemory, Together, FrameUser) -> Option<AllocatedFrames>,
+        leave: fn(&mut PhysicalMemory, FrameRun),
+    ) -> u16 {
+        let mut moved = 0;
+        while moved < run.count {
+            let rest = run.after(moved);
+            let owner = FrameUser::unpack(rest.value);
+            let together = self.next_together(block, rest);
+            let Some(got) = allocate(&mut self.memory, together, owner) else {
+                break;
+            };
+            let from = FrameRun::within(block, rest.first, got.frames.count as u16);
+            self.moved(owner, from, got.frames.first);
+            leave(&mut self.memory, from);
+            moved += from.count as u16;
+        }
+        moved
+    }
+
+    /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
+    /// together: a folio, or all before the next one.
+    fn next_together(&self, block: u32, run: ValueRun) -> Together {
+        let FrameUser::Anonymous { space, page } = FrameUser::unpack(run.value) else {
+            return (run.count, None);
+        };
+        let frame = FrameRun::within(block, run.first, run.count).first;
+        match self.next_folio(SpaceId(space), page, frame, run.count) {
+            None => (run.count, None),
+            Some((0, order)) => {
+                let whole = u64::from(run.count) >= order.pages();
+                let count = run.count.min(order.pages() as u16);
+                (count, whole.then_some(order))
+            }
+            Some((before, _)) => (before, None),
+        }
+    }
+
+    /// The next folio of a space that starts in these frames: the pages before it, and its order.
+    fn next_folio(
+        &self,
+        space: SpaceId,
+        page: u64,
+        frame: u32,
+        count: u16,
+    ) -> Option<(u16, PageOrder)> {
+        let table = &self.spaces.get(&space)?.table;
+        by_region(page..page + u64::from(count)).find_map(|(region, first, count)| {
+            let found = table.get(region).filter(|r| !r.folios.is_empty())?;
+            let passed = first_page(region) + u64::from(first) - page;
+            let had = |place: u16| frame + passed as u32 + u32::from(place - first);
+            let here = found.folios.all().and(PageBits::range(first, count));
+            let mut there = (first..first + count).filter(|place| here.contains(*place));
+            let place = there.find(|place| found.frame(*place) == Some(had(*place)))?;
+            let order = found.folios.order_at(place)?;
+            Some((passed as u16 + place - first, order))
+        })
+    }
+
+    /// Updates the owner after its pages moved from some frames to others, from `to` on.
+    fn moved(&mut self, owner: FrameUser, from: FrameRun, to: u32) {
+        match owner {
+            FrameUser::Anonymous { space, page } => self.remap(SpaceId(space), page, from, to),
+            FrameUser::Cache { page } => {
+                for (page, to) in (page..).zip(to..).take(from.count as usize) {
+                    self.reclaim_state.cache.frames.insert(page, to);
+                }
+            }
+            FrameUser::Kernel { .. } | FrameUser::Reserved { .. } => {}
+        }
+    }
+
+    /// Updates the page table: pages from `page` on had these frames and now have others, from `to`
+    /// on.
+    fn remap(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
+        for (region, first, count) in by_region(page..page + u64::from(from.count)) {
+            let at = RegionId { space, region };
+            // Offset of this region's first page in the run.
+            let passed = (at.page(first) - page) as u32;
+            let piece = FrameRun::new(from.first + passed, count.into());
+            self.remap_in_region(at, first, piece, to + passed);
+        }
+    }
+
+    fn remap_in_region(&mut self, at: RegionId, first: u16, from: FrameRun, to: u32) {
+        let found = self.region(at);
+        let huge = found.is_some_and(|f| f.huge.is_some() && f.frame(first) == Some(from.first));
+        if huge {
+            self.end_joined(at);
+        }
+        let Some(space) = self.spaces.get_mut(&at.space) else {
+            return;
+        };
+        let Some(found) = space.table.get_mut(at.region) else {
+            return;
+        };
+        if huge && from.count == u32::from(PAGES_PER_REGION) && to % from.count == 0 {
+            found.huge = Some(block_of(to));
+            return;
+        }
+        if huge {
+            found.split();
+            space.huge -= 1;
+            self.reports.remapped.record(at);
+        }
+        let had = |place: u16| u64::from(from.first) + u64::from(place - first);
+        let runs = found.frames.within(first, from.count as u16);
+        let same: Vec<_> = runs.filter(|run| run.value == had(run.first)).collect();
+        for run in &same {
+            found.frames.remove(run.first, run.count);
+            found.frames.insert(ValueRun {
+                value: run.value - u64::from(from.first) + u64::from(to),
+                ..*run
+            });
+        }
+        found.end_scattered_folios();
+        if !same.is_empty() && self.reports.remapped.moves {
+            self.reports.remapped.record(at);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Promotion: maps regions by larger pages, by a decision from outside.
+
+mod multi_region;
+mod sub_region;
+
+use super::costs::times;
+use super::reclaim::huge_run;
+use super::region::RegionMapping;
+use super::space::RegionId;
+use super::{KernelError, Result, SimulatedKernel, SpaceId};
+use crate::bits::PageBits;
+use crate::memory::{FrameContent, ValueRun, block_of};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
+use std::time::Duration;
+
+/// The result of a promotion: memory that is mapped by larger pages now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collapse {
+    /// Its time, compaction included.
+    pub time: Duration,
+    /// Time for which the program can't fault (the kernel holds `mmap_lock` for writing): copying
+    /// and zeroing.
+    pub locked: Duration,
+    /// Base pages that were copied.
+    pub copied: u64,
+    /// Base pages that are present now and were not before.
+    pub added: u64,
+}
+
+/// What a promotion does: counts of base pages, TLB flushes and scans of page tables.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    copied: u64,
+    added: u64,
+    /// The added ones that are zeroed.
+    zeroed: u64,
+    flushed: u64,
+    looked: u64,
+}
+
+impl Work {
+    fn add(&mut self, copied: u16, added: u16, dirty: bool) {
+        self.copied += u64::from(copied);
+        self.added += u64::from(added);
+        self.zeroed += if dirty { added.into() } else { 0 };
+    }
+}
+
+impl SimulatedKernel {
+    /// Maps memory by pages of this size, and copies what is present into them.
+    ///
+    /// - A huge page maps all of the region (khugepaged's `collapse_huge_page`, `MADV_COLLAPSE`).
+    ///   Compaction makes a huge frame if none is free.
+    /// - Smaller pages each map a block of the region in which something is present. khugepaged
+    ///   does so since it collapses to folios of many sizes.
+    /// - A larger page maps the regions around this one, if something is in each of them. No kernel
+    ///   does so by itself. Its frames are allocated as `alloc_contig_range` does.
+    ///
+    /// # Errors
+    /// The memory is no candidate, or there are no frames for it.
+    pub fn promote(
+        &mut self,
+        space: SpaceId,
+        region: RegionAddr,
+        order: PageOrder,
+    ) -> Result<Collapse> {
+        match order {
+            PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
+            PageOrder::HUGE => self.collapse(RegionId::new(space, region)),
+            small if small < PageOrder::HUGE => {
+                self.collapse_blocks(RegionId::new(space, region), small)
+            }
+            large => self.join(RegionId::new(space, region), large),
+        }
+    }
+
+    fn collapse(&mut self, at: RegionId) -> Result<Collapse> {
+        let fits = |found: &RegionMapping| found.huge.is_none() && found.can_be_copied();
+        if !self.holds(at, fits)? {
+            return Err(at.is_no_candidate());
+        }
+        let mut time = Duration::ZERO;
+        let owner = self.owner(at, 0)?;
+        // The copy overwrites most of it, so it needs no zeroed frame.
+        let got = self.huge_frame(FrameContent::Dirty, owner, true, &mut time);
+        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
+        let mut work = Work {
+            flushed: 1,
+            looked: 1,
+            ..Work::default()
+        };
+        let block = block_of(got.frames.first);
+        self.copy_to(at, block, got.dirty > 0, &mut work)?;
+        Ok(self.collapsed(time, &work))
+    }
+
+    /// Copies a region into a pageblock. What was not present there is zeroed if it is `dirty`.
+    fn copy_to(&mut self, at: RegionId, block: u32, dirty: bool, work: &mut Work) -> Result<()> {
+        let (old, added) = self.become_huge(at, block, false)?;
+        work.add(PAGES_PER_REGION - added, added, dirty);
+        for run in old {
+            self.release(run);
+        }
+        self.break_reservation(at);
+        Ok(())
+    }
+
+    /// Maps a region by a huge page. Returns the frames that it had, and the number of its base pages
+    /// that were not present.
+    pub(super) fn become_huge(
+        &mut self,
+        at: RegionId,
+        block: u32,
+        cold: bool,
+    ) -> Result<(Vec<ValueRun>, u16)> {
+        let owned = self.space_mut(at.space)?;
+        let found = owned.table.touch(at.region);
+        let added = PAGES_PER_REGION - found.present.count();
+        let old = found
+            .frames
+            .iter()
+            .chain(found.huge.map(huge_run))
+            .collect();
+        owned.huge += u64::from(found.huge.is_none());
+        owned.resident += u64::from(added);
+        found.become_huge(block);
+        found.cold = cold;
+        Ok((old, added))
+    }
+
+    /// Whether one mapping holds all of a region that fits.
+    fn holds(&self, at: RegionId, fits: impl Fn(&RegionMapping) -> bool) -> Result<bool> {
+        let space = self.space(at.space)?;
+        Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
+    }
+
+    /// Accounts for a collapse, in addition to `search`.
+    fn collapsed(&mut self, search: Duration, work: &Work) -> Collapse {
+        let locked = times(work.copied, self.costs.copy_base_ns)
+            + times(work.zeroed, self.costs.zero_base_ns)
+            + times(work.flushed, self.costs.shoot_down_ns);
+        let time = search + locked + times(work.looked, self.costs.collapse_ns);
+        self.debug_check();
+        Collapse {
+            time,
+            locked,
+            copied: work.copied,
+            added: work.added,
+        }
+    }
+
+    /// A program had to wait for a collapse.
+    pub fn waited_for_lock(&mut self, space: SpaceId) -> Duration {
+        let time = times(1, self.costs.lock_wait_ns);
+        self.charge(space, time);
+        time
+    }
+
+    /// Maps a zeroed huge page in an empty region before its program touches it.
+    ///
+    /// # Errors
+    /// The region isn't empty or can't be huge, or no huge frame is free.
+    pub fn fill_ahead(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
+        let at = RegionId::new(space, region);
+        let empty = self.region(at).is_none_or(RegionMapping::is_empty);
+        if !empty || !self.space(space)?.holds_region(at.region) {
+            return Err(at.is_no_candidate());
+        }
+        let mut time = Duration::ZERO;
+        let owner = self.owner(at, 0)?;
+        let got = self.huge_frame(FrameContent::Zeroed, owner, false, &mut time);
+        let got = got.ok_or(at.has_no_frames(PageOrder::HUGE))?;
+        time += times(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
+        // Another core zeroed it.
+        self.become_huge(at, block_of(got.frames.first), true)?;
+        self.debug_check();
+        Ok(time)
+    }
+
+    /// Records base pages of a region that the program accessed, by the processor's access bits.
+    /// Reclaim uses them.
+    pub fn record_accessed(&mut self, space: SpaceId, region: RegionAddr, pages: PageBits) {
+        if let Some(found) = self.region_mut(RegionId::new(space, region)) {
+            found.accessed = found.accessed.or(pages.and(found.present));
+        }
+    }
+}

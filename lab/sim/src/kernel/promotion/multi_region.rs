@@ -1,0 +1,61 @@
+//! Promotion of several regions to one page larger than a huge page.
+
+use super::{Collapse, Work};
+use crate::kernel::reclaim::regions_around;
+use crate::kernel::region::RegionMapping;
+use crate::kernel::space::RegionId;
+use crate::kernel::{Result, SimulatedKernel};
+use crate::memory::FrameRun;
+use hawkeye_policy::PageOrder;
+use std::time::Duration;
+
+impl SimulatedKernel {
+    /// Makes the regions around this one a page of this size. Huge pages that already lie as needed
+    /// are not copied.
+    pub(super) fn join(&mut self, at: RegionId, order: PageOrder) -> Result<Collapse> {
+        let around = regions_around(at.region, order);
+        let regions = around.map(|region| RegionId { region, ..at });
+        let regions: Vec<RegionId> = regions.collect();
+        for part in &regions {
+            let smaller = |of: PageOrder| of < order;
+            let fits =
+                |found: &RegionMapping| found.can_be_copied() && found.joined.is_none_or(smaller);
+            if !self.holds(*part, fits)? {
+                return Err(at.is_no_candidate());
+            }
+        }
+        let mut time = Duration::ZERO;
+        let each = order.regions();
+        let mut work = Work {
+            flushed: each,
+            looked: each,
+            ..Work::default()
+        };
+        if !self.lie_in_row(&regions) {
+            let block = self.contiguous_blocks(each as u32, &mut time);
+            let block = block.ok_or(at.has_no_frames(order))?;
+            for (at, block) in regions.iter().zip(block..) {
+                let owner = self.owner(*at, 0)?;
+                self.memory.hand_over(FrameRun::of_block(block), owner);
+                self.end_joined(*at);
+                self.copy_to(*at, block, true, &mut work)?;
+            }
+        }
+        for part in regions {
+            self.end_joined(part);
+            self.space_mut(at.space)?.many_sizes = true;
+            self.touch_region(part)?.joined = Some(order);
+        }
+        Ok(self.collapsed(time, &work))
+    }
+
+    /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.
+    fn lie_in_row(&self, regions: &[RegionId]) -> bool {
+        let block = |at: &RegionId| self.region(*at)?.huge;
+        let first = regions.first().and_then(block);
+        first.is_some_and(|first| {
+            let mut all = regions.iter().zip(first..);
+            first % regions.len() as u32 == 0 && all.all(|(at, there)| block(at) == Some(there))
+        })
+    }
+}

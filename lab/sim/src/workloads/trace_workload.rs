@@ -1,0 +1,126 @@
+//! A workload out of a trace: one program that makes its accesses, in its memory.
+//!
+//! The trace is read twice, never held in memory: once to find its memory, once while it is played.
+//! All of its memory counts as anonymous memory of one address space that one thread accesses,
+//! because traces do not record this. An access to two pages counts as one to the first.
+
+use super::spec::{Area, Phase, Process, WorkloadSpec};
+use super::{ByteSize, WorkloadSpecError};
+use crate::trace::{AccessKind, BadRecords, Trace, TraceAccess, TraceError};
+use hawkeye_policy::HUGE_PAGE_BYTES;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// A trace, and how it is played.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceReplay {
+    /// The file.
+    pub path: PathBuf,
+    /// How to handle records that are not of its format.
+    pub bad: BadRecords,
+    /// The program's own work for each instruction, in cycles (0.01-1e6), without translation. Used
+    /// if the trace has instructions.
+    pub cycles_per_instruction: f64,
+    /// The program's own work for each access, in cycles, if the trace has no instructions.
+    pub cycles_per_access: f64,
+    /// Share of walk time that it waits for, in per cent.
+    pub waited_percent: f64,
+    /// Number of equal consecutive accesses that each access stands for (1-1e9). A short or sampled
+    /// trace can thus stand for a long run.
+    pub scale: f64,
+}
+
+/// First address that programs can't have, with page tables of four levels.
+const END: u64 = 1 << 47;
+/// Memory at a smaller distance is in one mapping.
+const APART: u64 = 64 << 20;
+
+impl TraceReplay {
+    /// A trace that is played unchanged. The processor does one instruction per cycle, four per
+    /// access, and waits for walks. A trace contains none of these figures.
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            bad: BadRecords::Fail,
+            cycles_per_instruction: 1.0,
+            cycles_per_access: 4.0,
+            waited_percent: 100.0,
+            scale: 1.0,
+        }
+    }
+
+    /// Whether an access is to a program's data.
+    pub(crate) fn holds(access: &TraceAccess) -> bool {
+        access.kind != AccessKind::Fetch && access.address < END
+    }
+}
+
+/// Why a trace cannot be a workload.
+#[derive(Debug, Error)]
+pub enum TraceWorkloadError {
+    /// It can't be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// It has only instructions, or only memory of a kernel.
+    #[error("{path} has no access to a program's data: have the tool trace loads and stores", path = .0.display())]
+    NoAccess(PathBuf),
+    /// A value is out of range.
+    #[error(transparent)]
+    Workload(#[from] WorkloadSpecError),
+}
+
+/// A workload that plays a trace `times` times (at least 1), and the number of lines or records
+/// left out.
+///
+/// # Errors
+/// The file can't be read or is no trace; it has no access to data; a value of `tape` is out of
+/// range.
+pub fn traced(tape: TraceReplay, times: u32) -> Result<(WorkloadSpec, u64), TraceWorkloadError> {
+    let (areas, skipped) = areas(&tape)?;
+    let name = tape.path.file_name().unwrap_or(tape.path.as_os_str());
+    let name = name.to_string_lossy().into_owned();
+    let workload = WorkloadSpec {
+        name: name.clone(),
+        source: format!("The accesses of {}.", tape.path.display()),
+        processes: vec![Process {
+            repeat: times,
+            ..Process::new(name, areas, vec![Phase::Play(tape)])
+        }],
+        guests: Vec::new(),
+    };
+    workload.check()?;
+    Ok((workload, skipped))
+}
+
+/// The memory that a trace accesses, as ascending mappings, and the number of records left out.
+fn areas(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadError> {
+    let mut trace = Trace::open(&tape.path, tape.bad)?;
+    let mut regions = BTreeSet::new();
+    let mut last = None;
+    for access in &mut trace {
+        let access = access?;
+        let region = access.address / HUGE_PAGE_BYTES;
+        if TraceReplay::holds(&access) && last != Some(region) {
+            regions.insert(region);
+            last = Some(region);
+        }
+    }
+    let mut spans: Vec<(u64, u64)> = Vec::new();
+    for region in regions {
+        match spans.last_mut() {
+            Some((_, end)) if (region - *end) * HUGE_PAGE_BYTES < APART => *end = region + 1,
+            _ => spans.push((region, region + 1)),
+        }
+    }
+    if spans.is_empty() {
+        return Err(TraceWorkloadError::NoAccess(tape.path.clone()));
+    }
+    let area = |(from, to): (u64, u64)| Area {
+        name: format!("{:#x}", from * HUGE_PAGE_BYTES),
+        size: ByteSize((to - from) * HUGE_PAGE_BYTES),
+        start: Some(from * HUGE_PAGE_BYTES),
+        pieces: None,
+    };
+    Ok((spans.into_iter().map(area).collect(), trace.skipped()))
+}
