@@ -161,7 +161,7 @@ impl Prefaulter {
         })
     }
 
-    /// Follows a process from now on. Nothing may be filled for it until [`Self::allow`], except
+    /// Follows a process from now on. Nothing may be filled for it until [`Self::set_room`], except
     /// that `warm_regions` of its large mappings are filled as soon as they exist.
     ///
     /// # Errors

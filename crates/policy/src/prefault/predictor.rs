@@ -131,7 +131,7 @@ impl PrefaultPredictor {
 
     /// The next region to fill. The stream with the least left ahead of it comes first. Memory
     /// filled on request comes after all that is being touched. The region is under way until
-    /// [`Self::filled`] reports the result; any number may be, and none is handed out twice.
+    /// [`Self::on_fill_result`] reports the result; any number may be, and none is handed out twice.
     /// `around` returns what may be filled around a region, given the state of memory after all
     /// fills so far. Where it returns `None` nothing is filled.
     pub fn next_fill(

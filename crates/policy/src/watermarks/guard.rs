@@ -267,7 +267,7 @@ impl MemoryGuard {
     }
 
     /// Takes in the use of the machine or of one group between assessments (see
-    /// [`scopes_due`](Self::due)).
+    /// [`scopes_due`](Self::scopes_due)).
     pub fn record_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
         let speed = self.speed;
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {

@@ -104,7 +104,7 @@ impl PageSizePolicy {
 /// A first touch: what a policy gets about the page and its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouchRequest {
-    /// The order that its mapping should have: as advised, or as [`PageSizeRules::grow`] decided. 0
+    /// The order that its mapping should have: as advised, or as [`PageSizeRules::heap_order`] decided. 0
     /// without either.
     pub preferred: u8,
     /// The largest order that the kernel may use.
@@ -246,7 +246,7 @@ pub trait PageSizeRules {
         None
     }
 
-    /// Number of references between two decisions by [`Self::is_large`], and the order of the large
+    /// Number of references between two decisions by [`Self::should_be_large`], and the order of the large
     /// pages. `None` if the policy does not use references.
     fn reference_window(&self) -> Option<(u64, u8)> {
         None

@@ -100,7 +100,7 @@ impl ProcessSpace {
         self.find_free_range_from(base, FIRST_MAPPING, pages, align)
     }
 
-    /// As [`Self::place`], in another region or from another address on.
+    /// As [`Self::find_free_range`], in another region or from another address on.
     pub fn find_free_range_from(
         &self,
         base: BasePage,

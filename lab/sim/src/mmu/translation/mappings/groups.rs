@@ -119,7 +119,7 @@ impl Mappings {
     ///
     /// # Errors
     ///
-    /// See [`MappingError`].
+    /// See [`MappingError`](crate::mmu::translation::MappingError).
     pub fn map_huge_group(&mut self, region: RegionAddr) -> Result<()> {
         let regions = 1u64 << self.groups.huge.map_or(0, |group| group.order);
         let bytes = regions * HUGE_PAGE_BYTES;
